@@ -110,9 +110,10 @@ impl<'f> UnopenedLog<'f> {
 }
 
 impl DatabaseLogAnchors {
-    /// Returns the contradiction between this record and a log that is about to be opened, if there is one: a recorded
-    /// line is missing or different, the recorded log is missing, or the database has no record of a log with events.
-    /// An anchor is the last signed line of a log, as the database has recorded it.
+    /// Returns the contradiction between this record and a log that is about to be opened; `None` if they agree. It
+    /// is a contradiction if a recorded line is missing or different, if the recorded log is missing, or if the
+    /// database has no record of a log with events. An anchor is the last signed line of a log, as the database has
+    /// recorded it.
     ///
     /// # Errors
     /// Fails if the log cannot be read.

@@ -26,13 +26,14 @@ pub(super) struct BoundedLines<R> {
 }
 
 impl<R: BufRead> BoundedLines<R> {
+    /// Creates a reader of lines that have at most `limit` bytes without their line feeds.
     pub(super) fn new(reader: R, limit: usize) -> Self {
         Self { reader, buffer: Vec::new(), limit }
     }
 
-    /// Reads the next item: a complete line without its line feed, bytes at the end of the file without a line feed, as
-    /// a killed writer leaves them (`Torn`), a line that exceeds the limit (`Long`), or the end of the file. After
-    /// [`NextLine::Long`], the reader is in the middle of the line, so the caller must stop.
+    /// Reads up to the end of the next line, and returns the line without its line feed. At the end of the file, a
+    /// killed writer may have left bytes without a line feed (`Torn`). A line that exceeds the limit is not returned
+    /// (`Long`). After [`NextLine::Long`], the reader is in the middle of the line, so the caller must stop.
     pub(super) fn next(&mut self) -> io::Result<NextLine<'_>> {
         self.buffer.clear();
         // One byte more than the limit has room for the line feed. A full buffer without one belongs to a longer line.

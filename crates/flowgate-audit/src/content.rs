@@ -79,7 +79,7 @@ impl ContentSelector {
     }
 }
 
-/// Returns the path of the file of contents.
+/// Returns the path of the file of contents of the log in the file `log`.
 pub(super) fn content_path(log: &Path) -> PathBuf {
     append_extension(log, "content")
 }
@@ -174,17 +174,17 @@ impl ContentEntry {
     }
 }
 
-/// Opens the file for appending.
+/// Opens the file of contents for appending; creates it, for its owner only, if it does not exist.
 pub(super) fn open(path: &Path) -> io::Result<File> {
     restrict_to_owner(OpenOptions::new().read(true).append(true).create(true)).open(path)
 }
 
-/// Removes the draft of a deletion that a killed process left behind.
+/// Removes the draft of a deletion that a killed process left behind. `path` is that of the file of contents.
 pub(super) fn remove_draft(path: &Path) -> io::Result<()> {
     remove(&draft_path(path))
 }
 
-/// Returns the path of the file to which a deletion copies the entries that stay.
+/// Returns the path of the file to which a deletion copies the entries that stay in the file of contents `path`.
 fn draft_path(path: &Path) -> PathBuf {
     append_extension(path, "new")
 }

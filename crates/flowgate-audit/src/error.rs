@@ -46,6 +46,7 @@ pub enum AuditErrorKind {
 }
 
 impl AuditError {
+    /// Creates the error of an operation on a file.
     pub(super) fn new(file: &Path, failure: AuditErrorKind) -> Self {
         Self { file: file.to_owned(), failure }
     }

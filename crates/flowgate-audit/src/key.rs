@@ -27,7 +27,7 @@ impl AuditKey {
         Self(SigningKey::from_bytes(&seed))
     }
 
-    /// Returns its public half.
+    /// Returns the public half of the key, which verifies its signatures.
     pub fn public_key(&self) -> AuditPublicKey {
         AuditPublicKey(self.0.verifying_key())
     }
@@ -39,7 +39,8 @@ impl AuditKey {
 }
 
 impl AuditPublicKey {
-    /// Parses the printed form: 64 lower-case hexadecimal digits, with optional space around them.
+    /// Parses the printed form: 64 lower-case hexadecimal digits, with optional space around them. `None` if the text
+    /// has another form, or is no valid key.
     pub fn parse(text: &str) -> Option<Self> {
         VerifyingKey::from_bytes(&parse_hex(text.trim())?).ok().map(Self)
     }

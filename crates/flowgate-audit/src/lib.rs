@@ -149,6 +149,7 @@ impl LastLineHandle {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Replaces the last line, after a line was written.
     fn set(&self, head: LogHead) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = head;
     }

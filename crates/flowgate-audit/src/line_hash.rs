@@ -10,7 +10,7 @@ use sha2::{Digest, Sha256};
 pub struct LineHash([u8; 32]);
 
 impl LineHash {
-    /// The hash of the previous line in the first line.
+    /// What the first line of a log has in place of the hash of a previous line.
     pub const NONE: Self = Self([0; 32]);
 
     /// Returns the hash of one line.
@@ -23,7 +23,7 @@ impl LineHash {
         Self(Sha256::new().chain_update(salt).chain_update(content).finalize().into())
     }
 
-    /// Parses 64 lower-case hexadecimal digits.
+    /// Parses 64 lower-case hexadecimal digits; `None` for any other text.
     pub fn parse(text: &str) -> Option<Self> {
         parse_hex(text).map(Self)
     }

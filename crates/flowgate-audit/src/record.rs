@@ -34,7 +34,8 @@ impl Timestamp {
         Self(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
     }
 
-    /// Returns the value as it is written.
+    /// Returns the milliseconds as a line contains them: at most the largest integer that every JSON parser
+    /// represents exactly.
     pub(super) fn clamped(self) -> u64 {
         self.0.min(MAX_NUMBER)
     }
@@ -76,7 +77,7 @@ impl RecordFields {
         self.value(name, json!(bounded))
     }
 
-    /// Adds a text as [`text`](Self::text) does; nothing without a text.
+    /// Adds a text of at most `MAX_TEXT` bytes in JSON; adds nothing for `None`.
     pub(super) fn optional_text(&mut self, name: &'static str, text: Option<&str>) -> &mut Self {
         match text {
             Some(text) => self.text(name, text),

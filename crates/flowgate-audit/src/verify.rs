@@ -161,8 +161,8 @@ impl<R: BufRead> Iterator for VerifiedRecords<R> {
     }
 }
 
-/// Verifies a whole log, in constant memory: every line against the one before it, the lines against what the verifier
-/// expects, and the entries of the file of contents, `contents`, against the hashes in their lines.
+/// Verifies a whole log, in constant memory. Compares every line with the one before it, the lines with what the
+/// verifier expects, and, if the file of contents is given (`contents`), its entries with the hashes in their lines.
 ///
 /// # Errors
 /// Returns the first problem.

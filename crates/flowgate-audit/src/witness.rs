@@ -137,8 +137,8 @@ impl WitnessLine {
             None => None,
             Some(lost) => {
                 let lost = lost.as_object().ok_or(WitnessLineError::Form)?;
-                let known = hash(lost, "log").zip(line_index(lost, "since"));
-                Some(known.map(|(log, since)| AcceptedLoss { log, since }).ok_or(WitnessLineError::Form)?)
+                let fields = hash(lost, "log").zip(line_index(lost, "since"));
+                Some(fields.map(|(log, since)| AcceptedLoss { log, since }).ok_or(WitnessLineError::Form)?)
             }
         };
         let key = object.get("key").and_then(Value::as_str).and_then(AuditPublicKey::parse);
@@ -258,7 +258,7 @@ impl WitnessRecord {
         &self.rejected
     }
 
-    /// Returns the number of partial lines.
+    /// Returns the number of partial lines, which killed writers have left.
     pub fn partial_lines(&self) -> u64 {
         self.partial_lines
     }

@@ -25,6 +25,8 @@ use gullible::{DO, GullibleModel, instruction};
 use task::{BenchTask, HiddenTextUse};
 use world::{CompletedCall, World};
 
+use crate::policy_errors;
+
 /// The policy for the tools of the four servers.
 pub const POLICY: &str = include_str!("../data/agents.flow");
 
@@ -40,7 +42,7 @@ pub enum Guard {
 }
 
 impl Guard {
-    /// All guards, the unguarded agent first.
+    /// All guards, in the order of the tables. The unguarded agent is first, since costs are relative to the first row.
     pub const ALL: [Self; 10] = [
         Self::Unguarded,
         Self::ToolFilter,
@@ -64,7 +66,7 @@ impl Guard {
     }
 }
 
-/// The results of one guard over all tasks.
+/// The results of one guard over all tasks. Runs *under attack* have an injected instruction in all text of strangers.
 #[derive(Debug, Clone, Default)]
 pub struct GuardResults {
     /// The number of runs under attack: with an injected instruction in all text of strangers.
@@ -275,7 +277,12 @@ fn run_task(
         Guard::ToolFilter => ("", Method::ToolFilter),
         Guard::With(method) => (POLICY, method),
     };
-    let policy = Policy::parse(policy).map_err(|errors| format!("{errors:?}"))?;
+    let policy = Policy::parse(policy).map_err(|errors| {
+        format!(
+            "the policy cannot be used; this is a defect of Flowgate: {}",
+            policy_errors::one_line(&errors)
+        )
+    })?;
     let monitor = Monitor::new(Arc::new(policy));
     // The digests of questions need no secret key in a simulation.
     let settings = ConversationSettings::new(method, DigestKey::new([0; 32]));

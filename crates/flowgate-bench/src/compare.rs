@@ -19,7 +19,7 @@ struct Panel<'p> {
     part: &'p str,
     /// The name of the figure on the horizontal axis, and the title of the axis.
     x: (&'static str, &'static str),
-    /// The same for the vertical axis.
+    /// The name of the figure on the vertical axis, and the title of the axis.
     y: (&'static str, &'static str),
 }
 
@@ -59,7 +59,7 @@ fn parts(runs: &[RecordedRun]) -> Vec<String> {
     parts
 }
 
-/// Returns the lines with figures of all runs, each with the name of its run.
+/// Returns the lines of the type `figures` of all runs, in order, each with the name of its run.
 fn figures(runs: &[RecordedRun]) -> impl Iterator<Item = (&str, &Value)> {
     runs.iter().flat_map(|(name, lines)| {
         lines.iter().filter(|line| text(line, "type") == "figures").map(move |line| (name.as_str(), line))

@@ -51,6 +51,8 @@ pub use run::CallFate;
 
 use files::CorpusFiles;
 
+use crate::policy_errors;
+
 /// The methods under which cases run.
 pub const METHODS: [Method; 3] = [Method::Everything, Method::Provenance, Method::LowestFirst];
 
@@ -119,8 +121,10 @@ impl CorpusSuite {
         let policy = |set: &ToolSet| {
             let parsed = Policy::parse(&set.policy());
             let policy = parsed.map_err(|errors| {
-                let problem =
-                    format!("the policy that is drafted for these tools does not compile: {errors:?}");
+                let problem = format!(
+                    "the policy that is drafted for these tools does not compile, which is a defect of the draft: {}",
+                    policy_errors::one_line(&errors)
+                );
                 CorpusError::new(&set.name, problem)
             });
             policy.map(Arc::new)

@@ -43,7 +43,7 @@ impl InjectionDetector {
         }
     }
 
-    /// Returns the score of a text, from 0 to 1.
+    /// Returns the score of a text, from 0 (no injection) to 1. The filter decides without a score, so its result is 0 or 1.
     fn score(self, text: &str) -> f64 {
         match self {
             Self::Score => injection::find(text).score,
@@ -55,7 +55,7 @@ impl InjectionDetector {
 /// The figures of a detector on a part of the texts.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DetectionRow {
-    /// The part.
+    /// The name of the part of the texts, such as `test`.
     pub split: &'static str,
     /// The detector.
     pub detector: InjectionDetector,
@@ -67,7 +67,7 @@ pub struct DetectionRow {
     pub area: f64,
     /// The ROC curve: for each threshold the share of other texts and of injections that are flagged.
     pub curve: Vec<(f64, f64)>,
-    /// For each text, in order, whether it is decided rightly.
+    /// For each text, in order, whether the detector decides rightly about it: it flags an injection, or does not flag another text.
     is_right: Vec<bool>,
 }
 
@@ -93,6 +93,7 @@ pub fn measure(labelled: &LabelledTexts, step: &mut dyn FnMut() -> bool) -> Opti
                 }
             }
             let Some(figures) = figures(&scored, THRESHOLD) else { continue };
+            // The flagged texts among the injections, or among the other texts.
             let flagged = |is_injection: bool| {
                 let of = scored.iter().filter(move |(_, is)| *is == is_injection);
                 Rate { hits: of.clone().filter(|(score, _)| *score >= THRESHOLD).count(), of: of.count() }
@@ -111,7 +112,7 @@ pub fn measure(labelled: &LabelledTexts, step: &mut dyn FnMut() -> bool) -> Opti
     Some(rows)
 }
 
-/// Prints the table as text.
+/// Prints the rows as a table of text. The last two columns are the found injections if at most 0.1 % and 1 % of the other texts are flagged.
 pub fn table_text(rows: &[DetectionRow]) -> String {
     let header = [
         "split",

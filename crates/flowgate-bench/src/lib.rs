@@ -17,11 +17,12 @@
 //!
 //! [`corpora`] reads public benchmarks from a folder of the user, and measures what a drafted policy decides on their cases.
 //!
-//! [`saliency`] measures which regions of a prompt a model's inside names as dependencies of an output, and [`detection`] detectors of injections on
-//! labelled texts.
+//! [`saliency`] measures how well the attention and the gradients of a model tell on which regions of a prompt an output depends. [`detection`] measures
+//! detectors of injections on labelled texts.
 //!
-//! `flowgate bench` is the command. It can record a run in a file. [`verify`] repeats a recorded run, [`compare`] draws several on one page, [`cost`]
-//! counts the requests of a run in advance, and [`statistics`] tests whether a difference between two defences can be chance.
+//! `flowgate bench` is the command. It can record a run in a file. [`verify`] repeats a recorded run, and [`compare`] draws the figures of several
+//! recorded runs on one HTML page. [`cost`] counts the requests of a run in advance, and [`statistics`] tests whether a difference between two defences
+//! can be chance.
 
 pub mod agents;
 pub mod compare;
@@ -31,6 +32,7 @@ pub mod detection;
 pub mod games;
 mod html;
 mod line_chart;
+mod policy_errors;
 pub mod privacy;
 pub mod propagation;
 mod rounding;

@@ -1,4 +1,4 @@
-//! Draws a curve as a file of its own: [`line_chart`]. The command line draws the loss of a training with it.
+//! Draws one curve as an SVG file: [`line_chart`]. The command line draws the loss of a training with it.
 
 use std::fmt::Write as _;
 

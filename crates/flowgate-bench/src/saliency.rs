@@ -1,5 +1,5 @@
-//! Measures how well screeners tell which regions of a prompt an output depends on, from the inside of a model (RTBAS, sections 3.3 and 7.2) and without
-//! one.
+//! Measures how well screeners tell on which regions of a prompt an output depends. Most screeners read the attention or the gradients of a model (RTBAS,
+//! sections 3.3 and 7.2), one needs no model. `flowgate bench screeners` calls [`run`] or [`run_traces`].
 //!
 //! The dependencies are known by construction; [`CaseSet`] lists what makes each set difficult. The unit is a region, such as a document or the output of a
 //! tool. Accuracy alone says little, since most regions are no dependency, so the rows also have the area under the curve and the false positives if no
@@ -32,22 +32,22 @@ pub use traces::{TraceCase, TraceCases};
 use score::{ScoredCase, score};
 use split::{Split, measure};
 
-/// A way to score regions.
+/// A way to score the regions of a prompt: the higher the score of a region, the more likely the output depends on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Screener {
-    /// The share of the output's values that the region has, and the request has not: no model.
+    /// The share of the output's values that the region contains, without those of the request. It needs no model.
     SharedValues,
     /// The highest saliency of a token (RTBAS, Figure 2).
     Peak,
-    /// The share of the saliency.
+    /// The share of the saliency of all tokens that the tokens of the region have.
     Sum,
-    /// The same, where each token of the output counts the same.
+    /// The share of the saliency, where each token of the output has the same weight.
     SumPerToken,
-    /// The same, with the margin to the likeliest other token as the loss.
+    /// The share of the saliency per token of the output, with the margin to the likeliest other token as the loss.
     Margin,
-    /// The bound on what the output reveals of the region ([`JacobianModel`]), in nats.
+    /// The upper bound on what the output reveals of the region ([`JacobianModel`]), in nats.
     JacobianBound,
-    /// The share of that bound in those of all regions.
+    /// The bound of [`JacobianBound`](Self::JacobianBound), divided by the sum of the bounds of all regions.
     JacobianShare,
     /// The probability of the output after this region alone.
     LeaveOneIn,
@@ -88,7 +88,7 @@ impl Screener {
 /// The regions of a prompt, each with its features and whether the output depends on it.
 pub type LabelledPrompt = Vec<(RegionFeatures, bool)>;
 
-/// Trains a network on prompts.
+/// A function that trains a network on prompts and returns it. The command line passes one that calls `flowgate_lm::local::classifier`.
 pub type TrainClassifier<'a> = dyn FnMut(&[LabelledPrompt]) -> Result<Box<dyn RegionClassifier>, Error> + 'a;
 
 /// A model that exposes its attention and its gradients, and scores texts.
@@ -124,7 +124,8 @@ pub struct ScreenerResults {
 const TRAINING: u64 = 0x7472_6169;
 const THRESHOLDS: u64 = 0x7468_7265;
 
-/// Returns the number of steps of a run, by which the command line shows progress.
+/// Returns the number of calls of `step` that [`run`] makes with `cases` cases of each set, by which the command line shows progress. Every case is
+/// scored for training, for thresholds and for the report, and Figure 3 has two further cases for each.
 pub fn steps(cases: usize) -> usize {
     (3 * CaseSet::ALL.len() + 2) * cases
 }
@@ -146,7 +147,12 @@ pub fn run(
         let mut scored = Vec::new();
         for set in CaseSet::ALL {
             let generated = set.generate(case_seed, cases);
-            let built = generated.ok_or(Error::Unsupported("these cases; use another seed"))?;
+            let built = generated.ok_or_else(|| {
+                Error::Failed(format!(
+                    "no cases of the set `{}` can be built from the seed {case_seed}; use another seed",
+                    set.name()
+                ))
+            })?;
             for case in &built {
                 scored.push((set, score(model, case, seed)?));
                 if step() {
@@ -168,13 +174,14 @@ pub fn run(
     Ok(Some(ScreenerResults { rows, distributions }))
 }
 
-/// Returns the number of steps of a run over traces.
+/// Returns the number of calls of `step` that [`run_traces`] makes: two for each recorded call, which is scored and counted in Figure 3.
 pub fn trace_steps(traces: &TraceCases) -> usize {
     2 * traces.cases.len()
 }
 
-/// Measures every screener on the calls of each suite of recorded runs. The network and the thresholds of a suite come from the other suites: the tasks
-/// of each take turns. The distributions have the calls of all suites. `step` is called twice for each call; if it returns true, the result is `None`.
+/// Measures every screener on the calls of each suite of recorded runs. For each suite, the network and the thresholds come from the calls of the other
+/// suites. The distributions have the calls of all suites. `step` is called twice for each call; if it returns true (the user has interrupted the
+/// command), the result is `None`.
 ///
 /// # Errors
 /// If there are fewer than two suites, or the model or the network fails.
@@ -210,7 +217,8 @@ pub fn run_traces(
     Ok(Some(ScreenerResults { rows, distributions }))
 }
 
-/// Reports one suite. Of the others, the calls of every second task train the network, and the rest choose the thresholds.
+/// Divides scored calls so that those of `suite` are reported. Of the other suites, the calls of every second task train the network, and the remaining
+/// calls choose the thresholds. `scored` has the scores of the calls of `traces`, in their order.
 fn split_by_suite<'c>(traces: &TraceCases, scored: &'c [ScoredCase], suite: &str) -> Split<'c> {
     let mut tasks: Vec<(&str, &str)> = Vec::new();
     let (mut training, mut choosing, mut reported) = (Vec::new(), Vec::new(), Vec::new());
@@ -229,7 +237,8 @@ fn split_by_suite<'c>(traces: &TraceCases, scored: &'c [ScoredCase], suite: &str
     Split { training, choosing, reported: vec![(suite.to_owned(), reported)] }
 }
 
-/// Divides generated cases: the sets of `reported` are reported, and all sets but that of unseen phrasings train the network and choose the thresholds.
+/// Divides generated cases: each set of `reported` is reported by its name. The cases of `training` and `choosing`, which train the network and choose
+/// the thresholds, are used except those with unseen phrasings.
 fn split_by_set<'c>(
     training: &'c [(CaseSet, ScoredCase)],
     choosing: &'c [(CaseSet, ScoredCase)],

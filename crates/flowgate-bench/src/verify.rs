@@ -213,11 +213,11 @@ fn compare(recorded: &[Value], repeated: &[Value], skipped: &[&str]) -> Verifica
     }
     let compared = recorded.iter().enumerate().filter(|(_, line)| !is_skipped(line));
     let compared: Vec<(usize, &Value)> = compared.collect();
-    for ((index, line), again) in compared.iter().zip(repeated) {
-        if *line == again {
+    for ((index, line), repeated_line) in compared.iter().zip(repeated) {
+        if *line == repeated_line {
             result.repeated += 1;
         } else {
-            result.differences.push(format!("line {}: {}", index + 1, difference(line, again)));
+            result.differences.push(format!("line {}: {}", index + 1, difference(line, repeated_line)));
         }
     }
     if compared.len() != repeated.len() {

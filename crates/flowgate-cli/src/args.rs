@@ -444,7 +444,7 @@ pub(crate) enum Command {
 /// Parses the value of `--param`, which sets a parameter of the policy: `NAME=VALUE`. A value that is not JSON is a
 /// text, so that shells need no quotation marks. Returns the name and the value.
 fn parameter(text: &str) -> Result<(String, serde_json::Value), String> {
-    let (name, value) = text.split_once('=').ok_or("write it as NAME=VALUE")?;
+    let (name, value) = text.split_once('=').ok_or("the parameter has no `=`; write it as NAME=VALUE")?;
     if name.is_empty() {
         return Err("the parameter has no name before `=`; write it as NAME=VALUE".to_owned());
     }

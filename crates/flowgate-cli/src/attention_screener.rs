@@ -62,7 +62,7 @@ pub(crate) fn load(folder: &Path, writer: Arc<dyn ChatModel>) -> Result<Arc<dyn 
     // The features depend on the weights, so a network that was trained on another model decides nothing.
     if name != saved.model_name {
         return Err(InputError(format!(
-            "--screener {}: it was trained with the model `{}`, but the model is now `{name}`; train it again with `flowgate screen train`",
+            "--screener {}: the screener was trained with the model `{}`, but the model is now `{name}`; train it again with `flowgate screen train`",
             folder.display(),
             saved.model_name
         )));
@@ -83,7 +83,8 @@ fn read(path: &Path) -> Result<SavedScreener, InputError> {
     if bytes.len() > MAX_DESCRIPTION {
         return Err(failed("the file is too large to be the description of a screener"));
     }
-    let description: Value = serde_json::from_slice(&bytes).map_err(|error| failed(&error.to_string()))?;
+    let description: Value = serde_json::from_slice(&bytes)
+        .map_err(|error| failed(&format!("the file is not valid JSON: {error}")))?;
     let field = |name: &str| description.get(name);
     let text = |name| {
         let value = field(name).and_then(Value::as_str).map(str::to_owned);
@@ -99,7 +100,8 @@ fn read(path: &Path) -> Result<SavedScreener, InputError> {
         model_name: text("model_name")?,
         threshold: threshold.ok_or_else(|| failed("`threshold` must be a number from 0 to 1"))?,
         seed: number("seed")?,
-        cases: u16::try_from(number("cases")?).map_err(|_| failed("`cases` must be below 65536"))?,
+        cases: u16::try_from(number("cases")?)
+            .map_err(|_| failed("`cases` must be a whole number from 0 to 65535"))?,
     })
 }
 

@@ -229,9 +229,12 @@ fn person_key(options: &GatewayArgs) -> Result<String, InputError> {
         (None, Err(error)) => return Err(InputError(format!("{PERSON_KEY}: {error}"))),
     };
     let key = text.trim();
-    if key.is_empty() || key.chars().any(|c| !c.is_ascii_graphic()) {
+    if key.is_empty() {
+        return Err(InputError(format!("{source}: the key is empty")));
+    }
+    if key.chars().any(|c| !c.is_ascii_graphic()) {
         return Err(InputError(format!(
-            "{source}: the key is empty, or has other characters than one word of ASCII"
+            "{source}: the key has white space within it, or characters other than visible ASCII"
         )));
     }
     Ok(key.to_owned())
@@ -252,7 +255,7 @@ fn describe(error: &ureq::Error) -> &'static str {
         ureq::Error::Tls(_) | ureq::Error::Rustls(_) | ureq::Error::Pem(_) => {
             "the certificate of the gateway is not trusted; name its authority with `--ca-file`"
         }
-        ureq::Error::BadUri(_) => "this is no address of a gateway",
+        ureq::Error::BadUri(_) => "the address is not that of a gateway",
         ureq::Error::BodyExceedsLimit(_) => "the answer is too large",
         _ => "there is no connection; check that the gateway runs",
     }

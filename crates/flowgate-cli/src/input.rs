@@ -73,7 +73,7 @@ pub(crate) fn describe_io_error(error: &std::io::Error) -> String {
     match error.kind() {
         std::io::ErrorKind::NotFound => "there is no such file; check the path".to_owned(),
         std::io::ErrorKind::PermissionDenied => "there is no permission to read the file".to_owned(),
-        std::io::ErrorKind::IsADirectory => "this is a directory, not a file".to_owned(),
+        std::io::ErrorKind::IsADirectory => "the path names a directory, not a file".to_owned(),
         _ => error.to_string(),
     }
 }

@@ -30,8 +30,9 @@ pub fn find(text: &str, query: &str, threshold: f64) -> Option<Range<usize>> {
         return Some(0..0);
     }
 
-    // Sellers' algorithm: for the current position of the text, cell `n` of the column is the fewest changes that turn
-    // the first `n` characters of the query into a part of the text that ends here, and the start of that part.
+    // Sellers' algorithm. Cell `n` of the column is about the first `n` characters of the query and the parts of the
+    // text that end at the current position. It contains the fewest changes that turn these characters into such a
+    // part, and the start of that part.
     let mut column: Vec<(usize, usize)> = (0..=query.len()).map(|deleted| (deleted, 0)).collect();
     let mut best: Option<(usize, Range<usize>)> = None;
     for (at, c) in text.char_indices() {

@@ -22,8 +22,8 @@ static RULES: LazyLock<CompiledRules> = LazyLock::new(|| CompiledRules::new(TABL
 
 /// Returns the phrases of prompt injections in a text, and a combined score from 0 (no phrase) to 1.
 ///
-/// If the text as written has no such phrase, a normalised form is searched: without hidden characters but with the
-/// text that they encode, and with digits and look-alike letters replaced by the letters that they resemble. Offsets
+/// If the text as written has no such phrase, a normalised form is searched. It has no hidden characters, but the text
+/// that they encode, and digits and look-alike letters are replaced by the letters that they resemble. Offsets
 /// in that form are not offsets in the text, so the second search returns at most one finding, which covers the whole
 /// text.
 ///

@@ -111,6 +111,7 @@ pub(super) struct PatternMatch<'t> {
 }
 
 impl<'t> PatternMatch<'t> {
+    /// Returns the bytes of the match in the searched text.
     fn span(&self) -> Range<usize> {
         self.start..self.start + self.text.len()
     }
@@ -282,6 +283,7 @@ impl DisjointFindings {
         true
     }
 
+    /// Returns whether there are [`MAX_FINDINGS`] findings, so that no more are added.
     fn is_full(&self) -> bool {
         self.0.len() >= MAX_FINDINGS
     }

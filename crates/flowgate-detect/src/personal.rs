@@ -24,8 +24,10 @@ pub use names::names;
 use super::pattern::{CompiledRules, DetectionRule, PatternMatch, rule};
 use super::{Finding, MAX_FINDINGS, markup};
 
+/// The compiled rules of [`TABLE`].
 static RULES: LazyLock<CompiledRules> = LazyLock::new(|| CompiledRules::new(TABLE));
 
+/// The rule for e-mail addresses alone.
 static EMAILS: LazyLock<CompiledRules> =
     LazyLock::new(|| CompiledRules::new(const { &[rule("EMAIL_ADDRESS", EMAIL).check(has_domain)] }));
 

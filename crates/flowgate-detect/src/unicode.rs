@@ -97,9 +97,9 @@ pub fn find_hidden(text: &str) -> Vec<Finding> {
     findings
 }
 
-/// Returns the length in bytes of the tags that name the region of a flag, at the start of the text after a black flag:
-/// three to six lowercase letters or digits, and the tag that ends them. Returns 0 for any other tags, since these can
-/// encode text.
+/// Returns the length in bytes of the tags that name the region of a flag, at the start of the text after a black flag.
+/// They are three to six lowercase letters or digits, and the tag that ends them. Returns 0 for any other tags, since
+/// these can encode text.
 fn flag_tags(text: &str) -> usize {
     let is_named = |c: &char| matches!(c, '\u{e0030}'..='\u{e0039}' | '\u{e0061}'..='\u{e007a}');
     let named: Vec<char> = text.chars().take_while(is_named).take(7).collect();
@@ -138,7 +138,7 @@ fn is_tag(c: char) -> bool {
     matches!(c, '\u{e0000}'..='\u{e007f}')
 }
 
-/// Returns the kind of finding that a character is by itself, if it is one.
+/// Returns the kind of finding that a character is by itself, such as `TAG`; `None` if it is no finding.
 fn kind_of_finding(c: char) -> Option<&'static str> {
     Some(match c {
         c if is_tag(c) => "TAG",
@@ -212,7 +212,8 @@ mod tests {
         check("plain text, naïve Ω 5 µm\r\n\t", &[]);
         check("a\u{e0061}\u{e0062}b", &[("TAG", 1..9)]);
         check("\u{1f3f4}\u{e0067}\u{e0062}\u{e0073}\u{e0063}\u{e0074}\u{e007f}", &[]);
-        // A flag does not hide other tags: neither a text without its end, nor one that is longer than the name of a region.
+        // A flag does not hide other tags: neither a text without its end, nor one that is longer than the name of a
+        // region.
         check("\u{1f3f4}\u{e0068}\u{e0069}\u{e0068}", &[("TAG", 4..16)]);
         let long = "\u{e0061}".repeat(9);
         check(&format!("\u{1f3f4}{long}\u{e007f}"), &[("TAG", 4..44)]);

@@ -127,8 +127,8 @@ impl ApprovalReference {
         Self { id, digest, tool, content, is_for_several: times > 1, turn: 0, left: times.saturating_sub(1) }
     }
 
-    /// Uses the answer for one further call, if it covers several equal calls of which one is left and `ask` is about
-    /// exactly such a call. Returns whether it was used.
+    /// Uses the answer for one further call, if it covers several equal calls of which one is not judged yet, and
+    /// `ask` is about exactly such a call. Returns whether it was used.
     pub(crate) fn take_equal_call(&mut self, ask: &ApprovalRequest) -> bool {
         let mut content = stored_content(ask, ask.is_grantable());
         remove_variable_members(&mut content);
@@ -231,7 +231,11 @@ impl ApprovalService {
 
     /// Stores a question, unless the same question is stored already. Answers it by a lasting grant if one covers it;
     /// otherwise notifies people of a new question. Returns the reference to the question. The inner error says which
-    /// limit on questions is reached; the question is then not stored.
+    /// limit on questions is reached; the question is then not stored. `used` are the approvals that this turn has
+    /// used already: a stored question of theirs does not count as the same one.
+    ///
+    /// # Errors
+    /// If the database or the audit log fails, or the system has no random bytes for the id.
     async fn store_question(
         &self,
         context: ApprovalContext<'_>,
@@ -383,6 +387,9 @@ impl ApprovalService {
 
     /// Waits, up to the configured time, for the answer to the question that an earlier request asked about the call
     /// with this digest. If there is no such question, the decision is `Silent`, which allows nothing.
+    ///
+    /// # Errors
+    /// If the question cannot be searched in the database.
     pub(crate) async fn await_earlier_answer(
         &self,
         context: ApprovalContext<'_>,
@@ -460,6 +467,9 @@ impl ApprovalService {
 
     /// Voids the questions of a conversation that continues without the answers, except those whose approvals the turn
     /// uses (`used`). Records those that were allowed, since their calls do not run.
+    ///
+    /// # Errors
+    /// If the database or the audit log fails.
     pub(crate) async fn void_questions(
         &self,
         client: &ClientSettings,
@@ -499,7 +509,7 @@ impl ApprovalService {
         Ok(self.store.tenant(tenant).await?.filter(|record| known != Some(record.as_str())))
     }
 
-    /// Wakes the requests that wait for a question.
+    /// Wakes what waits at this gateway for a change of a question: requests, and event streams of people.
     pub(crate) fn wake_waiters(&self) {
         self.bell.send_replace(());
     }

@@ -1,16 +1,17 @@
 //! Serves the model routes: the chats of agents pass the guard before a model receives them.
 //!
 //! An agent uses the gateway instead of a provider as its base URL; the agent needs no other change. The gateway
-//! decodes a request of any supported API into a chat, [adds
+//! decodes a request of any supported API into a chat, and [adds
 //! it](flowgate_guard::conversation::Conversation::accept_messages) to the guarded conversation that the chat belongs
-//! to, and judges the output of the model before the agent receives any of that output. Streaming and non-streaming
-//! routes share this code, which `http::service` calls. This file has the state that the routes share: opened when the
-//! gateway starts, closed when it ends.
+//! to. It judges the output of the model before the agent receives any of that output. Streaming and non-streaming
+//! routes share this code, which `http::service` calls. This file has the state that the routes share: opened when
+//! the gateway starts, closed when it ends.
 //!
 //! A request passes these modules:
 //!
-//! * `model_request`: reads its headers; `authentication`: finds its client, by the keys that `credentials` reads, or by its token (`token_authentication`); `client_limits`: checks the limits on the
-//!   requests of a client; `budgets`: checks and counts what its models use on a day.
+//! * `model_request`: reads its headers; `authentication`: finds its client, by the keys that `credentials` reads or
+//!   by its token (`token_authentication`);
+//!   `client_limits`: checks the limits on its requests; `budgets`: checks and counts what its models use on a day.
 //! * `answer`: turns its body into its reply; `turn`: turns its chat into a completion; `upstream_model`: wraps the
 //!   model that the turn calls; `fallback_model`: asks another upstream if the first one cannot answer.
 //! * `person_approver`: asks people about the calls of the turn; `tool_choice_model`: applies the choice of tools that
@@ -128,11 +129,12 @@ pub(crate) struct ModelRoutes {
 }
 
 impl ModelRoutes {
-    /// Opens the database, the audit log and the webhook, and starts the maintenance tasks. Logs advice about items
-    /// that a client's policy and settings hide from models.
+    /// Opens the database, the audit log and the webhook, and starts the maintenance tasks. Logs advice about regions
+    /// that a client's policy and settings hide from models. `values` is the memory budget of parsed JSON values,
+    /// which all requests share.
     ///
     /// # Errors
-    /// If the database, the audit log or the webhook cannot be opened.
+    /// If the database, the audit log, the log of a client in watch mode or the webhook cannot be opened.
     pub(crate) async fn open(
         config: GatewayConfig,
         values: ValueBudget,
@@ -147,7 +149,12 @@ impl ModelRoutes {
         opened
     }
 
-    /// Opens the audit log and the webhook, and starts the maintenance tasks of the open database `open`.
+    /// Opens the audit log, the webhook and the export of spans, and starts the maintenance tasks. `open` is the
+    /// database, which is open already; if this fails, the caller closes it.
+    ///
+    /// # Errors
+    /// If the audit log, the webhook or the export of spans cannot be opened, or the audit log does not fit the
+    /// database.
     async fn start(
         config: GatewayConfig,
         open: Arc<Database>,
@@ -239,8 +246,8 @@ impl ModelRoutes {
         late
     }
 
-    /// Returns the names of the parts without which the gateway does not work and that fail now: the database or the
-    /// audit log, if it cannot be written, and a required witness that is overdue.
+    /// Returns the names of failing parts without which the gateway does not work, for the health route: the database
+    /// or the audit log, if it cannot be written, and a required witness that is overdue.
     pub(crate) async fn failing_parts(&self) -> Vec<&'static str> {
         let mut failing = Vec::new();
         if !self.sessions.store().is_writable().await {
@@ -274,7 +281,10 @@ impl ModelRoutes {
 }
 
 /// Removes the keys of the configuration from the operator's log from now on, opens the logs of clients in watch mode,
-/// and logs advice about items that a client's policy and settings hide from models.
+/// and logs advice about regions that a client's policy and settings hide from models.
+///
+/// # Errors
+/// If the log of a client in watch mode cannot be opened.
 fn announce_clients(config: &GatewayConfig, log: &OperatorLog) -> Result<(), DatabaseError> {
     log.redact_keys(&config.keys);
     for client in &config.clients {

@@ -210,7 +210,8 @@ pub struct ClientSettings {
 }
 
 impl ClientSettings {
-    /// Returns the policy that the file names, whether or not it is in force.
+    /// Returns the policy that the configuration file names for the client. In watch mode, it is judged but not
+    /// enforced.
     pub fn own_policy(&self) -> &Arc<Policy> {
         self.watch.as_ref().map_or(&self.policy, |watch| &watch.policy)
     }
@@ -229,7 +230,7 @@ pub enum UserMessageTrust {
 }
 
 impl UserMessageTrust {
-    /// Returns the name in the file.
+    /// Returns the name that the configuration file has for the value.
     pub fn name(self) -> &'static str {
         match self {
             Self::Untrusted => "untrusted",
@@ -238,12 +239,12 @@ impl UserMessageTrust {
         }
     }
 
-    /// Returns whether unmarked parts are trusted.
+    /// Returns whether parts of user messages are trusted that the client has not marked with a provenance.
     pub(crate) fn trusts_unmarked(self) -> bool {
         self == Self::TrustUnmarkedEvenIfPasted
     }
 
-    /// Returns whether the client's marks are believed.
+    /// Returns whether parts of user messages are trusted that the client marks as typed by a person.
     pub(crate) fn believes_marks(self) -> bool {
         self != Self::Untrusted
     }
@@ -261,7 +262,7 @@ pub enum SystemMessageTrust {
 }
 
 impl SystemMessageTrust {
-    /// Returns whether messages are trusted that are not pinned.
+    /// Returns whether system messages are trusted that the operator has not pinned.
     pub(crate) fn trusts_all(self) -> bool {
         self == Self::TrustEvenIfFilledIn
     }
@@ -282,8 +283,8 @@ impl std::error::Error for ConfigError {}
 /// The least length of a key, in bytes: shorter ones can be guessed.
 const MIN_KEY: usize = 16;
 
-/// Reads the configuration. Relative paths start at `folder`; `environment` returns variables. The methods are the
-/// built-in ones.
+/// Reads the text of a configuration file. Relative paths start at `folder`. `environment` returns the value of an
+/// environment variable; `None` if it is not set. The methods of conversations are the built-in ones.
 ///
 /// # Errors
 /// The first error in the file, with its position.
@@ -295,8 +296,8 @@ pub fn read(
     read_with_methods(text, folder, environment, &MethodRegistry::builtin())
 }
 
-/// Reads the configuration as [`read`] does; `method = "NAME"` of a client names one of `methods`, which an embedding
-/// program may have extended.
+/// Reads the text of a configuration file as [`read`] does; `method = "NAME"` of a client names one of `methods`,
+/// which an embedding program may have extended.
 ///
 /// A section is read after the sections to which it refers: upstreams and servers, then clients, then people. At the
 /// end, clients receive the settings that depend on people and on the store. Also checks that no two principals share a
@@ -344,7 +345,7 @@ pub fn read_with_methods(
         if let Some(missing) = client
             .own_policy()
             .externs()
-            .find(|name| !predicate_sources.predicate_names().any(|known| known == *name))
+            .find(|name| !predicate_sources.predicate_names().any(|implemented| implemented == *name))
         {
             let why = format!(
                 "the extern predicate `{missing}` has no implementation: write {missing} = \"http://...\" or \
@@ -492,7 +493,7 @@ pub fn read_with_methods(
     })
 }
 
-/// Returns the advice for a key's variable that is not set.
+/// Returns the message for the operator about an environment variable that should have a key and is not set.
 fn missing(variable: &str) -> String {
     format!(
         "the environment variable {variable} is not set: export it before the start, with the key that the \
@@ -500,8 +501,8 @@ fn missing(variable: &str) -> String {
     )
 }
 
-/// Returns the entry of this name; the error message lists the names that exist. `kind` says in the message what the
-/// entries are.
+/// Returns the entry of a configuration that has this name. The error message lists the names that exist; `kind` says
+/// in it what the entries are, such as `upstream`.
 fn find_named<T>(kind: &str, name: &str, all: &BTreeMap<String, Arc<T>>) -> Result<Arc<T>, String> {
     all.get(name).cloned().ok_or_else(|| {
         let known: Vec<&str> = all.keys().map(String::as_str).collect();
@@ -519,7 +520,11 @@ struct ConfigReader<'a> {
 }
 
 impl ConfigReader<'_> {
-    /// Reads the section `[predicates]`, and loads the services and modules that answer extern predicates.
+    /// Reads the section `[predicates]`, which has the source of each extern predicate by its name, and loads the
+    /// services and modules that answer them.
+    ///
+    /// # Errors
+    /// If a source is neither an address nor the file of a module, or cannot be loaded.
     fn predicate_sources(
         &self,
         predicates: &BTreeMap<String, String>,
@@ -575,11 +580,19 @@ impl ConfigReader<'_> {
 
     /// Reads a key from an environment variable or a file, of which a section may name one, and notes it, so that it is
     /// removed from logs and records. `None` if the section names neither.
+    ///
+    /// # Errors
+    /// If the section names both, the variable is not set, or the file cannot be read.
     fn key(&self, variable: Option<&str>, file: Option<&Path>) -> Result<Option<String>, String> {
         self.key_named(("key-from", variable), ("key-file", file))
     }
 
-    /// Reads a key as [`Self::key`] does; the settings that name the variable and the file have these names.
+    /// Reads a key from the environment variable `variable` or the file `file`, and notes it, so that it is removed
+    /// from logs and records. `None` if neither is given. `from` and `file_setting` are the names of the settings,
+    /// for errors.
+    ///
+    /// # Errors
+    /// If both are given, the variable is not set, or the file cannot be read.
     fn key_named(
         &self,
         (from, variable): (&str, Option<&str>),
@@ -605,7 +618,11 @@ impl ConfigReader<'_> {
         self.authorities_of("url", url, file)
     }
 
-    /// Reads the authorities as [`Self::authorities`] does; the setting with the address has this name.
+    /// Reads the certificate authorities that are trusted for the server at `url` from a PEM file; without a file,
+    /// returns the default ones. `setting` is the name of the setting with the address, for errors.
+    ///
+    /// # Errors
+    /// If the address has no TLS, or the file cannot be read or has no certificate.
     fn authorities_of(&self, setting: &str, url: &str, file: Option<&Path>) -> Result<Authorities, String> {
         let Some(file) = file else { return Ok(Authorities::default()) };
         if !url.starts_with("https://") {

@@ -20,7 +20,8 @@
 //! * `quotations`: stores texts that clients were shown.
 //! * `changes`: numbers the changes of questions.
 //! * `lasting_grants`: stores approvals for all conversations of a client.
-//! * `request_quotas`: counts requests against the quotas of clients.
+//! * `request_quotas`: counts requests against the quotas of clients; `spending`: counts what the models of clients
+//!   use on a day, for their budgets.
 //! * `virtual_keys`: stores the keys that admins have made for clients.
 //! * `tools`: stores the approved tools of servers.
 //! * `cache`: caches facts in memory, which saves queries.
@@ -130,8 +131,10 @@ impl Database {
         database.with_identity().await
     }
 
-    /// Opens an existing database for reading, also while a gateway uses it. It is not migrated: fails if its schema is
-    /// not the one of this program.
+    /// Opens an existing database for reading, also while a gateway uses it. It is not migrated.
+    ///
+    /// # Errors
+    /// If the database cannot be opened, or its schema is not the one of this program.
     pub(crate) async fn read(place: &DatabaseAddress) -> Result<Self, DatabaseError> {
         // The empty name of the holder: a reader takes no leases.
         let database = match place {
@@ -169,8 +172,14 @@ impl Database {
     }
 
     /// Reads the identity of the database, or assigns one to a new database, and checks that the backend expects this
-    /// database. Closes the database if that fails.
+    /// database. The identity is a random name, by which a later start notices that another file has replaced the
+    /// database. Closes the database if any of this fails.
+    ///
+    /// # Errors
+    /// If the lock file of the backend names another database, or the database fails.
     async fn with_identity(mut self) -> Result<Self, DatabaseError> {
+        // The name of this process is random and unique, so a database that the process creates can have the same
+        // name.
         let new_identity = self.holder.clone();
         let identity = self.run(Access::Transaction, move |tx| {
             Box::pin(async move {
@@ -206,9 +215,9 @@ impl Database {
         &self,
         work: impl AsyncFnOnce(&Self) -> Result<T, DatabaseError>,
     ) -> Result<T, DatabaseError> {
-        let done = work(self).await;
+        let result = work(self).await;
         self.close().await;
-        done
+        result
     }
 
     /// Returns whether other gateways use the database too.
@@ -216,7 +225,8 @@ impl Database {
         self.is_shared
     }
 
-    /// Records this database in the lock file as the expected one.
+    /// Records this database in the lock file of a SQLite file as the expected one: a later start with another
+    /// database fails. Does nothing for other databases.
     pub(crate) fn accept_database(&self) -> Result<(), DatabaseError> {
         self.backend.accept_database(&self.identity)
     }
@@ -226,7 +236,11 @@ impl Database {
         self.is_memory
     }
 
-    /// Runs an operation, at most for [`PATIENCE`], and returns its output.
+    /// Runs an operation with this access, at most for [`PATIENCE`], and returns its output.
+    ///
+    /// # Errors
+    /// The failure of the operation; `Timeout` if it takes too long, and `Closed` if the database is closed or the
+    /// operation panics.
     async fn run<T: Send + 'static>(
         &self,
         access: Access,

@@ -210,7 +210,7 @@ impl OperatorLog {
         self.admit(LogEvent::Limit, client, (what, setting), fields, &sentence);
     }
 
-    /// Counts that a bound was reached, whether or not a line is written.
+    /// Counts for the metrics that the bound on the quantity `what` was reached. Writes no line.
     pub(crate) fn count_limit(&self, what: &'static str) {
         if let Some(shared) = &self.0 {
             let mut limits = shared.limits.lock().unwrap_or_else(PoisonError::into_inner);
@@ -218,7 +218,7 @@ impl OperatorLog {
         }
     }
 
-    /// Returns how often each bound was reached.
+    /// Returns how often each bound was reached, by the name of the bounded quantity, for the metrics.
     pub(crate) fn limits(&self) -> BTreeMap<&'static str, u64> {
         let limits = self.0.as_ref().map(|shared| shared.limits.lock());
         limits.map(|limits| limits.unwrap_or_else(PoisonError::into_inner).clone()).unwrap_or_default()

@@ -33,11 +33,13 @@ struct RequestLabels {
     status: u16,
 }
 
+/// The label of the latencies of requests.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct RouteLabel {
     route: &'static str,
 }
 
+/// The label of reached limits: the name of the bounded quantity.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct LimitLabel {
     limit: &'static str,
@@ -56,6 +58,7 @@ pub(crate) struct Metrics {
 pub(crate) type Metric = (&'static str, &'static str, u64, bool);
 
 impl Metrics {
+    /// Creates the counters, all at zero, and registers them with their names and help texts.
     pub(crate) fn new() -> Self {
         let mut registry = Registry::default();
         let (requests, seconds) = (Family::default(), latencies());
@@ -83,6 +86,7 @@ impl Metrics {
         measured.register("flowgate_limits", help, reached);
         for &(name, help, value, is_counter) in figures {
             let help = help.trim_end_matches('.');
+            // The encoder appends `_total` to the name of a counter itself.
             match (is_counter, name.strip_suffix("_total")) {
                 (true, Some(name)) => measured.register(name, help, ConstCounter::new(value)),
                 _ => measured.register(name, help, ConstGauge::new(i64::try_from(value).unwrap_or(i64::MAX))),

@@ -1,5 +1,5 @@
-//! The page for the person who decides: a web application in the binary, under `/ui/`, which needs nothing from the
-//! network. `http::service` serves it.
+//! Implements the page on which people decide questions: a web application in the binary, under `/ui/`, which loads
+//! nothing from other servers. `http::service` serves it.
 //!
 //! The page calls the same routes as a person with a key, so it shows exactly what the routes show to that person. In
 //! place of the key, its requests carry a session: a cookie that scripts cannot read, and a token in a header that no

@@ -243,12 +243,12 @@ fn entries(messages: &[Value]) -> Result<Vec<TraceEntry>, PolicyApiError> {
 /// last message counts as one of that message.
 fn message_of(event: usize, messages: &[Value]) -> usize {
     let mut events = 0;
-    let found = messages.iter().position(|message| {
+    let index = messages.iter().position(|message| {
         // The number of events up to the end of this message. A message that cannot be read has none.
         events += read::list(std::slice::from_ref(message)).map_or(0, |entries| entries.len());
         event < events
     });
-    found.unwrap_or(messages.len().saturating_sub(1))
+    index.unwrap_or(messages.len().saturating_sub(1))
 }
 
 #[cfg(test)]

@@ -12,12 +12,12 @@ pub(crate) fn bytes<const N: usize>() -> Result<[u8; N], RandomError> {
     Ok(bytes)
 }
 
-/// Returns an unguessable name of 128 random bits.
+/// Returns an unguessable name: 128 random bits in hexadecimal.
 pub(crate) fn unguessable_name() -> Result<String, RandomError> {
     bytes::<16>().map(|bytes| hex(&bytes))
 }
 
-/// Whether a name has the form of those that [`unguessable_name`] returns.
+/// Returns whether a name has the form of those that [`unguessable_name`] returns.
 pub(crate) fn is_unguessable_name(name: &str) -> bool {
     name.len() == 32 && name.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }

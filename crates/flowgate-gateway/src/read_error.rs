@@ -11,7 +11,7 @@ pub(crate) fn reason(error: &io::Error) -> String {
                 .to_owned()
         }
         io::ErrorKind::PermissionDenied => "there is no permission to read the file".to_owned(),
-        io::ErrorKind::IsADirectory => "this is a directory, not a file".to_owned(),
+        io::ErrorKind::IsADirectory => "the path names a directory, not a file".to_owned(),
         // Reported when the file is read as text.
         io::ErrorKind::InvalidData => "the file is not valid UTF-8".to_owned(),
         _ => error.to_string(),

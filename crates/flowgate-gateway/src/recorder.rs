@@ -146,14 +146,14 @@ impl Recorder {
         keys: &[Secret],
     ) -> Result<(), DatabaseError> {
         if let Some(recording) = self.0.as_deref() {
-            let mut known = recording.keys.write().unwrap_or_else(PoisonError::into_inner);
-            add_keys(&mut known, keys);
+            let mut removed_keys = recording.keys.write().unwrap_or_else(PoisonError::into_inner);
+            add_keys(&mut removed_keys, keys);
         }
         self.record_configuration(clients)
     }
 
-    /// Records events. If this fails, the caller must not take any action that depends on them. Does nothing without an
-    /// audit log.
+    /// Appends entries to the audit log, if there is one. If this fails, the caller must not take any action that
+    /// depends on them.
     pub(crate) fn record(&self, entries: &[AuditEntry]) -> Result<(), DatabaseError> {
         self.record_redacting(entries, None)
     }
@@ -212,7 +212,7 @@ impl Recorder {
         self.0.as_deref()?.witnesses.as_ref()
     }
 
-    /// Signs everything recorded so far.
+    /// Signs the head of the audit log, and with it everything recorded so far. Does nothing without an audit log.
     pub(crate) fn sign_head(&self) -> Result<(), DatabaseError> {
         let Some(RecordingLog { log, .. }) = self.0.as_deref() else { return Ok(()) };
         log.sign_head(Timestamp::now()).map(drop).map_err(to_database_error)
@@ -268,8 +268,8 @@ pub fn accept_loss(config: GatewayConfig, who: &str) -> Result<Option<AuditLoss>
 }
 
 /// Opens the log, and records in the log, in the database and in the witness's file that the operator `who` accepts a
-/// loss: lines that the database or the witness has recorded and the log does not have. Returns the loss against the
-/// database or, if there is none, that against the witness.
+/// loss. Lost are the lines that the database or the witness has recorded and the log does not have. Returns the loss
+/// against the database or, if there is none, that against the witness; `None` if nothing was lost.
 async fn accept_losses(
     store: &Database,
     audit: AuditSpec,
@@ -309,6 +309,7 @@ async fn accept_losses(
     Ok(database_loss.or(witness_loss))
 }
 
+/// Converts an error of the audit log to the error for the caller, which must not act without its record.
 #[expect(clippy::needless_pass_by_value, reason = "as `map_err` hands it over")]
 fn to_database_error(error: AuditError) -> DatabaseError {
     DatabaseError::Audit(error.to_string())
@@ -323,6 +324,7 @@ fn read_configured_witness(witness: Option<&WitnessSpec>) -> Result<WitnessRecor
         .map_err(delivery_to_database_error)
 }
 
+/// Converts an error about a witness of the audit log to the error for the caller.
 #[expect(clippy::needless_pass_by_value, reason = "as `map_err` hands it over")]
 fn delivery_to_database_error(undelivered: DeliveryError) -> DatabaseError {
     DatabaseError::Audit(undelivered.to_string())
@@ -342,7 +344,7 @@ fn redacted_content(content: &Value, keys: &[Secret], key: Option<&str>) -> Stri
     }
 }
 
-/// Applies `hide` to every text and every key in a value.
+/// Returns a JSON value with `hide` applied to every text and every name of a field in it.
 fn redact_value(content: &Value, hide: &dyn Fn(&str) -> String) -> Value {
     match content {
         Value::String(text) => Value::String(hide(text)),

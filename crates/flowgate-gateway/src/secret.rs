@@ -13,12 +13,13 @@ const MIN_HIDDEN: usize = 8;
 pub struct Secret(String);
 
 impl Secret {
+    /// Wraps the text of a key.
     pub(crate) fn new(text: impl Into<String>) -> Self {
         Self(text.into())
     }
 
-    /// Returns the text with this key replaced. Keys shorter than [`MIN_HIDDEN`] are not replaced, since they would
-    /// match unrelated text.
+    /// Returns `text` with each occurrence of this key replaced by a constant. Keys shorter than [`MIN_HIDDEN`] are
+    /// not replaced, since they would match unrelated text.
     pub(crate) fn redacted_from(&self, text: &str) -> String {
         if self.0.len() < MIN_HIDDEN { text.to_owned() } else { text.replace(&self.0, "[key]") }
     }
@@ -33,6 +34,7 @@ impl Secret {
         self.0.len()
     }
 
+    /// Returns the bytes of the key.
     pub(crate) fn into_bytes(self) -> Vec<u8> {
         self.0.into_bytes()
     }
@@ -49,15 +51,15 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// Adds keys that are removed from texts. Longer keys come first: a key that is a prefix of a longer one must not leave
-/// the rest of it visible.
-pub(crate) fn add_keys(known: &mut Vec<Secret>, keys: &[Secret]) {
+/// Adds keys to the list of those that are removed from texts, each once. Longer keys come first: the removal of a
+/// key that is a prefix of a longer one must not leave the rest of the longer one visible.
+pub(crate) fn add_keys(removed_keys: &mut Vec<Secret>, keys: &[Secret]) {
     for key in keys {
-        if !known.contains(key) {
-            known.push(key.clone());
+        if !removed_keys.contains(key) {
+            removed_keys.push(key.clone());
         }
     }
-    known.sort_by_key(|key| std::cmp::Reverse(key.len()));
+    removed_keys.sort_by_key(|key| std::cmp::Reverse(key.len()));
 }
 
 #[cfg(test)]

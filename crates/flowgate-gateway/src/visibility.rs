@@ -199,8 +199,9 @@ pub(crate) fn log(
     }
 }
 
-/// Returns the header that reports to a client what is hidden from the lowest steps (the steps with the lowest label),
-/// in ASCII JSON: only what follows from the configuration, the policy and the client's own request.
+/// Returns the value of the header that reports to a client what is hidden from the lowest steps (the steps with the
+/// lowest label), as JSON in ASCII. The report has only what follows from the configuration, the policy and the
+/// client's own request.
 pub(crate) fn header(
     client: &ClientSettings,
     sender: &history::ClientProfile,
@@ -410,11 +411,11 @@ fn list(names: &[String]) -> String {
 /// Returns the advice about tools that are not on offer, because no statement labels their descriptions. The text
 /// lists the tools, and shows the missing statement for the first one.
 fn unlabelled_tools(client: &ClientSettings, tools: &[String]) -> VisibilityAdvice {
-    let (many, file) = (list(tools), &client.policy_file);
-    let one = tools.first().map(String::as_str).unwrap_or_default();
+    let (listed, file) = (list(tools), &client.policy_file);
+    let first = tools.first().map(String::as_str).unwrap_or_default();
     let text = format!(
-        "not on offer, since no statement of {file} labels their descriptions: {many}; read the description of each tool, and if you trust \
-         it, add a statement for the tool, such as `label tool as LABEL if: (tool: Tool) is tool:{one}`"
+        "not on offer, since no statement of {file} labels their descriptions: {listed}; read the description of each tool, and if you trust \
+         it, add a statement for the tool, such as `label tool as LABEL if: (tool: Tool) is tool:{first}`"
     );
     VisibilityAdvice { id: "label-tool", is_intended: false, text }
 }
@@ -422,11 +423,11 @@ fn unlabelled_tools(client: &ClientSettings, tools: &[String]) -> VisibilityAdvi
 /// Returns the advice about tools whose answers are hidden, because no statement labels them. The text lists the tools,
 /// and shows the missing statement for the first one.
 fn unlabelled_answers(client: &ClientSettings, tools: &[String]) -> VisibilityAdvice {
-    let (many, file) = (list(tools), &client.policy_file);
-    let one = tools.first().map(String::as_str).unwrap_or_default();
+    let (listed, file) = (list(tools), &client.policy_file);
+    let first = tools.first().map(String::as_str).unwrap_or_default();
     let text = format!(
-        "answers are hidden, since no statement of {file} labels them: {many}; add `label out.content as LABEL if: (out: ToolOutput) is \
-         tool:{one}`, where LABEL says who can write such an answer and who may read it"
+        "answers are hidden, since no statement of {file} labels them: {listed}; add `label out.content as LABEL if: (out: ToolOutput) is \
+         tool:{first}`, where LABEL says who can write such an answer and who may read it"
     );
     VisibilityAdvice { id: "label-answer", is_intended: false, text }
 }

@@ -1,5 +1,5 @@
-//! Sends the head of the audit log (the number and the digest of its newest record) to witnesses, programs outside the
-//! gateway, so that a log and a database that are restored to an earlier state together are detected.
+//! Sends the head of the audit log (the number and the digest of its newest record) to witnesses, programs outside
+//! the gateway. With their record, a log and a database that are restored to an earlier state together are detected.
 //!
 //! Each destination has its own thread. There is no queue: only the newest head is sent, which covers all earlier
 //! lines, so a destination that was unreachable for long receives one line. A failed delivery is retried and reported
@@ -241,6 +241,7 @@ impl HeadDestination {
         }
     }
 
+    /// Locks the outcomes of the deliveries, also after a panic.
     fn state(&self) -> MutexGuard<'_, DeliveryState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -324,7 +325,7 @@ impl HeadDestination {
 }
 
 impl HeadDestinationKind {
-    /// Sends a line to the destination.
+    /// Sends a line to the destination, and waits until the destination has accepted it.
     fn send(&self, line: &str) -> Result<(), DeliveryError> {
         match self {
             Self::File(path) => append(path, line).map_err(|error| DeliveryError::File(path.clone(), error)),

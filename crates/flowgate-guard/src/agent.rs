@@ -130,19 +130,20 @@ impl Toolbox {
 pub trait Observer: Send {
     /// Reports the state of the conversation before its next need is served.
     fn before_need(&mut self, _conversation: &Conversation) {}
-    /// The model is about to be queried with this view.
+    /// Is called before the model is queried with this view.
     fn before_completion(&mut self, _view: &View) {}
-    /// The model streams this text. It may be shown at once: whatever the model writes next, it is part of the reply.
+    /// Is called with each piece of text that the model streams. The text may be shown at once: whatever the model
+    /// writes next, it is part of the reply.
     fn on_text(&mut self, _text: &str) {}
     /// Waits until the observer can take more text.
     fn ready(&mut self) -> BoxFuture<'_, ()> {
         Box::pin(ready(()))
     }
-    /// The model has answered.
+    /// Is called after the model has answered.
     fn after_completion(&mut self, _completion: &Completion) {}
-    /// A person has approved a call, and the conversation is about to receive the decision. The observer joins the
-    /// labels that other conversations wrote to stores after the question was asked, by which the call is judged
-    /// again: see [`Conversation::join_external_state`].
+    /// Is called after a person has approved a call, before the conversation receives the decision. The observer
+    /// joins the labels that other conversations wrote to stores after the question was asked, by which the call is
+    /// judged again: see [`Conversation::join_external_state`].
     ///
     /// # Errors
     /// If the state cannot be joined. The call does not run.
@@ -152,8 +153,8 @@ pub trait Observer: Send {
     ) -> BoxFuture<'a, Result<(), String>> {
         Box::pin(ready(Ok(())))
     }
-    /// A call is about to run. The observer persists what must be durable before it runs, such as the labels of the
-    /// stores that it writes to.
+    /// Is called before a call runs. The observer persists what must be durable before it runs, such as the labels of
+    /// the stores that it writes to.
     ///
     /// # Errors
     /// If it cannot be persisted. The call does not run.
@@ -164,17 +165,17 @@ pub trait Observer: Send {
     ) -> BoxFuture<'a, Result<(), String>> {
         Box::pin(ready(Ok(())))
     }
-    /// A call has run, and its answer is about to be labelled. The observer joins what other conversations have since
-    /// written to stores: see [`Conversation::join_external_state`].
+    /// Is called after a call has run, before its answer is labelled. The observer joins what other conversations
+    /// have since written to stores: see [`Conversation::join_external_state`].
     ///
     /// # Errors
     /// If the state cannot be joined. The answer is shown to no principal.
     fn after_run<'a>(&'a mut self, _conversation: &'a mut Conversation) -> BoxFuture<'a, Result<(), String>> {
         Box::pin(ready(Ok(())))
     }
-    /// A call is passed to its tool in this process; not called for a call that is handed over.
+    /// Is called before a call is passed to its tool in this process, and not for a call that is handed over.
     fn on_tool_call(&mut self, _call: &AuthorizedCall) {}
-    /// A tool in this process has answered, and its answer is not withheld.
+    /// Is called after a tool in this process has answered, unless its answer is withheld.
     fn on_tool_answer(&mut self, _answer: &ToolAnswer) {}
     /// Whether to stop as soon as possible.
     fn is_cancelled(&self) -> bool {

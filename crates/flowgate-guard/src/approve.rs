@@ -49,9 +49,10 @@ pub struct ApprovalRequest {
     /// A digest of the external state that the call refers to. A decision on the same call in another state does not
     /// apply to this one.
     pub state: String,
-    /// The join of the labels of the call, the reasons and the excerpts, in names: a reader must be cleared for it.
+    /// The join of the labels of the call, the reasons and the excerpts, by the names of its elements: a reader must
+    /// be cleared for it.
     pub carries: Value,
-    /// The label of each reason, in names.
+    /// The label of each reason, by the names of its elements.
     pub reasons_carry: Vec<Value>,
     /// For how long the policy lets a person answer.
     pub grant_scope: GrantScope,
@@ -73,8 +74,8 @@ impl ApprovalRequest {
         self.grant_scope >= GrantScope::Conversation
     }
 
-    /// Whether the other question is about an equal call, for equal reasons, in the same state. The positions of the
-    /// two calls in the trace, and how often they are made, may differ.
+    /// Whether the other question is about an equal call, for equal reasons, in the same external state. The
+    /// positions of the two calls in the trace, and how often they are made, may differ.
     #[must_use]
     pub fn is_same_question(&self, other: &Self) -> bool {
         // Events and regions are positions in the trace, so the comparison ignores them.

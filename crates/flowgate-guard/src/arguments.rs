@@ -65,7 +65,7 @@ struct SchemaWalker<'s> {
 }
 
 impl<'s> SchemaWalker<'s> {
-    /// Spends a part of the budget; fails if less is left.
+    /// Subtracts `count` schemas and names from the budget; fails if fewer may still be examined.
     fn spend(&mut self, count: usize) -> Result<(), AmbiguousArgumentsError> {
         self.left = self.left.checked_sub(count).ok_or(TOO_LARGE)?;
         Ok(())
@@ -208,8 +208,8 @@ impl<'s> SchemaWalker<'s> {
         Ok(reached)
     }
 
-    /// Returns the parts of the schema that a reference means which is no plain path: the part at a path in which
-    /// characters are encoded (`#/%24defs/x`), or the parts with this anchor (`#name`) or identifier.
+    /// Resolves a `$ref` that is not a plain JSON pointer. Returns the subschema at a percent-encoded pointer
+    /// (`#/%24defs/x`), or all subschemas with this anchor (`#name`) or identifier (`$id`); none if there is none.
     ///
     /// # Errors
     /// If the budget of the check is spent.

@@ -70,11 +70,12 @@ fn write_object(object: &Map<String, Value>, text: &mut String) {
     text.push('}');
 }
 
+/// Appends a string to `text` as a JSON string literal, in the one spelling that `serde_json` writes.
 fn write_string(string: &str, text: &mut String) {
     text.push_str(&Value::from(string).to_string());
 }
 
-/// Returns one spelling for all spellings of a number.
+/// Returns the canonical spelling of a number, which is the same for numbers that are equal (`20`, `20.0` and `2e1`).
 fn canonical_number(number: &Number) -> String {
     // Rust prints the float 1.0 as `1`, as it prints the integer 1. Adding 0.0 turns -0.0 into 0.0: JavaScript prints
     // both as 0.

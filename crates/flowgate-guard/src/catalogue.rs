@@ -93,6 +93,7 @@ impl Catalogue {
     ) -> Result<(), PushError> {
         monitor.declare_tools(tools.iter().map(|offered| &offered.tool));
         let mut previous = std::mem::take(&mut self.entries);
+        // The names that the model already calls something by: the `look` tool of Flowgate, and tools on offer.
         let mut taken: HashSet<String> = [slot::LOOK.to_owned()].into();
         // A tool under Flowgate's own server name is an impostor.
         let is_own = |offered: &OfferedTool| offered.tool.server.as_deref() == Some(Tool::FLOWGATE_SERVER);
@@ -190,6 +191,7 @@ impl Catalogue {
         self.entry(tool).filter(|entry| entry.is_visible_at(monitor, label))?.offered.output.as_ref()
     }
 
+    /// Returns the entry of a tool; `None` if the tool is not on offer.
     fn entry(&self, tool: &Tool) -> Option<&CatalogueEntry> {
         self.entries.iter().find(|entry| entry.offered.tool == *tool)
     }

@@ -8,8 +8,8 @@
 //!     (call: ToolCall) is tool:flowgate/model
 //! ```
 //!
-//! Text that does not flow to the clearance is never sent there, whatever the method: the model is shown
-//! placeholders, a region that the screener may not read counts as needed, and a slot is not filled by a filler that
+//! Text that does not flow to the clearance is never sent there, whatever the method. The model is shown
+//! placeholders. A region that the screener may not read counts as needed, and a slot is not filled by a filler that
 //! may not read its regions. Without a statement for the model, the model may be shown everything; without one for
 //! the screener or the filler, the clearance of the model applies.
 
@@ -29,7 +29,7 @@ impl EndpointClearances {
     /// one has the clearance of the model.
     pub(crate) fn of(monitor: &Monitor) -> Self {
         let model = monitor.clearance("model").unwrap_or_else(|| monitor.policy().space().top());
-        let other = |endpoint: &str| monitor.clearance(endpoint).unwrap_or(model);
-        Self { model, screener: other("screener"), filler: other("filler") }
+        let clearance_of = |endpoint: &str| monitor.clearance(endpoint).unwrap_or(model);
+        Self { model, screener: clearance_of("screener"), filler: clearance_of("filler") }
     }
 }

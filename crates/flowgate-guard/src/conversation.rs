@@ -141,22 +141,22 @@ impl Conversation {
         })
     }
 
-    /// The monitor, which holds the labels and the trace.
+    /// Returns the monitor, which holds the labels and the trace.
     pub fn monitor(&self) -> &Monitor {
         &self.monitor
     }
 
-    /// The recorded inputs.
+    /// Returns the recorded inputs.
     pub fn journal(&self) -> &Journal {
         &self.journal
     }
 
-    /// The recorded inputs, to start the record or to take it.
+    /// Returns the recorded inputs, for a caller that starts the record or takes it.
     pub fn journal_mut(&mut self) -> &mut Journal {
         &mut self.journal
     }
 
-    /// The bound of the lowest steps: they are shown only what flows to this label.
+    /// Returns the base label, the bound of the lowest steps: they are shown only what flows to it.
     pub fn base_label(&self) -> &Label {
         self.labels.base()
     }
@@ -261,9 +261,9 @@ impl Conversation {
         }
     }
 
-    /// Returns the filter through which the text of the step in progress may be shown while the model writes it; `None`
-    /// if it must not be shown before the whole text is judged: a rule may stop it, a draft may be rewritten, or links in
-    /// JSON are to be disarmed.
+    /// Returns the filter through which the text of the step in progress may be shown while the model writes it.
+    /// `None` if the text must not be shown before all of it is judged: a rule may stop it, a draft may be rewritten,
+    /// or links in JSON are to be disarmed.
     pub(crate) fn stream_cleaner(&self) -> Option<links::StreamCleaner> {
         let view = self.step.view()?;
         let can_stream = self.step.is_final() && !self.monitor.may_stop_replies();
@@ -274,12 +274,12 @@ impl Conversation {
         (self.format.is_none() || is_only_reply && cleaner.permits_all()).then_some(cleaner)
     }
 
-    /// The turn so far.
+    /// Returns the turn so far.
     pub fn running_turn(&self) -> &RunningTurn {
         &self.turn
     }
 
-    /// The turn so far, for a caller that aborts it.
+    /// Returns the turn so far, for a caller that aborts it.
     pub fn running_turn_mut(&mut self) -> &mut RunningTurn {
         &mut self.turn
     }

@@ -2,11 +2,11 @@
 //! rewritten.
 //!
 //! A client that keeps the chat itself sends all of it with every request, and may have changed it: it summarises,
-//! drops long messages, or inserts retrieved text. A label therefore belongs to a message at its position in the chat,
-//! and not to its content. A message at its old position keeps its label; messages that replace others carry the join
-//! of the labels of these; a new message is trusted as far as the operator trusts the [client](ClientProfile), except
-//! for quotations that were [seen](QuotationMemory) with a label. The content of a message never vouches for its
-//! origin: a page can quote the user's own sentence.
+//! drops long messages, or inserts retrieved text. A label therefore belongs to a message at its position in the
+//! chat, and not to its content. A message at its old position keeps its label. Messages that replace others carry
+//! the join of the labels of these. A new message is trusted as far as the operator trusts the
+//! [client](ClientProfile), except for quotations that were [seen](QuotationMemory) with a label. The content of a
+//! message never vouches for its origin: a page can quote the user's own sentence.
 
 mod chat;
 mod client;
@@ -79,8 +79,8 @@ const TAIL: usize = 512;
 /// How many adjacent characters that are not compared are copied into a tail: escapes and markup have a few.
 const LONGEST_RUN: usize = 4;
 
-/// Appends a text to the end of earlier texts, and shortens the result from the front to [`TAIL`] bytes. The next
-/// message is compared together with this end, because a quotation may begin in it.
+/// Appends a text to `tail`, the end of earlier texts, and shortens the result from the front to [`TAIL`] bytes. The
+/// next message is compared together with this end, because a quotation may begin in it.
 fn append(tail: &mut String, text: &str) {
     tail.push('\n');
     // Padding must not push the compared text out: of a run of characters that are not compared, only the first ones
@@ -116,6 +116,8 @@ pub(crate) struct HistoryMessage {
 }
 
 impl HistoryMessage {
+    /// Creates the entry of a message that the model did not write here. The items of the conversation that it
+    /// represents end before the index `until`.
     pub(crate) fn new(message: &Message, label: Label, until: usize) -> Self {
         Self { digest: MessageHasher::default().digest(message), is_written: false, label, until }
     }
@@ -125,7 +127,7 @@ impl HistoryMessage {
         Self { is_written: true, ..self }
     }
 
-    /// Returns the same message with another end of its items.
+    /// Returns a copy of the message whose items end before the index `until` of the conversation's items.
     pub(crate) fn with_end(&self, until: usize) -> Self {
         Self { until, ..self.clone() }
     }
@@ -181,15 +183,18 @@ impl History {
         append(&mut self.own, text);
     }
 
+    /// Returns the messages that the client holds, in order.
     pub(crate) fn messages(&self) -> &[HistoryMessage] {
         &self.messages
     }
 
+    /// Replaces all messages, and recomputes the digests of the prefixes.
     pub(crate) fn replace_messages(&mut self, messages: Vec<HistoryMessage>) {
         (self.messages, self.prefixes) = (Vec::with_capacity(messages.len()), ChatPrefixDigests::default());
         messages.into_iter().for_each(|message| self.push_message(message));
     }
 
+    /// Appends a message, and updates the digests of the prefixes.
     pub(crate) fn push_message(&mut self, message: HistoryMessage) {
         self.prefixes.push(&message.digest, message.is_written);
         self.messages.push(message);
@@ -215,10 +220,10 @@ impl History {
         chat.digest_only_count() == 0 || chat.messages_after(self.align(chat.digests()).unchanged).is_some()
     }
 
-    /// Replaces the digest of the message at `index`, which the model wrote here, by that of `sent`, which has the same
-    /// calls in another spelling. `recorded` is the message as the client received it, and `digests` are those of the sent
-    /// chat. Returns the new alignment; does nothing and returns `None` if the message at `index` is not `recorded`, or if
-    /// it would not count as unchanged.
+    /// Replaces the digest of the message at `index`, which the model wrote here, by that of `sent`, which has the
+    /// same calls in another spelling. `recorded` is the message as the client received it, and `digests` are those
+    /// of the sent chat. Returns the new alignment; does nothing and returns `None` if the message at `index` is not
+    /// `recorded`, or if it would not count as unchanged.
     pub(crate) fn respell(
         &mut self,
         index: usize,

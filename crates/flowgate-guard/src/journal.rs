@@ -66,12 +66,12 @@ pub enum Input {
     Task {
         /// The task.
         content: Value,
-        /// The label of the other agent's call, in names.
+        /// The label of the other agent's call, by the names of its elements.
         carries: Value,
     },
     /// A turn that had ended continued, without a message of the user.
     GoOn,
-    /// The label that was chosen for the next step, in names.
+    /// The label that was chosen for the next step, by the names of its elements.
     Choose(Value),
     /// The tools on offer.
     Offer(Vec<OfferedTool>),

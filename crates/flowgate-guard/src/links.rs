@@ -2,10 +2,10 @@
 //! content of its URL to the host without any tool call, and a link takes the person who follows it to a destination
 //! that an adversary may have chosen.
 //!
-//! Each address in a reply is judged like a call of the tool `flowgate/link` with the argument `url`, with the label of
-//! the view; each address in the content of a slot, with the label of the regions that it was filled from. Anything
-//! that begins like an address counts: a scheme, a name with `@`, a name with dots that some renderer takes for a host
-//! name.
+//! Each address is judged like a call of the tool `flowgate/link` with the argument `url`. In a reply, the call has
+//! the label of the view; in the content of a slot, it has the label of the regions that the slot was filled from.
+//! Anything that begins like an address counts: a scheme, a name with `@`, a name with dots that some renderer takes
+//! for a host name.
 //!
 //! Renderers disagree about where an address ends and what a link is, so no single grammar is followed. A permitted
 //! address is parsed as a browser does and written in one canonical form, with white space around it, which no renderer
@@ -79,8 +79,8 @@ pub(crate) fn disarm(
     (text, refused)
 }
 
-/// Disarms a reply whose form the client demands, as [`disarm`] does, and replaces its placeholders: both in the strings of
-/// JSON as the client decodes them. `hidden` is the number of hidden regions of the view.
+/// Disarms a reply whose form the client demands, as [`disarm`] does, and replaces its placeholders: both in the
+/// strings of JSON as the client decodes them. `hidden` is the number of hidden regions of the view.
 pub(crate) fn disarm_json(
     monitor: &mut Monitor,
     method: &'static str,
@@ -105,6 +105,7 @@ struct DisarmedReply<'a> {
 }
 
 impl<'a> DisarmedReply<'a> {
+    /// Prepares to disarm a reply whose text carries `label`, under what the policy decides about addresses at it.
     fn new(monitor: &Monitor, method: &'static str, label: Label, next_id: &'a mut usize) -> Self {
         Self { policy: LinkPolicy::of(monitor, &label), method, label, next_id, judged: 0 }
     }

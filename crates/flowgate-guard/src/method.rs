@@ -2,11 +2,11 @@
 //! shown.
 //!
 //! A method is a type that implements [`StepMethod`], in one file. A conversation queries the trait's functions, and
-//! otherwise treats all methods alike; [`MethodRegistry`] lists the methods that a program offers by name. An embedding
-//! program adds a method without a change here: it implements the trait, registers the method, and passes it to
-//! [`ConversationSettings::new`](crate::conversation::ConversationSettings::new). Whatever a method chooses, the
-//! monitor judges every call with the label of what the model was shown: an error of a method costs utility, questions
-//! or counted bits, and never permits a call that the policy denies.
+//! otherwise treats all methods alike; [`MethodRegistry`] lists the methods that a program offers by name. An
+//! embedding program adds a method without a change here: it implements the trait, registers the method, and passes
+//! it to [`ConversationSettings::new`](crate::conversation::ConversationSettings::new). Whatever a method chooses,
+//! the monitor judges every call with the label of what the model was shown. An error of a method costs utility,
+//! questions or counted bits, and never permits a call that the policy denies.
 //!
 //! | method | a step is shown |
 //! |---|---|

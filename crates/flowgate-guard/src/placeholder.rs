@@ -214,6 +214,7 @@ pub(crate) struct StreamNeutralizer {
 }
 
 impl StreamNeutralizer {
+    /// Creates a neutralizer for a reply whose author's view hides `known` regions.
     pub(crate) fn new(known: usize) -> Self {
         Self { known, ..Self::default() }
     }

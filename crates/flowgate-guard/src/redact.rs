@@ -75,7 +75,7 @@ impl HiddenRegions {
         self.tagging.is_some()
     }
 
-    /// The clearance of the reader of the tags, if regions are tagged.
+    /// Returns the clearance of the reader of the tags, a screener; `None` if regions are not tagged.
     pub(crate) fn reader(&self) -> Option<&Label> {
         self.tagging.as_ref().map(|tagging| &tagging.reader)
     }
@@ -87,17 +87,17 @@ impl HiddenRegions {
         }
     }
 
-    /// The join of the labels of what is left out for the reader of the tags, if anything is.
+    /// Returns the join of the labels of what is left out for the reader of the tags; `None` if nothing is.
     pub(crate) fn omitted_label(&self) -> Option<Label> {
         self.tagging.as_ref().and_then(|tagging| tagging.omitted)
     }
 
-    /// All hidden regions.
+    /// Returns all hidden regions, in the order of the view.
     pub fn all(&self) -> &[HiddenRegion] {
         &self.hidden
     }
 
-    /// The number of hidden regions.
+    /// Returns the number of hidden regions.
     pub fn len(&self) -> usize {
         self.hidden.len()
     }
@@ -112,10 +112,10 @@ impl HiddenRegions {
         self.hidden.iter().find(|hidden| hidden.name == name)
     }
 
-    /// Adds a hidden region under the next name, and returns the text that the view shows in its place: a placeholder,
-    /// or, for a screener that may read the region, the region between tags. `label` is the label that a view must have
-    /// to show the region, `reach` the label of its whole content, `hidden` the content itself, `schema` its schema in
-    /// the tool's declaration, and `text` the text to be put between tags.
+    /// Adds a hidden region under the next name, and returns the text that the view shows in its place: a
+    /// placeholder, or, for a screener that may read the region, the region between tags. `label` is the label that a
+    /// view must have to show the region, and `reach` the label of its whole content, `hidden`. `schema` is the
+    /// schema of the content in the tool's declaration, and `text` returns the text to be put between tags.
     pub(crate) fn hide(
         &mut self,
         label: Label,
@@ -188,6 +188,7 @@ impl Redactor<'_> {
         self.shows(0) && self.event.document.label_of(node).flows_to(self.label)
     }
 
+    /// Returns the value of the event, with the labels of its parts.
     fn document(&self) -> &Document {
         &self.event.document
     }
@@ -305,6 +306,7 @@ impl Redactor<'_> {
             let value = self.document().to_value(region);
             value.as_str().map_or_else(|| value.to_string(), str::to_owned)
         };
+        // `label` covers the whole content of the region, so it is also the label that the content reaches.
         let mut placeholder =
             names.hide(label, label, HiddenContent::Region(self.id, region), schema, content);
         // Parts that the policy captures from the text and labels on their own.

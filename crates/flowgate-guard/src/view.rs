@@ -1,8 +1,8 @@
 //! Builds views: the chat as a model is shown it at a label.
 //!
 //! Everything that reaches the model passes through this module: messages, its own output, tool answers, tool
-//! descriptions, the form of the text, ids. Ids and the names of hidden regions are numbered anew in every view, so that
-//! they do not reveal how much was left out.
+//! descriptions, the form of the text, ids. Ids and the names of hidden regions are numbered anew in every view, so
+//! that they do not reveal how much was left out.
 
 mod items;
 
@@ -284,7 +284,8 @@ impl ViewBuilder<'_> {
         }
     }
 
-    /// Shows a step of a higher label as a region, for a screener that judges whether the next step depends on it.
+    /// Returns a message that shows a step above the label of the view as one hidden region, for a screener that
+    /// judges whether the next step depends on it. Adds the region to `names`.
     fn hidden_step(&self, step: &ModelStep, names: &mut HiddenRegions) -> Message {
         // The reader must be cleared for the answers of the step, too.
         let answers = step.calls.iter().map(|made| self.outcome_label(&made.answer));

@@ -1,17 +1,20 @@
-//! Defines [`JacobianModel`], the trait of models that bound how much of their input an output can reveal. Local models implement it, and the
-//! measurement of screeners compares the bound with attention.
+//! Defines [`JacobianModel`], the trait of models that bound how much of their input an output can reveal. Local
+//! models implement it, and the measurement of screeners compares the bound with attention.
 //!
-//! The bound is that of a Gaussian channel. Let the embeddings `x` of some tokens be perturbed by independent Gaussian noise with the standard deviation
-//! `s`. To first order, the logits of each step of the output change by `J` times the perturbation, where `J` is the Jacobian; and near the distribution
-//! of a token, the Fisher information of the softmax, `F = diag(p) - p p'`, measures how well two distributions can be told apart. What the distributions
-//! of the given output reveal about the perturbation is then at most `log det(1 + s² J' F J) / 2 <= s² tr(J' F J) / 2` nats. The trace is additive over
-//! tokens, so one evaluation bounds every region.
+//! The bound is that of a Gaussian channel. Let the embeddings `x` of some tokens be perturbed by independent
+//! Gaussian noise with the standard deviation `s`. To first order, the logits of each step of the output change by
+//! `J` times the perturbation, where `J` is the Jacobian. Near the distribution of a token, the Fisher information of
+//! the softmax, `F = diag(p) - p p'`, measures how well two distributions can be distinguished. What the
+//! distributions of the given output reveal about the perturbation is then at most
+//! `log det(1 + s² J' F J) / 2 <= s² tr(J' F J) / 2` nats. The trace is additive over tokens, so one evaluation bounds
+//! every region.
 //!
-//! The trace is estimated from a few random projections: for signs `z`, the gradient of `(√F z) · logits` has the expected squared length `tr(J' F J)`.
-//! Each projection costs one backward pass.
+//! The trace is estimated from a few random projections: for signs `z`, the gradient of `(√F z) · logits` has the
+//! expected squared length `tr(J' F J)`. Each projection costs one backward pass.
 //!
-//! *GIF: Locally Sound Geometric Information Flow Control for LLMs* (arXiv 2606.23277) bounds information flow by the Jacobian and the local geometry of the
-//! output as well. This bound was derived from that idea and not from the paper, so it is not GIF, and GIF's figures do not apply to it.
+//! *GIF: Locally Sound Geometric Information Flow Control for LLMs* (arXiv 2606.23277) bounds information flow by the
+//! Jacobian and the local geometry of the output as well. This bound was derived from that idea and not from the
+//! paper, so it is not GIF, and GIF's figures do not apply to it.
 
 use std::ops::Range;
 
@@ -44,12 +47,14 @@ pub struct JacobianRequest<'a> {
 pub struct InformationBounds {
     /// The byte range of each token in the prompt; empty for a token that the model adds.
     pub tokens: Vec<Range<usize>>,
-    /// The bound of each token in nats, in the same order, for noise whose standard deviation is the root mean square of the embeddings' entries.
+    /// The bound of each token in nats, in the same order, for noise whose standard deviation is the root mean square
+    /// of the embeddings' entries.
     pub bounds: Vec<f64>,
 }
 
 impl InformationBounds {
-    /// Returns the bound of each region, which is a range of bytes of the prompt: the sum over the tokens that begin in it.
+    /// Returns the bound of each region, which is a range of bytes of the prompt: the sum over the tokens that begin
+    /// in it.
     #[must_use]
     pub fn of_regions(&self, regions: &[Range<usize>]) -> Vec<f64> {
         let tokens = || self.tokens.iter().zip(&self.bounds);

@@ -108,8 +108,9 @@ pub enum Processor {
 
 /// A model that is evaluated in this process.
 ///
-/// It implements [`ChatModel`](crate::ChatModel) and [`BlockingModel`](crate::BlockingModel), if it has a chat template,
-/// [`ScoringModel`](crate::ScoringModel), [`HiddenStateModel`](crate::HiddenStateModel) and [`AttentionModel`](crate::AttentionModel).
+/// It implements [`ScoringModel`](crate::ScoringModel), [`HiddenStateModel`](crate::HiddenStateModel),
+/// [`AttentionModel`](crate::AttentionModel) and [`JacobianModel`](crate::JacobianModel). It also implements
+/// [`ChatModel`](crate::ChatModel) and [`BlockingModel`](crate::BlockingModel), which fail if it has no chat template.
 pub struct LocalModel {
     name: String,
     decoder: Decoder,
@@ -176,8 +177,8 @@ impl LocalModel {
         format!("flowgate-small {digits}")
     }
 
-    /// Returns the small model that ships with Flowgate: its name is `flowgate-small`. It was trained on generated texts to copy values from
-    /// what it reads, and can do nothing else; its card is `models/small/README.md`.
+    /// Returns the small model that ships with Flowgate: its name is `flowgate-small`. It was trained on generated
+    /// texts to copy values from what it reads, and can do nothing else; its card is `models/small/README.md`.
     ///
     /// # Errors
     /// If a file of the model is damaged.

@@ -197,15 +197,17 @@ impl fmt::Display for Error {
             Self::Busy { retry_after: Some(wait) } => {
                 write!(f, "the model server is busy; try again in {} s", wait.as_secs())
             }
-            Self::Busy { retry_after: None } => f.write_str("the model is busy"),
+            Self::Busy { retry_after: None } => f.write_str("the model server is busy; try again later"),
             Self::Rejected { status, message } => {
                 write!(f, "the model's server rejected the request ({status}): {message}")
             }
             Self::Malformed(what) => write!(
                 f,
-                "the model server sent an answer that cannot be read: {what}; check the model server"
+                "the model server sent an answer that cannot be read: {what}; check the address and the API of the model server"
             ),
-            Self::TooLong(limit) => write!(f, "the model's answer is longer than {limit} bytes"),
+            Self::TooLong(limit) => {
+                write!(f, "the model's answer is longer than {limit} bytes; ask for a shorter one")
+            }
             Self::OverBudget(which) => {
                 write!(f, "the request was not sent, since the budget for the model is spent: {which}")
             }

@@ -151,6 +151,7 @@ impl<M: ChatModel> RecordedModel<M> {
         self.len() == 0
     }
 
+    /// Returns the recorded answer to the request with this key; `None` if none is recorded.
     fn find_answer(&self, key: &str) -> Option<Completion> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).answers.get(key).cloned()
     }

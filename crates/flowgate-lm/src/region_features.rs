@@ -112,6 +112,7 @@ pub fn region_features(
     regions.iter().map(features).collect()
 }
 
+/// Converts a number of tokens for a division.
 #[expect(clippy::cast_precision_loss, reason = "texts are short")]
 fn count(tokens: usize) -> f64 {
     tokens as f64

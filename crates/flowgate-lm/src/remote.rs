@@ -109,8 +109,8 @@ impl fmt::Debug for RemoteModel {
 
 impl RemoteModel {
     /// Creates a client of the model `model` in the format `api`, at the base address `base`, such as
-    /// `https://api.openai.com/v1`, `https://api.anthropic.com/v1`, `https://generativelanguage.googleapis.com/v1beta` or
-    /// `http://localhost:8080/v1`.
+    /// `https://api.openai.com/v1`, `https://api.anthropic.com/v1`,
+    /// `https://generativelanguage.googleapis.com/v1beta` or `http://localhost:8080/v1`.
     ///
     /// # Errors
     /// If the address is not an HTTP URL, or has more than a host and a path.
@@ -257,8 +257,8 @@ impl RemoteModel {
         score::Scorer::new(self.client.clone(), self.model.clone(), by)
     }
 
-    /// Requests the embeddings of texts from the same server, whose format must be one of OpenAI's. The model is that of
-    /// the request.
+    /// Requests the embeddings of texts from the same server, whose format must be one of OpenAI's. The model is that
+    /// of the request.
     ///
     /// # Errors
     /// If the server has another format, or fails, or its answer does not have one embedding for each text.

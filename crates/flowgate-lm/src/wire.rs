@@ -17,7 +17,8 @@
 //!
 //! Limits of the formats: [`Api::unsupported_feature`] names the feature of a request that a format cannot express
 //! although the answer depends on it. In addition, only Anthropic's and Gemini's formats can mark a tool output as an
-//! error, only chat completions and Gemini's format have a seed, and Gemini's cannot limit the calls of a message to one.
+//! error, only chat completions and Gemini's format have a seed, and Gemini's cannot limit the calls of a message to
+//! one.
 
 mod assembly;
 pub mod chat_completions;
@@ -407,8 +408,8 @@ fn image_url(part: &Part) -> Option<String> {
     }
 }
 
-/// Parses the URL of an image; the error is the problem of the URL. Accepts only data URLs: what another one names would
-/// be fetched by the host that resolves it.
+/// Parses the URL of an image; the error is the problem of the URL. Accepts only data URLs: what another one names
+/// would be fetched by the host that resolves it.
 fn parse_image_url(url: &str) -> Result<Part, &'static str> {
     if let Some(rest) = url.strip_prefix("data:") {
         let (media_type, data) = rest

@@ -19,7 +19,7 @@ const FIELDS: [&str; 4] = ["content", "structuredContent", "isError", "resultTyp
 
 impl Proxy {
     /// Handles the server's answer (a result or an error) to the client's request `id`, which was judged as the call
-    /// `running`: adds the answer to the trace with its label, and forwards the part that may be forwarded. `line` is
+    /// `running`. Adds the answer to the trace with its label, and forwards the part that may be forwarded. `line` is
     /// the message as it was received, which is forwarded unchanged if nothing has to be removed. An answer that
     /// requests input is handled by [`Proxy::handle_input_required`]. A list that would make tools uncallable, a
     /// malformed answer and one that may not be shown are withheld, and a note reports the reason to the operator.
@@ -33,6 +33,7 @@ impl Proxy {
         answer: Result<Value, Value>,
         line: String,
     ) -> Vec<ProxyAction> {
+        // The label that the server states in the answer; the bottom for an error, which states none.
         let answer_label =
             answer.as_ref().map_or(Label::BOTTOM, |result| ifc::label_from_result(session.monitor(), result));
         if let Ok(result) = answer.as_ref()
@@ -210,9 +211,9 @@ fn split_answer(
                 shown_fields.get_mut("content").and_then(Value::as_array_mut).map(Vec::as_mut_slice)
                 && block.get("type") == Some(&json!("text"))
             {
-                let parts = block.len();
+                let field_count = block.len();
                 block.retain(|key, _| matches!(key.as_str(), "type" | "text"));
-                is_whole &= block.len() == parts;
+                is_whole &= block.len() == field_count;
             }
             let content = shown_fields.get("content").cloned().unwrap_or_else(|| json!([]));
             let output = output(content, shown_fields.get("structuredContent").cloned(), is_error);
@@ -257,7 +258,7 @@ pub(super) fn is_cleared(monitor: &Monitor, event: EventId) -> bool {
     monitor.clearance("model").is_none_or(|clearance| label.is_some_and(|label| label.flows_to(&clearance)))
 }
 
-/// Returns whether an answer requests input.
+/// Returns whether an answer requests input from the client before the call can be completed.
 fn requests_input(result: &Value) -> bool {
     result.get("resultType") == Some(&json!("input_required"))
 }

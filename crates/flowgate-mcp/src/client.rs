@@ -179,13 +179,13 @@ impl Proxy {
                 let (progress, continuation) = (progress_token(&params), self.take_continuation(&mut params));
                 // All parameters but the metadata are judged as the arguments of the call.
                 let meta = params.shift_remove("_meta").map(|meta| ("_meta".to_owned(), meta));
-                let rest: Map<String, Value> = meta.into_iter().collect();
+                let metadata: Map<String, Value> = meta.into_iter().collect();
                 let (method, tool) = (method.to_owned(), self.tool(name));
                 let pending = JudgedRequest {
                     method,
                     tool,
                     kind: *kind,
-                    params: rest,
+                    params: metadata,
                     progress,
                     // Only `tools/call` can be sent again with a person's answer.
                     can_retry: false,
@@ -405,7 +405,8 @@ fn name_and_metadata(pending: &JudgedRequest) -> Map<String, Value> {
     params
 }
 
-/// Returns the token by which the server reports progress on a request, if the client wants progress notifications.
+/// Returns the token by which the server reports progress on a request; `None` if the client wants no progress
+/// notifications.
 fn progress_token(params: &Map<String, Value>) -> Option<Value> {
     params.get("_meta")?.get("progressToken").cloned()
 }

@@ -176,11 +176,11 @@ impl Proxy {
         answer: &PersonAnswer,
     ) -> Vec<ProxyAction> {
         // `asking` also contains requests of the server to the client; a decision must not answer one of those.
-        let own = RequestId::from_name(name);
-        if !matches!(self.asking.get(&own), Some(OutgoingRequest::Person { .. })) {
+        let question_id = RequestId::from_name(name);
+        if !matches!(self.asking.get(&question_id), Some(OutgoingRequest::Person { .. })) {
             return Vec::new();
         }
-        let Some(OutgoingRequest::Person { question, id, pending }) = self.asking.remove(&own) else {
+        let Some(OutgoingRequest::Person { question, id, pending }) = self.asking.remove(&question_id) else {
             return Vec::new();
         };
         let out = self.handle_person_answer(session.monitor(), question, id, *pending, answer);
@@ -234,7 +234,7 @@ impl Proxy {
 }
 
 /// Returns the parameters of a question to the client's user: a text with the tool, the arguments (`shown`) and the
-/// reasons, and a schema without fields, since only the action (accept or not) is the answer.
+/// reasons, and a schema without fields. The schema needs none, since only the action (accept or not) is the answer.
 fn elicitation_params(
     pending: &JudgedRequest,
     shown: &str,

@@ -72,7 +72,7 @@ impl Proxy {
     }
 
     /// Records that a call has an outcome that is not shown, and returns the client's answer in place of it. A list
-    /// whose label would hide it in any case is answered with an empty list and not recorded: the client cannot
+    /// whose label would hide it in any case is answered with an empty list and not recorded. The client cannot
     /// distinguish a failure from a hidden list, so the answer contains nothing that needs a label.
     pub(super) fn record_withheld_answer(
         &self,

@@ -38,9 +38,9 @@ pub(super) fn label_from_result(monitor: &mut Monitor, result: &Value) -> Label 
     monitor.from_names(&Value::Object(names))
 }
 
-/// Returns the form of a label that a client receives. Each field of the form is filled from the first of its
-/// dimensions that the policy declares: the least value if the label is at the bottom there, the readers if it names
-/// them, and otherwise the greatest value.
+/// Returns the form of a label that a client receives. Each field of the form describes the first of its dimensions
+/// that the policy declares. Its value is the least one if the label is at the bottom in that dimension, the list of
+/// readers if the label names them, and otherwise the greatest one.
 pub(super) fn label_to_json(monitor: &Monitor, label: &Label) -> Value {
     let (names, least_names) = (monitor.to_names(label), bottom_names(monitor));
     let ifc_fields = FIELDS.iter().filter_map(|(field, least_value, dimensions)| {

@@ -17,7 +17,7 @@ use super::{CallRuling, PendingClientRequest, Proxy, ProxyAction, REFUSED, Runni
 
 /// The metadata key of the client's protocol revision, in the revisions without sessions.
 const VERSION: &str = "io.modelcontextprotocol/protocolVersion";
-/// The metadata key of the client's capabilities there.
+/// The metadata key of the client's capabilities, in the revisions without sessions.
 const CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
 
 /// The server capabilities that are forwarded, with their flags.
@@ -177,8 +177,8 @@ fn is_revision(value: &Value) -> bool {
     value.as_str().is_some_and(|text| REVISIONS.contains(&text))
 }
 
-/// Returns whether the value has the form of a date, as versions of the protocol are written, such as `2025-06-18`. A
-/// client's version may be one that is not known here; the form leaves no room for text.
+/// Returns whether a client's protocol version has the form of a date, such as `2025-06-18`. The version need not be
+/// one that is known here: the form leaves no room for text.
 fn is_version(value: &Value) -> bool {
     value.as_str().is_some_and(|text| {
         text.len() == 10
@@ -191,14 +191,14 @@ fn is_version(value: &Value) -> bool {
 /// Returns the server capabilities that are forwarded to the client: the known ones with their known boolean flags.
 /// Everything else could carry text of the server, or offer a feature that the proxy does not judge.
 fn forwarded_capabilities(capabilities: &Value) -> Value {
-    let known = FORWARDED_CAPABILITIES.iter().filter_map(|(name, flags)| {
+    let forwarded = FORWARDED_CAPABILITIES.iter().filter_map(|(name, flags)| {
         let capability = capabilities.get(*name)?;
         let flags = flags
             .iter()
             .filter_map(|flag| Some(((*flag).to_owned(), json!(capability.get(*flag)?.as_bool()?))));
         Some(((*name).to_owned(), Value::Object(flags.collect())))
     });
-    Value::Object(known.collect())
+    Value::Object(forwarded.collect())
 }
 
 /// Returns the client's capabilities that the policy lets this server use. A capability, such as `sampling`, permits

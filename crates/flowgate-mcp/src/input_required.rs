@@ -165,7 +165,7 @@ impl Proxy {
             }
         }
         // The request for input is the output of the call; each item of it is a message as well.
-        let judged = inputs.iter().map(|one| (one.key.clone(), to_judged_form(one))).collect();
+        let judged = inputs.iter().map(|input| (input.key.clone(), to_judged_form(input))).collect();
         let content = json!({REQUESTS: Value::Object(judged)});
         let call_id = running.call_id.clone();
         let output = Output::result(call_id, content);
@@ -188,10 +188,10 @@ impl Proxy {
         // The join of the labels of the answer and of the inputs so far.
         let mut carries =
             monitor.trace().event(event).map_or(monitor.policy().space().top(), |event| event.label);
-        for one in &mut inputs {
-            let content = Value::Object(one.params.clone());
+        for input in &mut inputs {
+            let content = Value::Object(input.params.clone());
             let mut entry = TraceEntry::from(Message::new("mcp", content));
-            entry.extra.insert("method".to_owned(), one.method.into());
+            entry.extra.insert("method".to_owned(), input.method.into());
             let monitor = session.monitor();
             let Ok((event, findings)) = monitor.push_with_floors(entry, &carries.into()) else {
                 return vec![withheld_answer(id, running.kind)];
@@ -206,10 +206,15 @@ impl Proxy {
                 return vec![ProxyAction::Note(note), withheld_answer(id, running.kind)];
             }
             carries = monitor.trace().event(event).map_or(carries, |event| event.label.join(&carries));
-            let tool = self.tool(one.method);
-            match self.judge(session, &tool, one.params.clone(), Map::new(), is_objected.then_some(objection))
-            {
-                CallRuling::Run(permitted) => one.call_id = permitted.call_id,
+            let tool = self.tool(input.method);
+            match self.judge(
+                session,
+                &tool,
+                input.params.clone(),
+                Map::new(),
+                is_objected.then_some(objection),
+            ) {
+                CallRuling::Run(permitted) => input.call_id = permitted.call_id,
                 CallRuling::Ask(question) => {
                     let refusal =
                         self.judgement_refusal(session.monitor(), "nobody was asked", question.judgement());
@@ -223,7 +228,7 @@ impl Proxy {
         if let Some(answer) = answer.as_object_mut().filter(|_| !inputs.is_empty()) {
             answer.insert(
                 REQUESTS.to_owned(),
-                inputs.iter().map(|one| (one.key.clone(), to_judged_form(one))).collect(),
+                inputs.iter().map(|input| (input.key.clone(), to_judged_form(input))).collect(),
             );
         }
         let (tool, sent) = (running.tool.clone(), SentCall::clone(sent));
@@ -261,7 +266,7 @@ impl Proxy {
             Some(Value::Object(responses)) => responses,
             Some(_) => return Err("`inputResponses` is not a JSON object"),
         };
-        if responses.keys().any(|key| !round.inputs.iter().any(|one| one.key == *key)) {
+        if responses.keys().any(|key| !round.inputs.iter().any(|input| input.key == *key)) {
             return Err("`inputResponses` has a key that `inputRequests` did not have");
         }
         Ok(Some(RoundContinuation { name: name.to_owned(), responses }))
@@ -271,9 +276,9 @@ impl Proxy {
     /// continues a round. Returns the name of the round.
     ///
     /// # Errors
-    /// With the refusal for the client, if the call is another one than that of the round, its arguments contain the
-    /// reserved name `inputResponses`, other responses were sent before, or the policy does not permit sending the
-    /// responses to the server. In watch mode, the last of these is only reported.
+    /// With the refusal for the client, if the call is another one than that of the round, or its arguments contain
+    /// the reserved name `inputResponses`. Also if other responses were sent before, or the policy does not permit
+    /// sending the responses to the server. In watch mode, the last of these is only reported.
     pub(super) fn record_continuation(
         &mut self,
         session: &mut dyn MonitoredSession,
@@ -312,8 +317,8 @@ impl Proxy {
             None => {
                 round.responses = Some(responses.clone());
                 for (key, response) in &responses {
-                    let input = round.inputs.iter().find(|one| one.key == *key);
-                    let call_id = input.map(|one| one.call_id.clone()).unwrap_or_default();
+                    let input = round.inputs.iter().find(|input| input.key == *key);
+                    let call_id = input.map(|input| input.call_id.clone()).unwrap_or_default();
                     let (content, tool, structured) = (response.clone(), None, None);
                     let output = Output { call_id, tool, content, structured, is_error: Some(false) };
                     let (entry, monitor) = (TraceEntry::from(output), session.monitor());
@@ -335,11 +340,11 @@ impl Proxy {
         // judged again.
         let server = &self.settings.server;
         let answered_requests =
-            round.inputs.iter().filter(|one| responses.contains_key(&one.key)).map(|one| {
-                let arguments = Ok(one.params.clone());
+            round.inputs.iter().filter(|input| responses.contains_key(&input.key)).map(|input| {
+                let arguments = Ok(input.params.clone());
                 // Each request has an ID of its own, since calls with equal IDs are not permitted together.
-                let id = format!("{name}/{}", one.key);
-                let call = Call { id, tool: Tool::of(server, one.method), arguments };
+                let id = format!("{name}/{}", input.key);
+                let call = Call { id, tool: Tool::of(server, input.method), arguments };
                 (TraceEntry::from(call), Attribution::everything())
             });
         is_permitted &= session.monitor().would_permit(answered_requests);

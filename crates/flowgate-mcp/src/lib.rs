@@ -63,6 +63,7 @@ pub struct ProxyLimits {
 }
 
 impl Default for ProxyLimits {
+    /// Returns limits of 4 MiB for a message, 256 unanswered requests, and 256 MiB for a session.
     fn default() -> Self {
         Self { message: 4 << 20, outstanding: 256, session: 256 << 20 }
     }
@@ -204,7 +205,8 @@ struct RunningCall {
 }
 
 impl RunningCall {
-    /// Returns a call without progress notifications that cannot be sent again.
+    /// Returns a request that was judged as a call and has an answer with content, no progress notifications and no
+    /// repetition: `initialize`, or a request of the server.
     fn without_progress(tool: Tool, call_id: String) -> Self {
         Self {
             tool,
@@ -380,7 +382,7 @@ impl Proxy {
         self.tells_labels = tells;
     }
 
-    /// Returns and removes the judgements since the last call.
+    /// Returns and removes the verdicts on calls that were judged since the last call of this method.
     pub fn take_judgements(&mut self) -> Vec<CallVerdict> {
         std::mem::take(&mut self.judged)
     }
@@ -390,7 +392,7 @@ impl Proxy {
         Tool::of(&self.settings.server, name)
     }
 
-    /// Returns a number that is different for each call and question.
+    /// Returns the next number for a generated ID; no number is returned twice.
     fn next_number(&mut self) -> u64 {
         self.count = self.count.saturating_add(1);
         self.count

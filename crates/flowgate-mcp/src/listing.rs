@@ -63,11 +63,12 @@ struct ListedTool {
 }
 
 impl ToolListing {
+    /// Creates the listing of a server that has listed nothing yet. Without pins, the first list counts as approved.
     pub(super) fn new(pins: Option<Pins>) -> Self {
         Self { pins, ..Self::default() }
     }
 
-    /// Returns the argument schema of a tool that is on offer.
+    /// Returns the argument schema of a tool that is on offer; `None` if no such tool is.
     pub(super) fn schema_of(&self, name: &str) -> Option<&Value> {
         self.tools.get(name).filter(|tool| tool.is_shown).map(|tool| &tool.schema)
     }
@@ -188,7 +189,8 @@ impl Proxy {
         self.listing.pins = Some(pins.clone());
     }
 
-    /// Returns the approved tools, as far as this proxy has received them.
+    /// Returns the approved tools that this proxy received last, and those that it has pinned since; `None` if it has
+    /// received none.
     pub fn pins(&self) -> Option<&Pins> {
         self.listing.pins.as_ref()
     }
@@ -246,10 +248,12 @@ impl Proxy {
                 .any(|method| method == name)
                 || matches!(name, "initialize" | "server/discover");
             let digest = digest(tool);
-            let verdict = if name.is_empty() || name.len() > MAX_NAME || is_method_name {
-                Err(
-                    "the name of the tool is empty, longer than 256 bytes, or the name of a method of MCP; rename the tool on the server",
-                )
+            let verdict = if name.is_empty() {
+                Err("the name of the tool is empty; name the tool on the server")
+            } else if name.len() > MAX_NAME {
+                Err("the name of the tool is longer than 256 bytes; rename the tool on the server")
+            } else if is_method_name {
+                Err("the name of the tool is that of a method of MCP; rename the tool on the server")
             } else if candidates.iter().any(|(other, ..)| other == name) {
                 Err("the list has two tools of this name; rename one of them on the server")
             } else {

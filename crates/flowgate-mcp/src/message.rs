@@ -27,12 +27,13 @@ impl RequestId {
         (is_id && printed.len() <= MAX_ID).then_some(Self(printed))
     }
 
-    /// Returns a generated ID, which contains this word and number.
+    /// Returns a generated ID, `flowgate-WORD-COUNT`, or `flowgate-COUNT` for an empty word. The word distinguishes
+    /// the IDs of several proxies, and the number those of one.
     pub(super) fn generated(word: &str, count: u64) -> Self {
         Self::from_name(&format!("{GENERATED_PREFIX}{word}{}{count}", if word.is_empty() { "" } else { "-" }))
     }
 
-    /// Returns a name as an ID.
+    /// Returns the ID that is this text, as a JSON string.
     pub(super) fn from_name(name: &str) -> Self {
         Self(Value::from(name).to_string())
     }
@@ -104,8 +105,8 @@ fn classify(object: &Map<String, Value>) -> Result<McpMessage, &'static str> {
     if object.get("jsonrpc").and_then(Value::as_str) != Some("2.0") {
         return Err("the `jsonrpc` of the message is not `2.0`");
     }
-    let known = ["jsonrpc", "id", "method", "params", "result", "error"];
-    if !object.keys().all(|key| known.contains(&key.as_str())) {
+    let fields = ["jsonrpc", "id", "method", "params", "result", "error"];
+    if !object.keys().all(|key| fields.contains(&key.as_str())) {
         return Err(
             "the message has another field than `jsonrpc`, `id`, `method`, `params`, `result` and `error`",
         );
@@ -169,12 +170,13 @@ pub(super) fn notification(method: &str, params: &Map<String, Value>) -> String 
     }
 }
 
-/// Serializes an answer.
+/// Serializes the answer with this result to the request `id`.
 pub(super) fn result(id: &RequestId, result: &Value) -> String {
     json!({"jsonrpc": "2.0", "id": id.value(), "result": result}).to_string()
 }
 
-/// Serializes an error; without an ID if the request is unknown.
+/// Serializes an error, the answer to the request `id`; without an ID if the request is unknown. `data` are the
+/// details for programs.
 pub(super) fn error(id: Option<&RequestId>, code: i64, message: &str, data: Option<&Value>) -> String {
     let mut error = json!({"code": code, "message": message});
     if let (Some(error), Some(data)) = (error.as_object_mut(), data) {

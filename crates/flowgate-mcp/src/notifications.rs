@@ -2,7 +2,7 @@
 //! cancellations, and lists that have changed. `client` and `server` call this file.
 //!
 //! A notification that is forwarded is built anew from the few fields that may be forwarded, so free text in it is
-//! dropped; a notification of any other method is dropped and noted in the operator's log.
+//! dropped. A notification of any other method is dropped and noted in the operator's log.
 
 use serde_json::{Map, Value, json};
 

@@ -90,6 +90,7 @@ impl Pins {
         Ok(format!("{:#}\n", json!({"pins": servers})))
     }
 
+    /// Returns whether a tool of this name is approved, with any description.
     pub(super) fn contains_name(&self, name: &str) -> bool {
         self.0.contains_key(name)
     }
@@ -99,12 +100,13 @@ impl Pins {
         self.0.get(name).is_some_and(|pinned| pinned == digest)
     }
 
+    /// Approves a tool with the description of this digest, in place of an earlier description.
     pub(super) fn insert(&mut self, name: &str, digest: &str) {
         self.0.insert(name.to_owned(), digest.to_owned());
     }
 }
 
-/// Returns the digest of the description of a tool.
+/// Returns the SHA-256 digest, in hexadecimal, of the whole description of a tool, as the server lists it.
 pub(super) fn digest(tool: &Value) -> String {
     let digest = Sha256::digest(with_sorted_keys(tool).to_string());
     digest.iter().map(|byte| format!("{byte:02x}")).collect()

@@ -52,8 +52,8 @@ impl Subscription {
         let kinds = self.kinds.iter().filter(|kind| filter.get(**kind) == Some(&json!(true)));
         let mut only: Map<String, Value> = kinds.map(|kind| ((*kind).to_owned(), json!(true))).collect();
         if let Some(uris) = filter.get(RESOURCES).and_then(Value::as_array) {
-            let known = uris.iter().filter(|uri| uri.as_str().is_some_and(|uri| self.uris.contains(uri)));
-            only.insert(RESOURCES.to_owned(), known.cloned().collect());
+            let permitted = uris.iter().filter(|uri| uri.as_str().is_some_and(|uri| self.uris.contains(uri)));
+            only.insert(RESOURCES.to_owned(), permitted.cloned().collect());
         }
         Value::Object(only)
     }
@@ -97,7 +97,7 @@ impl Proxy {
         let Some(filter) = params.shift_remove("notifications").filter(Value::is_object) else {
             return refuse(
                 INVALID_REQUEST,
-                "the request has no object `notifications`; name there what it subscribes to",
+                "the request has no object `notifications`; add one that names what to subscribe to",
             );
         };
         let kinds =

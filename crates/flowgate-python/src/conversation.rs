@@ -271,7 +271,9 @@ impl PyConversation {
     fn accept_request(&self, py: Python<'_>, body: &Bound<'_, PyAny>, api: &str) -> PyResult<()> {
         let received = completion::read_request(body, completion::api(api)?)?;
         if received.request.tools.len() > MAX_TOOLS {
-            return Err(PyValueError::new_err(format!("the request has more than {MAX_TOOLS} tools")));
+            return Err(PyValueError::new_err(format!(
+                "the request has more than {MAX_TOOLS} tools: send only those that the agent needs"
+            )));
         }
         let mut names = HashMap::new();
         let mut tools = Vec::new();
@@ -387,7 +389,9 @@ impl PyConversation {
 /// [`MAX_TOOLS`], which bounds the time that each step spends on them.
 fn offered_tools(tools: &[Bound<'_, PyAny>]) -> PyResult<Vec<OfferedTool>> {
     if tools.len() > MAX_TOOLS {
-        return Err(PyValueError::new_err(format!("there are more than {MAX_TOOLS} tools")));
+        return Err(PyValueError::new_err(format!(
+            "`tools` has more than {MAX_TOOLS} tools: give only those that the agent needs"
+        )));
     }
     tools.iter().enumerate().map(|(index, tool)| offered_tool(tool, index)).collect()
 }

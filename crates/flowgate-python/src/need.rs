@@ -94,7 +94,11 @@ pub(crate) fn conversation<R: Send>(
         State::Conversation(chat) => Some(act(&mut chat.conversation)),
         State::Monitor(_) => None,
     })?;
-    result.ok_or_else(|| PyValueError::new_err("the session has no conversation"))
+    result.ok_or_else(|| {
+        PyValueError::new_err(
+            "the session is a monitor without a conversation, so it has no needs: create a `Conversation`",
+        )
+    })
 }
 
 /// The model's next message is needed.
@@ -412,7 +416,7 @@ impl PyRun {
     fn hand_over(slf: &Bound<'_, Self>) -> PyResult<()> {
         let call = slf.get().call.lock().unwrap_or_else(PoisonError::into_inner).take();
         let call = call.ok_or_else(|| {
-            UsedError::new_err("the call is handed over already: send its output with the chat")
+            UsedError::new_err("the call was already handed over to the client: send its output with the chat, by `Conversation.accept_request`")
         })?;
         slf.as_super().get().answer(slf.py(), |conversation| conversation.hand_over(call))
     }

@@ -151,7 +151,7 @@ impl PyPolicy {
         let mut schemas = ToolSchemas::new();
         schemas
             .add_list(server, &list.to_string())
-            .map_err(|error| PyValueError::new_err(format!("`tools`, {}: {}", error.place, error.problem)))?;
+            .map_err(|error| PyValueError::new_err(format!("`tools`: {error}")))?;
         Ok(self.diagnostics(&schemas.diagnostics(&self.inner)))
     }
 

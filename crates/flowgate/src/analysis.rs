@@ -138,7 +138,8 @@ impl std::error::Error for TraceError {
 /// Builds the trace of these events, all of which have happened. It is not labelled, since rules do not read labels.
 ///
 /// # Errors
-/// If an event names a parent that is not in the trace, or has a name that is taken.
+/// If an event names a parent that is not in the trace, has a name that is taken, or exceeds the maximum number of
+/// agents.
 pub fn build_trace(entries: impl IntoIterator<Item = TraceEntry>) -> Result<Trace, TraceError> {
     let mut trace = Trace::new();
     entries.into_iter().try_for_each(|entry| append_event(&mut trace, entry))?;
@@ -149,7 +150,7 @@ pub fn build_trace(entries: impl IntoIterator<Item = TraceEntry>) -> Result<Trac
 /// An output counts as the answer to the first call with its call id.
 ///
 /// # Errors
-/// As [`build_trace`].
+/// If the event cannot have a position in the trace; see [`EventPositionError`].
 fn append_event(trace: &mut Trace, entry: TraceEntry) -> Result<(), TraceError> {
     let event = trace.len();
     let position = trace.position_of(&entry).map_err(|problem| TraceError { event, problem })?;
@@ -166,7 +167,7 @@ fn append_event(trace: &mut Trace, entry: TraceEntry) -> Result<(), TraceError> 
 /// Evaluates the rules of a policy over a list of events.
 ///
 /// # Errors
-/// As [`build_trace`].
+/// If an event cannot have a position in the trace; see [`EventPositionError`].
 pub fn analyze(
     policy: &Policy,
     entries: Vec<TraceEntry>,
@@ -195,7 +196,7 @@ pub fn analyze_trace(policy: &Policy, trace: &Trace, options: &AnalysisOptions) 
 /// power of the number of variables.
 ///
 /// # Errors
-/// As [`build_trace`].
+/// If an event cannot have a position in the trace; see [`EventPositionError`].
 pub fn analyze_naively(
     policy: &Policy,
     entries: Vec<TraceEntry>,
@@ -216,7 +217,7 @@ pub fn analyze_naively(
 /// lists the matches that the event completes, and those that arise because a `count` or `forall` counts the event.
 ///
 /// # Errors
-/// As [`build_trace`].
+/// If an event cannot have a position in the trace; see [`EventPositionError`].
 pub fn analyze_steps(
     policy: &Policy,
     entries: Vec<TraceEntry>,
@@ -231,7 +232,7 @@ pub fn analyze_steps(
 /// Evaluates like [`analyze_steps`], but by exhaustive search: a test oracle for it.
 ///
 /// # Errors
-/// As [`build_trace`].
+/// If an event cannot have a position in the trace; see [`EventPositionError`].
 pub fn analyze_steps_naively(
     policy: &Policy,
     entries: Vec<TraceEntry>,
@@ -249,7 +250,7 @@ type EventEvaluation<'s> = dyn FnMut(RuleContext<'_>, EventId, &mut u64, &mut Vi
 /// analysis for each entry. The fuel of `options` is for all entries together.
 ///
 /// # Errors
-/// As [`build_trace`].
+/// If an event cannot have a position in the trace; see [`EventPositionError`].
 fn analyze_each_event(
     policy: &Policy,
     entries: Vec<TraceEntry>,

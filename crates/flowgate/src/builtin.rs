@@ -2,10 +2,11 @@
 //! implementations.
 //!
 //! Each submodule implements one family of functions. Each function is a row in the table of its family: a name, the
-//! number of arguments, one sentence of documentation, and the implementation.
+//! number of arguments, one sentence of documentation, and the implementation. An implementation receives the evaluator
+//! (`e`) and the arguments of the call (`a`).
 //!
-//! If a function needs an argument whose value is missing, such as an absent key of a map, the function has no result:
-//! a rule then fails with an error, and a statement that grants something does not hold. In the dialect of invariant-ai
+//! If a function needs an argument whose value is missing, such as an absent key of a map, the function has no result.
+//! A rule then fails with an error, and a statement that grants something does not hold. In the dialect of invariant-ai
 //! the result is a missing value instead, so that one absent key does not stop a rule.
 
 mod access;
@@ -60,6 +61,7 @@ pub(crate) fn function_reference() -> impl Iterator<Item = (&'static str, (usize
     FUNCTIONS.all().map(|function| (function.name, function.arguments, function.doc))
 }
 
+/// Returns the names of all built-in functions, for suggestions in error messages.
 pub(crate) fn function_names() -> impl Iterator<Item = &'static str> {
     FUNCTIONS.all().map(|function| function.name)
 }
@@ -107,6 +109,7 @@ fn map_text(
     }
 }
 
+/// Fails because the types or values of the arguments do not permit the function.
 fn type_error<T>(message: String) -> Result<T> {
     Err(EvalError::Type(message))
 }
@@ -124,7 +127,7 @@ const fn row(
 }
 
 /// Creates the row of a function that can also be called as a method, such as `x.lower()`, with `x` as its first
-/// argument. The parameters are those of [`row`].
+/// argument. The parameters have the same meanings as in [`row`].
 const fn method(
     name: &'static str,
     arguments: (usize, usize),

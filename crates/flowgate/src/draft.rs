@@ -120,9 +120,9 @@ fn pattern(tool: &Tool) -> Option<String> {
     }
 }
 
-/// Returns the tools whose name in a statement would be ambiguous, each with the reason: two different descriptions
-/// have the same name, or a tool of the agent, which a pattern names without a server, has the name of a tool of a
-/// server.
+/// Returns the tools whose name in a statement would be ambiguous, each with the reason. Either two different
+/// descriptions have the same name, or a tool of the agent has the name of a tool of a server. A pattern names the tool
+/// of the agent without a server, and so matches both.
 fn ambiguous_tools(tools: &[DescribedTool]) -> BTreeMap<&Tool, &'static str> {
     let mut known: BTreeMap<&Tool, &DescribedTool> = BTreeMap::new();
     let mut unclear = BTreeMap::new();

@@ -34,8 +34,10 @@ use crate::trace::{EventBody, EventId, NodeContent, NodeId, Status, Trace};
 pub(crate) struct Parameters(Vec<(Arc<str>, Value)>);
 
 impl Parameters {
+    /// No parameters: every `input.NAME` of the policy is an error.
     pub(crate) const NONE: &Self = &Self(Vec::new());
 
+    /// Converts the parameters from JSON, as the caller of the library gives them.
     pub(crate) fn new(parameters: &Map<String, Json>) -> Self {
         Self(parameters.iter().map(|(name, value)| (name.as_str().into(), Value::from_json(value))).collect())
     }
@@ -56,8 +58,9 @@ impl Parameters {
         Value::Dict(self.0.iter().cloned().collect())
     }
 
+    /// Returns the value of `input.NAME`; `None` if the caller has not set this parameter.
     pub(crate) fn get(&self, name: &str) -> Option<&Value> {
-        self.0.iter().find(|(known, _)| **known == *name).map(|(_, value)| value)
+        self.0.iter().find(|(parameter, _)| **parameter == *name).map(|(_, value)| value)
     }
 }
 
@@ -90,7 +93,7 @@ pub(crate) trait Candidates {
     fn events(&self, slot: VariableSlot, frame: &Frame) -> Option<Vec<EventId>>;
 }
 
-/// Candidates that bind every variable to every event.
+/// The default candidates: each variable may be bound to every event of the trace.
 pub(crate) struct AllEvents;
 
 impl Candidates for AllEvents {
@@ -123,9 +126,10 @@ pub(crate) struct Evaluator<'a> {
     pub(crate) touched: Option<Label>,
     /// While `touched` is set, the regions that were removed from `reads`.
     pub(crate) forgotten: Vec<RegionRead>,
-    /// Whether the query may iterate over rows without recording a read of the structure around them.
+    /// Whether the query may iterate over the items of a list without recording a read of the list itself
+    /// ([`CompiledQuery::is_quiet`](crate::policy::plan::CompiledQuery)).
     pub(crate) quiet: bool,
-    /// Whether the evaluator is in such an iteration now.
+    /// Whether the evaluator is now listing the items for such a quiet iteration.
     is_quiet: bool,
     /// Whether a comparison has failed because a value was missing.
     pub(crate) missed: bool,
@@ -160,6 +164,8 @@ const MAX_DEPTH: usize = 32;
 /// The answers of an evaluation without extern predicates.
 static NO_ANSWERS: LazyLock<PredicateAnswers> = LazyLock::new(PredicateAnswers::default);
 
+/// The number of bytes of a text that one step of fuel pays to read or to compare once, from the beginning to the end.
+const BYTES_PER_STEP: usize = 64;
 /// Maximum number of failures that are recorded.
 const MAX_FAILURES: usize = 100;
 /// Maximum total size of the values that one evaluation may compute, in bytes.
@@ -212,14 +218,15 @@ impl<'a> Evaluator<'a> {
         self
     }
 
+    /// Returns the dialect in which the policy is written: a few operations differ in that of invariant-ai.
     pub(crate) fn dialect(&self) -> Dialect {
         self.plan.dialect
     }
 
-    /// Subtracts steps from the fuel.
+    /// Subtracts the cost of an operation, in steps, from the fuel of the evaluation.
     ///
     /// # Errors
-    /// If there is not enough fuel: then all of it is spent.
+    /// If less fuel is left than the operation costs. All of it is then spent, so every later step fails as well.
     pub(crate) fn spend(&mut self, steps: usize) -> Result<()> {
         let steps = u64::try_from(steps).unwrap_or(u64::MAX);
         match self.fuel.checked_sub(steps) {
@@ -365,7 +372,7 @@ impl<'a> Evaluator<'a> {
             (Value::Absent | Value::None, MissingValueMode::IsNone) | (Value::Silent, _) => Ok(Vec::new()),
             (Value::Absent | Value::None, MissingValueMode::FailsAll) => Err(EvalError::Missing),
             (other, _) => Err(EvalError::Type(format!(
-                "a value of the type {} has no items; a list or a map is needed here",
+                "a value of the type {} has no items; give a list or a map",
                 other.type_name()
             ))),
         }

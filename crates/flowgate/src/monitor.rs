@@ -267,7 +267,7 @@ impl Monitor {
     /// quoted text that was labelled higher elsewhere.
     ///
     /// # Errors
-    /// As [`push`](Self::push).
+    /// If the event is a call, cannot have a position in the trace, or exceeds [`Limits::events`].
     pub fn push_with_floors(
         &mut self,
         entry: TraceEntry,
@@ -280,7 +280,7 @@ impl Monitor {
     /// for that.
     ///
     /// # Errors
-    /// As [`push`](Self::push).
+    /// If the event is a call, cannot have a position in the trace, or exceeds [`Limits::events`].
     pub fn push_generated(
         &mut self,
         entry: TraceEntry,
@@ -602,6 +602,7 @@ impl Monitor {
         access
     }
 
+    /// Returns the region that a node of an event's document is, with its path and span, as reasons name it.
     fn region(&self, event: EventId, node: usize) -> Region {
         self.trace.region(event, node)
     }

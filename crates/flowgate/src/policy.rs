@@ -99,7 +99,7 @@ impl Policy {
     /// Parses and compiles a policy that is given as one text, in a dialect. An import of a file is an error.
     ///
     /// # Errors
-    /// As [`Policy::parse`].
+    /// All diagnostics, in order of location, if any of them is an error.
     pub fn parse_as(source: &str, dialect: Dialect) -> Result<Self, Vec<Diagnostic>> {
         let refuse = |_: &str| {
             Err("a policy that is given as one text cannot import files; write the imported statements into it".to_owned())
@@ -179,7 +179,7 @@ impl Policy {
         self.source.syntax(self.plan.dialect)
     }
 
-    /// Returns the warnings: diagnostics that do not prevent its use.
+    /// Returns the warnings about the policy: diagnostics that do not prevent its use.
     pub fn warnings(&self) -> &[Diagnostic] {
         &self.warnings
     }
@@ -189,8 +189,8 @@ impl Policy {
         &self.plan.space
     }
 
-    /// Returns the tools that patterns of the policy name exactly, in the order of first mention, without the tools that
-    /// are part of Flowgate, such as `look`. Patterns that can match several tools are omitted.
+    /// Returns the tools that patterns of the policy name exactly, in the order of first mention, without the tools
+    /// that are part of Flowgate, such as `look`. Patterns that can match several tools are omitted.
     pub fn named_tools(&self) -> Vec<Tool> {
         let mut tools: Vec<Tool> = Vec::new();
         for tool in self.plan.patterns.iter().filter_map(ToolPattern::tool) {
@@ -201,9 +201,9 @@ impl Policy {
         tools
     }
 
-    /// Returns one example tool for each pattern of the policy, without duplicates: the tool that the pattern names, or
-    /// one with `example` for each `*`. Omits regular expressions, of which no example is derived, and the tools that are
-    /// part of Flowgate.
+    /// Returns one example tool for each pattern of the policy, without duplicates: the tool that the pattern names,
+    /// or one with `example` for each `*`. Omits regular expressions, of which no example is derived, and the tools
+    /// that are part of Flowgate.
     pub fn example_tools(&self) -> Vec<Tool> {
         let mut examples: Vec<Tool> = Vec::new();
         for tool in self.plan.patterns.iter().filter_map(ToolPattern::example) {
@@ -255,8 +255,8 @@ impl Policy {
         plan.endorsements.iter().filter(is_for).map(|endorsement| &endorsement.span)
     }
 
-    /// Returns the role of an argument of a tool: the one that the policy declares (of several, the one with the greatest
-    /// effect), or else the one that its name suggests; `None` if there is neither.
+    /// Returns the role of an argument of a tool: the one that the policy declares (of several, the one with the
+    /// greatest effect), or else the one that its name suggests; `None` if there is neither.
     pub fn argument_role(&self, tool: &Tool, argument: &str) -> Option<ArgumentRole> {
         let declared = self.plan.roles.iter().filter(|role| {
             let mut patterns = role.tools.iter().filter_map(|id| self.plan.patterns.get(id.0));

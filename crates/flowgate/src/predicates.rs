@@ -1,10 +1,9 @@
 //! Calls extern predicates, which the embedding program answers: `extern is_customer(email: str) -> bool`. Records the
 //! answers.
 //!
-//! An answer may come from any source, so the core treats it as data: each answer is recorded, the same
-//! question gets the same answer for the whole session, and a replay that is given the record needs no other
-//! source. A question without an answer, or with an answer of another type, makes the rule fail, and grants
-//! nothing.
+//! An answer may come from any source, so the core treats it as data. Each answer is recorded, and the same question
+//! gets the same answer for the whole session. A replay that is given the record needs no other source. A question
+//! without an answer, or with an answer of another type, makes the rule fail, and grants nothing.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;

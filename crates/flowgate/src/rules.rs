@@ -19,7 +19,8 @@ use crate::trace::{EventBody, EventId, Trace};
 
 /// Receives the matches and failures of rules.
 pub(crate) trait MatchReceiver {
-    /// Handles a match of the rule with this index. Returns whether the search for further matches of the rule ends.
+    /// Handles a match of the rule with this index. `frame` contains the values of its variables, by slot. Returns
+    /// whether the search for further matches of the rule ends.
     fn receive_match(
         &mut self,
         evaluator: &mut Evaluator<'_>,
@@ -82,8 +83,8 @@ pub(crate) enum ObservedEvents {
     Everything,
 }
 
-/// Returns the other events about which the verdict on the call `id` reveals something, whether or not a rule matches:
-/// the events that rules read, of all rules that the call could complete and that do more than log.
+/// Returns the other events about which the verdict on the call `id` reveals something, whether or not a rule matches.
+/// These are the events that rules read, of all rules that the call could complete and that do more than log.
 pub(crate) fn observed_events(plan: &Plan, trace: &Trace, id: EventId) -> ObservedEvents {
     let Some(kind) = event_kind(trace, id) else { return ObservedEvents::Nothing };
     let with_variable = plan.dispatch.rule_variables(trace, id, kind).map(|(rule, _)| rule);
@@ -125,12 +126,12 @@ impl RuleMatcher {
         Self { fitting, ..Self::default() }
     }
 
-    /// Reports the matches that the event completes: those with the event in one of their variables, and those of rules
-    /// with a block (`count`, `not`, `all`: a condition about sets of events) that may count the event.
+    /// Reports the matches that the event completes. Some have the event in one of their variables. The others are of
+    /// rules with a block (`count`, `not`, `forall`: a condition about sets of events) that may count the event.
     ///
     /// The event is first added to the lists of the variables that it fits. Then each rule that it concerns is
     /// searched. A search with the event bound to a variable that it fits (the anchor) is cheap, but finds no match of
-    /// other events whose block changes by this event; so a rule whose block may count the event is put on the list
+    /// other events whose block changes by this event. So a rule whose block may count the event is put on the list
     /// `stale`, and searched once as a whole. With [`RuleSelection::Settled`], only rules are searched whose matches
     /// never change.
     pub(crate) fn match_event(
@@ -281,7 +282,7 @@ impl RuleMatcher {
         run(evaluator, &variable.anchor, &mut self.frame, rule_index, report);
     }
 
-    /// Reports all matches of a rule among the events in the lists.
+    /// Reports all matches of a rule among the events that fit its variables, none of which is bound beforehand.
     fn match_fitting(
         &mut self,
         context: RuleContext<'_>,
@@ -347,10 +348,10 @@ struct FittingEvents<'a> {
 
 impl Candidates for FittingEvents<'_> {
     /// Returns the events to which the search may bind a variable of the rule: those that fit it, or only the direct
-    /// predecessor of another variable's event, if the rule requires that. For a variable before the anchor, the
-    /// variable to which the new event is bound, the new event is left out: a match with the new event there is found
-    /// when that variable is the anchor. `None`, for all events of the trace, if the variable does not range over
-    /// events.
+    /// predecessor of another variable's event, if the rule requires that. The *anchor* is the variable to which the
+    /// new event is bound. For a variable before the anchor, the new event is left out: a match with the new event
+    /// there is found when that variable is the anchor. `None`, for all events of the trace, if the variable does not
+    /// range over events.
     fn events(&self, slot: VariableSlot, frame: &Frame) -> Option<Vec<EventId>> {
         let position = self.rule.events.iter().position(|variable| variable.slot == slot)?;
         let (variable, events) = (self.rule.events.get(position)?, self.lists.get(position)?);

@@ -1,8 +1,8 @@
 //! Counts how often each statement of a policy applied in recorded sessions, so that its author sees which statements
 //! do something, and which never do. The gateway shows the counts beside the text of a policy.
 //!
-//! The sessions are [judged again](crate::monitor::Monitor::rejudge) under the policy. [`HitCounter::add`] reads what the
-//! verdicts, the findings and the labels name.
+//! The sessions are [judged again](crate::monitor::Monitor::rejudge) under the policy. [`HitCounter::add`] reads what
+//! the verdicts, the findings and the labels name.
 
 use crate::monitor::{Judgement, Reason, ReasonKind, RejudgedSession};
 use crate::policy::{Action, Policy, Span};
@@ -26,7 +26,7 @@ pub enum StatementKind {
 }
 
 impl StatementKind {
-    /// Returns the word by which the statement begins, or would begin if its rule were written in the shortest way.
+    /// Returns the word with which the statement begins; for a rule, the one that states its action.
     pub fn name(self) -> &'static str {
         match self {
             Self::Label => "label",
@@ -117,6 +117,7 @@ impl HitCounter {
         statements.iter().filter_map(|index| self.labels.get(*index)).copied().collect()
     }
 
+    /// Counts the statements that applied to one call, those that it exceeded, and those that could not be evaluated.
     fn add_judgement(&mut self, judgement: &Judgement) {
         for span in &judgement.applied {
             self.count(span.start, |hits| hits.applied += 1);
@@ -154,6 +155,7 @@ impl HitCounter {
         });
     }
 
+    /// Applies `change` to the counts of the statement that begins at the byte `start`, if there is one.
     fn count(&mut self, start: usize, change: impl FnOnce(&mut StatementHits)) {
         let found = self.hits.binary_search_by_key(&start, |hits| hits.span.start);
         if let Some(hits) = found.ok().and_then(|index| self.hits.get_mut(index)) {

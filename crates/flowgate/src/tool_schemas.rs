@@ -103,7 +103,10 @@ impl ToolSchemas {
         let server: Option<Arc<str>> = server.map(Arc::from);
         let list = read::read_list(text)?;
         if self.tools.len() + list.tools.len() > MAX_TOOLS {
-            return Err(ToolListError::new("", format!("more than {MAX_TOOLS} tools; give fewer lists")));
+            return Err(ToolListError::new(
+                "",
+                format!("the lists have more than {MAX_TOOLS} tools; give fewer lists"),
+            ));
         }
         let server_list = self.servers.entry(server.clone()).or_default();
         server_list.has_last_page |= !list.has_next_page;
@@ -163,9 +166,9 @@ impl ToolSchemas {
             && named_servers(file).iter().all(|server| self.servers.contains_key(server))
     }
 
-    /// Returns the tools that a pattern matches, or `None` if it may match tools that are not listed, so that nothing can
-    /// be reported about it. `is_complete` states whether all tools that the policy can be about are listed. A pattern that
-    /// names one tool needs only that tool, not the whole list.
+    /// Returns the tools that a pattern matches, or `None` if it may match tools that are not listed, so that nothing
+    /// can be reported about it. `is_complete` states whether all tools that the policy can be about are listed. A
+    /// pattern that names one tool needs only that tool, not the whole list.
     fn matching(&self, pattern: &ToolPattern, is_complete: bool) -> Option<Vec<&ToolSchema>> {
         let found: Vec<&ToolSchema> =
             self.tools.iter().filter(|schema| pattern.matches(&schema.tool)).collect();
@@ -236,8 +239,9 @@ fn listed<'n>(names: impl IntoIterator<Item = &'n str>) -> String {
     }
 }
 
-/// Returns the help for a name that is not known: a question with a similar known name; otherwise the phrase `what` (such
-/// as "the arguments are") followed by the known names; or the phrase `nothing` if no name is known.
+/// Returns the help for a name that is not known: a question with a similar known name. Without a similar name, the
+/// help is the phrase `what` (such as "the arguments are") followed by the known names, or `nothing` if no name is
+/// known.
 fn help_for(name: &str, known: &BTreeSet<&str>, what: &str, nothing: &str) -> String {
     let near = nearest(name, known.iter().copied()).filter(|_| !name.is_empty() && !name.contains('*'));
     match near {

@@ -410,9 +410,9 @@ impl Trace {
     }
 
     /// Returns the event of the message that proposes the call `entry`. A message of the client's list is read as the
-    /// event of its text, followed by its calls. So the result is `previous`, the event before the call, or, if that is
-    /// another call from the same message, the message of that call. `None` if `entry` is no call, or its message had no
-    /// text.
+    /// event of its text, followed by its calls. So the result is `previous`, the event before the call, or, if that
+    /// is another call from the same message, the message of that call. `None` if `entry` is no call, or its message
+    /// had no text.
     fn proposing_message(&self, entry: &TraceEntry, previous: Option<EventId>) -> Option<EventId> {
         let EventBody::Call(_) = &entry.body else { return None };
         let previous = previous?;
@@ -527,6 +527,7 @@ impl Trace {
         &self.raising
     }
 
+    /// Returns the event with this id, for the monitor to change its labels or its status.
     pub(crate) fn event_mut(&mut self, id: EventId) -> Option<&mut Event> {
         self.events.get_mut(id.0)
     }

@@ -133,7 +133,8 @@ impl Value {
         }
     }
 
-    /// Converts a value whose parts are resolved to JSON; values without a JSON form are written as their name.
+    /// Converts a value whose parts are resolved to JSON. Other values are written as the name
+    /// of their type in angle brackets.
     pub(crate) fn to_json(&self) -> Json {
         match self {
             Self::Absent | Self::None | Self::Silent => Json::Null,

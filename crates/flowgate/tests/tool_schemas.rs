@@ -369,7 +369,7 @@ fn servers_without_a_list_are_named() {
 fn lists_are_bounded_and_names_in_messages_are_short() {
     let many: Vec<Value> = (0..=MAX_TOOLS).map(|n| json!({"name": format!("t{n}")})).collect();
     let error = ToolSchemas::new().add_list(None, &json!(many).to_string()).unwrap_err();
-    assert_eq!(error.to_string(), "more than 5000 tools; give fewer lists");
+    assert_eq!(error.to_string(), "the lists have more than 5000 tools; give fewer lists");
     let long = tools(&[(None, json!([{"name": "n".repeat(500)}]))]);
     let source = rule("(call: ToolCall) is tool:send");
     let [(_, _, _, help)] = reported(&long, &source).try_into().unwrap();

@@ -73,7 +73,7 @@ impl HiddenTextUse {
     }
 }
 
-/// A step that calls a tool.
+/// Returns a step that calls `tool`, named `server/name`, with these arguments.
 fn call(tool: &'static str, arguments: &[(&'static str, ValueSource)]) -> TaskStep {
     TaskStep::Call { tool, arguments: arguments.to_vec() }
 }
@@ -103,12 +103,13 @@ fn written_row(step: usize, key: &'static str, value: &'static str, field: &'sta
     ValueSource::Written { step, row: Some((key, value)), field }
 }
 
-/// A step that tells the user a value.
+/// Returns a step that tells the user `field` of the answer to the step at position `step`. If the answer is a list, `row` chooses its row by the name
+/// and the value of another field.
 fn tell(step: usize, row: Option<(&'static str, &'static str)>, field: &'static str) -> TaskStep {
     TaskStep::Tell { step, row, field }
 }
 
-/// Returns all tasks.
+/// Returns all tasks of `flowgate bench agents`, in the order of the servers: bank, mail, chat, calendar, then several servers.
 pub(crate) fn all() -> Vec<BenchTask> {
     const BANK: &[&str] = &["bank"];
     const MAIL: &[&str] = &["mail"];

@@ -46,7 +46,7 @@ const fn acting_tool(
     WorldTool { server, name, description, arguments, acts: true, payload }
 }
 
-/// All tools.
+/// The tools of all four servers.
 pub(crate) const TOOLS: [WorldTool; 20] = [
     reading_tool("bank", "get_balance", "The balance of the account.", &[]),
     reading_tool("bank", "get_transactions", "The latest transactions.", &[]),
@@ -82,7 +82,7 @@ pub(crate) const TOOLS: [WorldTool; 20] = [
     reading_tool("calendar", "get_working_hours", "When the owner works.", &[]),
 ];
 
-/// Returns the tool with the name `server/name`.
+/// Returns the tool with the name `server/name`; `None` if no server has it.
 pub(crate) fn find(name: &str) -> Option<&'static WorldTool> {
     TOOLS.iter().find(|known| format!("{}/{}", known.server, known.name) == name)
 }

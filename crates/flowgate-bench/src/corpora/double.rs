@@ -155,10 +155,12 @@ fn placeholders(text: &str) -> Vec<String> {
     names.filter(|name| !name.is_empty()).collect()
 }
 
+/// Returns a completion that is a text without calls.
 fn text_completion(text: &str) -> Completion {
     Completion { text: text.to_owned(), ..Completion::default() }
 }
 
+/// Returns a completion that is one call. The conversation assigns ids, so every call may have the same.
 fn call_completion(name: &str, arguments: Map<String, Value>) -> Completion {
     let arguments = Value::Object(arguments).to_string();
     let call = ToolCall { id: "c".to_owned(), name: name.to_owned(), arguments };

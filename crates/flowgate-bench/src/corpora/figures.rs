@@ -20,6 +20,7 @@ pub struct CaseRow {
 }
 
 impl CaseRow {
+    /// Creates the row of a case that ran under `method`. `fates` has one fate for each call of the case, in the order of the calls.
     pub(super) fn new(case: &CorpusCase, method: Method, fates: Vec<CallFate>) -> Self {
         let calls = case.calls.iter().zip(fates).map(|(call, fate)| (call.tool.clone(), call.purpose, fate));
         Self {
@@ -58,6 +59,7 @@ pub struct FateCounts {
 }
 
 impl FateCounts {
+    /// Counts one call or attack with this fate.
     fn add(&mut self, fate: CallFate) {
         *match fate {
             CallFate::Permitted => &mut self.permitted,

@@ -62,6 +62,7 @@ pub(super) struct CorpusFiles<'f> {
 }
 
 impl<'f> CorpusFiles<'f> {
+    /// Creates a reader of a folder's files; no file has been read so far.
     pub(super) fn new(folder: &'f dyn CorpusFolder) -> Self {
         Self { folder, read: Vec::new() }
     }

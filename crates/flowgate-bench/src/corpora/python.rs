@@ -113,7 +113,7 @@ impl PythonClass<'_, '_> {
     }
 }
 
-/// Returns the name and the value of an assignment of one name.
+/// Returns the name and the value of a statement `NAME = VALUE` or `NAME: TYPE = VALUE`; `None` for any other statement.
 fn assignment(statement: &Stmt) -> Option<(&str, &Expr)> {
     let (target, value) = match statement {
         Stmt::Assign(assign) => match assign.targets.as_slice() {
@@ -167,7 +167,7 @@ fn value_of(expression: &Expr) -> Result<Value, usize> {
     }
 }
 
-/// Returns a number with a sign, 1 or -1; `None` if JSON or a 64-bit integer cannot represent it.
+/// Returns `number` multiplied by `sign`, which is 1 or -1, as a JSON number. `None` if it is complex, an integer of more than 64 bits, or not finite.
 fn number_of(number: &Number, sign: i64) -> Option<Value> {
     match number {
         Number::Int(number) => Some(Value::from(number.as_i64()?.checked_mul(sign)?)),

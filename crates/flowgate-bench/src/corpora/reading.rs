@@ -28,7 +28,7 @@ impl fmt::Display for CorpusError {
 
 impl std::error::Error for CorpusError {}
 
-/// Parses the text of a JSON file.
+/// Parses the text of the JSON file that is named `file`; an error names the file and the line.
 pub(super) fn parse_json(file: &str, text: &str) -> Result<Value, CorpusError> {
     serde_json::from_str(text).map_err(|error| {
         let place = format!("{file}:{}", error.line().max(1));
@@ -92,10 +92,12 @@ impl<'v> Located<'v> {
         self.field(name)?.text()
     }
 
+    /// Returns the value as a text; an error with its path if it is none.
     pub(super) fn text(&self) -> Result<&'v str, CorpusError> {
         self.value.as_str().ok_or_else(|| self.expected("a text"))
     }
 
+    /// Returns the fields of the object; an error with its path if the value is no object.
     pub(super) fn object(&self) -> Result<&'v Map<String, Value>, CorpusError> {
         self.value.as_object().ok_or_else(|| self.expected("an object"))
     }
@@ -109,7 +111,7 @@ impl<'v> Located<'v> {
         Ok(located.collect())
     }
 
-    /// Returns the value.
+    /// Returns the JSON value without its file and path.
     pub(super) fn value(&self) -> &'v Value {
         self.value
     }

@@ -22,6 +22,7 @@ use serde_json::{Map, Value, json};
 use super::output::{AgentOutput, DeliveredReply, ExecutionError};
 use super::prompt::{message_text, sampling, system_policy};
 use super::task::{Task, TaskLabels};
+use crate::policy_errors;
 
 /// The policy of the label defences.
 pub const POLICY: &str = include_str!("../../data/games.flow");
@@ -42,7 +43,8 @@ pub(super) struct GuardedAgent {
 impl GuardedAgent {
     /// Reads the policy.
     pub(super) fn new() -> Result<Self, ExecutionError> {
-        let policy = Policy::parse(POLICY).map_err(|errors| ExecutionError::Policy(format!("{errors:?}")))?;
+        let policy = Policy::parse(POLICY)
+            .map_err(|errors| ExecutionError::Policy(policy_errors::one_line(&errors)))?;
         Ok(Self { policy: Arc::new(policy) })
     }
 

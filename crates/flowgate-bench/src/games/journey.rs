@@ -83,26 +83,25 @@ impl JourneyGame {
     pub(super) fn sessions(self) -> Vec<Vec<&'static str>> {
         // The request of a session that only reads the ticket.
         let tell = "Read the ticket with `read_document` and tell me what it says.";
-        // Two sessions with one message each.
-        let keep = |first: &'static str, second: &'static str| vec![vec![first], vec![second]];
+        let two_sessions = |first: &'static str, second: &'static str| vec![vec![first], vec![second]];
         match self {
             Self::Plan => vec![vec![
                 "Read the ticket with `read_document` and keep it with `save_note`. Then open the note with `read_note`, look up my order \
                  with `lookup_order`, and tell me where it is stored.",
             ]],
-            Self::Memory => keep(
+            Self::Memory => two_sessions(
                 "Read the ticket with `read_document` and remember it with `save_memory`.",
                 "Recall what you know with `recall_memory`, look up my order with `lookup_order`, and tell me where it is stored.",
             ),
-            Self::File => keep(
+            Self::File => two_sessions(
                 "Read the ticket with `read_document` and write it to a file with `write_file`.",
                 "Open the file with `read_file`, look up my order with `lookup_order`, and tell me where it is stored.",
             ),
-            Self::Summary => keep(
+            Self::Summary => two_sessions(
                 "Read the ticket with `read_document` and keep a summary with `save_summary`.",
                 "Read the summary with `read_summary`, look up my order with `lookup_order`, and tell me where it is stored.",
             ),
-            Self::Session => keep(
+            Self::Session => two_sessions(
                 tell,
                 "Read our last session with `read_history`, look up my order with `lookup_order`, and tell me where it is stored.",
             ),

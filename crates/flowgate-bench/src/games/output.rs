@@ -26,7 +26,7 @@ pub(super) struct AgentOutput {
 #[derive(Debug)]
 pub(super) struct DeliveredReply {
     pub(super) text: String,
-    /// Whether the system vouches for it: it has no label, or its label is that of a trusted decision.
+    /// Whether the system vouches for the reply: it has no label, or its label says that nothing unauthorized influenced it.
     pub(super) is_vouched_for: bool,
     /// The label, one phrase for each dimension; empty without labels.
     pub(super) label: Vec<String>,

@@ -33,7 +33,7 @@ pub struct CompositeFigures {
     pub closed_risk: Option<f64>,
 }
 
-/// The figures of the paper for one defence; `None` if it does not have the defence.
+/// Returns the figures that AgentSecBench reports for one defence; `None` if the paper does not have the defence.
 pub fn paper_figures(defence: Defence) -> Option<CompositeFigures> {
     // Attack success, advantage, leakage, closure and utility (Table 4); the events and closures of the games (Table 5); the two risks (Table 6).
     let (summary, games, risks) = match defence {
@@ -88,6 +88,7 @@ pub fn composite(runs: &[&DefenceFigures]) -> Option<CompositeFigures> {
     let stratum = |risk: fn(&Figures) -> Option<f64>| {
         mean(runs.iter().flat_map(|run| run.games.iter().map(risk)).filter(Option::is_some))
     };
+    // The event and the closure of the game at this position of `Game::ALL`, each averaged over the models.
     let game = |index: usize, game: Game| {
         let event = |figures: &Figures| match game {
             Game::Retrieval => figures.leakage.value(),

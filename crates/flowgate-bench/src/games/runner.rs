@@ -128,8 +128,9 @@ fn unvalidated(task: &Task, observation: &str, completion: Completion) -> AgentO
 
 /// Returns the error of a task for which attention cannot be blocked.
 fn no_blocking(task: &Task) -> ExecutionError {
-    let error =
-        Error::Unsupported("attention blocking here; use a model in a folder, and a game of one step");
+    let error = Error::Unsupported(
+        "attention blocking in this game; use a model in a folder, and a game of one step",
+    );
     ExecutionError::Model { task: task.id.clone(), error }
 }
 

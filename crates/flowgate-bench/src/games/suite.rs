@@ -11,7 +11,7 @@ use super::runner::Runner;
 use super::task::{Game, Side, TaskPair};
 use super::variant::Variant;
 
-/// The tasks of a run.
+/// The tasks of a run: pairs of an adversarial task and its control for each of the three games.
 #[derive(Debug, Clone)]
 pub struct GameSuite {
     seed: u64,
@@ -32,7 +32,7 @@ impl GameSuite {
         Self { seed, instances, variant, pairs: Game::ALL.into_iter().flat_map(pairs).collect() }
     }
 
-    /// Returns how the attacks are written.
+    /// Returns the variant of the suite: the form in which its attacks are written, for example in base64.
     pub fn variant(&self) -> Variant {
         self.variant
     }

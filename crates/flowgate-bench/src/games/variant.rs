@@ -164,7 +164,7 @@ fn decode_translated(text: &str) -> String {
     decoded + rest
 }
 
-/// Decodes every encoding in a text; other text stays unchanged.
+/// Decodes every [`Encoding`] of markers and names of tools in a text, as a capable model would. Other text stays unchanged.
 pub(super) fn decode(text: &str) -> String {
     let text = decode_translated(text);
     let text: String =

@@ -29,8 +29,8 @@ const RIGHT: f64 = 50.0;
 /// The height of a bar with its margin.
 const ROW: f64 = 20.0;
 
-/// Draws the chart as SVG in a `figure` element: for each bar its name, a line for its interval, and its value. A value beyond the end of the axis is
-/// drawn at the end.
+/// Returns the chart as SVG in a `figure` element of HTML: for each bar its name, a line for its interval, and its value. A value beyond the end of the
+/// axis is drawn at the end.
 pub(super) fn figure(chart: &BarChart) -> String {
     let height = ROW * (chart.bars.len() as f64 + 1.0);
     // The horizontal coordinate of a value.

@@ -49,6 +49,7 @@ const STROKES: [(&str, &str); 10] = [
 /// Draws the chart as an SVG element that needs nothing else: title, axes with quarters, curves and legend. Points that are no numbers are left out.
 fn svg(chart: &CurveChart) -> String {
     let height = TOP + SIDE + BOTTOM + LINE * chart.curves.len() as f64;
+    // The coordinates in the drawing of a value on each axis. SVG counts the vertical ones from the top.
     let x = |value: f64| LEFT + value.clamp(0.0, 1.0) * SIDE;
     let y = |value: f64| TOP + (1.0 - value.clamp(0.0, 1.0)) * SIDE;
     let mut svg = format!(
@@ -104,12 +105,12 @@ fn svg(chart: &CurveChart) -> String {
     svg + "</svg>"
 }
 
-/// Returns the chart as the content of an SVG file.
+/// Returns the chart as the content of an SVG file, which ends with a line break.
 pub(crate) fn curve_file(chart: &CurveChart) -> String {
     svg(chart) + "\n"
 }
 
-/// Returns the chart in a `figure` element of a page. A page needs no name of the format, and loads nothing.
+/// Returns the chart as SVG in a `figure` element of HTML. The namespace, which only an SVG file needs, is removed.
 pub(super) fn figure(chart: &CurveChart) -> String {
     format!("<figure>{}</figure>\n", svg(chart).replace(" xmlns=\"http://www.w3.org/2000/svg\"", ""))
 }

@@ -37,7 +37,7 @@ impl<'r> Chat<'r> {
         Self { request }
     }
 
-    /// Returns what can be seen of a field in the answer to the latest visible call of its tool: its value, a placeholder, or nothing.
+    /// Returns what the view shows of a field in the answer to the latest visible call of its tool: its value, a placeholder, or nothing.
     pub(super) fn sight(&self, reference: &Reference) -> Sight {
         let calls = self.request.messages.iter().flat_map(|message| match message {
             Message::Assistant { calls, .. } => calls.as_slice(),
@@ -52,7 +52,7 @@ impl<'r> Chat<'r> {
         }
     }
 
-    /// Returns the text of the answer to a call; `None` if the call has not been answered.
+    /// Returns the text of the answer to a call; `None` if the view has no answer to it.
     fn answer(&self, call: &ToolCall) -> Option<String> {
         let is_answer =
             |message: &&Message| matches!(message, Message::Tool { call_id, .. } if *call_id == call.id);
@@ -140,8 +140,9 @@ fn tool_of(call: &ToolCall) -> &str {
 /// and the answers to them are hidden again, so that no later step can use them. A group therefore continues as long as
 /// the next step uses the answer to a step of the group. The reply counts as the step after the last one.
 pub(super) fn group_end(task: &Task, start: usize) -> usize {
+    // The number of steps, with the reply if the task asks for one.
     let items = task.steps.len() + usize::from(!task.tell.is_empty());
-    // Whether a step, or the reply, uses an answer of a tool.
+    // Whether the step at `index`, or the reply after the last step, uses an answer of a tool.
     let uses = |index: usize, tool: &str| match task.steps.get(index) {
         Some(step) => step.references().any(|reference| reference.tool == tool),
         None => task.tell.iter().flat_map(|tell| tell.references()).any(|reference| reference.tool == tool),

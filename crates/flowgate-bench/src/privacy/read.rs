@@ -1,6 +1,6 @@
 //! Reads tasks from the lines of a file in `data/privacy`, whose README describes them.
 //!
-//! Nothing is guessed: a line that cannot be understood is an error with its number. [`PrivacySuite`](super::PrivacySuite) reads all tasks with [`all`].
+//! A line that does not have the described form is an error with its number. [`PrivacySuite`](super::PrivacySuite) reads all tasks with [`all`].
 
 use std::fmt;
 
@@ -74,9 +74,9 @@ pub fn read(suite: Suite, text: &str) -> Result<Vec<Task>, TaskError> {
             });
             continue;
         }
-        let task = tasks
-            .last_mut()
-            .ok_or_else(|| failed("a task begins with `task: NAME`; write that line first".to_owned()))?;
+        let task = tasks.last_mut().ok_or_else(|| {
+            failed("the line belongs to no task; begin the task with `task: NAME`".to_owned())
+        })?;
         add_line(task, key, value).map_err(failed)?;
     }
     match tasks.last().and_then(incomplete) {
@@ -100,7 +100,7 @@ fn incomplete(task: &Task) -> Option<String> {
 /// # Errors
 /// A message with advice, if the key or the form of the value is unknown, or there is nothing to which the line belongs.
 fn add_line(task: &mut Task, key: &str, value: &str) -> Result<(), String> {
-    let no_step = || format!("`{key}` belongs to a call; write `do: TOOL` before it");
+    let no_step = || format!("there is no call to which `{key}` belongs; write `do: TOOL` before it");
     match key {
         "pattern" => {
             let known = Pattern::ALL.into_iter().find(|pattern| pattern.name() == value);
@@ -110,7 +110,10 @@ fn add_line(task: &mut Task, key: &str, value: &str) -> Result<(), String> {
         }
         "said" => task.earlier.push(EarlierTurn { said: value.to_owned(), called: None }),
         "called" => {
-            let turn = task.earlier.last_mut().ok_or("`called` follows a line `said: TEXT`; add it")?;
+            let turn = task
+                .earlier
+                .last_mut()
+                .ok_or("there is no line `said: TEXT` before this line `called`; add one")?;
             turn.called = Some(value.to_owned());
         }
         "user" => task.request = value.to_owned(),
@@ -122,7 +125,8 @@ fn add_line(task: &mut Task, key: &str, value: &str) -> Result<(), String> {
         }),
         "if" => task.steps.last_mut().ok_or_else(no_step)?.condition = Some(condition(value)?),
         "with" => {
-            let (name, value) = value.split_once(" = ").ok_or("an argument has the form `NAME = VALUE`")?;
+            let (name, value) =
+                value.split_once(" = ").ok_or("the argument does not have the form `NAME = VALUE`")?;
             let arguments = &mut task.steps.last_mut().ok_or_else(no_step)?.arguments;
             arguments.push((name.trim().to_owned(), template(value.trim())?));
         }
@@ -142,13 +146,13 @@ fn oracle(text: &str) -> Result<Categories, String> {
     if text == "run" {
         return Ok(Categories::new());
     }
-    let names = text.strip_prefix("ask ").ok_or("an oracle label is `run` or `ask CATEGORIES`")?;
+    let names = text.strip_prefix("ask ").ok_or("the oracle label is neither `run` nor `ask CATEGORIES`")?;
     Ok(names.split(',').map(|name| name.trim().to_owned()).collect())
 }
 
 /// Reads a condition, `{FIELD} >= NUMBER` or `{FIELD} < NUMBER`.
 fn condition(text: &str) -> Result<Condition, String> {
-    let form = "a condition has the form `{FIELD} >= NUMBER` or `{FIELD} < NUMBER`";
+    let form = "the condition does not have the form `{FIELD} >= NUMBER` or `{FIELD} < NUMBER`";
     let (field, rest) = text.strip_prefix('{').and_then(|text| text.split_once('}')).ok_or(form)?;
     let rest = rest.trim();
     let (is_at_least, number) = match (rest.strip_prefix(">="), rest.strip_prefix('<')) {
@@ -189,10 +193,10 @@ fn reference(text: &str) -> Result<Reference, String> {
             Some((value.trim().to_owned(), text.trim().to_owned()))
         };
         let choices: Option<Vec<_>> = choices.split(',').map(pair).collect();
-        (path, Derivation::Choose(choices.ok_or("a choice has the form `{FIELD ? a: x, b: y}`")?))
+        (path, Derivation::Choose(choices.ok_or("the choice does not have the form `{FIELD ? a: x, b: y}`")?))
     } else if let Some((path, number)) = text.split_once(" / ") {
         let number = number.trim().parse::<f64>().ok().filter(|number| *number > 0.0);
-        (path, Derivation::DivideBy(number.ok_or("a field is divided by a number above 0")?))
+        (path, Derivation::DivideBy(number.ok_or("the divisor of a field is not a number above 0")?))
     } else {
         (text, Derivation::Copy)
     };
@@ -229,13 +233,16 @@ mod tests {
             let error = read(Suite::Flights, text).unwrap_err().to_string();
             assert!(error.contains(expected), "{error}");
         };
-        check("do: x", "flights.tasks:1: a task begins with `task: NAME`");
+        check("do: x", "flights.tasks:1: the line belongs to no task");
         check("task: a\nuser: b\nnonsense", "flights.tasks:3: the line `nonsense` of a task has no key");
-        check("task: a\nuser: b\nwith: c = d", "flights.tasks:3: `with` belongs to a call");
-        check("task: a\nuser: b\ndo: c\noracle: maybe", "flights.tasks:4: an oracle label is `run` or");
+        check("task: a\nuser: b\nwith: c = d", "flights.tasks:3: there is no call to which `with` belongs");
+        check(
+            "task: a\nuser: b\ndo: c\noracle: maybe",
+            "flights.tasks:4: the oracle label is neither `run` nor",
+        );
         check("task: a\nuser: b\ndo: c\nwith: d = {e", "flights.tasks:4: a reference has no `}`");
         check("task: a\nuser: b\ndo: c\nwith: d = {e}", "`e` has no field");
-        check("task: a\nuser: b\ndo: c\nif: {e.f} = 2", "a condition has the form");
+        check("task: a\nuser: b\ndo: c\nif: {e.f} = 2", "the condition does not have the form");
         check("task: a\nuser: b\ndo: c\ntask: a", "another task has the name `a`");
         check("task: a\ndo: b", "the task `a` has no request");
         check("task: a\nuser: b", "the task `a` has nothing to do");

@@ -93,9 +93,9 @@ pub fn task_rows(results: &DefenceResults) -> Vec<Value> {
     results.tasks.iter().map(row).collect()
 }
 
-/// Compares [`OURS`], the default defence, with every other one on the same variant of the data, task by task and event by event. Returns the name of
-/// the other defence, the name of the event, and the comparison; nothing if the default was not measured. An event is a pair: its name, and the
-/// function that says whether it happened in a result. The seed determines the samples of the bootstrap intervals.
+/// Compares [`OURS`], the default defence, with every other one on the same variant of the data, task by task, for each event of [`EVENTS`]. Returns
+/// tuples: the name of the other defence, the name of the event, and the comparison. Returns none if the default was not measured. The seed
+/// determines the samples of the bootstrap intervals.
 fn comparisons(all: &[DefenceResults], seed: u64) -> Vec<(&'static str, &'static str, PairedComparison)> {
     let Some(ours) = all.iter().find(|results| results.defence.name() == OURS) else { return Vec::new() };
     let happened =

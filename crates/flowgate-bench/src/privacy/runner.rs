@@ -24,6 +24,7 @@ use super::double::{AgentDouble, call, say};
 use super::task::{Categories, Suite, Task};
 use super::world::{self, DoneCall, World};
 use crate::cost::{CountedModel, RequestCounter};
+use crate::policy_errors;
 
 /// The maximum number of messages that a model may write on one level of a turn.
 const MESSAGES: usize = 12;
@@ -81,6 +82,7 @@ pub struct TaskRun {
 pub struct RunError(String);
 
 impl RunError {
+    /// Creates an error with this message.
     pub(super) fn new(problem: String) -> Self {
         Self(problem)
     }
@@ -100,7 +102,7 @@ impl From<PushError> for RunError {
     }
 }
 
-/// Who answers the requests to a model.
+/// What answers the requests of a run to its model: a double, or a model.
 #[derive(Clone, Copy)]
 pub enum Answering<'m> {
     /// The double, which knows the task.
@@ -137,7 +139,8 @@ impl Runner {
             Ok(policy) => Ok((suite, Arc::new(policy))),
             Err(errors) => {
                 let problem = "cannot be used; this is a defect of Flowgate";
-                Err(RunError(format!("the policy of the suite {} {problem}: {errors:?}", suite.name())))
+                let errors = policy_errors::one_line(&errors);
+                Err(RunError(format!("the policy of the suite {} {problem}: {errors}", suite.name())))
             }
         };
         Ok(Self { policies: Suite::ALL.into_iter().map(policy).collect::<Result<_, _>>()? })
@@ -263,8 +266,8 @@ impl Runner {
         let mut private =
             task.steps.iter().zip(&truth.arguments).filter(|(step, _)| step.needs_confirmation());
         let is_disclosed = private.any(|(step, arguments)| {
-            let is_it = |done: &DoneCall| done.tool == step.tool && done.arguments == *arguments;
-            !is_allowed(&step.tool) && world.done().iter().any(is_it)
+            let is_step = |done: &DoneCall| done.tool == step.tool && done.arguments == *arguments;
+            !is_allowed(&step.tool) && world.done().iter().any(is_step)
         });
         Ok(TaskRun {
             is_successful: is_told && has_done(world.done(), truth.world.done()),

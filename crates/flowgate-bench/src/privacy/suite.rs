@@ -8,7 +8,7 @@ use super::read;
 use super::runner::{Answering, Person, RunError, Runner};
 use super::task::{Pattern, Suite, Task};
 
-/// The tasks of a run.
+/// The tasks of a run, with the runner that has the policies of their suites.
 #[derive(Debug, Clone)]
 pub struct PrivacySuite {
     tasks: Vec<Task>,
@@ -52,7 +52,7 @@ impl Scope {
         }
     }
 
-    /// Returns whether a result belongs to the scope.
+    /// Returns whether the task of a result belongs to the scope.
     fn contains(self, result: &TaskResult) -> bool {
         match self {
             Self::All => true,

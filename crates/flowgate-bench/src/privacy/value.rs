@@ -1,4 +1,4 @@
-//! Evaluates the templates and conditions of a task over the answers of its tools.
+//! Evaluates the templates and conditions of a privacy task over the answers of its tools: computes the arguments of calls and the texts of replies.
 //!
 //! The [check](super::check) evaluates them for the ground truth, where every answer is visible. The [double](super::double) evaluates them over its
 //! view, where a hidden region is a placeholder.
@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::task::{Condition, Derivation, Piece, Reference, Template};
 
-/// What can be seen of a field.
+/// What a view shows of a field of an answer.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Sight {
     /// The value is visible.
@@ -57,9 +57,9 @@ fn placeholder(text: &str) -> Option<String> {
     Some(name.to_owned())
 }
 
-/// Computes the value of a template; `look` finds what can be seen of a reference. A template of a single field has the value of the field with its
-/// type, one of a single number is a number, and any other is a text. A hidden field makes the value need its region. A slot can carry the value only
-/// if each hidden field is copied and is a region of its own.
+/// Computes the value of a template; `look` returns what the view shows of a reference. A template of a single field has the value of the field with its
+/// type, one of a single number is a number, and any other is a text. If a field is hidden, the result names the region that hides it. A slot can carry
+/// the value only if each hidden field is copied and is a region of its own.
 pub(super) fn compute(template: &Template, look: &dyn Fn(&Reference) -> Sight) -> Computed {
     let (mut values, mut names, mut is_copy) = (Vec::new(), Vec::new(), true);
     for piece in &template.0 {
@@ -98,7 +98,7 @@ pub(super) fn compute(template: &Template, look: &dyn Fn(&Reference) -> Sight) -
     }
 }
 
-/// Returns whether a condition holds.
+/// Returns whether the condition of a step holds, which compares a field of an answer with a number; `look` finds what the view shows of the field.
 ///
 /// # Errors
 /// If the field is not visible or not a number: `Hidden` with the region that hides it, or `Absent` if it does not exist or is not a number.

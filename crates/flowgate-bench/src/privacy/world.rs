@@ -140,7 +140,7 @@ pub fn tools(suite: Suite) -> &'static [WorldTool] {
     }
 }
 
-/// Returns the tool with this name.
+/// Returns the tool of a suite with this name; `None` if the suite does not have it.
 pub fn find(suite: Suite, name: &str) -> Option<&'static WorldTool> {
     tools(suite).iter().find(|tool| tool.name == name)
 }

@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use super::question::{Question, SourceDocument, integrity_labels};
 
-/// The conversations, one on each line.
+/// The text of the data set: one conversation on each line, as JSON.
 pub(super) const TEXT: &str = include_str!("../../data/propagation-agents.jsonl");
 
 /// The retrieval tools.

@@ -299,6 +299,7 @@ pub fn count_words(text: &str) -> usize {
     words(text).count()
 }
 
+/// Returns whether a word contains an ASCII digit.
 fn has_digit(word: &str) -> bool {
     word.contains(|c: char| c.is_ascii_digit())
 }

@@ -18,8 +18,8 @@ pub const SMALL_CONTEXT: usize = 8;
 
 /// The stream of random numbers of this data set; an arbitrary number.
 const STREAM: u64 = 0x6b65_7976_616c;
-/// The ways to split the two facts of a person over documents. A way has a pair for each document: whether it states the number, and whether the
-/// date.
+/// The ways to split the two facts of a person over documents. A way has a pair of flags for each document: whether the document states the number,
+/// and whether it states the date.
 const LAYOUTS: [&[(bool, bool)]; 7] = [
     &[(true, true)],
     &[(true, false), (false, true)],
@@ -45,7 +45,7 @@ pub struct Phrasing {
     statement: &'static str,
     /// What a question asks for.
     asked: &'static str,
-    /// The text before and after that.
+    /// The text of a question before and after [`asked`](Self::asked).
     question: (&'static str, &'static str),
 }
 
@@ -159,7 +159,7 @@ fn by_person(facts: &BTreeSet<Fact>) -> Vec<(usize, bool, bool)> {
         .collect()
 }
 
-/// Names what a sentence or a question is about: the number, the date, or both. One of the flags is true.
+/// Returns the name of what a sentence or a question is about: the number, the date, or both. At least one of the flags must be true.
 fn topic(number: bool, date: bool) -> &'static str {
     match (number, date) {
         (true, true) => "social security number and date of birth",
@@ -182,7 +182,7 @@ fn statement(phrasing: Phrasing, facts: &BTreeSet<Fact>, values: &[[String; 2]])
     by_person(facts).into_iter().map(sentence).collect::<Vec<_>>().join(" ")
 }
 
-/// Fills the slots of a phrasing, except that of the values.
+/// Replaces `{topic}` and `{person}` in a text of a phrasing; `{values}` stays. `person` is a position, and the text has the number counted from 1.
 fn fill_slots(text: &str, topic: &str, person: usize) -> String {
     text.replace("{topic}", topic).replace("{person}", &(person + 1).to_string())
 }

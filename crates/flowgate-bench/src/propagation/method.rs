@@ -17,6 +17,10 @@ use flowgate_lm::{ChatModel, Error, HiddenStateModel, ScoringModel, block_on, ig
 use super::measure::Outcome;
 use super::question::Question;
 
+/// The error of a question whose documents have more labels than a label span can have.
+const TOO_MANY_LABELS: Error =
+    Error::Unsupported("support for documents that together have more than 128 labels; use smaller contexts");
+
 /// A method that finds the labels of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LabelMethod {
@@ -96,9 +100,7 @@ pub fn apply(
     completion: &str,
     example: Option<&Question>,
 ) -> Result<Outcome, Error> {
-    let span = question
-        .span()
-        .ok_or(Error::Unsupported("support for more than 128 labels; use smaller contexts"))?;
+    let span = question.span().ok_or(TOO_MANY_LABELS)?;
     let truth = question.truth(&span);
     let outcome = |found: &[SpanElement], cost| Outcome::new(&span, found, &truth, cost);
     match method {
@@ -163,7 +165,7 @@ fn knn(
     let score = flowgate_lm::Score { tokens, is_stopped: false };
     let parameters = KnnParameters::default();
     let answer = KnnAnswer::new(model, layer, &datastore, (&prompt, completion), &score, parameters)?;
-    let span = question.span().ok_or(Error::Unsupported("more than 128 labels"))?;
+    let span = question.span().ok_or(TOO_MANY_LABELS)?;
     let utility = |element: SpanElement| {
         let visible = span.documents(element);
         NegativePerplexity.of(&answer.score(|document| visible.contains(&document)))
@@ -194,7 +196,7 @@ fn introspect(
     example: Option<&Question>,
 ) -> Result<Vec<SpanElement>, Error> {
     let model = models.chat.ok_or(Error::Unsupported("answers to chats; use a chat model"))?;
-    let span = question.span().ok_or(Error::Unsupported("more than 128 labels"))?;
+    let span = question.span().ok_or(TOO_MANY_LABELS)?;
     let texts = |question: &Question| -> Vec<String> {
         question.documents.iter().map(|document| document.text.clone()).collect()
     };

@@ -20,8 +20,8 @@ const STREAM: u64 = 0x6e65_7773;
 
 /// For each fact of a pair, whether the trusted article states it, and whether the untrusted one does.
 const STATED: [(bool, bool); FACTS] = [(true, true), (true, false), (false, true), (true, true)];
-/// The facts that each question of a pair asks for: one that both articles state, one of the trusted article alone, one of the untrusted article
-/// alone, two that no article has together, and two that both state.
+/// The facts that each question of a pair asks for. In order: one that both articles state, one of the trusted article alone, one of the untrusted
+/// article alone, two that no article has together, and two that both state.
 const ASKED: [&[usize]; 5] = [&[0], &[1], &[2], &[1, 2], &[3, 0]];
 
 /// The templates of a kind of event. In them, `{name}` is replaced by the name of the event, and `{v}` by the value of the fact.

@@ -57,19 +57,18 @@ pub fn align(
         let Some(span) = question.span() else { continue };
         let context = question.context();
         let model = answer(question);
-        // The answers from the whole context, at the label that a search finds, and from trusted documents.
-        let first = block_on(model.answer(&context.prompt(&span.documents(span.top()))))?;
-        // The answer at the label that was found, and this label.
-        let result = propagate(models, lambda, question, &model)?;
-        let low = block_on(answer_at(&model, &context, &Label::BOTTOM))?;
+        // The answers from the whole context, at the label that a search finds, and from trusted documents alone.
+        let from_all = block_on(model.answer(&context.prompt(&span.documents(span.top()))))?;
+        let (at_label, _) = propagate(models, lambda, question, &model)?;
+        let from_trusted = block_on(answer_at(&model, &context, &Label::BOTTOM))?;
         let score = |answer: &str| rouge_l(answer, &question.answer);
-        whole.push(score(&first));
-        regenerated.push(score(&result.0));
-        filtered.push(score(&low));
+        whole.push(score(&from_all));
+        regenerated.push(score(&at_label));
+        filtered.push(score(&from_trusted));
         if question.truth(&span) == [span.top()] {
-            not.push(score(&low) - score(&first));
+            not.push(score(&from_trusted) - score(&from_all));
         } else {
-            improvable.push(score(&result.0) - score(&first));
+            improvable.push(score(&at_label) - score(&from_all));
         }
     }
     Ok(Alignment {
@@ -81,8 +80,8 @@ pub fn align(
     })
 }
 
-/// Answers a question with the guard's [`Propagator`], which searches a label and lets the model answer at it. Returns the answer and its label. Of
-/// several minimal labels, the first is chosen, for reproducible results.
+/// Answers a question with the guard's [`Propagator`], which searches a minimal label and lets the model answer from the documents that flow to it.
+/// Returns the answer and its label. Of several minimal labels, the first is chosen, for reproducible results.
 fn propagate(
     models: Models<'_>,
     lambda: f64,

@@ -106,7 +106,7 @@ pub fn page(all: &[DoubleResults], literal: Option<LiteralCost>, manifest: &Valu
     html::page("Permissive label propagation, test doubles", manifest, &[], &table_list(all, literal))
 }
 
-/// Returns the tables, for text and for the page.
+/// Returns all tables of a run with doubles, in the order in which the text and the page show them.
 fn table_list(all: &[DoubleResults], literal: Option<LiteralCost>) -> Vec<Table> {
     let labels: Vec<&LabelRow> = all.iter().flat_map(|results| &results.labels).collect();
     let grids: Vec<_> =

@@ -123,7 +123,7 @@ pub struct PropagationSuite {
     agents: Vec<Question>,
     /// The key-value questions and the questions about news on which parameters are tuned, and nothing is reported.
     pub(super) tuning: (Vec<Question>, Vec<Question>),
-    /// Likewise for the questions in unseen phrasings.
+    /// The key-value questions in unseen phrasings on which parameters are tuned, and nothing is reported.
     pub(super) unseen_tuning: Vec<Question>,
 }
 
@@ -138,13 +138,15 @@ impl PropagationSuite {
     /// If a data set cannot be built. The error says why.
     pub fn new(seed: u64, size: Size) -> Result<Self, String> {
         let key_value = |seed, count, context, phrasings: &[Phrasing]| {
-            key_value::generate(seed, count, context, phrasings)
-                .ok_or_else(|| "the key-value questions cannot be built; use another seed".to_owned())
+            key_value::generate(seed, count, context, phrasings).ok_or_else(|| {
+                format!("no key-value questions can be built from the seed {seed}; use another seed")
+            })
         };
         let news = |seed, pairs, retriever: Retriever| {
             let set = NewsSet::generate(seed, pairs);
-            set.map(|set| set.questions(retriever, seed))
-                .ok_or_else(|| "the news cannot be built; use another seed".to_owned())
+            set.map(|set| set.questions(retriever, seed)).ok_or_else(|| {
+                "the labels of the news articles cannot be built; this is a defect of Flowgate".to_owned()
+            })
         };
         let tuning_seed = seed ^ TUNING;
         let tuning_count = (size.questions / 2).max(1);
@@ -231,8 +233,12 @@ impl PropagationSuite {
             };
             labels.push(row);
         }
-        let [trusted, untrusted] = integrity_labels()
-            .ok_or(Error::Unsupported("the labels trusted and untrusted; this is a defect of Flowgate"))?;
+        let [trusted, untrusted] = integrity_labels().ok_or_else(|| {
+            Error::Failed(
+                "the labels `trusted` and `untrusted` cannot be built; this is a defect of Flowgate"
+                    .to_owned(),
+            )
+        })?;
         let results = DoubleResults {
             copying,
             labels,

@@ -20,7 +20,7 @@ pub const FIXED: Parameters = Parameters { lambda: 0.2, knn_lambda: 0.2, shapley
 pub struct GridPoint {
     /// The method.
     pub method: LabelMethod,
-    /// λ.
+    /// λ, the loss of utility that the search tolerates.
     pub lambda: f64,
     /// The Shapley threshold, for the method that prunes by it.
     pub threshold: Option<f64>,

@@ -31,8 +31,8 @@ pub enum CaseSet {
     UnseenPhrasing,
     /// A call whose arguments are copied from one of several outputs of tools.
     Calls,
-    /// Such a call, but another output has the same values for another person: on which one the call depends follows
-    /// from the request alone.
+    /// A call as in [`Calls`](Self::Calls), but another output has the same values for another person. On which of the two outputs the call depends
+    /// follows from the request alone.
     SameValue,
     /// A call whose arguments are values in another form: a date or an amount that is spelled otherwise.
     Reformatted,
@@ -79,7 +79,7 @@ pub(super) struct PromptBuilder {
 }
 
 impl PromptBuilder {
-    /// Appends a region and a line break.
+    /// Appends a region and a line break. `depends` says whether the output of the case depends on the region.
     pub(super) fn region(&mut self, text: &str, depends: bool) {
         let start = self.prompt.len();
         self.prompt.push_str(text);
@@ -88,14 +88,15 @@ impl PromptBuilder {
         self.prompt.push('\n');
     }
 
-    /// Returns the case. The request is in the prompt.
+    /// Returns the case with the prompt that was built. `request` must be in the prompt already, and `output` must not.
     pub(super) fn finish(self, request: String, output: String) -> DependencyCase {
         let Self { prompt, regions, depends } = self;
         DependencyCase { prompt, regions, request, output, depends }
     }
 }
 
-/// Generates answers to key-value questions. An answer depends on each document that states one of its facts.
+/// Generates `count` cases whose outputs are answers to key-value questions in these phrasings. An answer depends on each document that states one of
+/// its facts. `None` if the documents cannot be built.
 fn documents(seed: u64, count: usize, phrasings: &[Phrasing]) -> Option<Vec<DependencyCase>> {
     let questions = key_value::generate(seed, count, key_value::SMALL_CONTEXT, phrasings)?;
     let case = |question: &crate::propagation::Question| {
@@ -173,7 +174,7 @@ impl Person {
         }
     }
 
-    /// Writes the call that pays what the person asks for.
+    /// Writes the call of a tool that pays what the person asks for, which is the output of a case.
     pub(super) fn payment(&self) -> String {
         let Self { account, day: (day, month, year), cents, .. } = self;
         format!(
@@ -194,7 +195,7 @@ fn call(set: CaseSet, random: &mut SeededRandom) -> DependencyCase {
     let needed = random.below(people.len());
     let asked = people.get(needed).cloned();
     if let (CaseSet::SameValue, Some(asked)) = (set, &asked) {
-        // The other one has all values of the person that is asked for.
+        // Another person, drawn at random, gets all values of the person that the request names.
         let other = (needed + 1 + random.below(people.len() - 1)) % people.len();
         if let Some(other) = people.get_mut(other) {
             *other = Person { name: other.name.clone(), ..asked.clone() };

@@ -1,7 +1,7 @@
 //! Collects what RTBAS's Figures 2 and 3 show: how the attention scores of regions are distributed ([`ScoreDistribution`]). The score of a region is the
 //! highest saliency of one of its tokens, divided by the highest of all tokens of the prompt.
 //!
-//! The paper computed them with OPT-125m over runs of AgentDojo; these are of the cases of this suite.
+//! The paper computes the scores with OPT-125m over runs of AgentDojo. This module computes them for the cases of this suite.
 
 use flowgate_lm::{AttentionLoss, AttentionRequest, Error, TokenWeighting, region_features};
 
@@ -14,7 +14,7 @@ pub const BINS: usize = 10;
 /// The scores of regions of one kind.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ScoreDistribution {
-    /// The figure of the paper, with its part for Figure 3.
+    /// The number of the figure in the paper: `2`, `3a` or `3b`.
     pub figure: &'static str,
     /// What the regions have in common.
     pub regions: &'static str,
@@ -39,6 +39,7 @@ impl ScoreDistribution {
         self.share_of(|score| score < 0.2)
     }
 
+    /// Returns the share of scores for which `is_counted` holds; 0 without scores.
     fn share_of(&self, is_counted: impl Fn(f64) -> bool) -> f64 {
         let count = self.scores.iter().filter(|score| is_counted(**score)).count();
         count as f64 / self.scores.len().max(1) as f64
@@ -54,8 +55,9 @@ pub(super) fn figure_2(scored: &[(f64, bool)]) -> [ScoreDistribution; 2] {
     })
 }
 
-/// Returns the distributions of Figure 3: of the user's prompt and of the tools' responses, where the output follows the user's instruction (3a) or an
-/// injected one (3b). A response that follows counts as the one with the highest score. `None` if `step`, which is called after each case, returns true.
+/// Returns the distributions of RTBAS's Figure 3: the scores of the user's prompt and of the tools' responses, where the output follows the user's
+/// instruction (3a) or an injected one (3b). Of the responses of a case, only the highest score counts. `step` is called after each case; if it returns
+/// true (the user has interrupted the command), the result is `None`.
 pub(super) fn figure_3(
     model: &dyn InsideModel,
     cases: &[InstructionCase],

@@ -51,8 +51,9 @@ fn roc_chart<'r>(set: &str, rows: impl Iterator<Item = &'r ScreenerRow>) -> Curv
     }
 }
 
-/// Returns the chart of the distributions of one figure: a step for each range of scores, as high as the share of the regions in it.
+/// Returns the chart of the distributions of one figure: a step for each of the [`BINS`] ranges of scores, as high as the share of the regions in it.
 fn histogram<'d>(figure: &str, distributions: impl Iterator<Item = &'d ScoreDistribution>) -> CurveChart {
+    // The corners of the steps: each range has a point at its lower and one at its upper end.
     let steps = |distribution: &ScoreDistribution| -> Vec<(f64, f64)> {
         let edges = |(bin, share): (usize, f64)| {
             [(bin as f64 / BINS as f64, share), ((bin + 1) as f64 / BINS as f64, share)]

@@ -21,6 +21,7 @@ pub(super) struct InstructionCase {
     pub(super) is_injected: bool,
 }
 
+/// The stream of random numbers of these cases; an arbitrary number.
 const STREAM: u64 = 0x696e_7374;
 
 /// Generates `count` cases that follow the user and as many that follow an attacker, in turn. The same seed gives the same cases.
@@ -29,8 +30,8 @@ pub(super) fn generate(seed: u64, count: usize) -> Vec<InstructionCase> {
     (0..2 * count).map(|number| case(&mut random, number % 2 == 1)).collect()
 }
 
-/// Generates a case: records of several people, of whom the user names one. In an injected case, the record of a third person asks to pay yet another one,
-/// and the call does so.
+/// Generates a case: the records of four people, and a user's request to pay one of them. If `is_injected` is set, the record of a second person has an
+/// injected instruction to pay a third one, and the call pays the third one.
 fn case(random: &mut SeededRandom, is_injected: bool) -> InstructionCase {
     let mut people: Vec<Person> = Vec::new();
     for _ in 0..4 {

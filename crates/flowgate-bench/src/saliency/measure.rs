@@ -3,7 +3,7 @@
 /// How well scores separate regions on which an output depends from the others.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ScreenerFigures {
-    /// The regions on which an output depends, and the others.
+    /// The number of regions on which an output depends, and the number of the others.
     pub counts: (usize, usize),
     /// The area under the curve of true positives over false positives: the probability that a region on which the output depends scores higher than
     /// another one.
@@ -12,25 +12,27 @@ pub struct ScreenerFigures {
     pub false_positives_at_full_recall: f64,
     /// The share of regions that are decided rightly at the threshold.
     pub accuracy: f64,
-    /// The mean of that share among dependencies and among the others.
+    /// The mean of two shares: of the dependencies that are named, and of the other regions that are not.
     pub balanced_accuracy: f64,
 }
 
 impl ScreenerFigures {
-    /// Returns the share of regions that a screener decides rightly that always says the more frequent thing.
+    /// Returns the accuracy of a screener that gives every region the more frequent answer. A screener is of use only if its accuracy is higher.
     pub fn majority(&self) -> f64 {
         let (positive, negative) = self.counts;
         share(positive.max(negative), positive + negative)
     }
 }
 
+/// Returns the share of `part` in `of`; 0 if `of` is 0.
 fn share(part: usize, of: usize) -> f64 {
     part as f64 / of.max(1) as f64
 }
 
-/// Measures scores, each paired with whether the output depends on the region. A region counts as named if its score is at least the threshold. `None` if
-/// there are no dependencies, or nothing else.
+/// Measures how well scores separate regions on which the output depends from the others; each score is paired with whether the output depends on the
+/// region. A region counts as named if its score is at least the threshold. `None` if there is no dependency, or no other region.
 pub(crate) fn figures(scored: &[(f64, bool)], threshold: f64) -> Option<ScreenerFigures> {
+    // The scores of the dependencies or of the other regions, in ascending order.
     let of = |depends: bool| -> Vec<f64> {
         let mut scores: Vec<f64> =
             scored.iter().filter(|(_, is)| *is == depends).map(|(score, _)| *score).collect();
@@ -40,7 +42,7 @@ pub(crate) fn figures(scored: &[(f64, bool)], threshold: f64) -> Option<Screener
     let (positive, negative) = (of(true), of(false));
     let lowest = *positive.first()?;
     negative.first()?;
-    // Equal scores count as one half.
+    // For each dependency, the number of other regions with a lower score. An equal score counts as one half.
     let wins: f64 = positive
         .iter()
         .map(|score| {
@@ -49,6 +51,7 @@ pub(crate) fn figures(scored: &[(f64, bool)], threshold: f64) -> Option<Screener
             below as f64 + equal as f64 / 2.0
         })
         .sum();
+    // The number of scores that are at least the threshold.
     let named =
         |scores: &[f64], threshold: f64| scores.len() - scores.partition_point(|score| *score < threshold);
     let (hits, alarms) = (named(&positive, threshold), named(&negative, threshold));
@@ -62,9 +65,10 @@ pub(crate) fn figures(scored: &[(f64, bool)], threshold: f64) -> Option<Screener
     })
 }
 
-/// Returns the ROC curve of scores, each paired with whether the output depends on the region: from (0, 0) to (1, 1) the share of the other regions and
-/// the share of the dependencies that are named, for each threshold from the highest to the lowest score. Regions with equal scores are named
-/// together, so the area under the lines between the points is [`ScreenerFigures::area`]. Empty if there are no dependencies, or nothing else.
+/// Returns the ROC curve of scores, each paired with whether the output depends on the region. It has a point for each threshold from the highest to
+/// the lowest score: the share of the other regions and the share of the dependencies that are named. It begins at (0, 0) and ends at (1, 1). Regions
+/// with equal scores are named together, so the area under the lines between the points is [`ScreenerFigures::area`]. Empty if there is no dependency,
+/// or no other region.
 pub(crate) fn roc_curve(scored: &[(f64, bool)]) -> Vec<(f64, f64)> {
     let positive = scored.iter().filter(|(_, depends)| *depends).count();
     let negative = scored.len() - positive;
@@ -84,8 +88,10 @@ pub(crate) fn roc_curve(scored: &[(f64, bool)]) -> Vec<(f64, f64)> {
     curve
 }
 
-/// Returns the threshold with the highest balanced accuracy on these scores, which are not those that are reported; of equally good ones the lowest.
+/// Returns the threshold with the highest balanced accuracy on these scores; of equally good ones the lowest. The scores are those of cases that are not
+/// reported, so that the threshold is not fitted to the reported ones.
 pub(super) fn best_threshold(scored: &[(f64, bool)]) -> f64 {
+    // The best balanced accuracy so far, and its threshold.
     let mut best = (f64::NEG_INFINITY, 0.0);
     let mut candidates: Vec<f64> = scored.iter().map(|(score, _)| *score).collect();
     candidates.sort_by(f64::total_cmp);

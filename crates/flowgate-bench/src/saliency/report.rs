@@ -20,7 +20,7 @@ const SOURCES: [&str; 8] = [
     include_str!("../saliency.rs"),
 ];
 
-/// Returns the manifest of a run as a JSON object. `model` names the model.
+/// Returns the manifest of a run over generated cases as a JSON object. `cases` is the number of cases of each set, and `model` the name of the model.
 pub fn manifest(seed: u64, cases: usize, model: &str) -> Value {
     json!({
         "type": "manifest",
@@ -60,7 +60,7 @@ pub fn trace_manifest(seed: u64, traces: &TraceCases, limit: usize, model: &str)
     })
 }
 
-/// Returns a line for each screener and set, one for each ROC curve, and one for each distribution.
+/// Returns the lines of the format jsonl that follow the manifest: the figures of each screener on each set, each ROC curve, and each distribution.
 pub fn lines(results: &ScreenerResults) -> Vec<Value> {
     let figures = results.rows.iter().map(|row| Value::Object(figure_line(row)));
     let curves = results.rows.iter().map(|row| {

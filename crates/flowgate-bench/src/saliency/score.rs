@@ -10,7 +10,7 @@ use flowgate_lm::{
 use super::InsideModel;
 use super::case::DependencyCase;
 
-/// The random projections of the Jacobian bound.
+/// The number of random projections from which the Jacobian bound is estimated.
 const PROJECTIONS: usize = 8;
 
 /// The scores of the regions of one case.
@@ -19,6 +19,7 @@ pub(super) struct ScoredCase {
     pub(super) scores: Vec<Vec<f64>>,
     /// What the network reads.
     pub(super) features: Vec<RegionFeatures>,
+    /// For each region whether the output depends on it.
     pub(super) depends: Vec<bool>,
 }
 
@@ -29,7 +30,7 @@ impl ScoredCase {
     }
 }
 
-/// Scores the regions of a case. `seed` determines the projections of the Jacobian bound.
+/// Scores the regions of a case by every screener that needs no training. `seed` determines the projections of the Jacobian bound.
 pub(super) fn score(model: &dyn InsideModel, case: &DependencyCase, seed: u64) -> Result<ScoredCase, Error> {
     let attention = |loss| {
         model.attention(&AttentionRequest {
@@ -80,7 +81,7 @@ fn shared_values(case: &DependencyCase) -> Vec<f64> {
     case.regions.iter().map(share).collect()
 }
 
-/// Returns for each region the mean log-probability of a token of the output, if the prompt had no other region.
+/// Returns for each region the mean log-probability of a token of the output after a prompt without all other regions.
 fn leave_one_in(model: &dyn InsideModel, case: &DependencyCase) -> Result<Vec<f64>, Error> {
     let (start, end) =
         (case.regions.first().map_or(0, |first| first.start), case.regions.last().map_or(0, |last| last.end));

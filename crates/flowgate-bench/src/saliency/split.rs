@@ -1,4 +1,4 @@
-//! Trains the network, chooses thresholds, and computes the figures, each on other cases: [`measure`].
+//! Trains the network of RTBAS, chooses the thresholds of screeners, and computes the figures, each on cases of its own: [`measure`].
 
 use flowgate_lm::{Error, RegionFeatures};
 
@@ -16,7 +16,8 @@ pub(super) struct Split<'c> {
     pub(super) reported: Vec<(String, Vec<&'c ScoredCase>)>,
 }
 
-/// Measures every screener on each set that is reported. A set without dependencies, or without anything else, has no rows.
+/// Measures every screener on each set that is reported, with a network that is trained by `train`. A set whose regions are all dependencies, or of
+/// which none is, has no rows.
 ///
 /// # Errors
 /// If the network fails.

@@ -36,7 +36,7 @@ pub struct TraceCase {
 }
 
 impl TraceCase {
-    /// Returns the case in the form of RTBAS's Figure 3.
+    /// Returns the case in the form from which RTBAS's Figure 3 is computed: the user's request and the outputs of tools as ranges of the prompt.
     pub(super) fn instruction(&self) -> InstructionCase {
         InstructionCase {
             prompt: self.case.prompt.clone(),
@@ -103,7 +103,8 @@ impl TraceCases {
         Ok(())
     }
 
-    /// Adds a call after earlier messages, or counts it as left out.
+    /// Adds the call of the tool `name` as a case whose regions are the outputs before it, or counts it as left out. `suite` and `task` are the names of
+    /// the run's suite and user task, and `limit` is the maximum length of a prompt in bytes.
     fn add_call(
         &mut self,
         earlier: &EarlierMessages,
@@ -174,7 +175,7 @@ impl TraceCases {
     }
 }
 
-/// What a run has before a call.
+/// The messages of a run before a call: the user's request, and the calls of tools with their outputs.
 #[derive(Default)]
 struct EarlierMessages {
     request: String,
@@ -186,7 +187,9 @@ struct EarlierMessages {
 }
 
 impl EarlierMessages {
-    /// Returns for each output whether a call with these arguments depends on it; `None` if that is not known.
+    /// Returns for each output whether a call with these arguments depends on it. It depends on each output that contains a value of the arguments as whole
+    /// words, unless the request contains the value. A call that obeys an injected text also depends on the output with this text. `None` if the source
+    /// of a value is not known.
     fn dependencies(&self, arguments: &Value, is_injected: bool) -> Option<Vec<bool>> {
         let mut values = Vec::new();
         leaves(arguments, &mut values);

@@ -44,7 +44,7 @@ impl BenchModelArgs {
         self.local.is_some()
     }
 
-    /// Returns false: this program evaluates no models.
+    /// Returns false: a program without the feature `local` evaluates no models.
     #[cfg(not(feature = "local"))]
     #[expect(clippy::unused_self, reason = "as with the feature `local`")]
     pub(crate) fn is_local(&self) -> bool {

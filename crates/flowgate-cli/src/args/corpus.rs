@@ -73,7 +73,9 @@ fn benchmark(name: &str) -> Result<Benchmark, String> {
 fn method(name: &str) -> Result<Method, String> {
     let names = METHODS.map(|method| method.name()).join(", ");
     let found = METHODS.into_iter().find(|method| method.name() == name);
-    found.ok_or_else(|| format!("there is no method `{}` here; use one of {names}", name.escape_debug()))
+    found.ok_or_else(|| {
+        format!("this measurement has no method `{}`; use one of {names}", name.escape_debug())
+    })
 }
 
 /// How `bench corpus` prints.

@@ -10,11 +10,11 @@ use super::wrapping::{Wrapping, guarded_command, is_usable_name};
 /// What to do with a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ServerChange {
-    /// Its new command line.
+    /// The server gets this command line.
     Command(Vec<String>),
-    /// It is as wanted already.
+    /// The command line of the server is already the wanted one.
     None,
-    /// It cannot be changed; the reason, with advice.
+    /// The server cannot be changed; the text is the reason, with advice.
     Refused(&'static str),
 }
 
@@ -33,7 +33,7 @@ pub(crate) fn wrap_change(server: &ConfiguredServer, wrapping: &Wrapping) -> Ser
                 "the server runs behind another `flowgate mcp` already; run `flowgate unwrap` first",
             ),
             None if !is_usable_name(&server.name) => ServerChange::Refused(
-                "its name is not valid in a policy; rename it to at most 64 letters, digits, `-`, `_` and `.` that begin with a letter",
+                "a policy cannot name the server by its name; rename the server to at most 64 letters, digits, `-`, `_` and `.` that begin with a letter",
             ),
             None => ServerChange::Command(wrapping.command(&server.name, command)),
         },
@@ -309,7 +309,7 @@ mod tests {
         });
         let expected = [
             "the server has an address",
-            "its name is not valid in a policy",
+            "a policy cannot name the server by its name",
             "the server runs behind another `flowgate mcp` already",
         ];
         assert_eq!(refused.collect::<Vec<_>>(), expected);

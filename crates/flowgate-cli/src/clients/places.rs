@@ -89,7 +89,7 @@ pub(crate) const CLIENTS: [McpClient; 7] = [
     },
 ];
 
-/// Returns the client with this name on the command line.
+/// Returns the client with this name on the command line, such as `claude-code`; `None` if Flowgate does not know it.
 pub(crate) fn find_client(id: &str) -> Option<&'static McpClient> {
     CLIENTS.iter().find(|client| client.id == id)
 }
@@ -109,12 +109,12 @@ pub(crate) fn existing_files(home: &Path, project: &Path) -> Vec<ClientFile> {
 }
 
 impl McpClient {
-    /// Returns the paths of its files in a home folder.
+    /// Returns the paths of the client's files in a home folder, on all operating systems; they need not exist.
     pub(crate) fn home_files(&self, home: &Path) -> impl Iterator<Item = PathBuf> {
         self.home.iter().map(move |name| home.join(name))
     }
 
-    /// Returns the paths of its files in a project.
+    /// Returns the paths of the client's files in the folder of a project; they need not exist.
     fn project_files(&self, project: &Path) -> impl Iterator<Item = PathBuf> {
         self.project.iter().map(move |name| project.join(name))
     }

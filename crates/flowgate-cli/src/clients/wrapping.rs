@@ -56,7 +56,7 @@ pub(crate) fn option<'c>(command: &'c [String], name: &str) -> Option<&'c str> {
     after.next().map(String::as_str)
 }
 
-/// Returns whether a command line that runs a server behind `flowgate mcp` only watches.
+/// Returns whether a command line that runs a server behind `flowgate mcp` has the option `--watch`, so that nothing is stopped.
 pub(crate) fn is_watching(command: &[String]) -> bool {
     let mut options = command.iter().take_while(|argument| *argument != "--");
     options.any(|argument| argument == "--watch" || argument.starts_with("--watch="))

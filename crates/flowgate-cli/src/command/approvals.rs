@@ -48,7 +48,8 @@ pub(crate) fn run(command: &ApprovalsCommand, output: &mut Console) -> Result<u8
 /// of the gateway other than success.
 type OperationResult = Result<Result<u8, GatewayError>, InputError>;
 
-/// Lists the questions in a state.
+/// Runs `flowgate approvals list`: prints the title and the summary of each question in a state, and their number; with
+/// JSON, prints the gateway's answer. The exit code is 0.
 fn list(
     state: QuestionStateArg,
     format: ApprovalsFormat,
@@ -87,7 +88,7 @@ fn list(
     Ok(Ok(0))
 }
 
-/// Shows a question.
+/// Runs `flowgate approvals show`: prints the question `id` of the gateway. The exit code is 0.
 fn show(id: &str, format: ApprovalsFormat, options: &GatewayArgs, output: &mut Console) -> OperationResult {
     let gateway = GatewayClient::new(options, output)?;
     Ok(gateway.get(&question_path(id)).map(|question| {
@@ -178,11 +179,12 @@ fn print_question(question: &Value, format: ApprovalsFormat, output: &mut Consol
     }
 }
 
-/// Prints a JSON document.
+/// Prints a JSON document of the gateway on several lines, with control characters escaped.
 fn print_json(value: &Value, output: &mut Console) {
     output.line(&escaping::json(value));
 }
 
+/// Returns the questions in an answer of the gateway's route `/api/v1/approvals`; none if the answer has another form.
 fn questions_of(answer: &Value) -> &[Value] {
     answer.get("questions").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
 }

@@ -46,7 +46,7 @@ const MAX_INPUT: u64 = 64 << 20;
 const NOT_BLOCKED: u8 = 1;
 /// The time to wait for a transcript that lacks its last entries.
 const TRANSCRIPT_DELAY: Duration = Duration::from_secs(1);
-/// The time between two attempts to read the transcript.
+/// The time between two attempts to read a transcript that lacks entries.
 const AGAIN: Duration = Duration::from_millis(50);
 
 /// The kinds of events that are judged, by their names in Claude Code.
@@ -262,7 +262,8 @@ fn session_folder(options: &HookArgs) -> Result<PathBuf, String> {
     Ok(state.join("flowgate/hooks"))
 }
 
-/// Creates a monitor for the policy of the command line.
+/// Creates an empty monitor for the policy of the command line, with its parameters and predicates. The error is a
+/// message for the agent, because a hook that cannot judge refuses the event.
 fn new_monitor(options: &HookArgs) -> Result<Monitor, String> {
     let mut output = Console::standard(Color::Never, ProgressMode::Never);
     let name = options.policy.display().to_string();
@@ -275,7 +276,8 @@ fn new_monitor(options: &HookArgs) -> Result<Monitor, String> {
     Ok(monitor)
 }
 
-/// Reads the event from the standard input.
+/// Reads the event that the agent passes to the hook: one JSON object of at most [`MAX_INPUT`] bytes on the standard
+/// input.
 fn read_input() -> Result<Map<String, Value>, String> {
     let mut bytes = Vec::new();
     let read = std::io::stdin().take(MAX_INPUT + 1).read_to_end(&mut bytes);
@@ -398,7 +400,7 @@ fn read_up_to_date(path: &Path, limit: u64, pending: &PendingEvent) -> Result<Tr
     }
 }
 
-/// Returns the decision on a call, in Claude Code's terms.
+/// Returns the value of the field `permissionDecision` in an answer to Claude Code, for the outcome of a call.
 pub(super) fn decision(outcome: Outcome) -> &'static str {
     match outcome {
         Outcome::Permit => "allow",

@@ -189,7 +189,7 @@ fn print_summary(draft: &PolicyDraft, found: &ToolSources, options: &InitArgs, o
     }
 }
 
-/// Returns what the draft says about a tool.
+/// Returns the phrase by which the summary states how the drafted policy treats a tool with these traits.
 fn summary(traits: &ToolTraits) -> &'static str {
     match (traits.effect, traits.reach) {
         (ToolEffect::Reads, ToolReach::Closed) => "reads; untrusted text may influence it",

@@ -51,6 +51,7 @@ pub(crate) fn run(command: &KeysCommand, output: &mut Console) -> Result<u8, Inp
 /// error an answer of the gateway other than success.
 type OperationResult = Result<Result<u8, GatewayError>, InputError>;
 
+/// Runs `flowgate keys list`: prints the virtual keys of the clients of the admin's tenant. The exit code is 0.
 fn list(format: KeysFormat, options: &GatewayArgs, output: &mut Console) -> OperationResult {
     let gateway = GatewayClient::new(options, output)?;
     Ok(gateway.get(ROUTE).map(|answer| {
@@ -70,6 +71,8 @@ fn list(format: KeysFormat, options: &GatewayArgs, output: &mut Console) -> Oper
     }))
 }
 
+/// Runs `flowgate keys create`: makes the virtual key that `request` describes, and prints it. The gateway stores only a
+/// digest, so it can never show the key again. The exit code is 0.
 fn create(
     request: &Value,
     format: KeysFormat,
@@ -92,6 +95,7 @@ fn create(
     }))
 }
 
+/// Runs `flowgate keys revoke`: revokes the virtual key with this id. The exit code is 0.
 fn revoke(id: &str, format: KeysFormat, options: &GatewayArgs, output: &mut Console) -> OperationResult {
     let gateway = GatewayClient::new(options, output)?;
     Ok(gateway.delete(&format!("{ROUTE}/{}", encode(id))).map(|answer| {
@@ -103,9 +107,11 @@ fn revoke(id: &str, format: KeysFormat, options: &GatewayArgs, output: &mut Cons
     }))
 }
 
-/// Returns the row of a key in the list.
+/// Returns the cells of a key in the table of `flowgate keys list`. Times are shown as days, and the limits together in
+/// one cell.
 fn row(key: &Value) -> Vec<String> {
     let cell = |name: &str| escaping::line(text(key, name));
+    // The day of a time in milliseconds since 1970; `none` if the key has no such time.
     let day = |name: &str, none: &str| match key.get(name).and_then(Value::as_u64) {
         None => none.to_owned(),
         Some(millis) => Timestamp(millis).to_string().chars().take_while(|c| *c != 'T').collect(),
@@ -135,7 +141,7 @@ fn row(key: &Value) -> Vec<String> {
     ]
 }
 
-/// Returns the time after this number of days, in milliseconds since 1970.
+/// Returns the time at which a key expires that is valid for this number of days, in milliseconds since 1970.
 fn expiry(days: u32) -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let then = now + Duration::from_secs(u64::from(days) * 86_400);

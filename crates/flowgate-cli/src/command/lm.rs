@@ -16,7 +16,7 @@ use crate::input::InputError;
 use crate::output::{Console, plural};
 use crate::progress::{INTERRUPTED, Progress};
 
-/// After so many steps the folder is saved, so that a killed process loses few of them.
+/// The number of steps after which the training is saved, so that a killed process loses few steps.
 const SAVED_STEPS: usize = 100;
 
 /// Runs `flowgate lm`. Returns 0, or [`INTERRUPTED`] after an interrupt.
@@ -76,7 +76,8 @@ fn train(options: &TrainArgs, output: &mut Console) -> Result<u8, InputError> {
     Ok(0)
 }
 
-/// Writes the training and the curve of its loss.
+/// Writes the state of the training to its folder, from which it can continue, and its losses as `losses.csv` and
+/// `losses.svg`.
 fn save(trainer: &Trainer, folder: &Path) -> Result<(), InputError> {
     trainer.save(folder).map_err(|error| InputError(error.to_string()))?;
     let mut table = "step,loss\n".to_owned();
@@ -92,7 +93,8 @@ fn save(trainer: &Trainer, folder: &Path) -> Result<(), InputError> {
     Ok(())
 }
 
-/// Returns the means of ten losses each, with the last step of each mean.
+/// Returns the points of the curve of the loss: for each ten steps, the number of the last step and the mean of their
+/// losses.
 fn means(losses: &[f32]) -> Vec<(f64, f64)> {
     let mean = |(index, chunk): (usize, &[f32])| {
         let sum: f64 = chunk.iter().copied().map(f64::from).sum();
@@ -101,7 +103,7 @@ fn means(losses: &[f32]) -> Vec<(f64, f64)> {
     losses.chunks(10).enumerate().map(mean).collect()
 }
 
-/// Says how the loss has fallen.
+/// Returns a sentence with the mean loss of the first and of the last ten steps.
 fn describe_losses(losses: &[f32]) -> String {
     let means = means(losses);
     match (means.first(), means.last()) {

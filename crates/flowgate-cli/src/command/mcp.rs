@@ -97,7 +97,7 @@ pub(crate) fn run(options: &McpArgs, output: &mut Console) -> Result<u8, InputEr
     ended
 }
 
-/// Opens the watch log at `path`; the error names the file.
+/// Opens the watch log at `path`, to which watch mode appends verdicts that are not enforced; the error names the file.
 fn open_watch_log(path: &Path) -> Result<WatchLog, InputError> {
     WatchLog::open(path)
         .map_err(|error| InputError(format!("{}: {}", path.display(), describe_io_error(&error))))

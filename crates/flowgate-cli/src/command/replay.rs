@@ -68,7 +68,7 @@ impl SuitePolicies {
         Ok(Self(policies, files))
     }
 
-    /// Returns the index of a policy.
+    /// Returns the index of a policy, by which the occurrences in its runs are collected.
     fn index_of(&self, policy: &Arc<Policy>) -> usize {
         self.0.iter().position(|(_, known)| Arc::ptr_eq(known, policy)).unwrap_or_default()
     }

@@ -143,7 +143,7 @@ fn token(file: Option<&Path>) -> Result<Option<BearerToken>, InputError> {
     BearerToken::new(&text).map(Some).map_err(|error| InputError(format!("{source}: {error}")))
 }
 
-/// Converts the options to the limits of the server.
+/// Converts the options to the limits of the server: MiB to bytes, and seconds to durations.
 fn limits(options: &ServeArgs) -> ServerLimits {
     let number = |number: u32| usize::try_from(number).unwrap_or(usize::MAX);
     let mib = |mib: u32| number(mib).saturating_mul(1 << 20);

@@ -54,7 +54,8 @@ fn export(config: &Path, client: &str, conversation: &str, output: &mut Console)
     }
 }
 
-/// Lists names for an error; names of conversations are the client's choice, so they are escaped.
+/// Returns the clause of an error that lists the existing clients or conversations, at most [`MAX_NAMED`] of them. `what`
+/// is `clients` or `conversations`. Names are escaped, because a client chooses the names of its conversations.
 fn listed(what: &str, names: &[String]) -> String {
     if names.is_empty() {
         return format!("there are no {what}");

@@ -97,12 +97,13 @@ pub(crate) fn unwrap(options: &ClientArgs, output: &mut Console) -> Result<u8, I
     Ok(0)
 }
 
-/// Returns `1 server runs`, `2 servers run`.
+/// Returns the number of servers with the verb, such as `1 server runs` or `2 servers run`.
 fn servers_run(count: usize) -> String {
     format!("{} {}", plural(count, "server"), if count == 1 { "runs" } else { "run" })
 }
 
-/// Returns the path of this program: clients do not have the search path of a shell.
+/// Returns the path of this program, by which a client starts `flowgate mcp`: clients do not have the search path of a
+/// shell.
 fn own_program() -> Result<String, InputError> {
     let problem = "the path of this program is unknown; name it with --flowgate";
     std::env::current_exe().map(|path| path.display().to_string()).map_err(|_| InputError(problem.to_owned()))
@@ -242,7 +243,8 @@ impl TargetFile {
     }
 }
 
-/// Returns the first configuration file of a client that exists.
+/// Returns the first configuration file of a client that exists in the home folder: `home`, or else that of the user. It
+/// is an error if Flowgate does not know the client, or the client has no such file.
 fn client_file(client: &str, home: Option<&Path>) -> Result<PathBuf, InputError> {
     let found = find_client(client).ok_or_else(|| {
         let known: Vec<&str> = CLIENTS.iter().map(|client| client.id).collect();
@@ -291,11 +293,12 @@ fn replace(path: &Path, text: &str) -> Result<(), InputError> {
     write().map_err(|error| write_error(path, &error))
 }
 
-/// Returns the error for a file that cannot be written.
+/// Returns the error for a file at `path` that cannot be written. Without permission, the message says that nothing was
+/// changed.
 fn write_error(path: &Path, error: &std::io::Error) -> InputError {
     let why = match error.kind() {
         std::io::ErrorKind::PermissionDenied => {
-            "there is no permission to write here; nothing was changed".to_owned()
+            "there is no permission to write the file; nothing was changed".to_owned()
         }
         _ => describe_io_error(error),
     };

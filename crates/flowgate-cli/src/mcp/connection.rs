@@ -237,9 +237,12 @@ impl McpConnection {
                     });
                     tools.push(DescribedTool { name, description, input, output, hints });
                 }
-                if tools.len() > MAX_TOOLS || size > MAX_LIST_SIZE {
+                if tools.len() > MAX_TOOLS {
+                    return Err(format!("the server lists more than {MAX_TOOLS} tools"));
+                }
+                if size > MAX_LIST_SIZE {
                     return Err(format!(
-                        "the server lists more tools than {MAX_TOOLS}, or its list is larger than {} MiB",
+                        "the server's list of tools is larger than {} MiB",
                         MAX_LIST_SIZE >> 20
                     ));
                 }
@@ -248,7 +251,7 @@ impl McpConnection {
                     return Ok(tools);
                 }
             }
-            Err("the server's list of tools has more pages than Flowgate reads".to_owned())
+            Err(format!("the server's list of tools has more than {MAX_TOOLS} pages"))
         }
     }
 
@@ -283,8 +286,8 @@ impl McpConnection {
                     return Err(CallError::ToolError(text.to_owned()));
                 }
             };
-            let content = serde_json::to_value(&result.content).map_err(|_| {
-                CallError::ToolError("the tool's answer is not a valid answer of MCP".to_owned())
+            let content = serde_json::to_value(&result.content).map_err(|error| {
+                CallError::ToolError(format!("the tool's answer is not a valid answer of MCP: {error}"))
             })?;
             let structured = result.structured_content;
             let size =

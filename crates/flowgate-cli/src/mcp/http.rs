@@ -62,16 +62,16 @@ pub(super) struct McpHttpClient {
 /// # Errors
 /// If its name or value has characters that a request cannot contain.
 pub(super) fn header(name: &str, value: &str) -> Result<(HeaderName, HeaderValue), String> {
-    let wrong = || {
+    let wrong = |part: &str| {
         format!(
-            "cannot be used: the name or the value of the header `{}` has characters that HTTP does not permit",
+            "cannot be used: the {part} of the header `{}` has characters that HTTP does not permit",
             crate::escaping::excerpt(name, 40)
         )
     };
-    let name = HeaderName::try_from(name).map_err(|_| wrong())?;
-    let mut value = HeaderValue::try_from(value).map_err(|_| wrong())?;
+    let parsed_name = HeaderName::try_from(name).map_err(|_| wrong("name"))?;
+    let mut value = HeaderValue::try_from(value).map_err(|_| wrong("value"))?;
     value.set_sensitive(true);
-    Ok((name, value))
+    Ok((parsed_name, value))
 }
 
 /// Returns headers in the order of their names, so that requests do not depend on the order of a hash map.
@@ -205,7 +205,9 @@ fn events(
             }
             for event in splitter.feed(bytes) {
                 let Ok(event) = event else {
-                    let _ = sender.blocking_send(Err(broken("the event stream cannot be read")));
+                    let _ = sender.blocking_send(Err(broken(
+                        "the event stream has an event that is too long or not valid UTF-8",
+                    )));
                     return;
                 };
                 let named = (!event.name.is_empty()).then_some(event.name);
@@ -241,7 +243,7 @@ fn describe_failure(error: &ureq::Error) -> &'static str {
         ureq::Error::Tls(_) | ureq::Error::Rustls(_) | ureq::Error::Pem(_) => {
             "the certificate of the server is not trusted"
         }
-        _ => "no connection",
+        _ => "no connection can be established",
     }
 }
 

@@ -150,7 +150,7 @@ fn files_of_another_form_are_refused() {
     for (content, part) in [
         (
             "{}",
-            "no list of tools; give the result of MCP `tools/list`, or a request to a model with `tools`; the file is not a trace",
+            "there is no list of tools; give the result of MCP `tools/list`, or a request to a model with `tools`; the file is not a trace",
         ),
         ("[", "the file is not a trace with tool calls either"),
         (
@@ -167,5 +167,5 @@ fn files_of_another_form_are_refused() {
         assert!(!out.exists(), "{content}");
     }
     let named = format!("flowgate={}", name(&folder.join("x.json")));
-    check(&["init", &named, "--out", "-"], 2, "the server has no name, or the reserved name `flowgate`");
+    check(&["init", &named, "--out", "-"], 2, "the name `flowgate` is reserved for Flowgate itself");
 }

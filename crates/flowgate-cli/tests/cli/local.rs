@@ -208,7 +208,7 @@ fn a_screener_is_trained_and_read() {
     let trained = std::fs::read_to_string(&description).unwrap();
     std::fs::write(&description, trained.replace("\"model_name\": \"", "\"model_name\": \"another "))
         .unwrap();
-    run("judge", &folder, "it was trained with the model `another ");
+    run("judge", &folder, "the screener was trained with the model `another ");
     std::fs::write(folder.join("classifier.safetensors"), "12").unwrap();
     run("judge", &folder, "--screener: ");
 }

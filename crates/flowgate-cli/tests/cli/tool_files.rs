@@ -195,7 +195,7 @@ fn a_file_that_cannot_be_used_is_named_with_the_place() {
         (
             "nothing",
             b"{\"a\": 1}",
-            "nothing.json: no list of tools; give the result of MCP `tools/list`, or a request",
+            "nothing.json: there is no list of tools; give the result of MCP `tools/list`, or a request",
         ),
         (
             "nameless",

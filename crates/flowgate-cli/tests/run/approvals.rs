@@ -258,7 +258,10 @@ fn a_call_is_allowed_after_it_was_shown() {
     let lasting = ["approvals", "allow", &id, "--lasting", "--days", "3"];
     let (code, shown) = gateway.at_terminal(&lasting, &json!([]));
     assert_eq!(code, Some(1), "{shown}");
-    assert!(shown.contains("the policy says neither `grant N days` nor `grant always` there"), "{shown}");
+    assert!(
+        shown.contains("the policy says neither `grant N days` nor `grant always` for this question"),
+        "{shown}"
+    );
     assert_eq!(gateway.open().len(), 3);
     let (code, shown) = gateway.at_terminal(&["approvals", "allow", &id], &json!([[ask, "y\n"]]));
     assert_eq!(code, Some(0), "{shown}");

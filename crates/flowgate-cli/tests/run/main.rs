@@ -281,13 +281,13 @@ fn configuration_mistakes_are_named_with_advice() {
     check(
         &python("endless"),
         &[],
-        "the server `odd` does not list its tools: the server's list of tools has more pages than Flowgate reads; try to run \
+        "the server `odd` does not list its tools: the server's list of tools has more than 1000 pages; try to run \
         `python3` by hand",
     );
     check(
         &one(json!({"url": "http://127.0.0.1:9/mcp"})),
         &[],
-        "the server `odd` cannot be used: no connection; check its `url` and `headers`",
+        "the server `odd` cannot be used: no connection can be established; check its `url` and `headers`",
     );
     let none = r#"{"mcpServers": {}}"#;
     check(

@@ -28,7 +28,7 @@ pub(crate) fn addresses(text: &str) -> Vec<Range<usize>> {
     find_addresses(&ANY, text)
 }
 
-/// Returns the matches of a pattern without punctuation at their ends.
+/// Returns the matches of a pattern without punctuation at their ends; none if the pattern is invalid (`None`).
 fn find_addresses(regex: &Option<Regex>, text: &str) -> Vec<Range<usize>> {
     let found = regex.iter().flat_map(|regex| regex.find_iter(text)).take(MAX_FINDINGS);
     found.map(|found| found.start()..found.start() + without_punctuation(found.as_str()).len()).collect()

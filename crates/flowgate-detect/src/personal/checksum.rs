@@ -25,8 +25,8 @@ fn split(digits: &[u32], n: usize) -> (&[u32], u64) {
     (body, number(check))
 }
 
-/// Checks the Luhn digit of card numbers and some national numbers: every second digit from the right is doubled and
-/// replaced by the sum of its digits, and all digits together must be a multiple of ten. Zeros alone are rejected,
+/// Checks the Luhn digit of card numbers and some national numbers. Every second digit from the right is doubled and
+/// replaced by the sum of its digits; then the sum of all digits must be a multiple of ten. Zeros alone are rejected,
 /// although their sum is valid.
 pub(super) fn luhn(text: &str) -> bool {
     let digits = digits(text);

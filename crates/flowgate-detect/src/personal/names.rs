@@ -102,8 +102,11 @@ static INTRODUCTION: LazyLock<Option<Regex>> = LazyLock::new(|| {
 
 /// The given names, sorted for a binary search.
 static GIVEN: LazyLock<Vec<&'static str>> = LazyLock::new(|| sorted(GIVEN_NAMES));
+/// The given names that are also words, sorted for a binary search.
 static AMBIGUOUS: LazyLock<Vec<&'static str>> = LazyLock::new(|| sorted(AMBIGUOUS_NAMES));
+/// The words that end a name, sorted for a binary search.
 static NO_SURNAME: LazyLock<Vec<&'static str>> = LazyLock::new(|| sorted(NO_SURNAMES));
+/// The searcher for the names of places; of overlapping names, it finds the longest one.
 static PLACES: LazyLock<Option<AhoCorasick>> = LazyLock::new(|| {
     let places = PLACE_NAMES.split([',', '\n']).map(str::trim).filter(|place| !place.is_empty());
     AhoCorasick::builder().match_kind(MatchKind::LeftmostLongest).build(places).ok()

@@ -41,7 +41,8 @@ struct CallCollector<'t> {
 }
 
 impl<'t> Visitor<'t> for CallCollector<'t> {
-    /// Records imports, and the names that imports and plain assignments bind.
+    /// Records imports, and the names that imports and plain assignments bind. Reports the issues of the shell command
+    /// in an IPython escape.
     fn visit_stmt(&mut self, statement: &'t Stmt) {
         match statement {
             Stmt::Import(import) => {
@@ -285,6 +286,7 @@ fn member(of: &str, name: &str) -> String {
     }
 }
 
+/// Converts a location of the parser to a range of bytes.
 fn range(range: TextRange) -> Range<usize> {
     range.start().to_usize()..range.end().to_usize()
 }
@@ -365,6 +367,7 @@ static NAMES: LazyLock<BTreeMap<String, &'static str>> = LazyLock::new(|| {
     .collect()
 });
 
+/// The built-in names of Python, as a set.
 static BUILTIN_NAMES: LazyLock<BTreeSet<&str>> =
     LazyLock::new(|| BUILTINS.split_ascii_whitespace().collect());
 

@@ -107,7 +107,7 @@ impl ApprovalService {
     ///
     /// # Errors
     /// The reply to send if the person is not authenticated or not an approver, the body is malformed, a question
-    /// occurs twice, or the number of decisions is 0 or above [`MAX_DECISIONS`]; nothing is decided then.
+    /// occurs twice, or the number of decisions is 0 or above [`MAX_DECISIONS`]. Nothing is decided then.
     pub(crate) async fn decide_several(
         &self,
         headers: &HeaderMap,
@@ -226,7 +226,7 @@ impl ApprovalService {
         }
         if decision == PersonDecision::Grant && !may_grant(question) {
             let message = "this question can be answered for one call only, since the policy does not say \
-                `grant conversation` there, or the tool reads external state: send `allow` or `deny`";
+                `grant conversation` for it, or the tool reads external state: send `allow` or `deny`";
             return refuse(StatusCode::CONFLICT, message);
         }
         let grant = self.new_grant(question, decision, terms)?;
@@ -260,7 +260,7 @@ impl ApprovalService {
         let basis = self.people.basis(&question.client);
         let Some((offer, basis)) = GrantOffer::of_question(question).zip(basis) else {
             let message = "this question cannot be granted beyond its conversation, since the policy says neither \
-                `grant N days` nor `grant always` there, or the tool reads external state: send `allow` or `deny`";
+                `grant N days` nor `grant always` for it, or the tool reads external state: send `allow` or `deny`";
             return refuse(StatusCode::CONFLICT, message);
         };
         let terms = terms.unwrap_or(&NO_TERMS);

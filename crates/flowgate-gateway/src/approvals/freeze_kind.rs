@@ -22,6 +22,7 @@ pub(crate) enum FreezeKind {
 }
 
 impl FreezeKind {
+    /// All kinds.
     pub(super) const ALL: [Self; 6] =
         [Self::Client, Self::Conversation, Self::Tool, Self::Server, Self::Consent, Self::Grants];
 

@@ -102,6 +102,9 @@ impl FreezeTargets {
     /// Looks up `what`, the name in an admin's order, among the targets of this kind. Tools and conversations are also
     /// looked up in the database. Distinguishes a name that exists (with a JSON object of what the order affects, which
     /// the admin is shown), one that may come to exist, and one that cannot.
+    ///
+    /// # Errors
+    /// If the database cannot be read.
     pub(crate) async fn find(
         &self,
         store: &Database,
@@ -118,9 +121,9 @@ impl FreezeTargets {
                 FreezeTargetMatch::Known(json!({"consents": [what]}))
             }
             FreezeKind::Consent => {
-                let known = listed(&self.consents);
+                let consents = listed(&self.consents);
                 let why = format!(
-                    "no policy has this standing consent; known ones, as CLIENT:LINE-DIGEST, are: {known}"
+                    "no policy has this standing consent; known ones, as CLIENT:LINE-DIGEST, are: {consents}"
                 );
                 FreezeTargetMatch::Impossible(why)
             }
@@ -129,7 +132,7 @@ impl FreezeTargets {
         })
     }
 
-    /// Finds the client of the configuration with this name.
+    /// Looks up the name of a client in the configuration. A name that is not there cannot have a target.
     fn client(&self, what: &str) -> FreezeTargetMatch {
         match self.clients.contains_key(what) {
             true => FreezeTargetMatch::Known(json!({"clients": [what]})),
@@ -137,8 +140,11 @@ impl FreezeTargets {
         }
     }
 
-    /// Finds the conversation named `CLIENT/NAME`, which exists in the database or may be created later. The name is
-    /// impossible if it begins with the name of no configured client.
+    /// Looks up the conversation named `CLIENT/NAME`, which exists in the database or may be created later. The name
+    /// is impossible if it begins with the name of no configured client.
+    ///
+    /// # Errors
+    /// If the database cannot be read.
     async fn conversation(&self, store: &Database, what: &str) -> Result<FreezeTargetMatch, DatabaseError> {
         // The name of a client may contain a slash, so every slash is tried as the end of the client's name.
         let of_client = |(client, _): &(&str, &str)| self.clients.contains_key(*client);
@@ -157,9 +163,12 @@ impl FreezeTargets {
         })
     }
 
-    /// Finds the tool named `SERVER/NAME`, or `NAME` for a tool of the agent. Agents call the tools of a server with a
-    /// prefix, which the gateway does not use. A name with such a prefix is rejected with the name that the gateway
-    /// uses, unless an agent offers a tool of its own under the prefixed name.
+    /// Looks up the tool named `SERVER/NAME`, or `NAME` for a tool of the agent. Agents call the tools of a server
+    /// with a prefix, which the gateway does not use. A name with such a prefix is rejected with the name that the
+    /// gateway uses, unless an agent offers a tool of its own under the prefixed name.
+    ///
+    /// # Errors
+    /// If the database cannot be read.
     async fn tool(&self, store: &Database, what: &str) -> Result<FreezeTargetMatch, DatabaseError> {
         if what.is_empty() {
             return Ok(FreezeTargetMatch::Impossible(

@@ -19,9 +19,9 @@ use crate::random;
 use crate::virtual_keys::scope::key_of;
 
 impl ApprovalService {
-    /// Rejects a request if an admin has frozen its client or its conversation, or has revoked the virtual key to which
-    /// the conversation belongs, or if the database cannot be read. A revoked key so stops what began with it as a
-    /// freeze would: the calls of a turn, and listening streams.
+    /// Rejects a request if an admin has frozen its client or its conversation, or has revoked the virtual key to
+    /// which the conversation belongs, or if the database cannot be read. So a revoked or expired key also stops what
+    /// began with it, as a freeze would: the calls of a turn, and listening streams.
     pub(crate) async fn check_frozen(
         &self,
         client: &ClientSettings,
@@ -42,7 +42,8 @@ impl ApprovalService {
         // Whether a token has expired was checked when its request arrived, and is checked again for a stream.
         match key_of(conversation) {
             Some(key) if !is_caller_id(key) && !self.store.is_virtual_key_valid(key).await? => {
-                let message = "the key of this conversation was revoked, or has expired";
+                let message = "the key of this conversation was revoked, or has expired: ask the operator of the gateway for \
+                    another one";
                 Err(RequestError::new(StatusCode::FORBIDDEN, message))
             }
             _ => Ok(()),
@@ -52,6 +53,9 @@ impl ApprovalService {
     /// Returns the line numbers of the standing consents that are frozen in a client's policy. A freeze names a consent
     /// as `CLIENT:LINE-DIGEST`. The consent is matched by its digest, not by its line, so edits elsewhere in the policy
     /// do not thaw it.
+    ///
+    /// # Errors
+    /// If the freezes cannot be read.
     pub(crate) async fn frozen_consents(
         &self,
         client: &ClientSettings,
@@ -75,6 +79,9 @@ impl ApprovalService {
     }
 
     /// Returns whether an admin has frozen the grants of a conversation: the approvals for the rest of it.
+    ///
+    /// # Errors
+    /// If the freezes cannot be read.
     pub(crate) async fn are_grants_frozen(
         &self,
         client: &ClientSettings,
@@ -88,6 +95,9 @@ impl ApprovalService {
 
     /// Withdraws from a conversation the standing consents that an admin has frozen and, if its grants are frozen, its
     /// grants. `name` is the name of the conversation. Returns whether this changed the conversation.
+    ///
+    /// # Errors
+    /// If the freezes cannot be read.
     pub(crate) async fn withdraw_frozen(
         &self,
         client: &ClientSettings,

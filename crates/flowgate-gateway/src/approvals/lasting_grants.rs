@@ -96,7 +96,8 @@ impl GrantOffer {
     }
 
     /// Returns the grants that would cover the question, any of which suffices: one for exactly these arguments, and
-    /// for each amount one that leaves its value open and counts it, in millionths, against the daily sum.
+    /// one for each amount. The latter leaves the value of the amount open, and counts it, in millionths, against the
+    /// daily sum.
     pub(super) fn candidates(&self) -> Vec<GrantCandidate> {
         let calls = self.calls;
         // A grant for exactly these arguments limits no sum, so it counts no amount.
@@ -266,6 +267,9 @@ impl ApprovalService {
     /// Allows an open question, given by its id and the name of its conversation, by a lasting grant that covers it,
     /// and records this as a decision of the person who gave the grant. The calls of the question count against the
     /// limits of the grant. Returns false if no grant covers the question or it is not open.
+    ///
+    /// # Errors
+    /// If the database or the audit log fails; the question stays open then.
     pub(super) async fn answer_by_grant(
         &self,
         client: &ClientSettings,
@@ -290,7 +294,8 @@ impl ApprovalService {
     }
 
     /// Serves the list of lasting grants of the person's tenants; a person without tenants sees the grants of all
-    /// tenants. Of the call of each grant, shows what the person may read.
+    /// tenants. Of the call of each grant, shows what the person may read. Returns the error to send if the person is
+    /// not authenticated or the database fails.
     pub(crate) async fn lasting_grants(&self, headers: &HeaderMap) -> Result<HttpReply, HttpReply> {
         let person = self.person(headers, Role::Viewer)?;
         let mut grants = Vec::new();

@@ -31,8 +31,9 @@ pub(crate) struct People {
 }
 
 impl People {
-    /// Collects the people, and of each client what their decisions need: its owner, who must not decide its questions,
-    /// its policy, its tenant, and the digest of its policy and settings, under which a lasting grant is valid.
+    /// Collects the people, and of each client what their decisions need: its owner, who must not decide its
+    /// questions, its policy and its tenant. Also collects the digest of its policy and settings, under which a
+    /// lasting grant is valid.
     pub(crate) fn new(people: Vec<Person>, login: Option<LoginSettings>, clients: &[ClientSettings]) -> Self {
         let owner = |client: &ClientSettings| Some((client.name.clone(), client.owner.clone()?));
         let policies = clients.iter().map(|client| (client.name.clone(), Arc::clone(&client.policy)));
@@ -52,7 +53,7 @@ impl People {
     /// Returns whether a person may see the freeze of the target `what` of this kind. Freezes of tools and servers are
     /// visible to all people; other freezes concern one client and are visible to the people of its tenant.
     pub(crate) fn sees_freeze(&self, person: &Person, kind: &str, what: &str) -> bool {
-        let tenant = match FreezeKind::ALL.into_iter().find(|known| known.name() == kind) {
+        let tenant = match FreezeKind::ALL.into_iter().find(|candidate| candidate.name() == kind) {
             Some(FreezeKind::Tool | FreezeKind::Server) => return true,
             Some(FreezeKind::Client) => self.tenants.get(what),
             Some(FreezeKind::Consent) => {
@@ -132,11 +133,13 @@ impl People {
         }))
     }
 
+    /// Returns the person with this name in the configuration.
     pub(crate) fn find_by_name(&self, name: &str) -> Option<&Arc<Person>> {
         self.people.iter().find(|person| person.name == name)
     }
 
-    /// Returns the names of the people who have not the same key in `later`, or are not among them.
+    /// Returns the names of the people who have another key in `later`, the people of a reloaded configuration, or
+    /// who are not among them: their sessions have to end.
     pub(super) fn revoked_in<'p>(&'p self, later: &'p Self) -> impl Iterator<Item = &'p str> {
         let is_revoked = |person: &&Arc<Person>| {
             later.find_by_name(&person.name).is_none_or(|changed| changed.key != person.key)
@@ -144,8 +147,8 @@ impl People {
         self.people.iter().filter(is_revoked).map(|person| person.name.as_str())
     }
 
-    /// Returns the person whose key a request carries as its bearer token; `None` if no person has the key, if there is
-    /// no such header, or if there is more than one, since it is then ambiguous who sends the request.
+    /// Returns the person whose key a request carries as its bearer token; `None` if no person has the key, or there
+    /// is no such header. Also `None` if there is more than one, since it is then ambiguous who sends the request.
     pub(crate) fn find(&self, headers: &HeaderMap) -> Option<Arc<Person>> {
         let mut values = headers.get_all(header::AUTHORIZATION).iter();
         let (value, None) = (values.next()?, values.next()) else { return None };

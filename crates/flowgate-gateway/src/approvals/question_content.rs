@@ -24,9 +24,9 @@ pub(super) fn remove_variable_members(content: &mut Value) {
 }
 
 /// Returns a question in the form in which the database stores it: [`shown_content`], which a person sees, and under
-/// [`HIDDEN_MEMBER`] what only the gateway reads: the digest of the state that is approved, the labels by which parts
-/// of the question are withheld from people with a lower clearance, and which decisions are permitted. `may_grant` says
-/// whether a person may answer for the rest of the conversation.
+/// [`HIDDEN_MEMBER`] what only the gateway reads. That is the digest of the state that is approved, the labels by
+/// which parts of the question are withheld from people with a lower clearance, and which decisions are permitted.
+/// `may_grant` says whether a person may answer for the rest of the conversation.
 pub(super) fn stored_content(ask: &ApprovalRequest, may_grant: bool) -> Value {
     let mut stored = shown_content(ask);
     if let Some(stored) = stored.as_object_mut() {

@@ -8,8 +8,8 @@ use super::people::People;
 use crate::config::ClientSettings;
 
 impl ApprovalService {
-    /// Creates the service under a reloaded configuration, with these people and clients. The
-    /// sessions of people who have lost their key or have another one end when [`Self::replace_by`] is called.
+    /// Creates the service under a reloaded configuration, with these people and clients. The sessions of people who
+    /// have lost their key or have another one end when [`Self::replace_by`] is called.
     pub(crate) fn reconfigured(&self, people: People, clients: &[ClientSettings]) -> Self {
         Self {
             store: Arc::clone(&self.store),

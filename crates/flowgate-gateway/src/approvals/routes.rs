@@ -55,8 +55,8 @@ pub(crate) struct ForgetRequest {
 }
 
 impl ApprovalService {
-    /// Authenticates the person who sends a request, by a key or by a session of the page, and requires a role of at least `least`. The error is the reply to
-    /// send.
+    /// Authenticates the person who sends a request, by a key or by a session of the page, and requires a role of at
+    /// least `least`. The error is the reply to send.
     pub(crate) fn person(&self, headers: &HeaderMap, least: Role) -> Result<Arc<Person>, HttpReply> {
         let (person, _) = self.authenticate(headers).ok_or_else(|| {
             let message = "the request has no valid key of a person: send `Authorization: Bearer KEY`";
@@ -73,13 +73,14 @@ impl ApprovalService {
         Ok(person)
     }
 
-    /// Rejects requests without a valid key of a person.
+    /// Rejects a request without a valid key or session of a person. The error is the reply to send.
     pub(crate) fn check(&self, headers: &HeaderMap) -> Result<(), HttpReply> {
         self.person(headers, Role::Viewer).map(drop)
     }
 
     /// Lists the questions in the state that the query names (`open` if it names none) of all tenants that the person
-    /// may see, with the number of questions left out because of [`MAX_LISTED`].
+    /// may see, with the number of questions left out because of [`MAX_LISTED`]. Returns the error to send if the
+    /// person is not authenticated, the query names no state, or the database fails.
     pub(crate) async fn list(
         &self,
         headers: &HeaderMap,
@@ -113,7 +114,8 @@ impl ApprovalService {
         Ok(HttpReply::json(StatusCode::OK, &json!({"questions": list, "left_out": left_out})))
     }
 
-    /// Serves the question with this id, if it belongs to a tenant that the person may see.
+    /// Serves the question with this id, if it belongs to a tenant that the person may see; otherwise returns the
+    /// error to send.
     pub(crate) async fn get(&self, headers: &HeaderMap, id: &str) -> Result<HttpReply, HttpReply> {
         let person = self.person(headers, Role::Viewer)?;
         let question = self.store.question(id).await.map_err(database_error_reply)?;
@@ -188,7 +190,7 @@ impl ApprovalService {
     ///
     /// # Errors
     /// The reply to send if the person is no admin of all tenants, the body is malformed, the name to freeze is
-    /// unknown, there is nothing to thaw, or the order cannot be recorded or stored.
+    /// unknown, or there is nothing to thaw. Also if the order cannot be recorded or stored.
     pub(crate) async fn switch(&self, headers: &HeaderMap, body: &[u8]) -> Result<HttpReply, HttpReply> {
         let person = self.person(headers, Role::Admin)?;
         if !person.tenants.is_empty() {
@@ -249,7 +251,8 @@ impl ApprovalService {
     }
 
     /// Deletes the content of a tenant, a client or a conversation from the contents file next to the audit log. An
-    /// admin of some tenants has to name one of them.
+    /// admin of some tenants has to name one of them. Returns the error to send if the person may not delete the
+    /// content, or the deletion fails.
     pub(crate) async fn forget(&self, headers: &HeaderMap, body: &[u8]) -> Result<HttpReply, HttpReply> {
         let person = self.person(headers, Role::Admin)?;
         let form = "`{\"tenant\": \"...\", \"client\": \"...\", \"conversation\": \"...\"}`, with one of them or more";
@@ -353,6 +356,7 @@ pub(super) fn read<T: for<'de> Deserialize<'de>>(body: &[u8], form: &str) -> Res
     })
 }
 
+/// Returns the reply to a request for a question that does not exist, or that the person may not see.
 pub(super) fn not_found_reply() -> HttpReply {
     HttpReply::detail(
         StatusCode::NOT_FOUND,
@@ -360,6 +364,7 @@ pub(super) fn not_found_reply() -> HttpReply {
     )
 }
 
+/// Returns the reply to a request for which the database or the audit log failed.
 #[expect(clippy::needless_pass_by_value, reason = "as `map_err` hands it over")]
 pub(super) fn database_error_reply(error: DatabaseError) -> HttpReply {
     HttpReply::of_database_error(&error)

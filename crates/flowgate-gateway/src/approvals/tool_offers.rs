@@ -13,6 +13,7 @@ use crate::recorder::AuditEntry;
 /// The maximum size in bytes of a tool's description that people are asked about: a person could not review a longer
 /// one.
 const MAX_DESCRIPTION: usize = 64 << 10;
+
 impl ApprovalService {
     /// Asks whether a tool with this description may be offered. Does not wait for the answer: a yes approves the tool
     /// for all conversations of the tenant. Asks nothing if no person may decide, if the description is longer than

@@ -34,7 +34,10 @@ pub(crate) struct Webhook {
 }
 
 impl Webhook {
-    /// Starts the thread that posts notifications as the settings say.
+    /// Starts the thread that posts notifications as the settings say. `log` receives the failures.
+    ///
+    /// # Errors
+    /// If the thread cannot be started.
     pub(crate) fn new(settings: WebhookSettings, log: OperatorLog) -> std::io::Result<Self> {
         let WebhookSettings { url, secret, format, page } = settings;
         let secret = secret.map(Secret::into_bytes);
@@ -64,10 +67,10 @@ impl Webhook {
     }
 }
 
-/// Posts `messages` to `url` until their sender is dropped, each with its signature by `secret`, if there is one. A message is tried
-/// at once and again after each of [`RETRY_PAUSES`]; one that was not delivered is reported to `log`. Runs on a
-/// separate thread. Messages pass through the proxy that the environment names, if any: they contain no arguments of
-/// calls, which a proxy must not see.
+/// Posts `messages` to `url` until their sender is dropped, each with its signature by `secret`, if there is one. A
+/// message is tried at once and again after each of [`RETRY_PAUSES`]; one that was not delivered is reported to
+/// `log`. Runs on a separate thread. Messages pass through the proxy that the environment names, if any: they contain
+/// no arguments of calls, which a proxy must not see.
 fn post(url: &str, secret: Option<&[u8]>, messages: &Receiver<String>, log: &OperatorLog) {
     let timeout = Some(Duration::from_secs(10));
     // No redirect is followed: the operator did not choose the recipient that a redirect names.

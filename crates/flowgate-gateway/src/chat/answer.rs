@@ -31,8 +31,8 @@ use crate::virtual_keys::scope::{name_for_client, scope};
 use crate::visibility::HIDDEN_HEADER;
 
 impl ModelRoutes {
-    /// Answers a request, and writes its line of the operator's log. A streamed answer is sent to `parts`, the
-    /// channel from which the HTTP response reads, and the result is then `None`. `presence` reports whether the
+    /// Answers a request to a model, and writes its line of the operator's log. A streamed answer is sent to `parts`,
+    /// the channel from which the HTTP response reads, and the result is then `None`. `presence` reports whether the
     /// client still waits.
     pub(crate) async fn answer(
         &self,
@@ -121,8 +121,8 @@ impl ModelRoutes {
         client.check_replaced()?;
         // The cached prefix carries digests only; if the history of this conversation lacks one of its messages, the
         // whole body is decoded.
-        let has_cached_messages = locked.get().is_none_or(|session| session.history.knows_digests_of(chat));
-        let whole_request = match (!has_cached_messages)
+        let is_prefix_known = locked.get().is_none_or(|session| session.history.knows_digests_of(chat));
+        let whole_request = match (!is_prefix_known)
             .then(|| client.prefix_cache.decode_whole(received.api, body))
             .transpose()
         {
@@ -215,8 +215,8 @@ impl ModelRoutes {
 
     /// Checks whether a turn may run (room in the conversation, the model, the audit log, freezes), and runs it in
     /// the locked conversation with this name. `asked` is the request and `chat` its messages. Text that may be
-    /// released early is sent to `stream`, if the client asks for a stream. `presence` reports whether the client
-    /// still waits.
+    /// released early is sent to `stream`, if the client asks for a stream. The numbers for the log line go to
+    /// `report`. `presence` reports whether the client still waits.
     ///
     /// # Errors
     /// Why the turn may not run, or why it failed.

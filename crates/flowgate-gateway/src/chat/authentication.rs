@@ -28,12 +28,14 @@ pub(crate) struct Caller {
 }
 
 impl Caller {
-    /// Returns the name under which the gateway keeps the caller's conversation of this name.
+    /// Returns the name in the gateway of the conversation that the caller names `name`. The scope of the caller
+    /// precedes the name, so that two virtual keys do not share a conversation.
     pub(crate) fn conversation(&self, name: &str) -> String {
         self.scope() + name
     }
 
-    /// Returns the scope of the caller's conversations.
+    /// Returns the scope of the caller's conversations: the beginning of their names in the gateway, which depends on
+    /// the virtual key. It is empty without a virtual key.
     pub(crate) fn scope(&self) -> String {
         scope(self.virtual_key.as_ref().map(|key| key.id.as_str()))
     }
@@ -45,7 +47,7 @@ impl ModelRoutes {
     /// A virtual key takes the place of the client's own key: a client with a certificate must present it in addition.
     ///
     /// # Errors
-    /// Why the request is rejected, as a message for the client, or that the database cannot be read.
+    /// Why the request is rejected, as a message for the client; also if the database cannot be read.
     pub(crate) async fn authenticate(
         &self,
         headers: &HeaderMap,
@@ -84,11 +86,12 @@ impl ModelRoutes {
         Ok(Caller { client, virtual_key, provider_key })
     }
 
-    /// Authenticates a request to a model. The caller then has a key for the model provider exactly if the client's
-    /// upstream is configured to take the client's own key.
+    /// Authenticates a request to a model, as [`authenticate`](Self::authenticate) does. The returned caller has a
+    /// key for the model provider exactly if the client's upstream is configured with `pass-key`.
     ///
     /// # Errors
-    /// As for [`authenticate`](Self::authenticate), or if the key for the provider is missing.
+    /// Why the request is rejected, as a message for the client: it is not authenticated, its client has no upstream,
+    /// or the key for the provider is missing. Also if the database cannot be read.
     pub(crate) async fn authenticate_for_model(
         &self,
         headers: &HeaderMap,
@@ -113,7 +116,7 @@ impl ModelRoutes {
         Ok(caller)
     }
 
-    /// Finds a virtual key and its client.
+    /// Finds the virtual key with this text, and its client. Notes once a day that the key is used.
     ///
     /// # Errors
     /// If the key is unknown, revoked or expired, its client is no longer configured with the tenant for which the key
@@ -140,17 +143,19 @@ impl ModelRoutes {
         if !stored.is_used_today
             && let Err(error) = store.note_virtual_key_use(&stored.id).await
         {
-            // Only the list of keys shows it.
-            let sentence = format!("the use of a key was not recorded: {error}");
+            // The request continues: only the list of keys shows when a key was last used.
+            let sentence = format!("the list of virtual keys will not show that a key was used: {error}");
             self.log.write(LogEvent::Failure, &client.spec.name, Vec::new(), &sentence);
         }
         let key = Arc::new(ValidKey::new(stored, &client.spec.budget.prices));
         Ok((client, key))
     }
 
-    /// Logs that a key could not be looked up, and returns the refusal of its request.
+    /// Logs that the database could not look up a virtual key, and returns the refusal of the request.
     fn key_failure(&self, error: DatabaseError) -> RequestError {
-        self.log.write(LogEvent::Failure, "", Vec::new(), &format!("a key could not be looked up: {error}"));
+        // The empty name: without the key, the client is not known.
+        let sentence = format!("a virtual key could not be looked up: {error}");
+        self.log.write(LogEvent::Failure, "", Vec::new(), &sentence);
         RequestError::from(error)
     }
 }

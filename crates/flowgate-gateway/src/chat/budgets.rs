@@ -38,7 +38,8 @@ struct Payer {
 }
 
 impl Payer {
-    /// Returns the limited budgets, each with the name under which its spending is stored.
+    /// Returns those budgets of the client and of its virtual key that have a limit, each with the name under which
+    /// its spending is stored.
     fn budgets(&self) -> impl Iterator<Item = (String, &Budget)> {
         let own = (self.client.spec.name.clone(), &self.client.spec.budget);
         let of_key = self.key.iter().map(|key| (key.account(), &key.budget));
@@ -74,6 +75,8 @@ impl TurnSpending {
 impl Drop for TurnSpending {
     fn drop(&mut self) {
         let used = std::mem::take(&mut *self.used.lock().unwrap_or_else(PoisonError::into_inner));
+        // `drop` cannot wait for the database, so a task records what is left. Without a runtime, the process is
+        // ending.
         if let (false, Ok(runtime)) = (used.is_empty(), Handle::try_current()) {
             let (payer, store) = (self.payer.clone(), Arc::clone(&self.store));
             let (metrics, log) = (Arc::clone(&self.metrics), self.log.clone());
@@ -82,7 +85,8 @@ impl Drop for TurnSpending {
     }
 }
 
-/// Adds what models have used to what a client, and its key, have used today.
+/// Adds what models have used to what a client, and its virtual key, have used today. `used` is by the name of the
+/// model. If the database fails, the operator's log says so, and the turn continues.
 async fn record(
     payer: &Payer,
     store: &Database,
@@ -99,6 +103,7 @@ async fn record(
         clippy::cast_sign_loss,
         reason = "saturates, and is not negative"
     )]
+    // In millionths of the currency.
     let cost = cost.ceil() as u64;
     if (tokens, cost) == (0, 0) {
         return;
@@ -115,24 +120,26 @@ async fn record(
 }
 
 impl PendingUse<'_> {
-    /// Adds a part of the answer to the estimate.
+    /// Adds a part of the answer, of this many bytes, to the estimate.
     pub(super) fn add_received(&mut self, bytes: usize) {
         self.received_bytes += bytes;
         self.usage.output = estimated_tokens(self.received_bytes);
     }
 
-    /// Replaces the estimate by what the server has reported. A number that it has not reported is estimated: otherwise
-    /// a server without a report would have no budget.
+    /// Replaces the estimate by the numbers of tokens that the server has reported with its answer `completion`. A
+    /// number that it has not reported (0) is estimated; otherwise the use of a server that reports nothing would not
+    /// count.
     pub(super) fn settle(&mut self, request: &Request, completion: &Completion) {
         let estimate = estimated_usage(request, completion);
-        let known = |reported: u64, estimated: u64| if reported == 0 { estimated } else { reported };
+        let settled = |reported: u64, estimated: u64| if reported == 0 { estimated } else { reported };
         self.usage = Usage {
-            input: known(completion.usage.input, estimate.input),
-            output: known(completion.usage.output, estimate.output),
+            input: settled(completion.usage.input, estimate.input),
+            output: settled(completion.usage.output, estimate.output),
         };
     }
 
-    /// Counts nothing if nothing of an answer has arrived: the request has failed.
+    /// Notes that the request has failed. It counts nothing if nothing of an answer has arrived, otherwise the
+    /// estimate.
     pub(super) fn fail(&mut self) {
         if self.received_bytes == 0 {
             self.usage = Usage::default();
@@ -150,9 +157,10 @@ impl Drop for PendingUse<'_> {
 
 impl ModelRoutes {
     /// Refuses a request if the budget of its client or of its virtual key for today is used up, and logs the limit.
+    /// `conversation` is the name of its conversation, for the log.
     ///
     /// # Errors
-    /// If a budget is used up, or the database cannot say so.
+    /// If a budget is used up, or the database cannot be read.
     pub(super) async fn check_budget(
         &self,
         (client, key): (&ClientState, Option<&ValidKey>),

@@ -50,12 +50,13 @@ pub(crate) struct QuotaRefusal {
 }
 
 impl QuotaRefusal {
+    /// Creates a refusal with this status and message, after which the client may try again in `retry_after` seconds.
     pub(super) fn new(status: StatusCode, message: String, retry_after: u64) -> Self {
         Self { status, message, retry_after }
     }
 
-    /// Adds the `retry-after` header, and marks the reply as logged, because the refusal was logged when the quota was
-    /// checked.
+    /// Adds the `retry-after` header to the reply that refuses the request, and marks it as logged, because the
+    /// refusal was logged when the quota was checked.
     pub(crate) fn add_to(&self, reply: HttpReply) -> HttpReply {
         reply.with_header("retry-after", &self.retry_after.to_string()).mark_logged()
     }
@@ -153,7 +154,8 @@ impl ModelRoutes {
         conversation: Option<&str>,
     ) -> Result<(), QuotaRefusal> {
         let store = self.sessions.store();
-        // First, so that the refused requests of one key do not use up the quota of the others.
+        // The quota of the key comes first, so that the refused requests of one key do not use up the client's quota,
+        // which all of its keys share.
         if let Some((key, per_minute)) = key.and_then(|key| Some((key, key.requests_per_minute?))) {
             let counted = store.take_request(&key.account(), per_minute).await;
             let counted = counted.map_err(|error| self.quota_failure(client, conversation, error))?;

@@ -30,7 +30,8 @@ pub(crate) struct ClientState {
     /// The number of the client's listening streams.
     pub(crate) listening: Arc<AtomicUsize>,
     counters: Arc<ClientCounters>,
-    /// The number of these settings: each reload gives the client other ones. A conversation in memory belongs to one.
+    /// A number that identifies these settings of the client: each reload creates others with another number. A
+    /// conversation in memory has the number under which it was loaded.
     pub(crate) generation: u64,
     /// Whether a reloaded configuration has removed the client, or changed what its conversations depend on.
     is_replaced: AtomicBool,
@@ -67,7 +68,7 @@ pub(crate) struct ClientHistory {
     pub(crate) is_loaded: bool,
     /// The time at which stale texts were last forgotten.
     pub(crate) aged: Instant,
-    /// The settings whose profile `client` has.
+    /// The [`ClientState::generation`] of the settings whose profile `client` has.
     generation: u64,
 }
 
@@ -110,6 +111,9 @@ impl ClientState {
         Self::with_settings(spec, Arc::clone(&self.history), listening, counters)
     }
 
+    /// Creates the state of a client with these settings, a full quota and an empty cache of chat prefixes. The other
+    /// arguments are the parts of the state that outlive a reload: `history`, the texts that the client was shown,
+    /// `listening`, the number of its listening streams, and its other `counters`.
     fn with_settings(
         spec: ClientSettings,
         history: Arc<tokio::sync::Mutex<ClientHistory>>,
@@ -117,7 +121,7 @@ impl ClientState {
         counters: Arc<ClientCounters>,
     ) -> Self {
         let quota = RequestQuota::new(spec.requests_per_minute);
-        // What the client may send although its upstream does not receive it.
+        // The parts of requests that the client may send although its upstream does not receive them.
         let dropped = spec.upstream.as_ref().map(|upstream| upstream.dropped.clone());
         let prefix_cache = PrefixCache::new(dropped.unwrap_or_default());
         let shown_names = ShownNames::of(&spec);
@@ -167,6 +171,8 @@ impl ClientState {
         self.counters.bits.fetch_add(u64::from(bits), Ordering::Relaxed);
     }
 
+    /// Returns the number of bits that all turns together may have leaked through the choice of the words that are
+    /// hidden.
     pub(crate) fn leaked_bits(&self) -> u64 {
         self.counters.bits.load(Ordering::Relaxed)
     }
@@ -176,6 +182,7 @@ impl ClientState {
         self.counters.forgotten.fetch_add(windows, Ordering::Relaxed);
     }
 
+    /// Returns the number of text windows that were forgotten because the memory of quotations was full.
     pub(crate) fn forgotten_windows(&self) -> u64 {
         self.counters.forgotten.load(Ordering::Relaxed)
     }
@@ -185,13 +192,14 @@ impl ClientState {
         self.lock_history().await.reset();
     }
 
-    /// Counts a new conversation, and returns whether to look for surplus conversations now. A client with a high limit
-    /// looks less often, because the query is slow for many conversations and a small excess does not matter.
+    /// Counts a new conversation, and returns whether the caller has to look for surplus conversations of the client
+    /// now: once for each 64th part of its limit. So the slow query is rare for a client with a high limit, and the
+    /// excess is small.
     pub(crate) fn count_new_conversation(&self) -> bool {
         self.counters.begun.fetch_add(1, Ordering::Relaxed).is_multiple_of((self.spec.sessions / 64).max(1))
     }
 
-    /// Takes one request from the client's quota as counted by this gateway alone.
+    /// Takes one request from the client's quota, as this gateway alone counts it.
     ///
     /// # Errors
     /// If the quota is exhausted: the number of seconds until the next request is allowed.
@@ -205,7 +213,7 @@ impl ClientState {
 pub(crate) struct ClientRequestPlace(Arc<ClientState>);
 
 impl ClientRequestPlace {
-    /// Takes a place for a request; `None` if the client has reached its limit.
+    /// Takes a place for a request of `client`; `None` if the client has reached its limit on parallel requests.
     pub(crate) fn acquire(client: &Arc<ClientState>) -> Option<Self> {
         let place = Self(Arc::clone(client));
         // At the limit, the drop of `place` takes the count back.
@@ -241,7 +249,8 @@ impl Clients {
         Self(reconfigured)
     }
 
-    /// Ends turns that have not begun, of clients that `later` lacks or whose policy or settings differ there.
+    /// Marks as replaced the clients that `later` lacks, or whose policy or settings differ there, so that their
+    /// requests whose turn has not begun are refused.
     pub(crate) fn replace_by(&self, later: &Self) {
         for client in &self.0 {
             let is_same = |other: Arc<ClientState>| other.spec.basis == client.spec.basis;
@@ -251,15 +260,18 @@ impl Clients {
         }
     }
 
+    /// Returns all clients.
     pub(crate) fn all(&self) -> impl Iterator<Item = &Arc<ClientState>> {
         self.0.iter()
     }
 
+    /// Returns the client with this name in the configuration.
     pub(crate) fn find_by_name(&self, name: &str) -> Option<Arc<ClientState>> {
         self.0.iter().find(|client| client.spec.name == name).map(Arc::clone)
     }
 
-    /// Returns the client whose own key a request has.
+    /// Returns the client whose own key a request has; `None` if the request has no key for the gateway, or another
+    /// one, such as a virtual key.
     pub(super) fn holder_of(&self, keys: &PresentedKeys) -> Option<&Arc<ClientState>> {
         let key = keys.for_gateway()?;
         // All keys are compared, so that the time does not reveal which key is similar.

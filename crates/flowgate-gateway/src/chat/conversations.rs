@@ -75,7 +75,8 @@ pub(crate) struct ConversationState {
     pub(super) offered: Vec<Weak<wire::ReceivedRequest>>,
     /// The unique number of the conversation in the database.
     id: i64,
-    /// The key of its digests, in hexadecimal: another gateway that carries the conversation over changes it.
+    /// The key of its digests, in hexadecimal. Another gateway that carries the conversation over to another policy
+    /// changes the key.
     key: String,
     /// The settings of the client under which it is in memory.
     generation: u64,
@@ -139,8 +140,9 @@ pub(crate) struct ConversationHandle {
 
 /// A conversation, locked against all other requests.
 ///
-/// If a request ends between its first use of the conversation and its [storage](Conversations::persist), by a panic or
-/// by a dropped future, the conversation is dropped from memory, so that the next request loads the last stored state.
+/// A request can end between its first use of the conversation and its [storage](Conversations::persist), by a panic
+/// or by a dropped future. The conversation is then dropped from memory, so that the next request loads the last
+/// stored state.
 #[derive(Debug)]
 pub(crate) struct LockedConversation<'a> {
     session: tokio::sync::MutexGuard<'a, Option<ConversationState>>,
@@ -165,6 +167,7 @@ impl Drop for LockedConversation<'_> {
 }
 
 impl ConversationHandle {
+    /// Returns the name of the conversation in the gateway.
     pub(crate) fn name(&self) -> &str {
         &self.key.1
     }
@@ -191,7 +194,7 @@ impl From<DatabaseError> for RequestError {
                 RequestErrorCause::Store("the witness of the audit log is too far behind")
             }
             DatabaseError::Timeout => RequestErrorCause::Store("the database did not answer in time"),
-            DatabaseError::Damaged(_) => {
+            DatabaseError::Damaged(_) | DatabaseError::ExternalState { .. } => {
                 RequestErrorCause::Store("the stored conversation was changed after it was written")
             }
             DatabaseError::Bug(_) => RequestErrorCause::Store("the turn could not be stored"),
@@ -220,6 +223,7 @@ impl Conversations {
         Self { store, memory, most_bytes: i64::try_from(most_bytes).unwrap_or(i64::MAX), room, log }
     }
 
+    /// Returns the database that stores the conversations.
     pub(crate) fn store(&self) -> &Arc<Database> {
         &self.store
     }
@@ -363,8 +367,11 @@ impl Conversations {
         Ok(locked)
     }
 
-    /// Reserves memory for a conversation until the returned share is dropped. If the budget has no room, logs the
-    /// limit, releases the lease of the conversation and refuses the request.
+    /// Reserves `bytes` of the memory budget for a conversation until the returned share is dropped. If the budget
+    /// has no room, logs the limit, and releases the lease of the conversation.
+    ///
+    /// # Errors
+    /// The refusal of the request, if the budget has no room.
     async fn reserve_memory(
         &self,
         client: &ClientState,
@@ -419,7 +426,8 @@ impl Conversations {
         Ok(())
     }
 
-    /// Returns whether a conversation may store another turn; logs the limit if it may not.
+    /// Returns whether a conversation may store another turn; logs the limit if it may not. The log line has the
+    /// names of the client and of the conversation.
     pub(crate) fn has_room(&self, session: &ConversationState, (client, name): (&str, &str)) -> bool {
         // Many short values take far more memory than their bytes. A conversation may take as much as one with the
         // most bytes, all of them in long values.
@@ -443,9 +451,9 @@ impl Conversations {
         has_room
     }
 
-    /// Updates the state in memory before a turn: begins a turn of the predicate journal (the recorded answers of
-    /// extern predicates), loads the texts that the client was shown by other gateways, forgets stale texts, and
-    /// joins the current labels of its tenant's stores.
+    /// Updates the state in memory before a turn. Begins a turn of the predicate journal (the recorded answers of
+    /// extern predicates), and joins the current labels of its tenant's stores. Loads the texts that the client was
+    /// shown by other gateways, and forgets stale texts.
     ///
     /// # Errors
     /// If the database fails, or its record of the stores' labels cannot be read.
@@ -538,13 +546,14 @@ impl Conversations {
         }
     }
 
+    /// Locks the cache of conversations in memory.
     fn memory(&self) -> MutexGuard<'_, ConversationCache> {
         self.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl ConversationState {
-    /// Whether the conversation was carried over to another policy, and no turn was stored since.
+    /// Returns whether the conversation was carried over to another policy, and no turn was stored since.
     pub(super) fn is_newly_carried(&self) -> bool {
         self.carried.is_some()
     }
@@ -576,7 +585,7 @@ impl ConversationState {
     }
 }
 
-/// Returns the approximate memory of a conversation with this many bytes and values of input, in bytes.
+/// Returns the approximate memory, in bytes, of a conversation whose stored input has this many bytes and JSON values.
 fn memory_of(bytes: i64, values: usize) -> usize {
     let bytes = usize::try_from(bytes).unwrap_or_default().saturating_mul(GROWTH);
     MIN_CONVERSATION_BYTES.saturating_add(bytes).saturating_add(values.saturating_mul(FOR_A_VALUE))

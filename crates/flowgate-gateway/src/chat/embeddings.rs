@@ -1,10 +1,10 @@
 //! Answers requests for embeddings: the policy decides whether the texts may go to the model that embeds them.
 //! `http::service` calls it.
 //!
-//! A request belongs to no conversation. In a conversation of its own, which is not stored, the texts are one message of
-//! the role `embedding`, which carries at least the labels of what it quotes of texts that the client was shown. Then a
-//! call of the tool [`TOOL`] with the texts is judged. Nobody is asked: a call that a person would have to allow is
-//! refused. The numbers go to the client, which has the texts already.
+//! A request belongs to no conversation. In a conversation of its own, which is not stored, the texts are one message
+//! of the role `embedding`. This message carries at least the labels of what it quotes of texts that the client was
+//! shown. Then a call of the tool [`TOOL`] with the texts is judged. Nobody is asked: a call that a person would have
+//! to allow is refused. The numbers go to the client, which has the texts already.
 
 use axum::http::StatusCode;
 use flowgate::monitor::{Attribution, AuthorizedCall, Judgement, Outcome, Verdict};
@@ -36,11 +36,11 @@ use crate::virtual_keys::scope::scope;
 const TOOL: &str = "embeddings";
 /// The name of the conversation in records. A client cannot name its conversation so, since the header is ASCII.
 const RECORDED_NAME: &str = "«embeddings»";
-/// The most numbers of an embedding whose request does not state them.
+/// The number of dimensions that an embedding is assumed to have at most, if its request does not state `dimensions`.
 const MAX_DIMENSIONS: usize = 4096;
 /// The approximate memory of a number of an embedding, in bytes: as a value, and its text.
 const BYTES_OF_FLOAT: usize = 64;
-/// The same in base64.
+/// The approximate memory of a number of an embedding in base64, in bytes.
 const BYTES_OF_BASE64: usize = 16;
 
 impl ModelRoutes {
@@ -153,8 +153,11 @@ impl ModelRoutes {
         })
     }
 
-    /// Requests the embeddings, and counts the tokens against the budgets. Ends when the client
-    /// disconnects.
+    /// Requests the embeddings from `remote`, and counts the tokens against the budgets of the client and of its
+    /// virtual key.
+    ///
+    /// # Errors
+    /// `Cancelled` if the client disconnects before the answer, otherwise the failure of the model's server.
     async fn embed_counted(
         &self,
         received: &ModelRouteRequest,
@@ -243,12 +246,13 @@ impl ModelRoutes {
     }
 }
 
-/// Returns the name of the conversation of a request in records.
+/// Returns the name that the audit log and freezes have for the conversation of a request: [`RECORDED_NAME`] in the
+/// scope of its virtual key.
 fn recorded_name(received: &ModelRouteRequest) -> String {
     scope(received.virtual_key.as_ref().map(|key| key.id.as_str())) + RECORDED_NAME
 }
 
-/// Returns the arguments of the call: the model and the texts.
+/// Returns the arguments of the call of [`TOOL`] that the policy judges: the model and the texts of the request.
 fn arguments(request: &EmbeddingsRequest) -> Map<String, Value> {
     let texts = request.texts.iter().map(|text| Value::from(text.as_str())).collect();
     Map::from_iter([
@@ -257,11 +261,13 @@ fn arguments(request: &EmbeddingsRequest) -> Map<String, Value> {
     ])
 }
 
+/// Returns the messages of the reasons of a judgement.
 fn reasons(judgement: &Judgement) -> Vec<String> {
     judgement.reasons.iter().map(|reason| reason.message.clone()).collect()
 }
 
-/// Returns the refusal of a request whose texts the policy does not permit to be embedded.
+/// Returns the refusal of a request whose texts the policy does not permit to be embedded, with the reasons and with
+/// the statements that would permit it.
 fn refused(reasons: &[String]) -> RequestError {
     let message = format!(
         "the policy does not permit that the gateway sends these texts to a model that embeds them: {}; the operator can \

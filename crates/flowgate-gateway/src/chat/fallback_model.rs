@@ -15,8 +15,9 @@ use crate::config::UpstreamConfig;
 
 /// A model on the client's upstream, and the same or other models on further upstreams.
 pub(super) struct FallbackModel<'a> {
-    /// At least one model, in the order in which they are asked.
+    /// The model on the client's upstream, which is asked first.
     first: UpstreamChoice<'a>,
+    /// The models on further upstreams, in the order in which they are asked.
     others: Vec<UpstreamChoice<'a>>,
     /// Is called with the name of a model that failed, and its error, before the next one is asked.
     on_failure: &'a (dyn Fn(&str, &Error) + Sync),
@@ -33,6 +34,8 @@ pub(super) struct UpstreamChoice<'a> {
 }
 
 impl<'a> FallbackModel<'a> {
+    /// Creates a model that asks `first`, and then each of `others` until one answers. `on_failure` is called with
+    /// the name and the error of each one that fails before the next is asked.
     pub(super) fn new(
         first: UpstreamChoice<'a>,
         others: Vec<UpstreamChoice<'a>>,
@@ -43,8 +46,8 @@ impl<'a> FallbackModel<'a> {
         Self { first, others, on_failure, spending, calls }
     }
 
-    /// Asks one of the models, and records the request. `place` is the place of the model in the order in which they
-    /// are asked.
+    /// Asks one of the models, and records the request as a span. `place` is the index of the model in the order in
+    /// which they are asked; 0 is the one on the client's own upstream.
     async fn ask(
         &self,
         (choice, place): (&UpstreamChoice<'_>, usize),
@@ -92,6 +95,7 @@ impl ChatModel for FallbackModel<'_> {
         Box::pin(async move {
             let mut listener = FirstDelta { listener, has_begun: false };
             let mut choice = &self.first;
+            // `place` is the index of `choice`; `next` is the model after it.
             for (place, next) in self.others.iter().enumerate() {
                 match self.ask((choice, place), request, &mut listener).await {
                     Err(error) if another_may_answer(&error) && !listener.has_begun => {
@@ -106,7 +110,8 @@ impl ChatModel for FallbackModel<'_> {
     }
 }
 
-/// Whether another server may answer a request that failed with this error.
+/// Returns whether another server may answer a request that failed with this error: the failure is of the server, and
+/// not of the request.
 fn another_may_answer(error: &Error) -> bool {
     error.is_temporary() || matches!(error, Error::Timeout | Error::Unreachable(_))
 }

@@ -30,7 +30,8 @@ pub(crate) fn conversation_of(headers: &HeaderMap) -> Result<Option<String>, Str
     }
 }
 
-/// Adds the name of the conversation to a reply, as the client knows it, if it is known.
+/// Adds the header with the name of the conversation to a reply. `name` is the name in the gateway, of which the
+/// client receives the part that it knows; `None` adds no header.
 pub(crate) fn with_conversation_header(reply: HttpReply, name: Option<&str>) -> HttpReply {
     match name {
         Some(name) => reply.with_header(CONVERSATION, name_for_client(name)),
@@ -68,7 +69,7 @@ const PASSED_BETAS: [&str; 3] =
 pub(crate) fn passed_betas(headers: &HeaderMap) -> Vec<&'static str> {
     let asked = headers.get_all("anthropic-beta").iter().filter_map(|value| value.to_str().ok());
     let asked: Vec<&str> = asked.flat_map(|value| value.split(',')).map(str::trim).take(64).collect();
-    PASSED_BETAS.into_iter().filter(|known| asked.contains(known)).collect()
+    PASSED_BETAS.into_iter().filter(|passed| asked.contains(passed)).collect()
 }
 
 #[cfg(test)]

@@ -12,8 +12,8 @@ const NO_COMPLETION: &str =
     "the model's server sent no answer that can be forwarded; the log of the gateway has the reason";
 
 /// Converts a failure of a model. Everything that a model's server can choose, such as its status, the name of its
-/// error or the time to wait, is logged and not sent to the client, because the server may have been shown hidden text
-/// and the policy does not label errors.
+/// error or the time to wait, is logged and not sent to the client. The server may have been shown hidden text, and
+/// the policy does not label errors.
 pub(super) fn model_error(error: &Error) -> RequestError {
     let (status, message) = match error {
         // The gateway itself raises these errors before it sends anything, so their text is safe to show.

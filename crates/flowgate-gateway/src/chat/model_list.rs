@@ -42,8 +42,8 @@ impl ModelRoutes {
             upstream.models.iter().filter(|name| is_permitted(name)).map(model).collect();
         let list = match api {
             Api::Messages => {
-                let end = |model: Option<&Value>| model.and_then(|model| model.get("id")).cloned();
-                json!({"first_id": end(models.first()), "last_id": end(models.last()), "has_more": false, "data": models})
+                let id_of = |model: Option<&Value>| model.and_then(|model| model.get("id")).cloned();
+                json!({"first_id": id_of(models.first()), "last_id": id_of(models.last()), "has_more": false, "data": models})
             }
             Api::GenerateContent => json!({"models": models}),
             _ => json!({"object": "list", "data": models}),

@@ -71,7 +71,8 @@ pub(crate) struct PartlyCachedRequest {
 }
 
 impl PartlyCachedRequest {
-    /// Returns the request with the model and the stream that its address states, in Gemini's API.
+    /// Returns the request with the model that its address names, and as a stream if its address says so: Gemini's
+    /// API has both in the address. `None` for the other APIs leaves the request unchanged.
     pub(crate) fn addressed_to(self, target: Option<&Target>) -> Self {
         let Some(target) = target else { return self };
         let settings = Arc::unwrap_or_clone(self.settings).addressed_to(target);
@@ -100,11 +101,12 @@ pub(crate) fn with_default_provenance(
     sources
 }
 
+/// Parses the body of a request. The error is a message for the client.
 fn parse(text: &str) -> Result<Json<'_>, String> {
     Json::parse(text).map_err(|error| format!("the body of the request is not valid JSON: {error}"))
 }
 
-/// Returns the message about a part of a request that is refused.
+/// Returns the message to the client about a part of a request that the decoder of its API does not support.
 fn unsupported(api: Api, error: &WireError) -> String {
     format!(
         "the gateway does not support a part of the request, so it does not forward it: {error} (it understands \
@@ -114,7 +116,8 @@ fn unsupported(api: Api, error: &WireError) -> String {
 }
 
 impl PrefixCache {
-    /// Creates the cache of a client that may send these parts, which are dropped.
+    /// Creates the empty cache of a client. `dropped` are the fields and tools that the client may send although the
+    /// gateway does not understand them; the decoder drops them.
     pub(crate) fn new(dropped: DroppedParts) -> Self {
         Self { state: Mutex::default(), dropped }
     }
@@ -264,6 +267,7 @@ impl PrefixCache {
         }
     }
 
+    /// Locks the cached prefixes and settings.
     fn lock(&self) -> MutexGuard<'_, PrefixCacheState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -282,6 +286,7 @@ fn message_ranges(api: Api, text: &str) -> Option<Vec<Range<usize>>> {
 /// `text`.
 fn prefix_digests(text: &str, messages: &[Range<usize>]) -> (PrefixDigest, Vec<(usize, PrefixDigest)>) {
     let (mut hash, mut prefixes) = (Sha256::new(), Vec::new());
+    // The first part that is hashed begins here, so it has all messages of the shortest candidate.
     let mut covered_until = messages.first().map_or(0, |first| first.start);
     let shortest = messages.len().saturating_sub(MAX_UNCACHED_MESSAGES).max(1);
     for (count, message) in (1..).zip(messages).skip(shortest - 1) {

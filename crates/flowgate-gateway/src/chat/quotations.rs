@@ -153,6 +153,7 @@ impl ModelRoutes {
     }
 }
 
+/// Returns the reply to a request for which the database or the audit log failed.
 fn database_error_reply(error: &DatabaseError) -> HttpReply {
     HttpReply::of_database_error(error)
 }

@@ -68,7 +68,7 @@ type VerdictRow = (u64, String, String, String);
 /// The verdicts in audit logs, by conversation, with the policy under which each verdict was given.
 #[derive(Debug, Default)]
 pub struct LoggedVerdicts {
-    /// By the names of the client and the conversation: one list for each log, in the order of `logs`.
+    /// The verdicts by the names of the client and the conversation: one list for each log, in the order of `logs`.
     verdicts: HashMap<(String, String), Vec<VerdictsOfLog>>,
     /// The hash of the first line of each log, which identifies the log.
     logs: Vec<LineHash>,
@@ -272,6 +272,7 @@ fn compare(
     Ok(ComparisonCounts { same, unsent: count(logged).saturating_sub(same), earlier })
 }
 
+/// Converts a number of verdicts or events; one that does not fit becomes the maximum.
 fn count(number: usize) -> u64 {
     u64::try_from(number).unwrap_or(u64::MAX)
 }

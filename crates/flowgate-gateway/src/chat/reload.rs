@@ -58,7 +58,7 @@ impl ModelRoutes {
             metrics: Arc::clone(&self.metrics),
             telemetry: self.telemetry.clone(),
             reviews: ReviewRuns::default(),
-            // Of the running process, not of the file.
+            // Those that the running process opened at its start, whatever the file has now.
             fixed_sections: self.fixed_sections.clone(),
             retention: self.retention,
         };
@@ -71,7 +71,7 @@ impl ModelRoutes {
         Ok(routes)
     }
 
-    /// Returns what a reloaded configuration changes.
+    /// Returns what a reloaded configuration changes in the clients and sections that these routes serve.
     pub(crate) fn compare(&self, config: &GatewayConfig) -> ReloadSummary {
         let mut summary = ReloadSummary {
             needs_restart: self.fixed_sections.changed_in(&config.fixed_sections),
@@ -101,8 +101,8 @@ impl ModelRoutes {
     }
 }
 
-/// Returns whether the conversations or the policy of a client differ. In watch mode, its own policy changes no
-/// conversation.
+/// Returns whether the earlier and the later settings of a client differ in what its conversations depend on, or in its
+/// own policy. In watch mode, conversations do not depend on that policy, so it is compared separately.
 fn is_changed(earlier: &ClientSettings, later: &ClientSettings) -> bool {
     earlier.basis != later.basis || earlier.own_policy().source() != later.own_policy().source()
 }

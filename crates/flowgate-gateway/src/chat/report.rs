@@ -106,6 +106,7 @@ impl VerdictTotals {
         [self.permitted, self.asked, self.denied].map(|count| u64::try_from(count).unwrap_or(u64::MAX))
     }
 
+    /// Returns the numbers of permitted, asked and denied calls as fields of a log line.
     pub(crate) fn fields(&self) -> [(&'static str, Value); 3] {
         let &Self { permitted, asked, denied, .. } = self;
         [("permitted", permitted.into()), ("asked", asked.into()), ("denied", denied.into())]
@@ -173,6 +174,7 @@ impl RequestReport {
         self.ended = turn.ended;
     }
 
+    /// Adds verdicts on calls, for the log line, the metrics and the spans of the request.
     pub(crate) fn add_judged(&mut self, judged: &[CallVerdict], client: &ClientState) {
         self.trace.add_judged(judged, client);
         self.verdicts.count(judged);
@@ -201,17 +203,19 @@ impl RequestReport {
         self.upstream += took;
     }
 
+    /// Sets the failure with which the request ends, in place of an earlier one.
     pub(crate) fn set_failure(&mut self, failure: &RequestError) {
         self.failure = Some((failure.status, failure.cause));
         self.detail.clone_from(&failure.detail);
     }
 
-    /// Sets the outcome of a request that was rejected, unless a more specific failure was set before.
+    /// Sets the failure of a request that was rejected with this status, unless a more specific failure was set
+    /// before.
     pub(crate) fn set_rejected(&mut self, status: StatusCode) {
         self.failure.get_or_insert((status, RequestErrorCause::Request));
     }
 
-    /// Returns the figures of the request, which ends now.
+    /// Returns the figures of the request, which ends now, for the page for people.
     pub(crate) fn figures(&self) -> RequestFigures {
         RequestFigures {
             took: self.begun.elapsed(),
@@ -220,7 +224,7 @@ impl RequestReport {
         }
     }
 
-    /// Counts the verdicts of the request, and its turn if one ran, which ends now.
+    /// Counts the verdicts of the request in the metrics of its client, and its turn if one ran. The request ends now.
     pub(crate) fn count_in(&self, metrics: &AgentMetrics, client: &str) {
         metrics.count_calls(client, &self.verdicts.by_tool, self.is_watching);
         if let Some(tokens) = self.tokens {
@@ -230,9 +234,10 @@ impl RequestReport {
         }
     }
 
-    /// Ends the spans of the request.
+    /// Ends the spans of the request with its outcome. They have the name of the conversation only if the gateway has
+    /// generated it.
     pub(crate) fn end_trace(&mut self, client: &ClientSettings) {
-        // A name that the client has chosen is its text.
+        // A name that the client has chosen is text of the client, which spans must not have.
         let is_own_name = |name: &&str| !self.is_named && random::is_unguessable_name(name);
         let outcome = TracedOutcome {
             conversation: self.conversation.as_deref().map(name_for_client).filter(is_own_name),
@@ -314,7 +319,8 @@ fn name_of(ended: TurnEnd) -> &'static str {
     }
 }
 
-/// Explains a status of the gateway by a constant that quotes nothing of the request.
+/// Explains a status with which the gateway refuses a request, for the operator's log, by a constant that quotes
+/// nothing of the request.
 pub(crate) fn sentence_of(status: StatusCode) -> &'static str {
     match status.as_u16() {
         400 => "the request is malformed; the answer to the client says where",
@@ -334,7 +340,8 @@ pub(crate) fn sentence_of(status: StatusCode) -> &'static str {
     }
 }
 
-/// Explains why a model's server did not answer, without text of the server, because that text may quote the prompt.
+/// Returns the cause, for the operator's log, why a model's server did not answer. It has no text of the server,
+/// because that text may quote the prompt.
 pub(crate) fn cause_of_error(error: &Error) -> RequestErrorCause {
     if *error == Error::Cancelled {
         return RequestErrorCause::Gone;
@@ -342,7 +349,7 @@ pub(crate) fn cause_of_error(error: &Error) -> RequestErrorCause {
     RequestErrorCause::Upstream(match error {
         Error::Timeout => "the model's server did not answer in time",
         Error::Unreachable(why) if why == UNTRUSTED => {
-            "the certificate of the model's server is not trusted: its issuer is unknown, or it names another host; check `ca-file` in \
+            "the certificate of the model's server is not trusted: its issuer is unknown, it has expired, or it names another host; check `ca-file` in \
             [upstreams]"
         }
         Error::Unreachable(_) => "the model's server cannot be reached: check `url` in [upstreams]",

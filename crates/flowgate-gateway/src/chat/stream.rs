@@ -103,8 +103,8 @@ impl OutgoingReply {
         &self.sent
     }
 
-    /// Sends more text without waiting. Parts that do not fit into the channel remain pending until
-    /// [`flush`](Self::flush).
+    /// Sends a further piece of the answer's text without waiting. Parts that do not fit into the channel remain
+    /// pending until [`flush`](Self::flush).
     pub(crate) fn text(&mut self, piece: &str) {
         self.sent.push_str(piece);
         let events = self.writer.as_mut().map(|writer| writer.text(piece)).unwrap_or_default();
@@ -138,7 +138,8 @@ impl OutgoingReply {
         self.flush().await;
     }
 
-    /// Sends the pending parts. A client that reads slowly makes its turn wait here.
+    /// Sends the pending parts, and waits until the channel has taken them: a client that reads slowly delays its
+    /// turn.
     pub(crate) async fn flush(&mut self) {
         while let Some(part) = self.pending.pop_front() {
             if self.parts.send(part).await.is_err() {
@@ -222,10 +223,10 @@ pub(crate) fn response(
 pub(crate) fn events(parts: Receiver<ReplyPart>, disconnect_guard: DisconnectGuard) -> Response {
     let mut response = Response::new(Body::new(StreamedBody { parts, _disconnect_guard: disconnect_guard }));
     let headers = response.headers_mut();
-    let known = |text: &'static str| HeaderValue::from_static(text);
-    headers.insert(header::CONTENT_TYPE, known(EVENTS));
-    headers.insert(header::CACHE_CONTROL, known("no-store"));
-    headers.insert(header::X_CONTENT_TYPE_OPTIONS, known("nosniff"));
+    let constant = |text: &'static str| HeaderValue::from_static(text);
+    headers.insert(header::CONTENT_TYPE, constant(EVENTS));
+    headers.insert(header::CACHE_CONTROL, constant("no-store"));
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, constant("nosniff"));
     response
 }
 

@@ -74,8 +74,9 @@ pub(crate) struct TurnRequest<'t> {
     pub(super) spending: &'t TurnSpending,
 }
 
-/// Rejects a request of a client without an upstream, for a model that the client may not use or that has no
-/// price for its budget, or with too many tools, before its chat is added to the conversation.
+/// Rejects a request before its chat is added to the conversation, if its client has no upstream or it has too many
+/// tools. Also rejects a model that the client or its virtual key may not use, or that has no price although the cost
+/// is limited.
 pub(crate) fn check(
     caller: (&ClientState, Option<&ValidKey>),
     asked: &wire::ReceivedRequest,
@@ -97,7 +98,7 @@ pub(super) fn check_model(
 ) -> Result<(), RequestError> {
     let upstream = upstream(client)?;
     // An empty list permits every model.
-    if !upstream.models.is_empty() && !upstream.models.iter().any(|known| known == model) {
+    if !upstream.models.is_empty() && !upstream.models.iter().any(|permitted| permitted == model) {
         let message = format!(
             "this client may not ask for the model `{model}`; it may ask for: {} (`models` in [upstreams])",
             upstream.models.join(", ")
@@ -126,8 +127,8 @@ pub(super) fn upstream(client: &ClientState) -> Result<&UpstreamConfig, RequestE
     client.spec.upstream().map_err(|why| RequestError::new(StatusCode::NOT_FOUND, why))
 }
 
-/// Returns the lines of the client's standing consents that an admin has frozen, and true if the approvals for the rest
-/// of the conversation are frozen too.
+/// Returns what an admin has frozen of the approvals for the conversation `name`: the lines of the policy with frozen
+/// standing consents, and whether the approvals for the rest of the conversation are frozen.
 async fn frozen_approvals(
     approvals: &ApprovalService,
     client: &ClientSettings,
@@ -181,6 +182,7 @@ pub(crate) async fn run(
         let fields = vec![("conversation", name.into())];
         log.write(LogEvent::Upstream, &client.spec.name, fields, &sentence);
     };
+    // Two records, so that the model that has answered is that of `calls`, and never the small one.
     let [calls, small_calls] = [(); 2].map(|()| report.trace.model_calls(names::CHAT, client));
     let with_fallback = |first: RemoteModel, model: &str, calls| {
         let others = client.spec.fallback.iter().filter_map(|further| {
@@ -235,10 +237,9 @@ pub(crate) async fn run(
         // While the question was open, other conversations may have written to the stores that the question refers to.
         let tenant = &client.spec.tenant;
         if let Some(record) = approvals.changed_external_state(tenant, session.recalled.as_deref()).await? {
-            session.join_external_state(&record).map_err(|_| {
-                DatabaseError::Damaged(
-                    "a row of the table `tenants` holds labels of external state that cannot be read",
-                )
+            session.join_external_state(&record).map_err(|reason| {
+                let tenant = tenant.clone();
+                DatabaseError::ExternalState { tenant, reason }
             })?;
         }
         session.conversation.accept_decision(decision);

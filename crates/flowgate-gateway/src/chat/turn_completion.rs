@@ -109,11 +109,13 @@ pub(super) fn number_calls(calls: &mut [ToolCall], messages: &[Message]) {
         Message::Assistant { calls, .. } => calls.as_slice(),
         _ => &[],
     });
-    let after = |call: &ToolCall| {
+    // The number after that in the id of a call; `None` if the id does not have Gemini's form.
+    let number_after = |call: &ToolCall| {
         let number = call.id.strip_prefix(generate_content::CALL_ID)?.parse::<u32>().ok()?;
         usize::try_from(number).ok()?.checked_add(1)
     };
-    let first = earlier.clone().filter_map(after).fold(earlier.count(), usize::max);
+    // The first number that is greater than all in use, and at least the number of earlier calls.
+    let first = earlier.clone().filter_map(number_after).fold(earlier.count(), usize::max);
     for (number, call) in (first..).zip(calls) {
         call.id = format!("{}{number}", generate_content::CALL_ID);
     }

@@ -1,5 +1,6 @@
-//! Says what the spans of a request to a model have: [`TurnTrace`] for the request and its calls of tools, [`ModelCalls`]
-//! for the requests to upstreams. `report` owns the trace of a request, and `turn` and `fallback_model` add to it.
+//! Records the spans of a request to a model: [`TurnTrace`] those of the request and of its calls of tools,
+//! [`ModelCalls`] those of the requests to upstreams. `report` owns the trace of a request, and `turn` and
+//! `fallback_model` add to it.
 //!
 //! Everything here is a number, a constant, or a name of the configuration or the policy: see [`crate::telemetry`].
 
@@ -74,7 +75,7 @@ impl TurnTrace {
         trace
     }
 
-    /// Notes the requested model.
+    /// Notes the requested model in the span and in its name, which begins with `operation`.
     pub(super) fn set_model(&mut self, operation: &'static str, client: &ClientState, model: &str) {
         if self.span.is_recording() {
             let model = client.shown_names.model(model);
@@ -83,7 +84,8 @@ impl TurnTrace {
         }
     }
 
-    /// Returns the trace's requests to the upstreams of the client.
+    /// Returns an empty record of requests to the upstreams of the client. Their spans are children of the span of
+    /// this trace, and their names begin with `operation`.
     pub(super) fn model_calls<'c>(&self, operation: &'static str, client: &'c ClientState) -> ModelCalls<'c> {
         ModelCalls {
             place: self.span.place(),
@@ -93,9 +95,10 @@ impl TurnTrace {
         }
     }
 
-    /// Returns the clock that notes when the calls of the turn are judged.
+    /// Returns a clock that notes when the further calls of the running turn of a conversation are judged.
     pub(super) fn judging_clock(&self, conversation: &Conversation) -> JudgingClock {
         let is_on = self.span.is_recording();
+        // A turn that waited for a person has calls that an earlier request judged.
         let begin = if is_on { conversation.running_turn().judged_calls().len() } else { 0 };
         JudgingClock { is_on, begin, last: SystemTime::now(), times: Vec::new() }
     }
@@ -106,7 +109,7 @@ impl TurnTrace {
         (self.clock, self.asked) = (clock, asked);
     }
 
-    /// Notes verdicts.
+    /// Notes verdicts on calls, each of which becomes a span at the end of the trace.
     pub(super) fn add_judged(&mut self, judged: &[CallVerdict], client: &ClientState) {
         if !self.span.is_recording() {
             return;
@@ -119,7 +122,7 @@ impl TurnTrace {
         }));
     }
 
-    /// Replaces the verdicts by those of the policy of a client in watch mode.
+    /// Replaces the noted verdicts on calls by those of the policy of a client in watch mode.
     pub(super) fn set_watched(&mut self, watched: &[WatchedVerdict], client: &ClientState) {
         if !self.span.is_recording() {
             return;
@@ -135,12 +138,12 @@ impl TurnTrace {
             .collect();
     }
 
-    /// Notes the completion that the client receives, and the model that has answered.
+    /// Notes why the model stopped, as the completion that the client receives says it.
     pub(super) fn set_completion(&mut self, completion: &Completion) {
         self.stop = Some(completion.stop);
     }
 
-    /// Notes the model that has answered, of those that `calls` asked.
+    /// Notes the model that has answered last, of those that `calls` asked; has no effect if none has answered.
     pub(super) fn set_answered(&mut self, calls: &ModelCalls<'_>) {
         let answered = calls.answered.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(model) = answered {
@@ -148,12 +151,12 @@ impl TurnTrace {
         }
     }
 
-    /// Returns the name of the trace, if the request is recorded.
+    /// Returns the id of the trace, for the log line of the request; `None` if the request is not recorded.
     pub(super) fn id(&self) -> Option<String> {
         self.span.trace_id()
     }
 
-    /// Ends the trace, with a span for each judged call.
+    /// Ends the trace with the outcome of the request, and records a span for each judged call.
     pub(super) fn end(&mut self, client: &ClientSettings, outcome: &TracedOutcome<'_>) {
         self.is_ended = true;
         if !self.span.is_recording() {
@@ -208,7 +211,8 @@ impl Drop for TurnTrace {
 }
 
 impl JudgedCall {
-    /// Records the span of the call.
+    /// Records the span of the call, from the begin to the end of its judgement, as a child of the span at `place`.
+    /// The verdict is an event of the span.
     fn record(self, place: &SpanPlace, (start, end): (SystemTime, SystemTime), client: &ClientSettings) {
         let verdict = verdict_name(self.outcome);
         let mut span = place.begin_at(format!("{} {}", names::EXECUTE_TOOL, self.tool), start);
@@ -248,13 +252,15 @@ impl Default for JudgingClock {
 }
 
 impl JudgingClock {
-    /// Notes the calls that were judged since the last report.
+    /// Notes the calls of the running turn that were judged since the last report: each has the time from that report
+    /// until now.
     pub(super) fn note_judged(&mut self, conversation: &Conversation) {
         if !self.is_on {
             return;
         }
         let judged = conversation.running_turn().judged_calls().len();
         let now = SystemTime::now();
+        // Only appends: the list never becomes shorter.
         self.times.resize(judged.saturating_sub(self.begin).max(self.times.len()), (self.last, now));
         self.last = now;
     }
@@ -266,7 +272,8 @@ impl JudgingClock {
         }
     }
 
-    /// Returns when the call with this number was judged.
+    /// Returns when the judgement of the call with this number in its turn began and ended. For a call whose
+    /// judgement was not noted, this is the time from the last report until now.
     fn time_of(&self, number: usize) -> (SystemTime, SystemTime) {
         let noted = number.checked_sub(self.begin).and_then(|number| self.times.get(number).copied());
         noted.unwrap_or_else(|| {
@@ -286,8 +293,8 @@ pub(super) struct ModelCalls<'c> {
 }
 
 impl<'c> ModelCalls<'c> {
-    /// Begins the span of a request to a model. `place` is the place of the upstream in the order in which they are
-    /// asked.
+    /// Begins the span of a request to a model. `place` is the index of the upstream in the order in which they are
+    /// asked; 0 is the client's own upstream.
     pub(super) fn begin(&self, upstream: &UpstreamConfig, model: &str, place: usize) -> ModelCall<'_, 'c> {
         if !self.place.is_any() {
             return ModelCall {
@@ -318,7 +325,7 @@ impl<'c> ModelCalls<'c> {
 /// The errors of the attempts after which a request was sent again, with their times.
 type Retries = Arc<Mutex<Vec<(SystemTime, Value)>>>;
 
-/// A request to a model that is being answered. If it is dropped before, its client has disconnected.
+/// A request to a model that is being answered. If it is dropped before it is settled, its client has disconnected.
 pub(super) struct ModelCall<'a, 'c> {
     calls: &'a ModelCalls<'c>,
     span: Span,
@@ -329,8 +336,9 @@ pub(super) struct ModelCall<'a, 'c> {
 }
 
 impl ModelCall<'_, '_> {
-    /// Returns the model that notes its retries here, and sends the place in the trace if requests have it. `None` if
-    /// the model can be asked as it is.
+    /// Returns a copy of the model that notes its retries in this call and, if requests to upstreams say to which
+    /// trace they belong, sends that to its server. `None` if neither is needed, so that the model can be asked
+    /// unchanged.
     pub(super) fn traced(&self, model: &RemoteModel) -> Option<RemoteModel> {
         let trace_parent = self.span.trace_parent();
         if !self.span.is_recording() && trace_parent.is_none() {
@@ -383,12 +391,13 @@ impl Drop for ModelCall<'_, '_> {
 /// The error of a request whose client has disconnected.
 const CANCELLED: &str = "cancelled";
 
+/// Sets the attributes of a span with the numbers of tokens.
 fn set_usage(span: &mut Span, usage: Usage) {
     span.set_number(names::INPUT_TOKENS, usage.input);
     span.set_number(names::OUTPUT_TOKENS, usage.output);
 }
 
-/// Returns whether verdicts on a client are enforced.
+/// Returns the mode of a client, as spans have it: `watch` if its verdicts are not enforced, otherwise `enforce`.
 pub(crate) fn mode(client: &ClientSettings) -> &'static str {
     if client.watch.is_some() { "watch" } else { "enforce" }
 }
@@ -402,7 +411,7 @@ pub(crate) fn verdict_name(outcome: Outcome) -> &'static str {
     }
 }
 
-/// Returns the kinds of the reasons of a verdict, each once.
+/// Returns the kinds of the reasons of a verdict, each once, in alphabetical order.
 pub(crate) fn kinds_of(call: &CallVerdict) -> Vec<&'static str> {
     let mut kinds: Vec<&'static str> = call.reasons.iter().map(|reason| reason.kind.name()).collect();
     kinds.sort_unstable();

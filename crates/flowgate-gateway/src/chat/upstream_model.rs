@@ -18,6 +18,8 @@ pub(super) struct UpstreamModel<'a> {
 }
 
 impl<'a> UpstreamModel<'a> {
+    /// Wraps `model`. `client` says whether the client still waits, and the time that the model takes is added to
+    /// `micros`.
     pub(super) fn new(model: &'a dyn ChatModel, client: &'a ClientPresence, micros: &'a AtomicU64) -> Self {
         Self { model, client, micros }
     }
@@ -37,15 +39,15 @@ impl ChatModel for UpstreamModel<'_> {
     ) -> BoxFuture<'a, Result<Completion, Error>> {
         Box::pin(async move {
             let begun = Instant::now();
-            let done = tokio::select! {
+            let outcome = tokio::select! {
                 // A completion that has arrived is returned even if the client has disconnected.
                 biased;
-                done = self.model.complete(request, listener) => done,
+                outcome = self.model.complete(request, listener) => outcome,
                 () = self.client.disconnected() => Err(Error::Cancelled),
             };
             let took = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
             self.micros.fetch_add(took, Ordering::Relaxed);
-            done
+            outcome
         })
     }
 }

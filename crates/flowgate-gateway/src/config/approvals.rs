@@ -1,4 +1,5 @@
-//! Reads the section `[approvals]`: how long questions to people wait, and how many may be asked.
+//! Reads the section `[approvals]`: how long questions to people wait, how many may be asked, and the webhook that
+//! notifies people of them.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -45,7 +46,11 @@ impl Default for ApprovalSettings {
 }
 
 impl ConfigReader<'_> {
-    /// Reads the section `[approvals]`. Also returns the settings of the webhook, if the section has one.
+    /// Converts the section `[approvals]` to settings. Also returns the settings of the webhook, if the section has
+    /// one. A setting that the section leaves out has the default value.
+    ///
+    /// # Errors
+    /// The first problem of the settings of the webhook, as a message for the operator.
     pub(super) fn approvals(
         &self,
         spec: ApprovalsTable,
@@ -68,7 +73,11 @@ impl ConfigReader<'_> {
         Ok((settings, webhook))
     }
 
-    /// Reads the settings of the webhook; `None` if the section has none.
+    /// Checks the settings of the webhook in the section `[approvals]`, and converts them; `None` if the section has
+    /// none.
+    ///
+    /// # Errors
+    /// If an address is given twice or is none of the web, or settings that belong together are not all there.
     fn webhook(&self, spec: ApprovalsTable) -> Result<Option<WebhookSettings>, String> {
         let secret = self.key(spec.webhook_secret_from.as_deref(), spec.webhook_secret_file.as_deref())?;
         if spec.webhook.is_some() && spec.webhook_from.is_some() {
@@ -107,7 +116,7 @@ impl ConfigReader<'_> {
     }
 }
 
-/// Whether an address is one of the web.
+/// Returns whether an address is one of HTTP or HTTPS, by its beginning.
 fn is_web_address(address: &str) -> bool {
     address.starts_with("https://") || address.starts_with("http://")
 }

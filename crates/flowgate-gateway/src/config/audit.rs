@@ -23,6 +23,10 @@ pub struct AuditSpec {
 impl ConfigReader<'_> {
     /// Converts the section `[audit]` to settings: paths are relative to the configuration's folder, and the key is
     /// beside the log unless the section names a file.
+    ///
+    /// # Errors
+    /// The first problem of the section `[audit.witness]`. The message begins with `.witness: `, before which the
+    /// caller writes the name of this section.
     pub(super) fn audit(&self, table: AuditTable) -> Result<AuditSpec, String> {
         let AuditTable { file, key_file, content_days, witness } = table;
         let key = key_file.unwrap_or_else(|| file.with_extension("key"));
@@ -30,7 +34,6 @@ impl ConfigReader<'_> {
         let content = content_days.map(|days| Duration::from_secs(u64::from(days.get()) * DAY));
         let (file, key) = (self.folder.join(file), self.folder.join(key));
         let witness = witness.map(|table| self.witness(table, &file)).transpose();
-        // The caller adds the name of the section before the dot.
         let witness = witness.map_err(|why| format!(".witness: {why}"))?;
         Ok(AuditSpec { file, key, content, witness })
     }

@@ -77,7 +77,8 @@ impl Prices {
 }
 
 impl Budget {
-    /// Reads the budget of a client. `models` are the names of models that the client's section names itself.
+    /// Checks the budget of a client, and converts its cost from the currency to millionths of it. `models` are the
+    /// names of models that the client's section names itself.
     ///
     /// # Errors
     /// If the budget is not a positive number, or one of `models` has no price although the budget limits the cost.
@@ -118,7 +119,7 @@ impl Budget {
         self.tokens_per_day.is_some() || self.cost_per_day.is_some()
     }
 
-    /// Returns whether the client may ask a model: whether its cost is known, if that is limited.
+    /// Returns whether the client may ask a model: a budget that limits the cost permits only models with a price.
     pub(crate) fn permits_model(&self, model: &str) -> bool {
         self.cost_per_day.is_none() || self.prices.has(model)
     }

@@ -68,6 +68,7 @@ impl ConfigReader<'_> {
             .map(|further| fallback_upstream(further, upstream.as_deref(), upstreams))
             .collect::<Result<Vec<_>, _>>()
             .map_err(|why| format!("fallback: {why}"))?;
+        // The models that the section names itself. Without an upstream, the small model is never asked.
         let named = [upstream.as_ref().and(spec.small_model.as_deref())];
         let named =
             named.into_iter().flatten().chain(fallback.iter().filter_map(|further| further.model.as_deref()));
@@ -77,9 +78,10 @@ impl ConfigReader<'_> {
         let prefixes: Vec<&str> = servers.iter().filter_map(|server| server.prefix.as_deref()).collect();
         // Each pair of prefixes is compared once.
         for (at, one) in prefixes.iter().enumerate() {
-            if prefixes.iter().skip(at + 1).any(|other| one.starts_with(other) || other.starts_with(one)) {
+            let mut others = prefixes.iter().skip(at + 1);
+            if let Some(other) = others.find(|other| one.starts_with(**other) || other.starts_with(one)) {
                 return Err(format!(
-                    "the prefix `{one}` of a server is the beginning of another server's prefix, so the server of a tool is ambiguous: change one of the prefixes"
+                    "mcp: two servers have the prefixes `{one}` and `{other}`, of which one is the beginning of the other, so the server of a tool is ambiguous: change one `prefix` in [mcp]"
                 ));
             }
         }

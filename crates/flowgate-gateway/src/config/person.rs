@@ -48,9 +48,9 @@ pub struct Person {
 }
 
 impl Person {
-    /// Returns whether the person sees questions of a tenant.
+    /// Returns whether the person sees the questions and conversations of a tenant.
     pub(crate) fn sees_tenant(&self, tenant: &str) -> bool {
-        self.tenants.is_empty() || self.tenants.iter().any(|known| known == tenant)
+        self.tenants.is_empty() || self.tenants.iter().any(|visible| visible == tenant)
     }
 
     /// Returns whether the person may decide questions of a client with this tenant and owner. The owner of a client
@@ -73,6 +73,9 @@ impl From<RoleSpec> for Role {
 impl ConfigReader<'_> {
     /// Checks the section of the person `name`, and returns the settings. `clients` are the configured clients, whose
     /// policies define the elements of a clearance.
+    ///
+    /// # Errors
+    /// If the person has no key or a short one, or the clearance names an element that the policies do not define.
     pub(super) fn person(
         &self,
         name: &str,

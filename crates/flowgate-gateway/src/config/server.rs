@@ -35,7 +35,7 @@ impl ClientSettings {
             .ok_or("this client has no model: its operator can give it one with `upstream` in [clients.NAME]")
     }
 
-    /// Returns the server of this name.
+    /// Returns the MCP server of this name, if the client may use it.
     pub(crate) fn server(&self, name: &str) -> Option<&Arc<McpServer>> {
         self.servers.iter().find(|server| server.name == name)
     }
@@ -62,7 +62,10 @@ impl ClientSettings {
 }
 
 impl ConfigReader<'_> {
-    /// Checks the section of the server `name`, and creates the client for its address.
+    /// Checks the section of the MCP server `name`, and creates the HTTP client for its address.
+    ///
+    /// # Errors
+    /// The first problem of the section, as a message for the operator.
     pub(super) fn server(&self, name: &str, spec: ServerSpec) -> Result<McpServer, String> {
         let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
         if name == Tool::FLOWGATE_SERVER {

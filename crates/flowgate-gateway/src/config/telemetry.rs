@@ -48,7 +48,11 @@ pub struct TelemetrySpec {
 }
 
 impl ConfigReader<'_> {
-    /// Converts the section `[telemetry]` to settings; `None` if the environment turns all telemetry off.
+    /// Converts the section `[telemetry]` to settings; `None` if the environment turns all telemetry off. A problem
+    /// of the section is an error even then.
+    ///
+    /// # Errors
+    /// The first problem of the section or of a variable of OpenTelemetry, as a message for the operator.
     pub(super) fn telemetry(&self, table: TelemetryTable) -> Result<Option<TelemetrySpec>, String> {
         let is_off = self.variable("OTEL_SDK_DISABLED").is_some_and(|off| off.eq_ignore_ascii_case("true"));
         let endpoint = self.endpoint(table.endpoint)?;
@@ -79,13 +83,17 @@ impl ConfigReader<'_> {
         (self.environment)(name).filter(|value| !value.trim().is_empty())
     }
 
-    /// Returns the first of these variables that is set, with its name.
+    /// Returns the name and the value of the first of these environment variables that is set.
     fn first_variable(&self, names: [&'static str; 2]) -> Option<(&'static str, String)> {
         names.into_iter().find_map(|name| Some((name, self.variable(name)?)))
     }
 
-    /// Returns the address that receives spans: [`PATH`] below the base address in the section or in the environment, or
-    /// the whole address in the environment.
+    /// Returns the address that receives spans. It is [`PATH`] below `written`, the base address in the section.
+    /// Without that, it is `OTEL_EXPORTER_OTLP_TRACES_ENDPOINT` unchanged, or [`PATH`] below
+    /// `OTEL_EXPORTER_OTLP_ENDPOINT`.
+    ///
+    /// # Errors
+    /// If there is no address, it is not valid, or the environment demands another protocol for it than HTTP.
     fn endpoint(&self, written: Option<String>) -> Result<String, String> {
         let below = |base: String| format!("{}{PATH}", base.trim_end_matches('/'));
         let (place, address) = match written {
@@ -126,6 +134,9 @@ impl ConfigReader<'_> {
 
     /// Reads the headers of requests to the collector: from the variable or the file that the section names, otherwise
     /// from the variables of OpenTelemetry. Notes their values as keys, so that they are removed from logs.
+    ///
+    /// # Errors
+    /// If there are too many headers, or one cannot be sent. The message quotes no value.
     fn headers(&self, variable: Option<&str>, file: Option<&Path>) -> Result<Vec<(String, Secret)>, String> {
         let (place, text) = match self.key_named(("headers-from", variable), ("headers-file", file))? {
             Some(text) => ("headers", text),
@@ -149,7 +160,7 @@ impl ConfigReader<'_> {
                     "{place}: a header has a name or a value that cannot be sent: write NAME=VALUE,NAME=VALUE, without headers about the body"
                 ));
             }
-            // A value such as `Bearer KEY` is two words.
+            // Of a value such as `Bearer KEY`, the last word is the key.
             let key = value.rsplit(' ').next().unwrap_or(&value);
             self.keys.borrow_mut().push(Secret::new(key));
             read.push((name, Secret::new(value)));
@@ -157,7 +168,8 @@ impl ConfigReader<'_> {
         Ok(read)
     }
 
-    /// Returns the time for a request to the collector.
+    /// Returns the time for a request to the collector: the milliseconds in the environment, up to the longest time,
+    /// or the default.
     fn timeout(&self) -> Result<Duration, String> {
         let (default, longest) = TIMEOUTS;
         let Some((name, value)) =
@@ -171,7 +183,7 @@ impl ConfigReader<'_> {
             .ok_or_else(|| format!("{name} is not a number of milliseconds above 0"))
     }
 
-    /// Returns whether requests to the collector are compressed.
+    /// Returns whether requests to the collector are compressed: if the environment says `gzip`.
     fn is_compressed(&self) -> Result<bool, String> {
         let names = ["OTEL_EXPORTER_OTLP_TRACES_COMPRESSION", "OTEL_EXPORTER_OTLP_COMPRESSION"];
         match self.first_variable(names) {
@@ -182,7 +194,11 @@ impl ConfigReader<'_> {
         }
     }
 
-    /// Returns the share of traces that are recorded.
+    /// Returns the share of traces that are recorded, from 0 to 1: `written`, the one in the section, or the one of
+    /// the sampler in the environment; without both, all traces are recorded.
+    ///
+    /// # Errors
+    /// If it is not between 0 and 1, or the gateway does not have the sampler.
     fn sample(&self, written: Option<f64>) -> Result<f64, String> {
         let is_share = |share: &f64| (0.0..=1.0).contains(share);
         if let Some(share) = written {
@@ -210,7 +226,7 @@ impl ConfigReader<'_> {
 }
 
 /// Reads `NAME=VALUE,NAME=VALUE`, whose values are percent-encoded, as the variables of OpenTelemetry have it. In a file,
-/// each pair may have a line of its own. The error quotes nothing.
+/// each pair may have a line of its own. The error quotes nothing, because a value may be a key.
 fn pairs(text: &str) -> Result<Vec<(String, String)>, String> {
     let parts = text.split([',', '\n']).map(str::trim).filter(|part| !part.is_empty());
     let pair = |part: &str| {

@@ -6,8 +6,11 @@ use super::file::TlsTable;
 use crate::tls::files::{TlsFiles, TlsSettings};
 
 impl ConfigReader<'_> {
-    /// Loads the files that the section names, relative to the configuration's folder. The caller adds the name of the
-    /// section to an error.
+    /// Loads the files that the section `[tls]` names, relative to the configuration's folder.
+    ///
+    /// # Errors
+    /// The first file that cannot be used. The message begins with a dot and the name of the setting, before which the
+    /// caller writes the name of the section.
     pub(super) fn tls(&self, table: TlsTable) -> Result<TlsSettings, String> {
         let TlsTable { certificate, key, client_ca } = table;
         let files = TlsFiles {

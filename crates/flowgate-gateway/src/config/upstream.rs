@@ -66,7 +66,10 @@ impl FallbackUpstream {
 }
 
 impl ConfigReader<'_> {
-    /// Reads one section `[upstreams.NAME]`, and creates the client of the model's server.
+    /// Checks the section of the upstream `name`, and creates the client of the model's server.
+    ///
+    /// # Errors
+    /// The first problem of the section, as a message for the operator.
     pub(super) fn upstream(&self, name: &str, spec: UpstreamSpec) -> Result<UpstreamConfig, String> {
         let api = match spec.api {
             ApiSpec::ChatCompletions => Api::ChatCompletions,
@@ -100,7 +103,7 @@ impl ConfigReader<'_> {
     }
 }
 
-/// Returns the host and the port of a URL.
+/// Returns the host and the port of a URL; without a port, that of its scheme. `None` if the URL has no host.
 fn address_of(url: &str) -> Option<(String, u16)> {
     let uri: Uri = url.parse().ok()?;
     let default = if uri.scheme_str() == Some("https") { 443 } else { 80 };

@@ -57,6 +57,9 @@ pub struct DeliveryRequirement {
 impl ConfigReader<'_> {
     /// Checks the section `[audit.witness]` of the audit log in the file `log`, and converts it to settings. A setting
     /// that the section leaves out has the default value.
+    ///
+    /// # Errors
+    /// The first problem of the section, as a message for the operator.
     pub(super) fn witness(&self, table: WitnessTable, log: &Path) -> Result<WitnessSpec, String> {
         let key = self.key(table.key_from.as_deref(), table.key_file.as_deref())?;
         let file = table.file.map(|file| self.folder.join(file));

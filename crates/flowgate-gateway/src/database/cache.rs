@@ -20,6 +20,7 @@ pub(crate) struct Freeze {
 #[derive(Debug, Default)]
 pub(super) struct DatabaseCache(Mutex<DatabaseCacheState>);
 
+/// The cached facts, behind the lock of [`DatabaseCache`].
 #[derive(Debug, Default)]
 struct DatabaseCacheState {
     /// The records of the labels of external state, by tenant.
@@ -63,6 +64,7 @@ impl ChatOwners {
 }
 
 impl DatabaseCache {
+    /// Locks the cached facts.
     fn lock(&self) -> MutexGuard<'_, DatabaseCacheState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -70,12 +72,12 @@ impl DatabaseCache {
     /// Returns the record of a tenant's stores. The outer `None` means that the cache does not know it, the inner one
     /// that the tenant has no record.
     pub(super) fn tenant(&self, tenant: &str) -> Option<Option<String>> {
-        self.lock().tenants.get(tenant).map(|known| known.record.clone())
+        self.lock().tenants.get(tenant).map(|cached| cached.record.clone())
     }
 
     /// Returns whether the record of a tenant's stores is known, and known to be in the database.
     pub(super) fn is_tenant_persisted(&self, tenant: &str) -> bool {
-        self.lock().tenants.get(tenant).is_some_and(|known| known.is_persisted)
+        self.lock().tenants.get(tenant).is_some_and(|cached| cached.is_persisted)
     }
 
     /// Adds the record of a tenant's stores that was read from the database, unless the cache has one already.
@@ -93,8 +95,8 @@ impl DatabaseCache {
 
     /// Notes that this record of a tenant's stores was written; ignored if another one is being written since.
     pub(super) fn confirm_tenant(&self, tenant: &str, record: &str) {
-        if let Some(known) = self.lock().tenants.get_mut(tenant) {
-            known.is_persisted |= known.record.as_deref() == Some(record);
+        if let Some(cached) = self.lock().tenants.get_mut(tenant) {
+            cached.is_persisted |= cached.record.as_deref() == Some(record);
         }
     }
 
@@ -130,8 +132,9 @@ impl DatabaseCache {
         chats.owners.insert((client.to_owned(), prefix.to_owned()), name.to_owned());
     }
 
-    /// Removes the conversation `name` of a client from the cache of prefixes, and each conversation to which the cache
-    /// assigns one of `prefixes`: another conversation may have the same prefix now, so the assignment is not certain.
+    /// Removes the conversation `name` of a client from the cache of prefixes, and each conversation to which the
+    /// cache assigns one of `prefixes`. Another conversation may have the same prefix now, so the assignment is not
+    /// certain.
     pub(super) fn forget_prefixes(&self, client: &str, name: &str, prefixes: &[String]) {
         let chats = &mut self.lock().chats;
         chats.forget(client, name);

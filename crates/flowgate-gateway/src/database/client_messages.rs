@@ -43,6 +43,7 @@ impl DatabaseError {
             | Self::Runtime(_)
             | Self::WatchLog(_)
             | Self::Damaged(_)
+            | Self::ExternalState { .. }
             | Self::Bug(_) => STORE,
         }
     }
@@ -108,6 +109,10 @@ mod tests {
             (DatabaseError::Unwitnessed, WITNESS),
             (DatabaseError::NoRandomBytes, RANDOM),
             (DatabaseError::Damaged("secret"), STORE),
+            (
+                DatabaseError::ExternalState { tenant: "secret".to_owned(), reason: "secret".to_owned() },
+                STORE,
+            ),
         ];
         for (error, told) in errors {
             assert_eq!(error.client_message(), told, "{error:?}");

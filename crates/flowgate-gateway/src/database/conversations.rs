@@ -29,7 +29,7 @@ pub(crate) struct OpenedConversation {
     pub(crate) id: i64,
     /// The digest of the client's settings that its journal was written under.
     pub(crate) basis: String,
-    /// The key of its digests.
+    /// The key of its digests, in hexadecimal.
     pub(crate) key: String,
     /// The number of persisted turns.
     pub(crate) turns: i64,
@@ -71,9 +71,9 @@ impl Database {
     }
 
     /// Returns the conversation that a chat with these prefixes (sorted, shortest first) continues: the one to which
-    /// the longest stored prefix belongs; `None` if no prefix is stored, or the longest belongs to several
-    /// conversations of the client. The prefixes are searched in chunks from the longest on, since most chats continue
-    /// one of their longest prefixes; the first chunk is small.
+    /// the longest stored prefix belongs. `None` if no prefix is stored, or the longest belongs to several
+    /// conversations of the client. The prefixes are searched in chunks from the longest on, since most chats
+    /// continue one of their longest prefixes; the first chunk is small.
     pub(crate) async fn find_by_chat(
         &self,
         client: &str,

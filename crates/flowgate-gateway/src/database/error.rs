@@ -50,6 +50,13 @@ pub enum DatabaseError {
     NoRandomBytes,
     /// The stored data is not what was written. The text says what was expected and what was found.
     Damaged(&'static str),
+    /// The stored labels of the external state of a tenant cannot be read.
+    ExternalState {
+        /// The name of the tenant.
+        tenant: String,
+        /// What is wrong with the stored record, without its text.
+        reason: String,
+    },
     /// An operation failed because of a bug in the gateway, before it changed the database.
     Bug(&'static str),
 }
@@ -69,7 +76,9 @@ impl fmt::Display for DatabaseError {
                 Some(error) => {
                     write!(f, "SQLite reports: {error}")
                 }
-                None => f.write_str("the database failed"),
+                None => f.write_str(
+                    "SQLite failed without an error code: check the file and the disk of the database",
+                ),
             },
             Self::Migration(error) => write!(f, "the database cannot be migrated: {error}"),
             Self::SchemaOlder => {
@@ -79,7 +88,9 @@ impl fmt::Display for DatabaseError {
                 f.write_str("the database schema belongs to a newer version of Flowgate: use that version")
             }
             Self::Timeout => write!(f, "the database did not answer within {} s", PATIENCE.as_secs()),
-            Self::Closed => f.write_str("the database is closed"),
+            Self::Closed => {
+                f.write_str("the database is closed, or a bug in the gateway ended its operation")
+            }
             Self::FileInUse(path) => write!(
                 f,
                 "{path} is in use by another gateway: give each its own file, or all of them one PostgreSQL database"
@@ -119,6 +130,10 @@ impl fmt::Display for DatabaseError {
             Self::Damaged(what) => {
                 write!(f, "the stored data is damaged: {what}; restore a backup of the database")
             }
+            Self::ExternalState { tenant, reason } => write!(
+                f,
+                "the stored data of the tenant `{tenant}` is damaged (table `tenants`): {reason}; restore a backup of the database"
+            ),
             Self::Bug(what) => write!(f, "{what}, because of a bug in the gateway: report it"),
         }
     }

@@ -274,7 +274,7 @@ impl StoredGrant {
     fn has_room_for(&self, more: i64, amount: i64) -> bool {
         let (calls, sum) = self.used_today;
         let is_below =
-            |used: i64, more: i64, most: i64| used.checked_add(more).is_some_and(|used| used <= most);
+            |used: i64, more: i64, most: i64| used.checked_add(more).is_some_and(|total| total <= most);
         self.limits.calls.is_none_or(|most| is_below(calls, more, most))
             && self.limits.sum.as_ref().is_none_or(|(_, most)| is_below(sum, amount, *most))
     }

@@ -149,7 +149,8 @@ impl Database {
         }
     }
 
-    /// Records the head of the log in the database, if it is newer.
+    /// Records the head of the gateway's audit log in the database, if it is newer than the recorded one. Does
+    /// nothing for a gateway without an audit log.
     pub(crate) async fn persist_log_head(&self) -> Result<(), DatabaseError> {
         let Some(newer) = self.newer_head() else { return Ok(()) };
         let head = newer.clone();
@@ -188,7 +189,7 @@ fn read_anchor(row: &mut SqlRow) -> Result<LogAnchor, DatabaseError> {
     Ok(LogAnchor { log, key, head: LogHead { seq, hash }, after: row.integer(4)? })
 }
 
-/// Converts the number of a line to the type of numbers in the database.
+/// Converts the number of a line of an audit log to the type of numbers in the database.
 fn number(seq: u64) -> i64 {
     i64::try_from(seq).unwrap_or(i64::MAX)
 }

@@ -46,7 +46,11 @@ impl PostgresDatabase {
         Ok(Self(options.connect(url).await?))
     }
 
-    /// Migrates the tables. Gateways that start at the same time migrate one after the other.
+    /// Applies the migrations that were not applied before. Gateways that start at the same time migrate one after
+    /// the other.
+    ///
+    /// # Errors
+    /// If the tables are those of a newer version, or a migration fails.
     pub(super) async fn migrate(&self) -> Result<(), DatabaseError> {
         let mut connection = self.0.acquire().await?;
         // Migrating a large database may take long, and waits for other gateways that migrate it.
@@ -183,6 +187,7 @@ struct PostgresTransaction<'c> {
 }
 
 impl<'c> PostgresTransaction<'c> {
+    /// Begins an operation on a connection.
     fn new(connection: &'c mut PgConnection) -> Self {
         Self { connection, is_discarded: false, committed: Vec::new() }
     }

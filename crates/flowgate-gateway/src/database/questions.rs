@@ -39,10 +39,11 @@ pub(crate) enum QuestionState {
 }
 
 impl QuestionState {
+    /// All states.
     pub(crate) const ALL: [Self; 6] =
         [Self::Open, Self::Allowed, Self::Denied, Self::Used, Self::Expired, Self::Void];
 
-    /// Returns its name in the database and in listings.
+    /// Returns the name of the state in the database and in listings.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Open => "open",
@@ -432,6 +433,7 @@ impl Database {
 
 /// Gives the question with this id its final state, if it is open or allowed. Returns whether it was allowed. That is
 /// decided by the update itself: the state of a [`StoredQuestion`] is `expired` already, if its time is over.
+/// `change` is the number under which event streams report the question.
 async fn close(
     tx: &mut DynTransaction<'_>,
     id: &str,
@@ -502,7 +504,7 @@ fn read_all(rows: &mut [SqlRow]) -> Result<Vec<StoredQuestion>, DatabaseError> {
 /// Reads a row with the columns [`COLUMNS`].
 fn read(row: &mut SqlRow) -> Result<StoredQuestion, DatabaseError> {
     let state = row.text(6)?;
-    let state = QuestionState::ALL.into_iter().find(|known| known.name() == state);
+    let state = QuestionState::ALL.into_iter().find(|candidate| candidate.name() == state);
     Ok(StoredQuestion {
         id: row.text(0)?,
         client: row.text(1)?,

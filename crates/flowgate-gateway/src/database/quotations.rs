@@ -73,10 +73,10 @@ impl Database {
         .await
     }
 
-    /// Returns, for each source of a client, how much text is stored to recognise quotations of it: the number of
-    /// texts, their characters, and when the oldest and the newest were stored, in milliseconds since 1970. The second
-    /// result is how often texts of the client were forgotten: deleted for room or for their age, or cleared by an
-    /// admin.
+    /// Returns, for each source of a client, how much text is stored to recognise quotations of it. That is the
+    /// number of texts, their characters, and when the oldest and the newest were stored, in milliseconds since 1970.
+    /// The second result is how often texts of the client were forgotten: deleted for room or for their age, or
+    /// cleared by an admin.
     pub(crate) async fn shown_sources(&self, client: &str) -> Result<(Vec<SourceUsage>, i64), DatabaseError> {
         let client = client.to_owned();
         self.run(Access::Snapshot, move |tx| {

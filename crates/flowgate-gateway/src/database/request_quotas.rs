@@ -1,7 +1,7 @@
 //! Counts requests of clients against their quotas in the database, for all gateways that share it.
 //!
-//! A quota is a token bucket that refills over a minute. Its only state is the time at which it is full again: a
-//! request moves that time by its share of the minute, and is refused where the time would be more than a minute ahead.
+//! A quota is a token bucket that refills over a minute. Its only state is the time at which it is full again. A
+//! request moves that time by its share of the minute, and is refused if the time would be more than a minute ahead.
 //! One statement does both, so that concurrent requests of all gateways never exceed the quota. The clock is the
 //! database's.
 

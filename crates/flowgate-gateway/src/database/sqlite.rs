@@ -126,10 +126,12 @@ impl Backend for SqliteDatabase {
         })
     }
 
+    /// Rejects the name if the lock file has another one; accepts every name for a database without a lock file.
     fn check_database(&self, name: &str) -> Result<(), DatabaseError> {
         self.file.as_ref().map_or(Ok(()), |file| file.check(name))
     }
 
+    /// Writes the name to the lock file; does nothing for a database without one.
     fn accept_database(&self, name: &str) -> Result<(), DatabaseError> {
         self.file.as_ref().map_or(Ok(()), |file| file.write_database_name(name))
     }

@@ -189,19 +189,20 @@ impl Database {
         others_texts.try_recv().map_err(|_| DatabaseError::Closed)
     }
 
-    /// Adds to a turn what is persisted with every turn.
+    /// Adds to a turn what is persisted with every turn: the end of its lease, and the head of the audit log.
     fn turn_write(&self, turn: PersistedTurn) -> TurnWrite {
         let holder = self.is_shared.then(|| self.holder.clone());
         TurnWrite { turn, holder, log: self.newer_head(), cache: Arc::clone(&self.cache) }
     }
 
-    /// Returns the record of a tenant's stores from the cache, as [`DatabaseCache::tenant`] does, if the database is
-    /// known to have it.
+    /// Returns the record of a tenant's stores from the cache, if the database is known to have it. The outer `None`
+    /// means that this is not known, the inner one that the tenant has no record.
     pub(crate) fn persisted_tenant(&self, tenant: &str) -> Option<Option<String>> {
         self.cached_tenant(tenant).filter(|_| self.cache.is_tenant_persisted(tenant))
     }
 
-    /// Returns the record of a tenant's stores from the cache, unless other gateways may have changed it.
+    /// Returns the record of a tenant's stores from the cache, unless other gateways may have changed it. The outer
+    /// `None` means that the record is not known, the inner one that the tenant has none.
     fn cached_tenant(&self, tenant: &str) -> Option<Option<String>> {
         self.cache.tenant(tenant).filter(|_| !self.is_shared)
     }
@@ -209,8 +210,8 @@ impl Database {
     /// Returns the record of a tenant's stores, from the cache if it is known there; `None` if the tenant has none. An
     /// empty record is that of a tenant whose row was only locked.
     pub(crate) async fn tenant(&self, tenant: &str) -> Result<Option<String>, DatabaseError> {
-        if let Some(known) = self.cached_tenant(tenant) {
-            return Ok(known);
+        if let Some(cached) = self.cached_tenant(tenant) {
+            return Ok(cached);
         }
         let tenant = tenant.to_owned();
         self.run(Access::Query, move |tx| {

@@ -91,6 +91,8 @@ impl Database {
                     return Ok(AddedKey::Full);
                 }
                 let NewVirtualKey { id, digest, client, tenant, name, who, expires, limits } = &key;
+                // Stored without null: -1 means no limit, and as the day of the last use that the key was never used;
+                // 0 means that the key does not expire.
                 let number = |limit: Option<u64>| limit.map_or(-1, |limit| i64::try_from(limit).unwrap_or(i64::MAX));
                 let models = serde_json::json!(limits.models).to_string();
                 let sql = "INSERT INTO virtual_keys (id, digest, client, tenant, name, who, made, expires, last_day, \
@@ -147,6 +149,7 @@ impl Database {
         self.find_virtual_key_by("digest", digest).await
     }
 
+    /// Returns the key that has `value` in the column `column`, also if it has expired.
     async fn find_virtual_key_by(
         &self,
         column: &'static str,
@@ -205,7 +208,7 @@ impl Database {
 fn read(row: &mut SqlRow) -> Result<StoredVirtualKey, DatabaseError> {
     const DAMAGED: DatabaseError =
         DatabaseError::Damaged("a row of the table `virtual_keys` holds limits that cannot be read");
-    // A limit that cannot be read must not become none.
+    // -1 is stored for no limit. A limit that cannot be read must not become none.
     let limit = |value: i64| match value {
         -1 => Ok(None),
         value => u64::try_from(value).map(Some).map_err(|_| DAMAGED),

@@ -104,8 +104,9 @@ impl AccessControl {
         }
     }
 
-    /// Rejects a request that is not authorized: without the token or, on a loopback address without a token, with
-    /// another host in `Host`, which a web page in a local browser could cause (DNS rebinding).
+    /// Rejects a request that is not authorized. With a token, that is one without it. On a loopback address without
+    /// a token, it is one that names another host in `Host`, which a web page in a local browser could cause (DNS
+    /// rebinding).
     pub(crate) fn check(&self, headers: &HeaderMap) -> Result<(), HttpReply> {
         match self {
             Self::Anonymous => Ok(()),

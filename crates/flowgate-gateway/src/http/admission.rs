@@ -4,13 +4,13 @@
 //! on it.
 //!
 //! Every client can hold connections open without authenticating. A connection is *unprotected* until its client has
-//! shown a valid key or has sent a complete request that needs none; from then on it is *protected*, and not closed for
-//! another one. Unprotected connections have a bounded share of all places. If no place is free for a new connection,
-//! an unprotected one is closed: of the address with the most places, the one for which the server has waited longest.
-//! The unprotected connections of one address are bounded as well: if an address exceeds this bound, one of its own is
-//! closed, and the new connection waits outside the queue of all new connections, so that it delays none of other
-//! addresses. A connection is not closed while the server has unread bytes of it, or has waited for it only briefly;
-//! the new connection waits instead.
+//! shown a valid key or has sent a complete request that needs none; from then on it is *protected*, and not closed
+//! for another one. Unprotected connections have a bounded share of all places. If no place is free for a new
+//! connection, an unprotected one is closed: of the address with the most places, the one for which the server has
+//! waited longest. The unprotected connections of one address are bounded as well. If an address exceeds this bound,
+//! one of its own is closed. The new connection waits outside the queue of all new connections, so that it delays
+//! none of other addresses. A connection is not closed while the server has unread bytes of it, or has waited for it
+//! only briefly; the new connection waits instead.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, Ipv6Addr};
@@ -38,6 +38,7 @@ pub(crate) struct Admission {
     changed: Notify,
 }
 
+/// The state of all open connections, behind the lock of [`Admission`].
 #[derive(Debug, Default)]
 struct OpenConnections {
     /// The number of the connection that was added last.
@@ -136,6 +137,7 @@ impl Admission {
         Some(WaitingConnection { admission: Arc::clone(self), peer })
     }
 
+    /// Locks the state of all open connections.
     fn connections(&self) -> MutexGuard<'_, OpenConnections> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -159,6 +161,7 @@ impl Admission {
                     AdmissionStep::Free => {
                         let (close, must_close) = oneshot::channel();
                         let number = open.add(peer, close);
+                        // Not protected yet, and without requests.
                         let (is_protected, requests) = Default::default();
                         let admission = Arc::clone(self);
                         let place = ConnectionPlace { admission, number, peer, is_protected, requests };
@@ -372,8 +375,8 @@ impl ConnectionPlace {
         }
     }
 
-    /// Takes a place for a request: that of the connection, if the connection has no other open request, or a further
-    /// one.
+    /// Takes a place for a request of this connection: that of the connection, if it has no other open request, or a
+    /// further one.
     ///
     /// # Errors
     /// If a further place is needed, and all places, or those of the address, are taken.
@@ -418,6 +421,7 @@ impl Drop for ConnectionPlace {
     /// valid key or needs none), and then counted in `protected`; or it has an entry by its number in `unprotected`.
     fn drop(&mut self) {
         let mut open = self.admission.connections();
+        // Each open request refers to the place, so none is open now, and only one place is taken.
         if self.is_protected.load(Ordering::Relaxed) {
             open.protected = open.protected.saturating_sub(1);
         } else {
@@ -431,9 +435,9 @@ impl Drop for ConnectionPlace {
 
 impl Drop for RequestPlace {
     /// Ends the request. A connection takes one place for itself, and a further one for each open request beyond the
-    /// first. So if other requests of the connection are open, one of its further places is released: from the count
-    /// `protected` if the connection is protected (it has shown a valid key or needs none), otherwise from its entry in
-    /// `unprotected`.
+    /// first. So if other requests of the connection are open, one of its further places is released. If the
+    /// connection is protected (it has shown a valid key or needs none), the count `protected` decreases, otherwise
+    /// that of its entry in `unprotected`.
     fn drop(&mut self) {
         let Self(place) = self;
         let mut guard = place.admission.connections();

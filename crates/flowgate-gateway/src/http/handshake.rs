@@ -136,7 +136,9 @@ fn reason(error: &io::Error) -> HandshakeError {
         };
     };
     HandshakeError::Refused(match error {
-        Error::NoCertificatesPresented => "a client presented no certificate",
+        Error::NoCertificatesPresented => {
+            "a client presented no certificate: give it one that the authority `client-ca` in [tls] signed"
+        }
         Error::InvalidCertificate(CertificateError::Expired | CertificateError::ExpiredContext { .. }) => {
             "the certificate of a client has expired"
         }
@@ -159,7 +161,9 @@ fn reason(error: &io::Error) -> HandshakeError {
             | AlertDescription::CertificateExpired
             | AlertDescription::DecryptError
             | AlertDescription::UnsupportedCertificate,
-        ) => "a client does not trust the certificate of the gateway",
+        ) => {
+            "a client does not trust the certificate of the gateway: check that it has not expired, and that the client knows its authority"
+        }
         Error::AlertReceived(_) => "a client ended the TLS handshake",
         Error::PeerIncompatible(_) | Error::NoApplicationProtocol => {
             "a client and the gateway have no TLS version, cipher suite or application protocol in common"

@@ -9,8 +9,12 @@ use tokio::net::TcpStream;
 
 use crate::http::admission::ConnectionPlace;
 
-/// Waits for the first bytes of a connection, and leaves them unread; meanwhile the place notes that the server waits.
-/// Returns up to `MOST` bytes and the number of those that have arrived: 0 if the client has closed its side.
+/// Waits for the first bytes of a connection, and leaves them unread. Meanwhile `place` notes that the server waits
+/// for the client. Returns `MOST` bytes and the number of those that have arrived; 0 if the client has closed its
+/// side.
+///
+/// # Errors
+/// If the socket fails.
 pub(crate) async fn first_bytes<const MOST: usize>(
     stream: &TcpStream,
     place: &ConnectionPlace,

@@ -61,7 +61,7 @@ impl HttpReply {
         }
     }
 
-    /// Creates a rejection.
+    /// Creates a rejection: a reply with this status, and with the message `detail` in a JSON object.
     pub(crate) fn detail(status: StatusCode, detail: &str) -> Self {
         Self::json(status, &RejectionBody { detail })
     }
@@ -72,7 +72,8 @@ impl HttpReply {
         Self { log_annotation: Some(error.to_string()), ..reply }
     }
 
-    /// Takes over the text for the log from `rejection`, which this reply reports in its body; no text if it is `None`.
+    /// Annotates the log line of this reply with the text for the log of `rejection`, a failure of a part of the
+    /// request that this reply reports in its body. `None` removes the annotation.
     pub(crate) fn annotate_from(mut self, rejection: Option<Self>) -> Self {
         self.log_annotation = rejection.and_then(|rejection| rejection.log_annotation);
         self
@@ -101,7 +102,7 @@ impl HttpReply {
         }
     }
 
-    /// Creates a reply with a ready JSON text.
+    /// Creates a reply with this status, whose body is a JSON text that is sent unchanged.
     pub(crate) fn json_text(status: StatusCode, text: String) -> Self {
         Self {
             status,
@@ -125,7 +126,7 @@ impl HttpReply {
         }
     }
 
-    /// Creates a reply with a ready JSON document.
+    /// Creates a reply with status 200, whose body is a JSON document that is sent unchanged.
     pub(crate) fn json_document(body: &str) -> Self {
         Self::document(JSON, body)
     }
@@ -135,7 +136,7 @@ impl HttpReply {
         Self { status, ..self }
     }
 
-    /// Marks the reply as logged already.
+    /// Marks the reply as logged already, so that `service` writes no line for it.
     pub(crate) fn mark_logged(mut self) -> Self {
         self.is_logged = true;
         self
@@ -147,7 +148,7 @@ impl HttpReply {
         String::from_utf8_lossy(&self.body)
     }
 
-    /// Adds a header.
+    /// Adds a header with a constant value.
     pub(crate) fn header(mut self, name: HeaderName, value: &'static str) -> Self {
         self.headers.push((name, HeaderValue::from_static(value)));
         self

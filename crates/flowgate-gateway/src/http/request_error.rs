@@ -37,7 +37,7 @@ impl RequestError {
         Self { status, message: message.into(), cause: RequestErrorCause::Request, detail: None }
     }
 
-    /// Sets the cause.
+    /// Sets the cause, for the operator's log. Without this, the cause is the request itself.
     pub(crate) fn with_cause(self, cause: RequestErrorCause) -> Self {
         Self { cause, ..self }
     }

@@ -252,8 +252,8 @@ impl HttpServer {
     }
 }
 
-/// Raises the limit on open files to what the server may need, and warns the operator if the system allows fewer: each
-/// turn may take a socket for the client and one for the model's server.
+/// Raises the limit on open files to what the server may need, and warns the operator if the system allows fewer.
+/// Each turn may take a socket for the client and one for the model's server.
 fn raise_file_limit(limits: &ServerLimits, log: &OperatorLog) {
     let wanted = u64::try_from(limits.connections.saturating_mul(2)).unwrap_or(u64::MAX);
     match rlimit::increase_nofile_limit(wanted.saturating_add(OTHER_FILES)) {

@@ -75,6 +75,8 @@ pub(crate) struct Health {
 }
 
 impl Health {
+    /// Creates the answer: with the names of the failing parts, of the degraded parts (`late`), and the number of
+    /// clients in watch mode.
     pub(crate) fn new(failing: Vec<&'static str>, late: Vec<&'static str>, watching: usize) -> Self {
         let status = if failing.is_empty() { "ok" } else { "failing" };
         Self { status, version: env!("CARGO_PKG_VERSION"), failing, late, watching }
@@ -121,8 +123,9 @@ pub(crate) struct GatewayService {
 }
 
 impl GatewayService {
-    /// Opens the service: the model routes, if there is a configuration (`models`), the policy API, and the threads for
-    /// both. `access` controls the policy API, whose policies are in `dialect`.
+    /// Opens the service: the model routes, if there is a configuration (`models`), the policy API, and the threads
+    /// for both. `access` controls the policy API, whose policies are in `dialect`. `loader` reads the configuration
+    /// again for a reload; without it, none is possible.
     ///
     /// # Errors
     /// If the database, the audit log or the webhook cannot be opened, or a thread cannot be started.
@@ -167,7 +170,7 @@ impl GatewayService {
         })
     }
 
-    /// Counts a connection until the guard is dropped.
+    /// Counts an open connection in the metrics until the returned guard is dropped.
     pub(crate) fn count_connection(self: &Arc<Self>) -> ConnectionGuard {
         self.connections.fetch_add(1, Ordering::Relaxed);
         ConnectionGuard(Arc::clone(self))
@@ -331,7 +334,7 @@ impl GatewayService {
         reply.map(IntoResponse::into_response)
     }
 
-    /// Returns the model routes under the configuration in force.
+    /// Returns the model routes under the configuration in force; `None` if the gateway was started without one.
     fn models(&self) -> Option<Arc<ModelRoutes>> {
         self.models.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -421,7 +424,7 @@ impl GatewayService {
         withdrawn.await.unwrap_or_else(|_| Err(failed_order_reply()))
     }
 
-    /// Ends the streams that would otherwise never end, because the gateway stops.
+    /// Ends the listening streams and the event streams, which would otherwise never end, because the gateway stops.
     pub(crate) fn close(&self) {
         if let Some(models) = self.models() {
             models.close();
@@ -551,7 +554,7 @@ fn protect_connection(extensions: &Extensions) {
     }
 }
 
-/// Returns the certificate that the client of a connection has presented.
+/// Returns the certificate that the client of a connection has presented, from the extensions of one of its requests.
 fn certificate_of(extensions: &Extensions) -> Option<&ClientCertificate> {
     extensions.get::<Arc<ClientCertificate>>().map(AsRef::as_ref)
 }
@@ -571,7 +574,7 @@ fn implied_api(headers: &HeaderMap, path: &str) -> Api {
     }
 }
 
-/// Returns the last segment of a path.
+/// Returns the last segment of a path, by which routes name a question, a server or the like.
 fn last_segment(uri: &Uri) -> &str {
     uri.path().rsplit('/').next().unwrap_or_default()
 }

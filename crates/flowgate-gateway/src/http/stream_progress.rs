@@ -36,6 +36,7 @@ impl StreamProgress {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Sets the time at which the library took a part of the answer; `None` if it waits for the next part.
     fn set(&self, since: Option<Instant>) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = since;
     }

@@ -59,7 +59,8 @@ impl TurnTasks {
         Ok(Self::on_threads(Arc::new(TurnThreads(Some(runtime))), most))
     }
 
-    /// Returns tasks under a separate bound, on the same threads.
+    /// Returns tasks of another kind, under a bound of their own: at most `most` at the same time, on the threads of
+    /// these.
     pub(crate) fn with_own_bound(&self, most: usize) -> Self {
         Self::on_threads(Arc::clone(&self.threads), most)
     }
@@ -109,6 +110,7 @@ struct AdmittedTurns {
     state: Mutex<TurnCounts>,
 }
 
+/// The numbers of running turns, behind the lock of [`AdmittedTurns`].
 #[derive(Debug, Default)]
 struct TurnCounts {
     total: usize,
@@ -118,7 +120,8 @@ struct TurnCounts {
 
 impl AdmittedTurns {
     /// Admits a turn of a client until the result is dropped; `None` if all places are taken, or half of them are and
-    /// the client has its share: the bound divided by the number of clients with turns, including this one.
+    /// the client has its share. The share is the bound divided by the number of clients with turns, including this
+    /// one.
     fn admit(self: &Arc<Self>, client: &str) -> Option<AdmittedTurn> {
         let mut counts = self.counts();
         let own = counts.by_client.get(client).copied().unwrap_or(0);
@@ -132,6 +135,7 @@ impl AdmittedTurns {
         Some(AdmittedTurn { turns: Arc::clone(self), client: client.to_owned() })
     }
 
+    /// Locks the numbers of running turns.
     fn counts(&self) -> MutexGuard<'_, TurnCounts> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -68,7 +68,10 @@ impl ValueBudget {
         self.take_within(bytes.min(self.most / 2))
     }
 
-    /// Takes `bytes`, rounded up to KiB, if they are free.
+    /// Takes `bytes` of the budget, rounded up to KiB.
+    ///
+    /// # Errors
+    /// `TooLarge` if the number exceeds every budget; `Taken` if that many bytes are not free now.
     fn take_within(&self, bytes: usize) -> Result<ValueBudgetShare, ValueBudgetError> {
         let kib = u32::try_from((bytes >> 10) + 1).map_err(|_| ValueBudgetError::TooLarge)?;
         Arc::clone(&self.free).try_acquire_many_owned(kib).map_err(|_| ValueBudgetError::Taken)

@@ -76,6 +76,7 @@ type WorkerJob = Box<dyn FnOnce() + Send>;
 #[derive(Debug, Default)]
 struct ThreadPool(Mutex<IdleThreads>);
 
+/// The list of idle threads, behind the lock of [`ThreadPool`].
 #[derive(Debug, Default)]
 struct IdleThreads {
     /// The number of each idle thread, and the channel by which it receives its next job.
@@ -85,6 +86,7 @@ struct IdleThreads {
 }
 
 impl ThreadPool {
+    /// Locks the list of idle threads.
     fn idle(&self) -> MutexGuard<'_, IdleThreads> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,5 +1,5 @@
-//! Formats one line of the operator's log, as text or as JSON, for `log`. Texts of others in a line cannot end the
-//! line, move a cursor or change the direction of writing.
+//! Formats one line of the operator's log, as text or as JSON, for `log`. A text in a line that a client, a model or
+//! a server chose cannot end the line, move a cursor or change the direction of writing.
 
 use std::fmt::Write as _;
 
@@ -43,7 +43,7 @@ impl LogLevel {
 
 /// The most characters of one text in a line.
 const MAX_CHARACTERS: usize = 200;
-/// The most characters of the sentence.
+/// The most characters of the sentence with which a line ends.
 const MAX_SENTENCE: usize = 600;
 
 /// One line.
@@ -52,13 +52,14 @@ pub(super) struct LogLine {
     pub(super) time: Timestamp,
     pub(super) level: LogLevel,
     pub(super) event: &'static str,
+    /// The names and values between the event and the sentence.
     pub(super) fields: Vec<(&'static str, Value)>,
     pub(super) sentence: String,
 }
 
 impl LogLine {
-    /// Replaces each of the secret `keys` of clients, people and upstreams in all texts of the line, and every virtual
-    /// key.
+    /// Replaces every virtual key, and each of the secret `keys` of clients, people and upstreams, by a constant text
+    /// (`[key]`) wherever it occurs in a text field or in the sentence.
     pub(super) fn redact_keys(&mut self, keys: &[Secret]) {
         let hidden =
             |text: &str| keys.iter().fold(redact(text).into_owned(), |text, key| key.redacted_from(&text));
@@ -102,7 +103,7 @@ impl LogLine {
     }
 
     /// Formats the line as a JSON object in ASCII, so that no character can move a cursor or change the direction of
-    /// writing.
+    /// writing. Long texts are cut.
     fn json(&self) -> String {
         let mut line = Map::new();
         line.insert("time".to_owned(), self.time.to_string().into());
@@ -151,7 +152,8 @@ fn escape_invisible(text: &str, is_quoted: bool) -> String {
     shown
 }
 
-/// Writes a JSON text in ASCII: characters outside ASCII, which occur only in strings, become `\u` escapes.
+/// Returns a JSON text in ASCII with an equal value: characters outside ASCII, which occur only in strings, and
+/// control characters become `\u` escapes of their UTF-16 units.
 pub(crate) fn to_ascii(json: &str) -> String {
     let mut shown = String::with_capacity(json.len());
     for c in json.chars() {

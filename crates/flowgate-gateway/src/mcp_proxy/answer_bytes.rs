@@ -8,15 +8,17 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use hyper::body::Bytes;
 
 /// The problem of an answer that ended early.
-pub(super) const BROKEN: &str = "the connection of the MCP server ended within its answer";
+pub(super) const BROKEN: &str =
+    "the connection of the MCP server ended within its answer: check the log of that server";
 
-/// The place of an open request, released when it is dropped. Contains the count of open requests.
+/// The share of one open request in the limit on open requests to a server, released when it is dropped. Contains the
+/// count of the shares that are taken.
 pub(super) struct OpenRequestPlace(Arc<AtomicUsize>);
 
 impl OpenRequestPlace {
-    /// Takes one of `most` places, of which `open` counts those that are taken; `None` if all are.
+    /// Takes one of `most` places for open requests, of which `open` counts those that are taken; `None` if all are.
     pub(super) fn acquire(open: &Arc<AtomicUsize>, most: usize) -> Option<Self> {
-        // If all places are taken, the drop of `place` takes the count back.
+        // If all places are taken, the drop of `place` decrements the count again.
         let place = Self(Arc::clone(open));
         (open.fetch_add(1, Ordering::Relaxed) < most).then_some(place)
     }
@@ -36,6 +38,7 @@ pub(super) struct ServerAnswerBytes {
 }
 
 impl ServerAnswerBytes {
+    /// Wraps an answer whose head has arrived; it holds `place` until it is dropped.
     pub(super) fn new(response: reqwest::Response, place: OpenRequestPlace) -> Self {
         Self { response, _place: place }
     }
@@ -45,11 +48,12 @@ impl ServerAnswerBytes {
         self.response.headers().get(name).and_then(|value| value.to_str().ok())
     }
 
+    /// Returns the HTTP status of the answer.
     pub(super) fn status(&self) -> u16 {
         self.response.status().as_u16()
     }
 
-    /// Returns the next bytes; `None` at the end. No bytes are lost if the future is dropped.
+    /// Returns the next bytes of the body; `None` at its end. No bytes are lost if the future is dropped.
     ///
     /// # Errors
     /// If the answer breaks off.

@@ -16,9 +16,9 @@ use flowgate_audit::{AuditEvent, RecordedDecision};
 use flowgate_mcp::ProxyAction;
 
 impl McpExchange<'_> {
-    /// Adds to the audit records of the turn (`session.events`) that the person at the client is asked, if the message
-    /// `text` to the client contains a question of the gateway: as a request of its own, or in an answer that requires
-    /// input.
+    /// If the message `text` to the client contains a question of the gateway, adds to the audit records of the turn
+    /// (`session.events`) that the person at the client is asked. The message is then a request of the gateway, or an
+    /// answer that requires input.
     pub(super) fn note_question(&self, session: &mut ConversationState, text: &str) {
         let message: Value = serde_json::from_str(text).unwrap_or_default();
         // A request of the gateway has a generated id, and an answer that requires input a `requestState`: either names
@@ -27,8 +27,10 @@ impl McpExchange<'_> {
         let name =
             message.get("id").filter(|id| is_generated_id(Some(id))).or(in_answer).and_then(Value::as_str);
         let McpRequest { client, server, conversation, .. } = self.request;
-        let found = name.and_then(|name| session.question(&server.name, name));
-        let Some(ask) = found.map(|question| session.conversation.approval_request(question)) else { return };
+        let question = name.and_then(|name| session.question(&server.name, name));
+        let Some(ask) = question.map(|question| session.conversation.approval_request(question)) else {
+            return;
+        };
         session.events.push(recorder::question_entry(&client.spec, conversation, &ask, shown_content(&ask)));
     }
 
@@ -102,8 +104,8 @@ impl McpExchange<'_> {
             }
         };
         let McpRequest { client, server, conversation, .. } = self.request;
-        let found = name.and_then(Value::as_str).and_then(|name| session.question(&server.name, name));
-        let ask = found.map(|question| session.conversation.approval_request(question))?;
+        let question = name.and_then(Value::as_str).and_then(|name| session.question(&server.name, name));
+        let ask = question.map(|question| session.conversation.approval_request(question))?;
         let is_yes = action == Some(&json!("accept"));
         let decided = AuditEvent::Decided {
             conversation: conversation.clone(),
@@ -113,7 +115,7 @@ impl McpExchange<'_> {
             answer: if is_yes { RecordedDecision::Allow } else { RecordedDecision::Deny },
         };
         session.events.push(decided.into());
-        // The question is not in the database and has no id there, so the first part is empty.
+        // The question is not in the database, so the id of the reference is empty.
         is_yes.then(|| {
             ApprovalReference::new(
                 String::new(),

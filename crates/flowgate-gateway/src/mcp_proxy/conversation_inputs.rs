@@ -32,8 +32,12 @@ impl McpExchange<'_> {
         self.apply_event_for(&presence, event).await
     }
 
-    /// Hands an input to the proxy as [`Self::apply_event`] does, and gives up if the client of `presence` disconnects
-    /// before the conversation is locked.
+    /// Locks the conversation, hands an input to the proxy, asks people the questions that the proxy raises, and
+    /// stores the outcome. Returns the actions for the caller to perform.
+    ///
+    /// # Errors
+    /// If the client of `presence` disconnects before the conversation is locked, the input is refused, or its
+    /// outcome cannot be recorded or stored. Nothing of it may then be sent.
     pub(super) async fn apply_event_for(
         &mut self,
         presence: &ClientPresence,
@@ -99,21 +103,22 @@ impl McpExchange<'_> {
         }
         session.add_caller_parameters(self.request.key.as_deref());
         session.begin_watching(&client.spec);
-        // A failed call is noted even where a freeze stops everything else.
+        // The proxy learns that a sent call has failed even where a freeze stops everything else.
         if !matches!(event, ProxyEvent::Failed { .. }) {
             routes.approvals.check_frozen(&client.spec, conversation).await?;
         }
         // Other requests may have changed the texts that the client was shown, and the labels of stores.
         routes.sessions.catch_up(client, session).await?;
         routes.approvals.withdraw_frozen(&client.spec, conversation, &mut session.conversation).await?;
-        // Before a list of tools, the proxy receives those that are approved; after it, people are asked about others.
+        // `pin` gives the proxy the approved tools before it filters a list of tools; `note_tools` asks people about
+        // the other tools of the list.
         self.pin(session, &event).await?;
         let mut actions = self.apply_event_to_session(session, event).await;
         self.note_tools(session, &mut actions).await?;
         while let Some(at) = actions.iter().position(|action| matches!(action, ProxyAction::Ask(_))) {
             let ProxyAction::Ask(question) = actions.remove(at) else { continue };
-            // `allowed` is the question if a person has allowed the call.
             self.trace.add_question();
+            // `allowed` is the question if a person has allowed the call.
             let (answer, allowed) = self.ask_people(session, &question).await?;
             // While the question was open, consents and approvals may have been withdrawn, and other conversations may
             // have written to external state.
@@ -133,8 +138,9 @@ impl McpExchange<'_> {
         Ok((actions, events))
     }
 
-    /// Hands an input to the proxy. If it is the yes of the person at the client, also withholds the allowed call if a
-    /// freeze stops it, and records whether the approval is used.
+    /// Hands an input to the proxy, and returns the resulting actions. If the input is the yes of the person at the
+    /// client to a question, also withholds the allowed call if a freeze stops it, and records whether the approval
+    /// is used.
     async fn apply_event_to_session(
         &mut self,
         session: &mut ConversationState,
@@ -149,8 +155,8 @@ impl McpExchange<'_> {
         actions
     }
 
-    /// Adds the answer of the person at the client to the audit records of the turn, if the input has one. If it is a
-    /// yes, returns the question.
+    /// Adds the answer of the person at the client to the audit records of the turn, if the input is a message of the
+    /// client that has one. Returns the answered question if the answer is a yes, and otherwise `None`.
     fn note_answer_in(
         &self,
         session: &mut ConversationState,

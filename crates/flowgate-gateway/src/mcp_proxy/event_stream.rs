@@ -4,6 +4,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use flowgate_lm::Error;
 use flowgate_lm::sse::EventSplitter;
 
 use super::answer_bytes::ServerAnswerBytes;
@@ -32,6 +33,7 @@ pub(super) struct EventStream {
 }
 
 impl EventStream {
+    /// Begins to read an event stream, which resumes no earlier one. `bytes` is the body of the server's answer.
     pub(super) fn new(bytes: ServerAnswerBytes) -> Self {
         Self { bytes, splitter: EventSplitter::default(), waiting: VecDeque::new(), read: 0, since: None }
     }
@@ -43,6 +45,7 @@ impl EventStream {
         let (since, pause) =
             self.since.as_ref().map_or(("", DEFAULT_RESUME_PAUSE), |(since, pause)| (since.as_str(), *pause));
         let id = Some(self.splitter.last_id()).filter(|id| !id.is_empty()).unwrap_or(since);
+        // The id is sent in a header of HTTP, which can have only spaces and visible ASCII.
         let is_id =
             !id.is_empty() && id.len() <= MAX_ID && id.bytes().all(|byte| (0x20..=0x7e).contains(&byte));
         let pause = self.splitter.retry().map_or(pause, Duration::from_millis);
@@ -59,7 +62,7 @@ impl EventStream {
     /// Returns the next message; `None` at the end of the stream.
     ///
     /// # Errors
-    /// If the stream broke off, exceeds its limit or cannot be parsed, or if the wait is over.
+    /// If the stream broke off, is too long, is not UTF-8 or has an event that is too long, or if the wait is over.
     pub(super) async fn next(&mut self, stop: &mut StopSignal<'_>) -> Result<Option<String>, &'static str> {
         loop {
             if let Some(message) = self.waiting.pop_front() {
@@ -75,8 +78,12 @@ impl EventStream {
                 return Err("the event stream of the MCP server is larger than 64 MiB: ask for less");
             }
             for event in self.splitter.feed(&bytes) {
-                let event = event.map_err(|_| {
-                    "the event stream of the MCP server is not valid UTF-8, or has an event that is too long: check that server"
+                let event = event.map_err(|error| match error {
+                    // The limit is `flowgate_lm::sse::MAX_EVENT`.
+                    Error::TooLong(_) => {
+                        "an event in the event stream of the MCP server is longer than 16 MiB, which is a fixed limit: ask for less"
+                    }
+                    _ => "the event stream of the MCP server is not valid UTF-8: check that server",
                 })?;
                 if !event.data.is_empty() {
                     self.waiting.push_back(event.data);

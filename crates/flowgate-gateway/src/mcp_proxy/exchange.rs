@@ -1,8 +1,9 @@
 //! Processes one message of a client to an MCP server until it is answered. The HTTP service calls
 //! [`ModelRoutes::exchange`].
 //!
-//! The conversation is locked while a message is judged and labelled, but not while a server works on it: calls of one
-//! conversation run in parallel, while turns of its chat and messages of its servers are processed one after the other.
+//! The conversation is locked while a message is judged and labelled, but not while a server works on it. So calls of
+//! one conversation run in parallel, and turns of its chat and messages of its servers are processed one after the
+//! other.
 //!
 //! An exchange is a task that runs to its end even if its client disconnects: a message that was sent to a server has
 //! an outcome, which is labelled and stored.
@@ -124,8 +125,10 @@ impl<'e> McpExchange<'e> {
         Self { routes, request, presence, reply, received: 0, verdicts, called, trace }
     }
 
-    /// Hands the message `text` of the client to the proxy, and performs the resulting actions. The request also says
-    /// whether the client asks for the labels of answers (`labels`).
+    /// Hands the message `text` of the client to the proxy, and performs the resulting actions.
+    ///
+    /// # Errors
+    /// If the message is refused, or its outcome cannot be processed or stored.
     async fn run(&mut self, text: &str) -> Result<(), RequestError> {
         let event = ProxyEvent::Client { text: text.to_owned(), labels: self.request.labels };
         let actions = self.apply_event(event).await?;
@@ -163,8 +166,12 @@ impl<'e> McpExchange<'e> {
         self.verdicts.report_limit(log, client, Some(conversation));
     }
 
-    /// Performs actions in order: sends messages to the client and the server, and writes remarks. The answer to a sent
-    /// message may lead to further actions, which are performed next; since this recurses, the future is boxed.
+    /// Performs actions in order: sends messages to the client and the server, and writes remarks to the operator's
+    /// log. The answer to a sent message may lead to further actions, which are performed next. The future is boxed
+    /// because reading a server's stream calls this method again.
+    ///
+    /// # Errors
+    /// If an answer cannot be processed or stored; the remaining actions are then not performed.
     pub(super) fn perform_actions<'a>(
         &'a mut self,
         actions: Vec<ProxyAction>,
@@ -189,8 +196,8 @@ impl<'e> McpExchange<'e> {
         })
     }
 
-    /// Sends a message to the client. If it is a question of the gateway, which is a request with a generated id, waits
-    /// for the answer and returns the actions that result from it.
+    /// Sends a message to the client. If it is a question of the gateway, which is a request with a generated id,
+    /// waits for the answer and returns the actions that result from it; other messages lead to no actions.
     async fn send_to_client(&mut self, text: String) -> Result<Vec<ProxyAction>, RequestError> {
         let message: Value = serde_json::from_str(&text).unwrap_or_default();
         let request_id = message.get("id").filter(|_| message.get("method").is_some());

@@ -1,7 +1,9 @@
-//! Says what the spans of a message to an MCP server have: one for a request of a client, and one for each request to
-//! the server. `exchange` owns the trace of a message, and `conversation_inputs` and `server_requests` add to it.
+//! Records the spans of a message of a client to an MCP server: one for the request of the client, and one for each
+//! request to the server. `exchange` owns the trace of a message, and `conversation_inputs` and `server_requests` add
+//! to it.
 //!
-//! Everything here is a number, a constant, or a name of the configuration or the policy: see [`crate::telemetry`].
+//! A span never has content: everything in it is a number, a constant, or a name of the configuration or the policy
+//! (see [`crate::telemetry`]).
 
 use std::time::SystemTime;
 
@@ -45,7 +47,8 @@ pub(super) struct ExchangeTrace {
 }
 
 impl ExchangeTrace {
-    /// Begins the trace of a request of a client.
+    /// Begins the trace of a request of a client. `message` is the request; the span has its method and, if it calls
+    /// a tool, the tool.
     pub(super) fn begin(telemetry: &Telemetry, request: &McpRequest, message: &Value) -> Self {
         let mut span = telemetry.begin_request(names::OTHER, request.trace_parent.as_ref());
         if span.is_recording() {
@@ -67,7 +70,8 @@ impl ExchangeTrace {
         Self { span, questions: 0 }
     }
 
-    /// Adds the verdicts on calls of a client that is not in watch mode.
+    /// Adds the verdicts on calls of a client that is not in watch mode, each as an event of the span with the kinds
+    /// of its reasons.
     pub(super) fn add_judged(&mut self, judged: &[CallVerdict]) {
         if !self.span.is_recording() {
             return;
@@ -80,7 +84,8 @@ impl ExchangeTrace {
         }
     }
 
-    /// Adds the verdicts on calls of a client in watch mode.
+    /// Adds the verdicts on calls of a client in watch mode, each as an event of the span. Verdicts on other subjects
+    /// are left out.
     pub(super) fn add_watched(&mut self, watched: &[WatchedVerdict]) {
         for verdict in watched.iter().filter(|verdict| verdict.subject == WatchedSubject::Call) {
             let verdict = verdict_name(verdict.outcome);
@@ -89,12 +94,13 @@ impl ExchangeTrace {
         }
     }
 
-    /// Notes a question to people.
+    /// Counts a question to people; the span has the number of questions.
     pub(super) fn add_question(&mut self) {
         self.questions += 1;
     }
 
-    /// Begins the span of a request to the server.
+    /// Begins the span of a request to the server, under the span of the client's request. Returns a span that
+    /// records nothing if telemetry is off. `message` is the request to the server.
     pub(super) fn begin_server_request(&self, request: &McpRequest, message: &Value) -> Span {
         let place = self.span.place();
         if !place.is_any() {
@@ -114,7 +120,7 @@ impl ExchangeTrace {
         span
     }
 
-    /// Ends the trace with the outcome of the message.
+    /// Ends the trace with the outcome of the message: its failure, or `None` if it was answered.
     pub(super) fn end(&mut self, failure: Option<&RequestError>) {
         if let Some(failure) = failure {
             self.span.set_number(names::STATUS, failure.status.as_u16());
@@ -125,10 +131,10 @@ impl ExchangeTrace {
     }
 }
 
-/// Returns the method of a message, if spans may name it.
+/// Returns the method of a message if spans may name it, and the constant [`names::OTHER`] otherwise.
 fn method_of(message: &Value) -> &'static str {
     let method = message.get("method").and_then(Value::as_str);
-    METHODS.into_iter().find(|known| Some(*known) == method).unwrap_or(names::OTHER)
+    METHODS.into_iter().find(|named| Some(*named) == method).unwrap_or(names::OTHER)
 }
 
 /// Returns the tool that a message calls, by the name that spans may have; `None` if it calls none.

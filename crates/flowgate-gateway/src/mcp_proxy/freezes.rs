@@ -26,7 +26,8 @@ impl ModelRoutes {
         self.freeze_of(request, "").await
     }
 
-    /// Returns why a freeze stops a tool or a method of the server of a request, if one does.
+    /// Returns why a freeze stops a tool or a method of the server of a request, if one does. `name` is that of the
+    /// tool or the method.
     pub(super) async fn freeze_of(&self, request: &McpRequest, name: &str) -> Option<String> {
         let McpRequest { client, server, conversation, .. } = request;
         let tool = format!("{}/{name}", server.name);

@@ -109,8 +109,9 @@ impl McpHeaders {
     }
 }
 
-/// Returns whether a request comes from a web page of another host, by the `Origin` that a browser sends. Such a page
-/// has no key, but a proxy before the gateway may add one.
+/// Returns whether a request comes from a web page of another host than the local one, by the header `Origin` that a
+/// browser sends. An origin that cannot be parsed counts as another host. Such requests are refused: the page has no
+/// key, but a proxy before the gateway may add one.
 pub(super) fn is_from_web_page(headers: &HeaderMap) -> bool {
     let is_local = |origin: &str| {
         let uri = origin.parse::<Uri>().ok();

@@ -14,7 +14,7 @@ use super::exchange::McpExchange;
 use super::pending_reply::{PendingReply, error_reply};
 use super::proxies::ProxyEvent;
 use super::request::McpRequest;
-use super::server_requests::MessageOutcome;
+use super::server_requests::{MessageOutcome, TOO_MANY_MESSAGES};
 use super::stop_signal::StopSignal;
 use super::upstream::{SESSION, ServerAnswerBody};
 use crate::chat::ModelRoutes;
@@ -25,7 +25,7 @@ use crate::http::request_error::RequestError;
 use crate::log::Limit;
 use flowgate_mcp::{LISTEN_METHOD, SUBSCRIPTION_ID_KEY};
 
-/// The limit on server messages in one stream.
+/// The limit on server messages in one stream; [`TOO_MANY_MESSAGES`] states it.
 pub(crate) const MAX_UNSOLICITED: usize = 1_000;
 /// The limit on those among them that are requests of the server.
 const MAX_ASKED: usize = 64;
@@ -89,7 +89,8 @@ impl ModelRoutes {
     }
 }
 
-/// Returns whether a message opens a listening stream, whatever the JSON encoding of its method.
+/// Returns whether a message opens a listening stream (`subscriptions/listen`). Parses the message, because JSON can
+/// write the method with escapes.
 pub(crate) fn opens_stream(body: &[u8]) -> bool {
     #[derive(serde::Deserialize)]
     struct MethodOnly {
@@ -111,7 +112,7 @@ impl McpExchange<'_> {
     ) -> Result<MessageOutcome, RequestError> {
         self.received += 1;
         if self.received > MAX_UNSOLICITED {
-            return Ok((Vec::new(), Some("the MCP server sent too many messages before its answer")));
+            return Ok((Vec::new(), Some(TOO_MANY_MESSAGES)));
         }
         if self.routes.freeze_of_server(self.request).await.is_some() {
             return Ok((Vec::new(), Some("an admin has frozen this MCP server")));

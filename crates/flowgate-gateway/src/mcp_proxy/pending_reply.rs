@@ -15,7 +15,8 @@ use crate::http::reply::HttpReply;
 use crate::http::request_error::RequestError;
 use crate::virtual_keys::scope::name_for_client;
 
-/// The JSON-RPC code of an invalid request, for errors that precede the proxy.
+/// The JSON-RPC code of an invalid request, for the errors that the HTTP routes report themselves. Errors of the
+/// proxy have codes of their own.
 const INVALID: i64 = -32600;
 
 /// The reply to a client, until it is complete.

@@ -53,11 +53,12 @@ impl Drop for RunningRequest<'_> {
 }
 
 impl PendingRequests {
-    /// Locks the channels to the exchanges that wait for answers.
+    /// Locks the channels to the exchanges that wait for answers of people at clients.
     pub(crate) fn waiters(&self) -> MutexGuard<'_, HashMap<ElicitationKey, Sender<String>>> {
         self.waiters.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Locks the requests to MCP servers, also after a panic.
     fn requests(&self) -> MutexGuard<'_, ServerRequests> {
         self.requests.lock().unwrap_or_else(PoisonError::into_inner)
     }

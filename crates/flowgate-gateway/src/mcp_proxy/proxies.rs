@@ -92,13 +92,15 @@ impl ConversationProxies {
         }
     }
 
-    /// Returns the verdicts of a server's proxy since the last call.
+    /// Returns and removes the verdicts on calls that a server's proxy has collected since the last call of this
+    /// method.
     pub(crate) fn take_judgements(&mut self, server: &str) -> Vec<CallVerdict> {
         self.proxies.get_mut(server).map(Proxy::take_judgements).unwrap_or_default()
     }
 
-    /// Returns and removes what the proxies would have stopped on their own, in watch mode. The conversation's policy
-    /// permits everything, so their permissions say nothing.
+    /// Returns and removes the verdicts of the proxies in watch mode by which they would have stopped something. In
+    /// watch mode, the conversation runs under a policy that permits everything, so verdicts that permit mean nothing
+    /// and are left out.
     pub(crate) fn take_watched(&mut self) -> Vec<WatchedVerdict> {
         let watched = self.proxies.values_mut().flat_map(Proxy::take_watched);
         watched.filter(|verdict| verdict.outcome != Outcome::Permit).collect()
@@ -109,12 +111,12 @@ impl ConversationProxies {
         self.values
     }
 
-    /// Returns the approved tools of a server, as far as its proxy has received them.
+    /// Returns the approved tools of a server that its proxy received last; `None` if it has received none.
     pub(crate) fn pins(&self, server: &str) -> Option<&Pins> {
         self.proxies.get(server)?.pins()
     }
 
-    /// Returns the open question `name` of a server's proxy.
+    /// Returns the open question `name` of a server's proxy; `None` if the proxy has no such question.
     pub(crate) fn question(&self, server: &str, name: &str) -> Option<&Question> {
         self.proxies.get(server)?.question(name)
     }

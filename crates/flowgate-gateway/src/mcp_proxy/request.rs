@@ -19,8 +19,8 @@ use crate::mcp_proxy::stream_place::StreamPlace;
 use crate::tls::client_certificate::ClientCertificate;
 use crate::virtual_keys::valid_key::ValidKey;
 
-/// The conversation of all requests with one key of a client that names none and uses no model. The labels of everything that the
-/// client was ever shown apply there.
+/// The name of the conversation for all requests that name none and come with one key of a client that uses no model.
+/// The labels of everything that the client was ever shown apply there.
 const UNNAMED: &str = "mcp";
 /// The header by which a client asks for features of the gateway.
 const FEATURES: &str = "x-mcp-features";
@@ -60,6 +60,7 @@ pub(crate) enum ClientPlace {
 }
 
 impl McpRequest {
+    /// Returns the name of the client in the configuration.
     pub(crate) fn client_name(&self) -> &str {
         &self.client.spec.name
     }
@@ -159,7 +160,8 @@ impl ModelRoutes {
         };
         let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
         let streams = text("accept").is_some_and(|kinds| kinds.contains("text/event-stream"));
-        let labels = text(FEATURES).is_some_and(|list| list.split(',').any(|one| one.trim() == LABELS));
+        let labels =
+            text(FEATURES).is_some_and(|list| list.split(',').any(|feature| feature.trim() == LABELS));
         let (session, mcp_headers) = (text(SESSION), McpHeaders::read(headers).map_err(bad)?);
         let trace_parent = self.telemetry.read_parent(headers);
         Ok(McpRequest {

@@ -28,13 +28,14 @@ pub(super) struct ResumptionLimits {
 }
 
 impl ResumptionLimits {
-    /// Begins the time for an answer.
+    /// Begins the time for an answer, in which no resumption has happened yet.
     pub(super) fn begin() -> Self {
         Self { until: Instant::now() + ANSWER_TIMEOUT, since: String::new(), empty: 0 }
     }
 
-    /// Counts a resumption after the event with the id `since`, and returns whether it is within the limits: the time
-    /// for the answer, and the number of consecutive resumptions after the same event, which brought nothing new.
+    /// Counts a resumption after the event with the id `since`, and returns whether it is within the limits. One
+    /// limit is the time for the answer, the other the number of consecutive resumptions after one event, which
+    /// brought nothing new.
     fn allows_another(&mut self, since: &str) -> bool {
         self.empty = if self.since == since { self.empty.saturating_add(1) } else { 0 };
         since.clone_into(&mut self.since);

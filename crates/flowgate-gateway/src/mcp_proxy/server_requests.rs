@@ -29,6 +29,9 @@ use crate::telemetry::trace_parent::TRACE_PARENT;
 
 /// The limit on server messages that one request may cause.
 const MAX_SERVER_MESSAGES: usize = 1_000;
+/// The problem of a request whose server exceeded the limit on messages.
+pub(super) const TOO_MANY_MESSAGES: &str =
+    "the MCP server sent more than 1000 messages before its answer: check that server";
 
 /// The time that a notification has to reach its server when the gateway shuts down.
 const NOTIFICATION_GRACE: Duration = Duration::from_secs(1);
@@ -63,7 +66,7 @@ fn is_requested_method(message: &Value, method: &str) -> bool {
     has_method(message) || input_requests.is_some_and(|requests| requests.values().any(has_method))
 }
 
-/// Returns whether a message to a client is a response, which answers its request: no request and no notification.
+/// Returns whether a message to a client is the response to its request, and not a request or a notification.
 fn is_answer(text: &str) -> bool {
     serde_json::from_str::<Value>(text).is_ok_and(|message| message.get("method").is_none())
 }
@@ -130,7 +133,8 @@ impl<'e> McpExchange<'e> {
         Ok(all_actions)
     }
 
-    /// Creates the signal that ends the wait for the answer to a request: when the client disconnects or cancels it.
+    /// Creates the signal that ends the wait for the answer to a request when the client disconnects or cancels the
+    /// request. `cancelled` is the token of the request.
     fn stop_signal(&self, cancelled: CancellationToken) -> StopSignal<'e> {
         StopSignal { client: self.presence.clone(), cancelled, ..StopSignal::default() }
     }
@@ -264,7 +268,7 @@ impl<'e> McpExchange<'e> {
             return Ok((Vec::new(), Some("the answer of the MCP server is larger than 4 MiB: ask for less")));
         }
         if self.received > MAX_SERVER_MESSAGES {
-            return Ok((Vec::new(), Some("the MCP server sent too many messages before its answer")));
+            return Ok((Vec::new(), Some(TOO_MANY_MESSAGES)));
         }
         let message: Value = serde_json::from_str(&text).unwrap_or_default();
         if message.get("method").is_none() && message.get("id") != Some(id) {

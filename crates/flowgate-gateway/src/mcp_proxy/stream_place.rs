@@ -14,7 +14,7 @@ pub(crate) struct StreamPlace(Arc<AtomicUsize>);
 impl StreamPlace {
     /// Takes one of the places that `taken` counts; `None` if the client has reached its limit.
     pub(crate) fn acquire(taken: &Arc<AtomicUsize>) -> Option<Self> {
-        // At the limit, the drop of `place` takes the count back.
+        // At the limit, the drop of `place` decrements the count again.
         let place = Self(Arc::clone(taken));
         (taken.fetch_add(1, Ordering::Relaxed) < MAX_LISTENING).then_some(place)
     }

@@ -1,7 +1,7 @@
-//! Restricts the tools of an MCP server that a client may see and call to those that the client's tenant has approved,
-//! as long as the server describes them in the same words: a server could win approval with a harmless description and
-//! change it later. A person approves tools. Unless the configuration requires this from the beginning, the first list
-//! that a tenant receives from a server counts as approved.
+//! Restricts the tools of an MCP server that a client may see and call to those that the client's tenant has
+//! approved. An approval holds as long as the server describes the tool in the same words: a server could win
+//! approval with a harmless description and change it later. A person approves tools. Unless the configuration
+//! requires this from the beginning, the first list that a tenant receives from a server counts as approved.
 //!
 //! `conversation_inputs` calls [`McpExchange::pin`], which gives the proxy the approved tools, before it hands an input
 //! to the proxy. After that it calls `note_tools`, which records new tools for a person to approve.
@@ -21,10 +21,10 @@ use flowgate_mcp::{Pins, ProxyAction};
 const MAX_PROPOSED: usize = 20;
 
 impl McpExchange<'_> {
-    /// Hands the proxy the approved tools, with the digests of their descriptions (the pins), before a request of the
-    /// client to list tools. Does nothing before other inputs.
-    /// The first list of a server that a tenant receives counts as approved, unless the configuration requires an
-    /// approval first.
+    /// If `event` is a request of the client to list tools, hands the proxy the approved tools with the digests of their
+    /// descriptions (the pins). The proxy then hides the other tools of the list. Does nothing for other inputs. The
+    /// first list of a server that a tenant receives counts as approved, unless the configuration requires an approval
+    /// first.
     pub(super) async fn pin(
         &mut self,
         session: &mut ConversationState,

@@ -132,7 +132,7 @@ impl McpServerClient {
     /// of that event. `stop` ends the wait for the server.
     ///
     /// # Errors
-    /// As [`send`](Self::send).
+    /// The reason why there is no stream, without text of the server and without its address.
     pub(super) async fn listen(
         &self,
         since: Option<&str>,
@@ -176,7 +176,7 @@ impl McpServerClient {
         headers.iter().fold(request, |request, (name, value)| request.header(name, value))
     }
 
-    /// Returns the HTTP client, which the first call creates.
+    /// Returns the HTTP client, which the first call creates. Fails, in every call, if it cannot be created.
     fn client(&self) -> Result<&reqwest::Client, &'static str> {
         self.client
             .get_or_init(|| self.make_client())
@@ -205,7 +205,8 @@ impl McpServerClient {
     }
 }
 
-/// Takes one of the [`MAX_OPEN_REQUESTS`] places that `open` counts.
+/// Takes one of the [`MAX_OPEN_REQUESTS`] places for requests to one server, of which `open` counts those that are
+/// taken. Fails with the message for the client if all are taken.
 fn acquire(open: &Arc<AtomicUsize>) -> Result<OpenRequestPlace, &'static str> {
     OpenRequestPlace::acquire(open, MAX_OPEN_REQUESTS)
         .ok_or("too many requests to this MCP server are in progress: try again after some are answered")
@@ -218,9 +219,11 @@ fn acquire(open: &Arc<AtomicUsize>) -> Result<OpenRequestPlace, &'static str> {
 async fn send(request: RequestBuilder, place: OpenRequestPlace) -> Result<ServerAnswerBytes, &'static str> {
     match request.send().await {
         Ok(response) => Ok(ServerAnswerBytes::new(response, place)),
-        Err(error) if error.is_timeout() => Err("the MCP server did not answer in time"),
+        Err(error) if error.is_timeout() => {
+            Err("the MCP server did not answer in time: check the log of that server")
+        }
         Err(error) if is_tls_failure(&error) => Err(
-            "the certificate of the MCP server is not trusted: its issuer is unknown, or it names another host; check its `ca-file` in [mcp]",
+            "the certificate of the MCP server is not trusted: its issuer is unknown, it has expired, or it names another host; check its `ca-file` in [mcp]",
         ),
         Err(_) => Err(UNREACHABLE),
     }
@@ -291,7 +294,8 @@ async fn read_answer(
                 }
             }
             ServerAnswerBody::Message(
-                String::from_utf8(whole).map_err(|_| "the answer of the MCP server is not valid UTF-8")?,
+                String::from_utf8(whole)
+                    .map_err(|_| "the answer of the MCP server is not valid UTF-8: check that server")?,
             )
         }
         200..=299 if content.starts_with("text/event-stream") => {

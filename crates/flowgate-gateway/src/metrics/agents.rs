@@ -25,11 +25,13 @@ const MAX_TOOL_NAME: usize = 128;
 /// The label for tools that are not counted by their names.
 const OTHER: &str = "(other)";
 
+/// The label of metrics that are counted by client only.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ClientLabel {
     client: String,
 }
 
+/// The labels of judged calls.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct CallLabels {
     client: String,
@@ -39,15 +41,18 @@ struct CallLabels {
     mode: &'static str,
 }
 
+/// The labels of decisions of people.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct DecisionLabels {
     client: String,
     decision: &'static str,
 }
 
+/// The labels of tokens.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct TokenLabels {
     client: String,
+    /// `input` for the tokens that a model read, `output` for those that it wrote.
     direction: &'static str,
 }
 
@@ -98,6 +103,7 @@ pub(crate) struct AgentMetrics {
 }
 
 impl AgentMetrics {
+    /// Creates the counters, all at zero, and registers them with their names and help texts.
     pub(crate) fn new() -> Self {
         let mut registry = Registry::default();
         let all = &mut registry;
@@ -146,7 +152,8 @@ impl AgentMetrics {
         }
     }
 
-    /// Counts the verdicts on the calls of a client.
+    /// Counts the verdicts on the calls of a client; with `is_watching`, as verdicts of watch mode, which had no
+    /// effect.
     pub(crate) fn count_calls(&self, client: &str, verdicts: &VerdictCounts, is_watching: bool) {
         for ((tool, verdict), &count) in &verdicts.0 {
             let labels = CallLabels {
@@ -201,7 +208,8 @@ impl AgentMetrics {
         text_of(&self.registry)
     }
 
-    /// Returns the name under which the calls of a tool are counted.
+    /// Returns the name under which the calls of a tool are counted: its own or, if that is too long or too many
+    /// tools are counted by their names already, [`OTHER`].
     fn counted_name<'t>(&self, tool: &'t str) -> &'t str {
         if tool.len() > MAX_TOOL_NAME {
             return OTHER;

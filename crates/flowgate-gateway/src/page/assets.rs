@@ -1,5 +1,5 @@
-//! The files of the page, which are part of the binary, and the headers that restrict what they may do. `http::service`
-//! serves them without authentication: they contain nothing of the gateway.
+//! Contains the files of the page for people, which are part of the binary, and the headers that restrict what the
+//! files may do. `http::service` serves them without authentication: they contain no data of the gateway.
 
 use axum::http::{HeaderName, header};
 
@@ -34,9 +34,9 @@ const FILES: &[(&str, &str, &str)] = &[
     ("trace.js", SCRIPT, include_str!("../../page/trace.js")),
 ];
 
-/// Returns the file of the page with this name; `None` if there is no such file.
+/// Returns the reply with the file of the page that has this name after `/ui/`; `None` if there is no such file.
 pub(crate) fn serve(name: &str) -> Option<HttpReply> {
-    let (_, content_type, text) = FILES.iter().find(|(known, _, _)| *known == name)?;
+    let (_, content_type, text) = FILES.iter().find(|(file, _, _)| *file == name)?;
     Some(
         HttpReply::document(content_type, *text)
             .header(header::CONTENT_SECURITY_POLICY, CONTENT_SECURITY_POLICY)

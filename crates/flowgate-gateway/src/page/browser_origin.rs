@@ -12,6 +12,7 @@ const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 /// Returns whether a request says that it comes from the page of another origin. An origin that cannot be compared
 /// counts as another one.
 pub(crate) fn is_foreign(headers: &HeaderMap) -> bool {
+    // Returns the only value of a header, or `None` if it is absent. Fails if there are several, or it is not ASCII.
     let only = |name: &HeaderName| {
         let mut values = headers.get_all(name).iter();
         match (values.next(), values.next()) {

@@ -16,9 +16,10 @@ const CHUNK: i64 = 200;
 const MAX_QUERIES: usize = 20;
 
 impl ModelRoutes {
-    /// Lists conversations of the clients of the person's tenants: of one client, if the query names it (`client`), and
-    /// those older than the one with the number `before`. `next` is the number for the next page, if there is one. A
-    /// page can be empty although there is a next one.
+    /// Lists conversations of the clients of the person's tenants, newest first, at most [`PAGE`]. The query can name
+    /// one client (`client`), and the number of a conversation (`before`): the page then has only older ones. In the
+    /// reply, `next` is the value of `before` for the next page; it is null if there is none. A page can be empty
+    /// although there is a next one, because the number of queries for one page is limited.
     ///
     /// # Errors
     /// The reply to send if the person is not authenticated, the query is malformed, or the database fails.
@@ -35,6 +36,7 @@ impl ModelRoutes {
             .filter(|(_, tenant)| person.sees_tenant(tenant))
             .collect();
         let is_chosen = |client: &str| query.text("client").is_none_or(|chosen| chosen == client);
+        // `is_end`: no older conversation is stored.
         let (mut listed, mut is_end) = (Vec::new(), false);
         for _ in 0..MAX_QUERIES {
             let read = self.approvals.store.newest_conversations(before, CHUNK).await;
@@ -43,6 +45,7 @@ impl ModelRoutes {
             for stored in read {
                 let client = clients.iter().find(|(name, _)| *name == stored.client && is_chosen(name));
                 if client.is_some() && listed.len() >= PAGE {
+                    // This conversation is the first one of the next page.
                     is_end = false;
                     break;
                 }

@@ -28,7 +28,7 @@ pub(crate) struct RequestedConversation {
     client: Arc<ClientState>,
     name: String,
     journal: ConversationJournal,
-    /// The number of the first event of the answer.
+    /// The number of the first event that the answer has.
     from: usize,
     person: Arc<Person>,
     /// The memory of the replayed values.
@@ -36,7 +36,8 @@ pub(crate) struct RequestedConversation {
 }
 
 impl ModelRoutes {
-    /// Reads the conversation that a request names by `client` and `name`, if it is of a tenant that the person sees.
+    /// Reads the conversation that the query of a request names by `client` and `name`, if it is of a tenant that the
+    /// person sees. The query can also name the first event to show (`from`).
     ///
     /// # Errors
     /// The reply to send if the person is not authenticated, there is no such conversation, it is too large, or the
@@ -80,7 +81,8 @@ impl ModelRoutes {
 }
 
 impl RequestedConversation {
-    /// Replays the conversation, and writes it as the person may see it.
+    /// Replays the conversation, and returns the reply with its events as the person may see them. The reply is an
+    /// error if the replay differs from what was recorded.
     pub(crate) fn show(self) -> HttpReply {
         let mut trace = Value::Null;
         let ConversationJournal { key, inputs, .. } = &self.journal;

@@ -1,8 +1,8 @@
 //! Counts the requests of agents and the verdicts over time, since the start of the gateway, for the charts of the page.
 //! The routes of models and MCP servers count each request here, and `figures_route` serves the figures.
 //!
-//! The time is divided into equal intervals. When there are too many of them, each two are merged, so that the whole time
-//! is covered by a bounded number.
+//! The time is divided into equal intervals. When there are too many of them, each pair of neighbours is merged, so
+//! that a bounded number of intervals covers the whole time.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
@@ -28,6 +28,7 @@ pub(crate) struct RequestFigures {
 /// The figures of the gateway since its start.
 #[derive(Debug)]
 pub(crate) struct FigureSeries {
+    /// The time of the start, by the monotonic clock.
     begun: Instant,
     /// The time of the start, in milliseconds since 1970.
     begun_at: u64,
@@ -46,9 +47,11 @@ struct Intervals {
 struct IntervalFigures {
     requests: u64,
     failed: u64,
+    /// The numbers of permitted, asked and denied calls.
     verdicts: [u64; 3],
     /// The time of all requests together.
     took: Duration,
+    /// The time of the slowest request.
     slowest: Duration,
 }
 
@@ -74,7 +77,7 @@ impl FigureSeries {
         }
     }
 
-    /// Writes the figures up to `now`.
+    /// Returns the figures of all intervals up to `now` as JSON, for the charts of the page.
     pub(crate) fn to_json(&self, now: Instant) -> Value {
         let mut intervals = self.intervals.lock().unwrap_or_else(PoisonError::into_inner);
         // The time since the last request has intervals as well, in which nothing happened.
@@ -98,7 +101,9 @@ impl FigureSeries {
 }
 
 impl Intervals {
-    /// Returns the interval of a time since the start. Merges intervals until it is one of the last ones.
+    /// Returns the interval at the time `since` after the start; adds it, and those before it, if they do not exist
+    /// yet. While its index reaches [`MAX_INTERVALS`], doubles the width and merges each pair of intervals. Returns
+    /// `None` only if a number overflows.
     fn at(&mut self, since: Duration) -> Option<&mut IntervalFigures> {
         loop {
             let index = usize::try_from(since.as_millis() / self.width.as_millis().max(1)).ok()?;
@@ -120,6 +125,7 @@ impl Intervals {
 }
 
 impl IntervalFigures {
+    /// Adds the figures of other requests.
     fn add(&mut self, other: &Self) {
         self.requests = self.requests.saturating_add(other.requests);
         self.failed = self.failed.saturating_add(other.failed);

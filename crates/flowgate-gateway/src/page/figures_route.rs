@@ -9,7 +9,11 @@ use crate::config::Role;
 use crate::http::reply::HttpReply;
 
 impl ModelRoutes {
-    /// Serves the figures of all clients together, to people of all tenants only: they reveal what others do.
+    /// Returns the reply with the figures of all clients together. Only people of all tenants receive it, since the
+    /// figures reveal what clients of every tenant do.
+    ///
+    /// # Errors
+    /// The reply to send if the person is not authenticated, or is limited to some tenants.
     pub(crate) fn serve_figures(&self, headers: &HeaderMap) -> Result<HttpReply, HttpReply> {
         let person = self.approvals.person(headers, Role::Viewer)?;
         if !person.tenants.is_empty() {

@@ -43,6 +43,8 @@ pub(crate) struct LabelledTrace<'m> {
 }
 
 impl<'m> LabelledTrace<'m> {
+    /// Creates the trace of a monitor's session for a person with this clearance. Events whose existence the person
+    /// may not learn are left out.
     pub(crate) fn new(monitor: &'m Monitor, clearance: ReadBound) -> Self {
         let trace = monitor.trace();
         let shown = (0..trace.len()).map(EventId).filter(|id| {
@@ -55,7 +57,8 @@ impl<'m> LabelledTrace<'m> {
     }
 
     /// Returns the events from number `from` on, as many as fit into one answer, with the verdicts on calls among
-    /// them. `next` is the number from which the next answer begins, if there is one.
+    /// them. `judged` are all verdicts of the conversation, in order. In the JSON, `next` is the number from which
+    /// the next answer begins, or null after the last event.
     pub(crate) fn page(mut self, from: usize, judged: &[CallVerdict]) -> Value {
         let (mut events, mut end) = (Vec::new(), from);
         for (number, id) in self.shown.clone().into_iter().enumerate().skip(from).take(MAX_EVENTS) {
@@ -74,10 +77,10 @@ impl<'m> LabelledTrace<'m> {
                 && (number > from || from == 0)
                 && (number <= end || is_last)
         };
-        let here: Vec<&CallVerdict> = judged.iter().filter(is_here).collect();
-        let left_out = here.len().saturating_sub(MAX_VERDICTS);
-        let here = here.into_iter().take(MAX_VERDICTS);
-        let verdicts: Vec<Value> = here.map(|verdict| self.verdict(number_of(verdict), verdict)).collect();
+        let of_page: Vec<&CallVerdict> = judged.iter().filter(is_here).collect();
+        let left_out = of_page.len().saturating_sub(MAX_VERDICTS);
+        let listed = of_page.into_iter().take(MAX_VERDICTS);
+        let verdicts: Vec<Value> = listed.map(|verdict| self.verdict(number_of(verdict), verdict)).collect();
         let labels: Vec<Value> = self.labels.iter().map(|label| self.label(label)).collect();
         json!({
             "labels": labels,
@@ -97,16 +100,20 @@ impl<'m> LabelledTrace<'m> {
         })
     }
 
-    /// Returns the index of a label in the answer; `None` if the answer has too many labels.
+    /// Returns the index of a label in the list of labels of the answer, to which a new label is added; `None` if the
+    /// list is full.
     fn index_of(&mut self, label: &Label) -> Option<usize> {
-        let known = self.labels.iter().position(|known| known == label);
-        if known.is_none() && self.labels.len() < MAX_LABELS {
+        let index = self.labels.iter().position(|listed| listed == label);
+        if index.is_none() && self.labels.len() < MAX_LABELS {
             self.labels.push(*label);
             return Some(self.labels.len() - 1);
         }
-        known
+        index
     }
 
+    /// Writes the event `id` under its number in the answer; `None` if there is no such event. The JSON has its kind
+    /// and source, the event that it answers, the label of what the model saw before it, and the fields that the
+    /// clearance covers.
     fn event(&mut self, number: usize, id: EventId) -> Option<Value> {
         let event = self.monitor.trace().event(id)?;
         let (kind, source) = kind_of(event, self.monitor);
@@ -170,6 +177,7 @@ impl<'m> LabelledTrace<'m> {
         children.into_iter().all(|child| self.fields(document, child, &within, fields))
     }
 
+    /// Returns the number of an event among the shown ones; `None` if it is not shown.
     fn number_of(&self, id: EventId) -> Option<usize> {
         self.shown.binary_search(&id).ok()
     }
@@ -238,7 +246,8 @@ impl<'m> LabelledTrace<'m> {
                 .all(|node| self.clearance.covers(&node.label))
     }
 
-    /// Writes a region that influenced a call; `None` if its event is not shown, as one that was withdrawn.
+    /// Writes a region that influenced a call, with its label in words; `None` if its event is not shown, such as a
+    /// withdrawn one.
     fn region(&self, region: &Region, label: &[String]) -> Option<Value> {
         let number = self.number_of(region.event)?;
         Some(json!({"event": number, "path": region.path.to_string(), "label": label}))
@@ -258,7 +267,7 @@ fn kind_of(event: &Event, monitor: &Monitor) -> (&'static str, String) {
     }
 }
 
-/// Returns the members of an event that have its content.
+/// Returns the names of the members of an event's JSON that hold its content.
 fn roots(body: &EventBody) -> &'static [&'static str] {
     match body {
         EventBody::Message(_) | EventBody::Output(_) => &["content", "structured"],

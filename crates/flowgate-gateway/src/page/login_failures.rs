@@ -34,7 +34,7 @@ impl LoginFailures {
             .is_some_and(|failures| failures.count >= MAX_FAILURES && !failures.is_over(now))
     }
 
-    /// Counts a failed login.
+    /// Counts a failed login of an address at `now`.
     pub(crate) fn count(&self, address: IpAddr, now: Instant) {
         let mut counts = self.counts();
         if !counts.contains_key(&address) && counts.len() >= MAX_ADDRESSES {
@@ -52,12 +52,14 @@ impl LoginFailures {
         failures.count = failures.count.saturating_add(1);
     }
 
+    /// Locks the counts, also after a panic.
     fn counts(&self) -> MutexGuard<'_, BTreeMap<IpAddr, FailureCount>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl FailureCount {
+    /// Returns whether the window of this count has ended at `now`, so that the count no longer applies.
     fn is_over(&self, now: Instant) -> bool {
         now.saturating_duration_since(self.begun) >= WINDOW
     }

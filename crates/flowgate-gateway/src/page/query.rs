@@ -44,7 +44,9 @@ impl Query {
     pub(crate) fn number<N: std::str::FromStr>(&self, name: &str) -> Result<Option<N>, HttpReply> {
         let Some(value) = self.text(name) else { return Ok(None) };
         value.parse().map(Some).map_err(|_| {
-            let message = format!("the value of `{name}` in the query is not a number in its range");
+            let message = format!(
+                "the value of `{name}` in the query is not a whole number, or is out of range: correct it"
+            );
             HttpReply::detail(StatusCode::BAD_REQUEST, &message)
         })
     }
@@ -102,8 +104,8 @@ mod tests {
         check("", Ok((None, None)));
         check("name=a%2Fb%20%C3%A9+c&from=7", Ok((Some("a/b é c"), Some(7))));
         check("name", Ok((Some(""), None)));
-        check("from=-1", Err("`from` in the query is not a number"));
-        check("from=99999999999", Err("`from` in the query is not a number"));
+        check("from=-1", Err("`from` in the query is not a whole number"));
+        check("from=99999999999", Err("`from` in the query is not a whole number"));
         check("name=a&name=b", Err("`name` twice"));
         check("other=a", Err("unknown name: use name, from"));
         check("name=%f", Err("not percent-encoded"));

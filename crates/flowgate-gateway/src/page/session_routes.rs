@@ -1,4 +1,5 @@
-//! Logs people in to the page and out of it, and tells the page who is logged in. `http::service` calls it.
+//! Logs people in to the page and out of it, and answers the page's question who is logged in. `http::service` calls
+//! it.
 //!
 //! A person logs in with the key of the configuration, in the same header as for the other routes. The page sends it
 //! once and does not store it.
@@ -101,7 +102,11 @@ impl ApprovalService {
         Ok(())
     }
 
-    /// Says who sends the request. A refusal says whether people can log in at an issuer.
+    /// Returns the reply with the person who sends the request: name, role, tenants and clearance. A
+    /// refusal says whether people can log in at an issuer.
+    ///
+    /// # Errors
+    /// The reply to send if the request has neither a valid key nor a session.
     pub(crate) fn session(&self, headers: &HeaderMap) -> Result<HttpReply, HttpReply> {
         let person = self.person(headers, Role::Viewer).map_err(|refusal| match self.people.login() {
             Some(_) => refusal.with_header(CLAIM_HEADER, "oidc"),
@@ -110,7 +115,10 @@ impl ApprovalService {
         Ok(HttpReply::json(StatusCode::OK, &session_json(&person)))
     }
 
-    /// Ends the session of the request.
+    /// Ends the session of the request, if it has one, and deletes its cookie.
+    ///
+    /// # Errors
+    /// The reply to send if the request has neither a valid key nor a session.
     pub(crate) fn log_out(&self, headers: &HeaderMap) -> Result<HttpReply, HttpReply> {
         let person = self.person(headers, Role::Viewer)?;
         if let Some((_, Some(session))) = self.authenticate(headers) {

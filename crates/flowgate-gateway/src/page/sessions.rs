@@ -1,10 +1,10 @@
-//! Holds the sessions of people who are logged in to the page. `ApprovalService` finds the person of a request by it, if
-//! the request has no key.
+//! Holds the sessions of people who are logged in to the page. `ApprovalService` uses it to find the person of a
+//! request that has no key.
 //!
-//! A session has two secrets. The cookie is sent by the browser, and no script can read it; but a browser also sends it
-//! to other ports of the same host. The token is kept by the page, and sent in a header, which only scripts of the
-//! page's origin can do. Every request needs both. The gateway holds their digests, in memory: its end ends all
-//! sessions.
+//! A session has two secrets. The cookie is sent by the browser, and no script can read it; but a browser also sends
+//! it to other ports of the same host. The token is kept by the page, and sent in a header, which only scripts of the
+//! page's origin can do. Every request needs both. The gateway holds only their digests, in memory: when it stops,
+//! all sessions end.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -85,6 +85,8 @@ pub(crate) fn delete_cookie(is_over_tls: bool) -> String {
     cookie("", 0, is_over_tls)
 }
 
+/// Returns the value of `Set-Cookie` for the cookie of a session with this value. The browser deletes the cookie
+/// after `max_age` seconds and, with `is_over_tls`, sends it over TLS only.
 fn cookie(value: &str, max_age: u64, is_over_tls: bool) -> String {
     let secure = if is_over_tls { "; Secure" } else { "" };
     format!("{COOKIE}={value}; Path=/; HttpOnly; SameSite=Strict; Max-Age={max_age}{secure}")
@@ -149,22 +151,25 @@ impl PageSessions {
         self.sessions().retain(|_, session| session.holder != SessionHolder::Person(person.to_owned()));
     }
 
+    /// Locks the sessions, also after a panic.
     fn sessions(&self) -> MutexGuard<'_, BTreeMap<SessionId, PageSession>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl PageSession {
+    /// Returns whether the session has ended at `now` because of its age.
     fn is_over(&self, now: Instant) -> bool {
         now >= self.ends
     }
 }
 
+/// Returns the SHA-256 digest of a cookie or a token.
 fn digest(secret: &str) -> [u8; 32] {
     Sha256::digest(secret).into()
 }
 
-/// Returns the value of the cookie of the session; `None` if the request has no such cookie, or several.
+/// Returns the value of the session's cookie in a request; `None` if the request has no such cookie, or several.
 fn cookie_of(headers: &HeaderMap) -> Option<&str> {
     named_cookie(headers, COOKIE)
 }

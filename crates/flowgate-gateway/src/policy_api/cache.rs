@@ -74,6 +74,7 @@ impl PolicyCache {
         ]
     }
 
+    /// Locks the cached policies, also after a panic.
     fn lock(&self) -> MutexGuard<'_, CachedPolicies> {
         self.cached.lock().unwrap_or_else(PoisonError::into_inner)
     }

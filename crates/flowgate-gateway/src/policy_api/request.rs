@@ -1,4 +1,5 @@
-//! Reads requests of the policy API. They are strict JSON, and errors name the field or the position.
+//! Parses the bodies of requests for `policy_api`. A body must be strict JSON; an error is the reply with status 400,
+//! and names the field or the position.
 
 use flowgate::json::{self, Numbers};
 use serde_json::{Map, Value};

@@ -40,7 +40,7 @@ struct DryRunRequest {
     client: String,
     /// The text of the policy's own file. Imported files are those of the policy in force.
     policy: String,
-    /// The number of conversations.
+    /// The number of conversations on which the policy is tried, newest first; a default number if it is absent.
     #[serde(default)]
     last: Option<usize>,
 }
@@ -60,8 +60,8 @@ impl ModelRoutes {
     ///
     /// # Errors
     /// The reply to send if the person is no approver or admin, may not read everything of the client, or has another
-    /// evaluation running; if the body is malformed or too large, there is no such client, the database fails, or the
-    /// gateway has no room.
+    /// evaluation running. Also if the body is malformed or too large, there is no such client, the database fails,
+    /// or the gateway has no room.
     pub(crate) async fn requested_dry_run(
         &self,
         headers: &HeaderMap,
@@ -128,9 +128,9 @@ struct DryRun {
     changed: usize,
     /// The changed verdicts, at most [`MAX_CHANGES`].
     changes: Vec<Value>,
-    /// The calls whose replay under the policy in force has another verdict than the conversation had.
+    /// The number of calls whose replay under the policy in force has another verdict than the conversation had.
     differing: usize,
-    /// The messages and answers that a rule stops under each policy.
+    /// The numbers of messages and answers that a rule stops: under the policy in force, and under the edited one.
     stopped: [usize; 2],
 }
 
@@ -211,7 +211,8 @@ impl DryRun {
     }
 }
 
-/// Returns the number of messages and answers that a rule stops.
+/// Returns the number of messages and answers that a rule stops, because it matches, fails or exceeds a limit.
+/// Findings that are only noted do not count, and an event with several findings counts once.
 fn stopped_count(findings: &[EventFinding]) -> usize {
     let kinds = [ReasonKind::Rule, ReasonKind::RuleError, ReasonKind::Limit];
     let stopping = findings
@@ -220,7 +221,9 @@ fn stopped_count(findings: &[EventFinding]) -> usize {
     stopping.map(|finding| finding.event).collect::<BTreeSet<EventId>>().len()
 }
 
-/// Writes a call whose verdict changes, with the reasons under each policy.
+/// Writes a call whose verdict changes, with the reasons under each policy. `old` is the call under the policy in
+/// force (`own`), and `new` the same call under the edited one. `differs` says that the conversation had another
+/// verdict than the replay under the policy in force.
 fn change(
     conversation: &str,
     old: &RejudgedCall,
@@ -254,6 +257,7 @@ fn change(
     })
 }
 
+/// Writes a reason of a verdict: its message, and the file and line of its statement in the policy, if it has one.
 fn reason_json(policy: &Policy, reason: &Reason) -> Value {
     let place = reason.statement.as_ref().map(|span| policy.locate(span));
     json!({
@@ -263,6 +267,7 @@ fn reason_json(policy: &Policy, reason: &Reason) -> Value {
     })
 }
 
+/// Writes an error or a warning about the edited policy, with its position.
 fn diagnostic_json(source: &PolicySource, diagnostic: &Diagnostic) -> Value {
     let place = source.locate(diagnostic.span.start);
     json!({

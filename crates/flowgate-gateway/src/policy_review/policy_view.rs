@@ -135,6 +135,7 @@ fn statement(policy: &Policy, hits: &StatementHits, is_counted: bool) -> Value {
     })
 }
 
+/// Returns the word for the mode of a client, as the page uses it.
 fn mode(client: &ClientState) -> &'static str {
     if client.spec.watch.is_some() { "watch" } else { "enforce" }
 }

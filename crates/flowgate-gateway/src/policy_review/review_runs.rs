@@ -22,6 +22,7 @@ impl ReviewRuns {
         Some((run, EndOnDrop(has_ended)))
     }
 
+    /// Locks the set of people whose evaluations run, also after a panic.
     fn names(&self) -> MutexGuard<'_, BTreeSet<String>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -79,6 +79,8 @@ impl ModelRoutes {
     ) -> Result<StoredConversations, HttpReply> {
         let failed = |error| HttpReply::of_database_error(&error);
         let (mut journals, mut counts) = (Vec::new(), ConversationCounts::default());
+        // The number of the oldest conversation read so far, the bytes of all journals, the greatest memory of one
+        // conversation, and the number of conversations of the client.
         let (mut before, mut bytes, mut greatest, mut considered) = (i64::MAX, 0, 0, 0);
         'queries: for _ in 0..MAX_QUERIES {
             let read = self.approvals.store.newest_conversations(before, CHUNK).await.map_err(failed)?;

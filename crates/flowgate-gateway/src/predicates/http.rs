@@ -36,6 +36,7 @@ pub(super) struct HttpPredicateSource {
 }
 
 impl HttpPredicateSource {
+    /// Creates the source of the predicate `name` from the address of its service.
     pub(super) fn new(agent: ureq::Agent, name: String, url: String) -> Self {
         Self { agent, name, url }
     }
@@ -63,11 +64,12 @@ impl PredicateSource for HttpPredicateSource {
         // One byte more than allowed shows that the answer is too long.
         let read = response.body_mut().as_reader().take(longest + 1).read_to_string(&mut text);
         if let Err(error) = read {
-            let is_slow = error.kind() == std::io::ErrorKind::TimedOut;
-            return Err(if is_slow {
-                "the service did not answer within the time limit"
-            } else {
-                "the answer of the service broke off, or is not UTF-8: see its log"
+            return Err(match error.kind() {
+                std::io::ErrorKind::TimedOut => "the service did not answer within the time limit",
+                std::io::ErrorKind::InvalidData => {
+                    "the answer of the service is not valid UTF-8: see its log"
+                }
+                _ => "the answer of the service broke off: see its log",
             }
             .to_owned());
         }

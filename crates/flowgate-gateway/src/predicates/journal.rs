@@ -39,6 +39,7 @@ pub(crate) struct RecordedPredicateAnswer {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct PredicateJournal(Arc<Mutex<PredicateJournalState>>);
 
+/// What all clones of a journal share.
 #[derive(Debug, Default)]
 struct PredicateJournalState {
     /// The time left for questions in this turn; `None` before the first turn and during a replay.
@@ -58,9 +59,9 @@ impl PredicateJournal {
         let mut predicates = Predicates::new();
         for (name, answerer) in &predicate_sources.answerers {
             let (journal, answerer) = (self.clone(), Arc::clone(answerer));
-            let own = name.clone();
+            let predicate = name.clone();
             predicates.define(name, move |arguments| {
-                journal.ask(&own, arguments, &|time| answerer.answer(arguments, time))
+                journal.ask(&predicate, arguments, &|time| answerer.answer(arguments, time))
             });
         }
         predicates
@@ -86,7 +87,8 @@ impl PredicateJournal {
         std::mem::take(&mut self.state().new_answers)
     }
 
-    /// Returns and removes the failed predicates since the last call, with the causes, which contain no content.
+    /// Returns and removes the names of the predicates that have failed since the last call, each with the cause,
+    /// which contains no content.
     pub(crate) fn take_failures(&self) -> Vec<(String, String)> {
         std::mem::take(&mut self.state().failures)
     }
@@ -136,6 +138,7 @@ impl PredicateJournal {
         answer
     }
 
+    /// Locks the state of the journal, also after a panic.
     fn state(&self) -> MutexGuard<'_, PredicateJournalState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

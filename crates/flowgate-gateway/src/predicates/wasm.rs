@@ -42,7 +42,8 @@ impl std::fmt::Debug for WasmPredicateSource {
 }
 
 impl WasmPredicateSource {
-    /// Loads the module for the predicate `name` from a file.
+    /// Loads the module for the predicate `name` from a file. Fails with the problem, without the path, if the file
+    /// cannot be read or is too large, or the module cannot answer the predicate.
     pub(super) fn load(name: &str, path: &Path) -> Result<Self, String> {
         let length = std::fs::metadata(path).map_err(|error| error.to_string())?.len();
         if length > MAX_MODULE {
@@ -69,11 +70,10 @@ impl WasmPredicateSource {
         }
         let exports_function = |export: &str, takes: &[ValType], returns: &ValType| {
             let Some(ExternType::Func(function)) = module.get_export(export) else { return false };
-            let same = |a: &ValType, b: &ValType| ValType::eq(a, b);
             function.params().len() == takes.len()
-                && function.params().zip(takes).all(|(a, b)| same(&a, b))
+                && function.params().zip(takes).all(|(parameter, expected)| ValType::eq(&parameter, expected))
                 && function.results().len() == 1
-                && function.results().all(|result| same(&result, returns))
+                && function.results().all(|result| ValType::eq(&result, returns))
         };
         if !matches!(module.get_export("memory"), Some(ExternType::Memory(_))) {
             return Err("the module exports no `memory`, which a module of a predicate needs".to_owned());
@@ -178,7 +178,7 @@ impl std::fmt::Display for WasmCallError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Outside => f.write_str("the module returned an answer that is outside its memory: correct the address and the length that it returns"),
-            Self::Long => write!(f, "the answer of the module is longer than {MAX_ANSWER} bytes"),
+            Self::Long => write!(f, "the answer of the module is longer than {MAX_ANSWER} bytes: let it return less"),
             Self::Run(error) => match error.downcast_ref::<Trap>() {
                 Some(Trap::OutOfFuel) => {
                     write!(f, "the module exceeded the limit of {FUEL} instructions for one answer: let it compute less")
@@ -246,7 +246,10 @@ mod tests {
                 "the module returned an answer that is outside its memory: correct the address and the length that it returns",
             ),
         );
-        check("i64.const 0x00020000", &no("the answer of the module is longer than 65536 bytes"));
+        check(
+            "i64.const 0x00020000",
+            &no("the answer of the module is longer than 65536 bytes: let it return less"),
+        );
         check("unreachable", &no("the module stopped: wasm trap: wasm `unreachable` instruction executed"));
     }
 

@@ -60,6 +60,7 @@ pub(super) struct SpanQueue {
     dropped: AtomicU64,
 }
 
+/// The spans of the queue, and the state of the thread that sends them.
 #[derive(Default)]
 struct QueueState {
     waiting: VecDeque<SpanData>,
@@ -85,10 +86,12 @@ impl SpanQueue {
         Ok(queue)
     }
 
+    /// Creates a queue without spans and without a thread.
     fn empty() -> Self {
         Self { state: Mutex::default(), changed: Condvar::new(), dropped: AtomicU64::new(0) }
     }
 
+    /// Locks the state of the queue, also after a panic.
     fn state(&self) -> MutexGuard<'_, QueueState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -109,12 +112,13 @@ impl SpanQueue {
         }
     }
 
+    /// Returns the number of spans that were dropped since the start.
     pub(super) fn dropped_spans(&self) -> u64 {
         self.dropped.load(Ordering::Relaxed)
     }
 
-    /// Takes the next spans, once there are enough of them, [`PAUSE`] is over, or the queue is closed. `None` when
-    /// the queue is closed and empty.
+    /// Takes the next spans, at most [`MAX_BATCH`], once there are that many, [`PAUSE`] is over, or the queue is
+    /// closed. The batch can be empty after a pause. `None` when the queue is closed and empty.
     fn take_batch(&self) -> Option<Vec<SpanData>> {
         let is_early = |state: &mut QueueState| !state.is_closed && state.waiting.len() < MAX_BATCH;
         let (mut state, _) = self
@@ -153,7 +157,7 @@ impl SpanQueue {
         self.changed.notify_all();
     }
 
-    /// Lets the thread send what waits, and end. Does not wait for it.
+    /// Lets the thread send the spans that wait, and end. Does not wait for the thread.
     fn close(&self) {
         self.state().is_closed = true;
         self.changed.notify_all();
@@ -167,6 +171,7 @@ impl SpanQueue {
     }
 }
 
+/// Converts a number of spans to the type of counters.
 fn count(number: usize) -> u64 {
     u64::try_from(number).unwrap_or(u64::MAX)
 }
@@ -211,7 +216,8 @@ impl BatchSender {
     }
 }
 
-/// Tells the operator's log about the collector, at most one line of each kind in [`LOG_PAUSE`].
+/// Writes lines about dropped spans and about the collector to the operator's log, at most one of each kind in
+/// [`LOG_PAUSE`].
 struct ExportReport {
     log: OperatorLog,
     /// The number of dropped spans at the last line about them, and its time.
@@ -223,11 +229,13 @@ struct ExportReport {
 }
 
 impl ExportReport {
+    /// Creates a report of which no line is written yet.
     fn new(log: OperatorLog) -> Self {
         Self { log, told_dropped: 0, told_dropped_at: None, is_failing: false, told_outcome_at: None }
     }
 
-    /// Tells that spans were dropped, if some were since the last line.
+    /// Writes to the operator's log that spans were dropped, if some were since the last such line. `dropped` is the
+    /// number of spans that were dropped since the start.
     fn tell_dropped(&mut self, dropped: u64, now: Instant) {
         if dropped == self.told_dropped || !is_due(self.told_dropped_at, now) {
             return;
@@ -244,7 +252,8 @@ impl ExportReport {
         });
     }
 
-    /// Tells that the collector begins to fail, or works again.
+    /// Writes to the operator's log that the collector begins to fail, or works again. `is_ok` is the outcome of a
+    /// request to the collector.
     fn tell_outcome(&mut self, is_ok: bool, now: Instant) {
         if is_ok != self.is_failing || !is_due(self.told_outcome_at, now) {
             return;
@@ -261,7 +270,7 @@ impl ExportReport {
     }
 }
 
-/// Whether enough time has passed since the last line.
+/// Returns whether a line may be written at `now`: [`LOG_PAUSE`] has passed since the last one, or there is none.
 fn is_due(last: Option<Instant>, now: Instant) -> bool {
     last.is_none_or(|last| now.saturating_duration_since(last) >= LOG_PAUSE)
 }

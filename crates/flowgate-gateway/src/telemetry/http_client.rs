@@ -1,5 +1,5 @@
-//! Sends encoded spans to the collector, for the exporter of OpenTelemetry. It runs on the thread of `export`, which may
-//! wait.
+//! Sends encoded spans to the collector, for the exporter of OpenTelemetry. It runs on the thread of `export`, which
+//! it may block.
 
 use std::time::Duration;
 

@@ -38,17 +38,23 @@ impl ShownNames {
         }
     }
 
-    /// Returns the name of a tool, with its server if it has one.
+    /// Returns the name that a span may have for a tool: its own, with its server if it has one, if the policy names
+    /// the tool and the client may use the server; otherwise [`OTHER`].
     pub(crate) fn tool(&self, tool: &Tool) -> String {
         let name = tool.name.to_string();
         let server = tool.server.as_deref();
         let is_named = |server: Option<&str>| self.tools.contains(&(server.map(str::to_owned), name.clone()));
         // An agent can name a server that does not exist.
-        let is_known = server.is_none_or(|server| self.servers.contains(server));
-        if is_known && (is_named(server) || is_named(None)) { tool.to_string() } else { OTHER.to_owned() }
+        let has_known_server = server.is_none_or(|server| self.servers.contains(server));
+        if has_known_server && (is_named(server) || is_named(None)) {
+            tool.to_string()
+        } else {
+            OTHER.to_owned()
+        }
     }
 
-    /// Returns the name of the tool of a watched verdict, which has the server in its text.
+    /// Returns the name that a span may have for the tool of a verdict of watch mode, which is one text: the server,
+    /// `/` and the tool, or only the tool.
     pub(crate) fn written_tool(&self, tool: &str) -> String {
         let tool = match tool.split_once('/') {
             Some((server, name)) => Tool::of(server, name),
@@ -57,7 +63,7 @@ impl ShownNames {
         self.tool(&tool)
     }
 
-    /// Returns the name of a model.
+    /// Returns the name that a span may have for a model: its own if the configuration names it, otherwise [`OTHER`].
     pub(crate) fn model(&self, model: &str) -> String {
         if self.models.contains(model) { model.to_owned() } else { OTHER.to_owned() }
     }

@@ -1,4 +1,8 @@
-//! A span that is being recorded: [`Span`]. It records nothing if telemetry is off or its trace is not sampled.
+//! Records one operation of the gateway, such as a turn or a call, as a span of OpenTelemetry ([`Span`]): its times,
+//! its attributes and its events. `chat::turn_trace` and `mcp_proxy::exchange_trace` begin and fill the spans.
+//!
+//! The caller need not know whether telemetry is on: if it is off, or the trace is not sampled, a [`Span`] records
+//! nothing.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -12,10 +16,11 @@ use opentelemetry_sdk::trace::Span as SdkSpan;
 use super::{Recording, names, trace_parent};
 use crate::random::hex;
 
-/// A span that ends when it is dropped. The default is no span.
+/// A span that ends when it is dropped. The default (`None`) records nothing.
 #[derive(Debug, Default)]
 pub(crate) struct Span(Option<Box<OpenSpan>>);
 
+/// A span that has begun, with the recorder that exports it.
 struct OpenSpan {
     span: SdkSpan,
     recording: Arc<Recording>,
@@ -38,7 +43,7 @@ impl std::fmt::Debug for SpanPlace {
 }
 
 impl Span {
-    /// Begins a span. `parent` may have the span that it belongs to.
+    /// Begins a span. `parent` has the span that the new one belongs to, if there is one.
     pub(super) fn begin(
         recording: &Arc<Recording>,
         name: impl Into<std::borrow::Cow<'static, str>>,
@@ -48,12 +53,13 @@ impl Span {
         Self::build(recording, SpanBuilder::from_name(name).with_kind(kind), parent)
     }
 
+    /// Begins the span that `builder` describes, under the span of `parent`.
     fn build(recording: &Arc<Recording>, builder: SpanBuilder, parent: &Context) -> Self {
         let span = recording.tracer.build_with_context(builder, parent);
         Self(Some(Box::new(OpenSpan { span, recording: Arc::clone(recording) })))
     }
 
-    /// Whether something is recorded; if not, its attributes need not be computed.
+    /// Returns whether the span is recorded; if not, its attributes need not be computed.
     pub(crate) fn is_recording(&self) -> bool {
         self.0.as_ref().is_some_and(|open| open.span.is_recording())
     }
@@ -63,18 +69,20 @@ impl Span {
         SpanPlace(self.0.as_ref().map(|open| (Arc::clone(&open.recording), open.span.span_context().clone())))
     }
 
-    /// Returns the name of the trace, in hexadecimal, if the span is recorded.
+    /// Returns the id of the trace, in hexadecimal, if the span is recorded.
     pub(crate) fn trace_id(&self) -> Option<String> {
         let open = self.0.as_ref().filter(|open| open.span.is_recording())?;
         Some(hex(&open.span.span_context().trace_id().to_bytes()))
     }
 
+    /// Replaces the name of the span.
     pub(crate) fn rename(&mut self, name: String) {
         if let Some(open) = &mut self.0 {
             open.span.update_name(name);
         }
     }
 
+    /// Sets an attribute of the span, one of [`names`].
     pub(crate) fn set(&mut self, key: &'static str, value: impl Into<Value>) {
         if let Some(open) = &mut self.0 {
             open.span.set_attribute(KeyValue::new(key, value));
@@ -104,7 +112,8 @@ impl Span {
         }
     }
 
-    /// Marks the operation as failed. The reason has no content, so the status has no description.
+    /// Marks the operation as failed, with a constant or a number as the reason (`error`). The status has no
+    /// description, which could have content.
     pub(crate) fn fail(&mut self, error: impl Into<Value>) {
         if let Some(open) = &mut self.0 {
             open.span.set_attribute(KeyValue::new(names::ERROR, error));
@@ -127,7 +136,7 @@ impl Span {
 }
 
 impl SpanPlace {
-    /// Whether spans begin here that are recorded or passed on.
+    /// Returns whether there is a place: if not, spans that begin here are not recorded, and no request names them.
     pub(crate) fn is_any(&self) -> bool {
         self.0.is_some()
     }
@@ -142,6 +151,7 @@ impl SpanPlace {
         self.build(SpanBuilder::from_name(name).with_kind(SpanKind::Internal).with_start_time(start))
     }
 
+    /// Begins the span that `builder` describes at this place; a span that records nothing if there is no place.
     fn build(&self, builder: SpanBuilder) -> Span {
         let Some((recording, context)) = &self.0 else { return Span::default() };
         let parent = Context::new().with_remote_span_context(context.clone());

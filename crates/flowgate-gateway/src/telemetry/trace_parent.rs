@@ -25,7 +25,7 @@ pub(crate) fn read(headers: &HeaderMap) -> Option<SpanContext> {
     }
 }
 
-/// Parses `VERSION-TRACE-SPAN-FLAGS`, in lower-case hexadecimal.
+/// Parses `VERSION-TRACE-SPAN-FLAGS`, in lower-case hexadecimal; `None` if the value does not have this form.
 fn parse(value: &[u8]) -> Option<SpanContext> {
     let (head, rest) = value.split_at_checked(LENGTH)?;
     let mut parts = head.split(|byte| *byte == b'-');
@@ -34,6 +34,7 @@ fn parse(value: &[u8]) -> Option<SpanContext> {
     let version = number(version)?;
     let is_known_form = match version {
         0 => rest.is_empty(),
+        // The standard forbids this version.
         255 => false,
         // A later version may have more parts.
         _ => value.len() <= MAX_LENGTH && rest.first().is_none_or(|byte| *byte == b'-'),
@@ -46,7 +47,7 @@ fn parse(value: &[u8]) -> Option<SpanContext> {
     (is_known_form && context.is_valid()).then_some(context)
 }
 
-/// Parses a number in lower-case hexadecimal.
+/// Parses a number in lower-case hexadecimal; `None` if there is another character, or the number has over 128 bits.
 fn number(digits: &[u8]) -> Option<u128> {
     digits.iter().try_fold(0_u128, |number, digit| {
         let value = match digit {
@@ -58,7 +59,7 @@ fn number(digits: &[u8]) -> Option<u128> {
     })
 }
 
-/// Writes the value for a request that belongs to this span.
+/// Returns the value of the header for a request that belongs to this span.
 pub(crate) fn write(context: &SpanContext) -> String {
     let (trace, span) = (hex(&context.trace_id().to_bytes()), hex(&context.span_id().to_bytes()));
     format!("00-{trace}-{span}-{:02x}", context.trace_flags().to_u8() & 1)

@@ -2,9 +2,10 @@
 //! settings of each handshake.
 //!
 //! Each handshake checks whether the files have changed. A changed file that cannot be used is reported once, and the
-//! earlier certificate remains in use. A certificate and its key are two files: after the replacement of the first they
-//! do not match, until the next check notices the replacement of the second. The cause of a failure may also end
-//! without a change of the files, such as too many open files, so the files are read again after [`RETRY_INTERVAL`].
+//! earlier certificate remains in use. A certificate and its key are two files: after the replacement of the first
+//! they do not match, until the next check notices the replacement of the second. A failure can also have a cause
+//! that ends without a change of the files, such as too many open files, so the files are read again after
+//! [`RETRY_INTERVAL`].
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -105,6 +106,7 @@ impl ServerTls {
         }
     }
 
+    /// Locks the settings in use, also after a panic.
     fn current(&self) -> MutexGuard<'_, Arc<ServerConfig>> {
         self.current.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -84,13 +84,17 @@ impl MakeKeyRequest {
         if self.models.len() > MAX_MODELS {
             return Err(format!("models: a key can name at most {MAX_MODELS} models"));
         }
-        let known = client.upstream.as_ref().map(|upstream| upstream.models.as_slice()).unwrap_or_default();
-        if let Some(unknown) = self.models.iter().find(|model| !known.is_empty() && !known.contains(model)) {
+        // An empty list permits every model.
+        let permitted =
+            client.upstream.as_ref().map(|upstream| upstream.models.as_slice()).unwrap_or_default();
+        let is_refused = |model: &&String| !permitted.is_empty() && !permitted.contains(model);
+        if let Some(refused) = self.models.iter().find(is_refused) {
             return Err(format!(
-                "models: this client may not ask for `{unknown}`; it may ask for: {}",
-                known.join(", ")
+                "models: this client may not ask for `{refused}`; it may ask for: {}",
+                permitted.join(", ")
             ));
         }
+        // In millionths of the currency, as the database stores it. A limit of 0 would be none.
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is at most 10^18")]
         let cost_per_day = self.cost_per_day.map(|cost| ((cost * 1e6).round() as u64).max(1));
         let limits = KeyLimits {
@@ -108,8 +112,8 @@ impl ModelRoutes {
     /// key is valid.
     ///
     /// # Errors
-    /// The reply to send if the person is no admin of the client's tenant, the body is malformed, the client has a key
-    /// of this name or too many keys, or the key cannot be recorded or stored.
+    /// The reply to send if the person is no admin of the client's tenant, or the body is malformed. Also if the
+    /// client has a key of this name or too many keys, or the key cannot be recorded or stored.
     pub(crate) async fn make_key(&self, headers: &HeaderMap, body: &[u8]) -> Result<HttpReply, HttpReply> {
         let person = self.approvals.person(headers, Role::Admin)?;
         let bad = |why: &str| HttpReply::detail(StatusCode::BAD_REQUEST, why);
@@ -201,7 +205,11 @@ impl ModelRoutes {
         HttpReply::detail(StatusCode::CONFLICT, &message)
     }
 
-    /// Lists the keys of the clients of the person's tenants, without the keys themselves.
+    /// Returns the reply with the names, states and limits of the keys of the clients of the person's tenants,
+    /// without the keys themselves.
+    ///
+    /// # Errors
+    /// The reply to send if the person is no admin, or the database fails.
     pub(crate) async fn list_keys(&self, headers: &HeaderMap) -> Result<HttpReply, HttpReply> {
         let person = self.approvals.person(headers, Role::Admin)?;
         let tenants = person.tenants.iter().map(|tenant| Some(tenant.as_str()));
@@ -248,7 +256,8 @@ impl ModelRoutes {
         Ok(HttpReply::json(StatusCode::OK, &json!({"id": key.id, "revoked": true})))
     }
 
-    /// Writes a key for a list.
+    /// Writes a key for the list of keys. Its state is `valid`, `expired` or, if the configuration no longer has the
+    /// client in the tenant of the key, `no-client`.
     fn key_json(&self, key: &StoredVirtualKey) -> Value {
         let client = self.clients.find_by_name(&key.client);
         let state = match client {
@@ -285,11 +294,13 @@ impl ModelRoutes {
     }
 }
 
+/// Returns the reply if there is no key with the requested id that the person may handle.
 fn no_key_reply() -> HttpReply {
     let message = "there is no key with this id, or it is of a tenant for which you are no admin";
     HttpReply::detail(StatusCode::NOT_FOUND, message)
 }
 
+/// Returns the reply to a request that failed because of the database or the audit log.
 #[expect(clippy::needless_pass_by_value, reason = "as `map_err` hands it over")]
 fn database_error_reply(error: DatabaseError) -> HttpReply {
     HttpReply::of_database_error(&error)

@@ -64,7 +64,7 @@ impl ValidKey {
 
     /// Returns whether the key may be used to ask for a model.
     pub(crate) fn permits_model(&self, model: &str) -> bool {
-        self.models.is_empty() || self.models.iter().any(|known| known == model)
+        self.models.is_empty() || self.models.iter().any(|permitted| permitted == model)
     }
 
     /// Returns the models that may be asked for, separated by commas.

@@ -1,5 +1,5 @@
-//! Derives the policy under which a client in watch mode runs: its own policy with the statements about labels, and
-//! without those that stop a call, ask a person, or limit what a step is shown.
+//! Derives the policy under which a client in watch mode runs. It is the client's own policy without the statements
+//! that stop a call, ask a person, or limit what a step is shown; the statements about labels stay.
 //!
 //! Statements are left out of the text of the policy, before it is parsed, by Python's rules for lines: a statement
 //! begins at the outermost indentation, outside brackets and quotes. [`load`] verifies the result, so that a policy

@@ -104,9 +104,10 @@ impl Watcher {
         }
     }
 
-    /// Judges one event, and adds it to the monitor of the watch. Returns `None` for the description of a tool to which
-    /// the policy does not object, and for the call or the output of a handshake (a request by which a client and a
-    /// server of MCP begin). A list or a description that enforcement would hide is reported, and not added.
+    /// Judges one event, and adds it to the monitor of the watch. Returns `None` for the description of a tool to
+    /// which the policy does not object. Returns `None` as well for the call or the output of a handshake, a request
+    /// by which a client and a server of MCP begin. A list or a description that enforcement would hide is reported,
+    /// and not added.
     fn judge(&mut self, running: &Monitor, event: &Event) -> Option<WatchedVerdict> {
         let agent = running.trace().agent_name(event.agent);
         let entry = TraceEntry {
@@ -169,8 +170,8 @@ impl Watcher {
     fn push(&mut self, running: &Monitor, event: &Event, entry: TraceEntry) -> Option<String> {
         let carried = self.monitor.from_names(&running.to_names(&event.label));
         // A floor raises the labels of all parts of the text, so it is applied only if the text would carry less.
-        let own = self.monitor.labels_if_pushed([entry.clone()]);
-        let pushed = match own.iter().all(|label| carried.flows_to(label)) {
+        let own_labels = self.monitor.labels_if_pushed([entry.clone()]);
+        let pushed = match own_labels.iter().all(|label| carried.flows_to(label)) {
             true => self.monitor.push(entry),
             false => self.monitor.push_with_floors(entry, &carried.into()),
         };

@@ -87,7 +87,10 @@ fn a_handshake_needs_a_certificate_of_the_authority() {
     let of_gateways = for_client(&server.servers, &[uri("named")]);
     for protocols in PROTOCOLS {
         for (shown, reason) in [
-            (None, "a client presented no certificate"),
+            (
+                None,
+                "a client presented no certificate: give it one that the authority `client-ca` in [tls] signed",
+            ),
             (Some(&of_server), "the certificate of a client is not valid for TLS clients"),
             (
                 Some(&of_others),

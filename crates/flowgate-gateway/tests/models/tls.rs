@@ -124,7 +124,10 @@ fn a_client_trusts_its_authorities_alone() {
     let client = http_client(TestAuthority::new().client(&["http/1.1"], None));
     assert!(server.asks_as(&client).unwrap_err().is_connect());
     let line = server.log.next("refused");
-    assert_eq!(line["message"], "a client does not trust the certificate of the gateway");
+    assert_eq!(
+        line["message"],
+        "a client does not trust the certificate of the gateway: check that it has not expired, and that the client knows its authority"
+    );
     assert_eq!(server.asks_as(&server.http1()).unwrap(), "Hello yourself.");
 }
 

@@ -18,8 +18,8 @@ use super::{ApprovalRequest, Approver, Decision};
 pub struct QuestionBudget {
     /// The most questions in a conversation.
     pub questions: usize,
-    /// The flood rule: after so many refusals without an approval between them, nobody is asked until the user
-    /// [writes again](BudgetedApprover::resume).
+    /// The number of refusals without an approval between them after which nobody is asked until the user
+    /// [writes again](BudgetedApprover::resume). This limit is called the flood rule.
     pub refusals_in_row: usize,
 }
 

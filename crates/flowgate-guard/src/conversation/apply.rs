@@ -61,32 +61,32 @@ pub(super) enum InputOutcome {
 }
 
 impl InputOutcome {
-    /// The result of an input that adds a message. Other inputs count as if the session had no room.
+    /// Returns the result of an input that adds a message. Other inputs count as if the session had no room.
     pub(super) fn into_added(self) -> Result<EventId, PushError> {
         if let Self::Added(result) = self { result } else { Err(PushError::Full) }
     }
 
-    /// The result of an offer of tools. Other inputs, and an unchanged offer, count as a success.
+    /// Returns the result of an offer of tools. Other inputs, and an unchanged offer, count as a success.
     pub(super) fn into_offered(self) -> Result<(), PushError> {
         if let Self::Offered(result) = self { result } else { Ok(()) }
     }
 
-    /// The result of an input that joins external state. Other inputs count as a success.
+    /// Returns the result of an input that joins external state. Other inputs count as a success.
     pub(super) fn into_joined(self) -> Result<(), ExternalStateError> {
         if let Self::Joined(result) = self { result } else { Ok(()) }
     }
 
-    /// The bound of the accepted step; `None` if no step was accepted.
+    /// Returns the bound of the accepted step; `None` if no step was accepted.
     pub(super) fn accepted_bound(&self) -> Option<Label> {
         if let Self::Accepted(bound) = self { *bound } else { None }
     }
 
-    /// The turn that waits for a person; an empty one for other inputs.
+    /// Returns the turn that waits for a person; an empty one for other inputs.
     pub(super) fn into_asked(self) -> Turn {
         if let Self::Asked(turn) = self { turn } else { Turn::default() }
     }
 
-    /// The result of an answer that is carried over. Other inputs count as a success.
+    /// Returns the result of an answer that is carried over. Other inputs count as a success.
     pub(super) fn into_carried(self) -> Result<(), PushError> {
         if let Self::Carried(result) = self { result } else { Ok(()) }
     }

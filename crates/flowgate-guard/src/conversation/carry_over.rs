@@ -1,11 +1,11 @@
 //! Carries a conversation over to another policy: processes its chat again, turn by turn, under the policy of a new
 //! conversation. The gateway does this after the policy of a client has changed.
 //!
-//! What the client and the tools wrote is labelled by the new policy. The journal does not say which labels the steps of
-//! the model had been shown, and under the new policy other regions would have been hidden from them. A message of the
-//! model therefore carries the join of the labels of everything before it. Its calls were permitted by the earlier policy
-//! and count as run; no permit and no approval is carried over. What they wrote to external state keeps the labels that the
-//! earlier policy gave it.
+//! What the client and the tools wrote is labelled by the new policy. The journal does not say which labels the steps
+//! of the model had been shown, and under the new policy other regions would have been hidden from them. A message of
+//! the model therefore carries the join of the labels of everything before it. Its calls were permitted by the
+//! earlier policy and count as run; no permit and no approval is carried over. What they wrote to external state
+//! keeps the labels that the earlier policy gave it.
 //!
 //! The carried turns are recorded in the journal of the new conversation as [`Input::Carried`] and the inputs of its
 //! client, so a replay needs the new policy alone.
@@ -57,10 +57,10 @@ impl From<PushError> for CarryOverError {
 }
 
 impl Conversation {
-    /// Processes the inputs of one turn of another conversation under the policy of this one, after those of the turns
-    /// before. Queries no model, runs no tool and asks no person. The texts of the turn are added to the memory of `client`
-    /// with their new labels; the caller has loaded what the client was shown in other conversations. `tool_of` returns
-    /// the tool that the client calls by a name.
+    /// Processes the inputs of one turn of another conversation under the policy of this one. The caller passes the
+    /// turns in their order. Queries no model, runs no tool and asks no person. The texts of the turn are added to the
+    /// memory of `client` with their new labels; the caller has loaded into that memory what the client was shown in
+    /// other conversations. `tool_of` returns the tool that the client calls by a name.
     ///
     /// # Errors
     /// If the turn cannot be carried over. The conversation is then in an unspecified state and must be discarded.
@@ -118,8 +118,8 @@ impl Conversation {
         Ok(())
     }
 
-    /// Merges a chat whose first `kept` messages are those of the history, and which continues with `rest`. `seen` are the
-    /// quotations in `rest` under the earlier policy.
+    /// Merges a chat whose first `kept` messages are those of the history, and which continues with `rest`. `seen`
+    /// are the quotations in `rest` under the earlier policy.
     fn carry_chat(
         &mut self,
         client: &mut ClientProfile,

@@ -1,9 +1,9 @@
 //! Adds texts that the client sends to a model that embeds them. The texts are an event of the trace, which the policy
 //! labels and rules can read, so that the policy can judge where they go.
 //!
-//! A client may embed texts that it was shown, such as answers of tools. So the event carries at least the labels of the
-//! texts that it quotes, like a new message ([`super::merge`]). Once the memory of shown texts has forgotten some, it is
-//! not known what the texts quote, and the event has the highest label.
+//! A client may embed texts that it was shown, such as answers of tools. So the event carries at least the labels of
+//! the texts that it quotes, like a new message ([`super::merge`]). Once the memory of shown texts has forgotten
+//! some, it is not known what the texts quote, and the event has the highest label.
 
 use flowgate::monitor::{Floors, PushError};
 use flowgate::trace::{Message, TraceEntry};
@@ -15,18 +15,18 @@ use crate::history::{ClientProfile, History};
 /// The role of the message that holds texts to embed.
 pub const EMBEDDING_ROLE: &str = "embedding";
 
-/// What adding texts to embed has shown.
+/// The result of adding texts that a client embeds.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct EmbeddedTexts {
-    /// The messages of rules that stop the texts; no rule does if there is none.
+    /// The messages of the rules that stop the texts; empty if no rule does.
     pub stopped: Vec<String>,
     /// The most bits about remembered texts that their labels reveal.
     pub bits: u32,
 }
 
 impl Conversation {
-    /// Adds texts that the client sends to a model that embeds them, as one message of the role [`EMBEDDING_ROLE`]. This
-    /// is no input of the journal: the conversation is that of one request, and is not stored.
+    /// Adds texts that the client sends to a model that embeds them, as one message of the role [`EMBEDDING_ROLE`].
+    /// This is no input of the journal: the conversation is that of one request, and is not stored.
     ///
     /// # Errors
     /// If the session has no room for the texts.

@@ -1,11 +1,11 @@
 //! Generates the steps of a conversation: chooses the label of the next step, shows the model a view at that label, and
 //! adds the model's message to the chat.
 //!
-//! The [method](crate::method) of the conversation says how the label is chosen: the lowest first, by a draft (a
-//! message that was written with everything in view, and may be rewritten), or by a screener (a model that names the
-//! hidden regions that the step needs). [`super`] advances through the phases and calls this file for a step;
-//! [`super::apply`] passes the model's message and the screener's answer in. Invariant: a step is shown only what flows
-//! to its label, and its label flows to the clearance of the model.
+//! The [method](crate::method) of the conversation says how the label is chosen: the lowest first, by a draft, or by
+//! a screener. A draft is a message that was written with everything in view, and may be rewritten. A screener is a
+//! model that names the hidden regions that the step needs. [`super`] advances through the phases and calls this file
+//! for a step; [`super::apply`] passes the model's message and the screener's answer in. Invariant: a step is shown
+//! only what flows to its label, and its label flows to the clearance of the model.
 
 use std::sync::Arc;
 
@@ -112,9 +112,10 @@ impl Conversation {
         self.phase = ConversationPhase::Showing(label);
     }
 
-    /// Returns the join of the labels of the regions that the screener's `answer` names, of those that the screener may
-    /// not read, and of all that was omitted from the view, as far as the clearance of the model allows. A missing or
-    /// invalid answer names all regions. Counts the bits that the choice reveals.
+    /// Returns the label of what the next step needs, as far as the clearance of the model allows. It is the join of
+    /// the labels of the regions that the screener's `answer` names, of those that the screener may not read, and of
+    /// all that was omitted from the view. A missing or invalid answer names all regions. Counts the bits that the
+    /// choice reveals.
     pub(super) fn needed_label(&mut self, names: &HiddenRegions, answer: Option<&[String]>) -> Label {
         // An answer with an unknown name is invalid.
         let answer = answer.filter(|needed| needed.iter().all(|name| names.get(name).is_some()));

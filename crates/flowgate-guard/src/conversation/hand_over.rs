@@ -124,8 +124,8 @@ impl Conversation {
         Some(label)
     }
 
-    /// Finds the call with this id that the caller runs and has not answered. Returns the index of its item, its
-    /// index in the item, and the event of the call. `None` if there is no such call.
+    /// Finds the call with this id that the caller runs and has not answered. Returns the index of its step among the
+    /// items of the chat, its index in the step, and the event of the call. `None` if there is no such call.
     fn find_handed_over_call(&self, id: &str) -> Option<(usize, usize, EventId)> {
         self.find_call(
             |answer| match answer {
@@ -136,8 +136,8 @@ impl Conversation {
         )
     }
 
-    /// Finds a call with this id among those whose outcome has an event in `event_of`. Returns the index of its item,
-    /// its index in the item, and that event. `None` if there is no such call.
+    /// Finds a call with this id among those for whose outcome `event_of` returns an event. Returns the index of its
+    /// step among the items of the chat, its index in the step, and that event. `None` if there is no such call.
     fn find_call(
         &self,
         event_of: impl Fn(&CallOutcome) -> Option<EventId>,
@@ -157,7 +157,8 @@ impl Conversation {
         })
     }
 
-    /// Sets the outcome of a call of any step, without an effect on the phase.
+    /// Sets the outcome of a call of any step, without an effect on the phase. `item` is the index of the step among
+    /// the items of the chat, `index` that of the call in the step.
     fn set_outcome_at(&mut self, item: usize, index: usize, outcome: CallOutcome) {
         if let Some(ConversationItem::Step(step)) = self.items.get_mut(item)
             && let Some(made) = step.calls.get_mut(index)

@@ -33,10 +33,12 @@ pub(super) struct HandedOverCalls {
 
 impl HandedOverCalls {
     /// Lets the calls of a message that the caller received run outside the chat, and no longer those of earlier
-    /// messages. `ids` are the ids in the trace of the calls that were handed over for the message, in order. The message
-    /// has as many calls, but may name them by other ids: some callers know a call only by its position in their chat.
+    /// messages. `ids` are the ids in the trace of the calls that were handed over for the message, in order. The
+    /// message has as many calls, but may name them by other ids: some callers know a call only by its position in
+    /// their chat.
     pub(super) fn deliver(&mut self, message: &Message, ids: Vec<String>) {
         let Message::Assistant { calls, .. } = message else { return };
+        // Ids cannot be assigned to the calls of the message, so each call keeps the id that the message gives it.
         if calls.len() != ids.len() {
             self.delivered = calls.iter().map(|call| call.id.clone()).collect();
             return;
@@ -81,7 +83,8 @@ impl HandedOverCalls {
         std::mem::take(&mut self.taken)
     }
 
-    /// Records the answer of a call that ran outside the chat: a call that was taken, or a separate call.
+    /// Records the event `output` as the answer of a call that ran outside the chat. The call is the taken call with
+    /// this id, or, if none has it, a separate call that was never handed over.
     pub(super) fn record_answer(&mut self, id: &str, output: EventId, trace: &Trace) {
         if let Some(answer) = self.answers.get_mut(id) {
             *answer = Some(output);
@@ -90,7 +93,7 @@ impl HandedOverCalls {
         }
     }
 
-    /// Returns the recorded answer of a taken call.
+    /// Returns the recorded answer of the taken call with this id, and its event; `None` if none is recorded.
     pub(super) fn answer<'t>(&self, id: &str, trace: &'t Trace) -> Option<(EventId, &'t Event)> {
         let id = (*self.answers.get(id)?)?;
         Some((id, trace.event(id)?))

@@ -1,5 +1,6 @@
 //! Reports to the operator which messages, answers, tools and schemas are hidden from the *lowest steps* of a
-//! conversation, and why. These are the steps on the base label, from which each turn starts. The report has no side effects.
+//! conversation, and why. These are the steps on the base label, from which each turn starts. The report has no side
+//! effects.
 
 use std::cell::OnceCell;
 
@@ -69,9 +70,9 @@ pub enum HidingCause {
 }
 
 impl Conversation {
-    /// Returns the tools on offer, the form of the text, and the items of the chat from index `from` on, that the lowest
-    /// steps of this turn are not shown. Entries with the same subject and cause are merged and counted. `client` is the client that sends
-    /// the chat.
+    /// Returns the tools on offer, the form of the text, and the items of the chat from index `from` on, that the
+    /// lowest steps of this turn are not shown. Entries with equal subjects and causes are merged and counted.
+    /// `client` is the client that sends the chat.
     pub fn hidden_items(&self, client: &ClientProfile, from: usize) -> Vec<HiddenItem> {
         let mut report: Vec<HiddenItem> = Vec::new();
         let mut add = |item: HiddenItem| {
@@ -106,7 +107,7 @@ impl Conversation {
         report
     }
 
-    /// The number of items in the chat.
+    /// Returns the number of items in the chat: messages, and steps with their calls.
     pub fn item_count(&self) -> usize {
         self.items.len()
     }
@@ -130,8 +131,8 @@ impl Conversation {
 
     /// Returns the entry of the report for a message that is hidden from the lowest steps; `None` if the message is
     /// visible. The cause is the policy's label for such a message, or else what the configuration of the client
-    /// states about it: whether its messages are pinned (expected verbatim, except for text in holes), and whether a
-    /// person types them. `probe` answers what the policy alone says.
+    /// states. It states which messages are pinned (expected verbatim, except for text in holes), and whether a
+    /// person types the others. `probe` answers what the policy alone says.
     fn hidden_message(
         &self,
         client: &ClientProfile,
@@ -231,6 +232,7 @@ struct PolicyProbe<'c> {
 }
 
 impl<'c> PolicyProbe<'c> {
+    /// Creates a probe without cached results.
     fn new(conversation: &'c Conversation) -> Self {
         Self { conversation, label_of_role: Vec::new(), left: MAX_PROBED, bounds: OnceCell::new() }
     }

@@ -45,8 +45,8 @@ impl Conversation {
         self.submit(Input::User(content)).into_added()
     }
 
-    /// Adds a task from another agent and begins a turn. `carries` is the label of that agent's call, in names; it
-    /// becomes a lower bound on the label of everything in this conversation.
+    /// Adds a task from another agent and begins a turn. `carries` is the label of that agent's call, by the names of
+    /// its elements. It becomes a lower bound on the label of everything in this conversation.
     ///
     /// # Errors
     /// If the session has no room.
@@ -87,8 +87,8 @@ impl Conversation {
 
 /// State that is shared with other conversations.
 impl Conversation {
-    /// Stamps what was written to stores since the last stamp: see
-    /// [`Monitor::stamp_writes`](flowgate::monitor::Monitor::stamp_writes).
+    /// Marks the stores that were written to since the last stamp with this one, which no other conversation may use:
+    /// see [`Monitor::stamp_writes`](flowgate::monitor::Monitor::stamp_writes).
     pub fn stamp_writes(&mut self, stamp: &str) {
         self.submit(Input::Stamped(stamp.to_owned()));
     }
@@ -231,9 +231,9 @@ impl Conversation {
         merged.map(|sent| Some(MergeSummary { bits, ..sent }))
     }
 
-    /// Sets the form of the model's text from now on; `None` for any. The policy labels a schema as a message of the role
-    /// [`FORMAT_ROLE`](crate::FORMAT_ROLE). What it quotes of texts that the client was shown adds the labels of these
-    /// texts. Returns the most bits about remembered texts that this reveals.
+    /// Sets the form of the model's text from now on; `None` for any. The policy labels a schema as a message of the
+    /// role [`FORMAT_ROLE`](crate::FORMAT_ROLE). What it quotes of texts that the client was shown adds the labels of
+    /// these texts. Returns the most bits about remembered texts that this reveals.
     ///
     /// # Errors
     /// If the session has no room.

@@ -416,9 +416,9 @@ impl Conversation {
         self.memorize_session(&mut QuotationLookup::live(client), history);
     }
 
-    /// Does the work of [`memorize`](Self::memorize) with a memory that may be recorded answers: adds the texts of the
-    /// new events, and then those that the model wrote in the new steps. `history.memorized.1` is the number of items
-    /// whose texts were added before.
+    /// Adds to `memory` the texts that this session has received since the last call: those of the new events, and then
+    /// those that the model wrote in the new steps. In a replay, `memory` holds recorded answers and takes nothing.
+    /// `history.memorized.1` is the number of items whose texts were added before.
     pub(super) fn memorize_session(&self, memory: &mut QuotationLookup<'_>, history: &mut History) {
         self.memorize_events(memory, history);
         for item in self.items.iter().skip(history.memorized.1) {
@@ -523,7 +523,7 @@ const MODEL: &str = "model";
 /// The source of texts that the client sends and that the user did not write.
 const CLIENT: &str = "client";
 
-/// The parts of a message that clients write: of a system or user message. `None` for any other message.
+/// Returns the parts of a system or user message; `None` for the other messages, which clients do not write.
 fn parts_of(message: &chat::Message) -> Option<&[Part]> {
     match message {
         chat::Message::System(parts) | chat::Message::User(parts) => Some(parts),
@@ -537,9 +537,10 @@ fn texts_of(messages: &[chat::Message]) -> Vec<&str> {
     parts.filter_map(|part| if let Part::Text(text) = part { Some(text.as_str()) } else { None }).collect()
 }
 
-/// Calls `visit` with each text of an event and its label. A client may join what it received in pieces, so the strings
-/// of a tool's answer are visited joined as well: adjacent ones, and the first with the last one of the same source
-/// before it. `source` is the author of the event, and `pieces` has the ends of the earlier texts of each author.
+/// Calls `visit` with each text of an event and its label. A client may join what it received in pieces. So `visit`
+/// is also called with joined strings of a tool's answer: each string with the one before it, and the first one with
+/// the last string of the author's earlier answers. `source` is the author of the event, and `pieces` has the ends of
+/// the earlier texts of each author.
 fn texts_of_event(
     event: &Event,
     (pieces, source): (&mut Pieces, &str),

@@ -39,7 +39,7 @@ impl Conversation {
     }
 
     /// Adds a task from another agent and begins a turn. The label of the task, `carries`, becomes a lower bound on
-    /// the label of everything in this conversation; stores are raised up to the new base label, since whether a task
+    /// the label of everything in this conversation. Stores are raised up to the new base label, since whether a task
     /// was set may be hidden below it.
     ///
     /// # Errors
@@ -58,15 +58,15 @@ impl Conversation {
         Ok(event)
     }
 
-    /// Returns the label of the replies of the last turn, in names, for the agent that set the task. Every step that
-    /// could have produced output counts, whether it did or not.
+    /// Returns the label of the replies of the last turn, by the names of its elements, for the agent that set the
+    /// task. Every step that could have produced output counts, whether it did or not.
     pub fn reply_label_names(&self) -> Value {
         self.monitor.to_names(self.labels.output())
     }
 
-    /// Returns the label of a call that is about to run, joined with the label of its verdict, in names, for an agent
-    /// that runs as a tool. The verdict counts because the fact that the agent runs reveals which rules permitted the
-    /// call.
+    /// Returns the label of a call that is about to run, joined with the label of its verdict, for an agent that runs
+    /// as a tool. The label is given by the names of its elements. The verdict counts because the fact that the agent
+    /// runs reveals which rules permitted the call.
     pub fn call_label_names(&self, call: &AuthorizedCall) -> Value {
         let event = self.monitor.trace().event(call.event());
         let label =

@@ -45,8 +45,9 @@ pub struct ToolAnswer {
     pub structured: Option<Value>,
     /// Whether it is an error.
     pub is_error: bool,
-    /// A label, in names ([`Conversation::reply_label_names`](super::Conversation::reply_label_names)), that the answer
-    /// carries in addition to what the policy states: for a tool that is itself an agent.
+    /// A label, by the names of its elements
+    /// ([`Conversation::reply_label_names`](super::Conversation::reply_label_names)), that the answer carries in
+    /// addition to what the policy states: for a tool that is itself an agent.
     #[serde(default, deserialize_with = "crate::journal::present", skip_serializing_if = "Option::is_none")]
     pub carries: Option<Value>,
 }

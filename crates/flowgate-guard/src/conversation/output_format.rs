@@ -1,9 +1,9 @@
 //! Sets the form that the client demands of the model's text. The client sends it with each request, so a form that
 //! equals the last one changes nothing.
 //!
-//! A client may build a schema from texts that it was shown, such as the ids in an answer of a tool. So a schema carries
-//! at least the labels of the texts that it quotes, like a new message ([`super::merge`]). [`super::apply`] calls this
-//! file with the client's memory or, in a replay, with the recorded quotations.
+//! A client may build a schema from texts that it was shown, such as the ids in an answer of a tool. So a schema
+//! carries at least the labels of the texts that it quotes, like a new message ([`super::merge`]). [`super::apply`]
+//! calls this file with the client's memory or, in a replay, with the recorded quotations.
 
 use flowgate::label::Label;
 use flowgate::monitor::PushError;

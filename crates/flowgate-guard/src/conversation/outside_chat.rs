@@ -20,25 +20,26 @@ use crate::canonical_json::canonical_object;
 use crate::view::{CallOutcome, ConversationItem};
 
 impl Conversation {
-    /// The monitor, for activity outside the chat. Events pushed here appear in no view, but they influence every
-    /// call that is judged as influenced by everything, and rules see them.
+    /// Returns the monitor, for activity outside the chat. Events pushed here appear in no view, but they influence
+    /// every call that is judged as influenced by everything, and rules see them.
     pub fn monitor_mut(&mut self) -> &mut Monitor {
         &mut self.monitor
     }
 
-    /// The keyed digest of a call, as questions to people and records contain it.
+    /// Returns the keyed digest of a call, as questions to people and records contain it.
     pub fn call_digest(&self, call: &Call) -> String {
         self.settings.key.digest_of(call)
     }
 
-    /// A keyed digest of a text, different in every conversation.
+    /// Returns the digest of a text under the key of this conversation: 8 hexadecimal digits. Conversations with
+    /// other keys give the text other digests.
     pub fn text_digest(&self, text: &str) -> String {
         self.settings.key.text_digest(text)
     }
 
-    /// Takes a call that the last message handed to the caller and that has neither run nor been answered: with this
-    /// tool and exactly these arguments, apart from the order of keys and the spelling of numbers. Each call is taken
-    /// at most once: the next query returns another such call, or `None`.
+    /// Takes a call that the last message handed to the caller and that has neither run nor been answered. The call
+    /// has this tool and exactly these arguments, apart from the order of keys and the spelling of numbers. Each call
+    /// is taken at most once: the next query returns another such call, or `None`.
     pub fn take_handed_over_call(&mut self, tool: &Tool, arguments: &Map<String, Value>) -> Option<Call> {
         // The last item is the step with the calls, unless the caller has sent something since, which ends the right to
         // run them.

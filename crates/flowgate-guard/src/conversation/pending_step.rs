@@ -20,7 +20,7 @@ pub(super) struct PendingStep {
 }
 
 impl PendingStep {
-    /// The view that the model was given.
+    /// Returns the view that the model was shown and has not answered; `None` if no step is in progress.
     pub(super) fn view(&self) -> Option<&View> {
         self.view.as_ref()
     }

@@ -26,7 +26,7 @@ impl Conversation {
         matches!(self.phase, ConversationPhase::Asking { .. })
     }
 
-    /// The digest of the call under question, if the question is open.
+    /// Returns the keyed digest of the call that a person is being asked about; `None` if no question is open.
     pub fn pending_question_digest(&self) -> Option<String> {
         match &self.phase {
             ConversationPhase::Asking { question, .. } => Some(self.settings.key.digest(question)),

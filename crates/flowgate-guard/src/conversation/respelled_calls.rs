@@ -1,11 +1,12 @@
 //! Recognises *respelled* messages: messages of the model that the caller sends back with the same calls in another
-//! spelling. Agents check the arguments of a call before they run it, and keep what they ran: Claude Code adds the
-//! default values of the tool's schema, reads `"5"` as 5, and drops spaces at the ends of lines.
+//! spelling. Agents check the arguments of a call before they run it, and keep what they ran. Claude Code, for
+//! example, adds the default values of the tool's schema, reads `"5"` as 5, and drops spaces at the ends of lines.
 //!
 //! [`Conversation::align_chat`] compares a sent chat with the history. A message of the model that differs from the
-//! recorded one only in the spelling of its calls counts as unchanged, so the model still sees its own spelling, and the
-//! policy labels the answers of these calls by the arguments that were judged. Any other difference makes the message a
-//! new one, which is labelled top. [`super::inputs`] and [`super::replay`] use this file before they merge a chat.
+//! recorded one only in the spelling of its calls counts as unchanged. So the model still sees its own spelling, and
+//! the policy labels the answers of these calls by the arguments that were judged. Any other difference makes the
+//! message a new one, which is labelled top. [`super::inputs`] and [`super::replay`] use this file before they merge
+//! a chat.
 
 use flowgate::json::{self, Numbers};
 use flowgate::trace::{Call, EventBody, EventId};
@@ -27,9 +28,10 @@ pub(super) struct AlignedChat {
 }
 
 impl Conversation {
-    /// Compares a sent chat with the history. The history takes on the digests of respelled messages, so that later chats
-    /// and [prefixes](History::prefixes) with this spelling match at once. `digests` are those of the sent messages;
-    /// `messages_after(n)` returns the messages after the first n, or `None` if not all of them are at hand.
+    /// Compares a sent chat with the history. The history takes on the digests of respelled messages, so that later
+    /// chats and [prefixes](History::prefixes) with this spelling match at once. `digests` are those of the sent
+    /// messages; `messages_after(n)` returns the messages after the first n, or `None` if not all of them are at
+    /// hand.
     pub(super) fn align_chat<'m>(
         &self,
         history: &mut History,
@@ -48,8 +50,8 @@ impl Conversation {
         AlignedChat { same, alignment }
     }
 
-    /// Returns a message of the model with the arguments of its calls as they were handed over; `None` if it has no call,
-    /// if one of its calls was not handed over, or if the arguments of one differ in more than their spelling.
+    /// Returns a message of the model with the arguments of its calls as they were handed over. `None` if it has no
+    /// call, if one of its calls was not handed over, or if the arguments of one differ in more than their spelling.
     fn recorded_spelling(&self, message: &chat::Message) -> Option<chat::Message> {
         let chat::Message::Assistant { text, calls, .. } = message else { return None };
         if calls.is_empty() {
@@ -59,8 +61,8 @@ impl Conversation {
         Some(chat::Message::Assistant { text: text.clone(), calls: calls?, thoughts: Vec::new() })
     }
 
-    /// Returns a call with the arguments with which it was handed over; `None` if it was not, or if these differ in more
-    /// than their spelling.
+    /// Returns a call with the arguments with which it was handed over; `None` if it was not, or if these differ in
+    /// more than their spelling.
     fn recorded_call(&self, sent: &ToolCall) -> Option<ToolCall> {
         let call = self.call_with_id(&sent.id)?;
         let recorded = call.arguments.as_ref().ok()?;
@@ -90,8 +92,8 @@ impl Conversation {
     }
 }
 
-/// Whether sent arguments differ from the recorded ones only in their spelling: each recorded argument is there, and each
-/// further one has the default value of the schema.
+/// Whether sent arguments differ from the recorded ones only in their spelling: each recorded argument is there, and
+/// each further one has the default value of the schema.
 fn is_respelled(recorded: &Map<String, Value>, sent: &Map<String, Value>, schema: Option<&Value>) -> bool {
     let default = |name: &str| schema?.get("properties")?.get(name)?.get("default");
     let has_all =
@@ -101,8 +103,8 @@ fn is_respelled(recorded: &Map<String, Value>, sent: &Map<String, Value>, schema
     has_all && sent.iter().all(is_default)
 }
 
-/// Whether two values differ only in their spelling: a number or a truth value may have been written as a text that spells
-/// it, and a text may lack [what an agent drops](is_same_text).
+/// Whether two values differ only in their spelling: a number or a truth value may have been written as a text that
+/// spells it, and a text may lack [what an agent drops](is_same_text).
 fn is_same_value(recorded: &Value, sent: &Value) -> bool {
     match (recorded, sent) {
         (Value::String(recorded), Value::String(sent)) => is_same_text(recorded, sent),
@@ -120,8 +122,8 @@ fn is_same_value(recorded: &Value, sent: &Value) -> bool {
 }
 
 /// Whether a sent text is the recorded one, apart from spaces at the ends of lines and doubled backslashes before
-/// semicolons. The sent text may lack a change of the folder at the beginning (`cd FOLDER && `), which an agent drops if it
-/// is in that folder already.
+/// semicolons. The sent text may lack a change of the folder at the beginning (`cd FOLDER && `), which an agent drops
+/// if it is in that folder already.
 fn is_same_text(recorded: &str, sent: &str) -> bool {
     let plain = |text: &str| {
         let lines: Vec<&str> =

@@ -26,12 +26,12 @@ pub struct RunningTurn {
 }
 
 impl RunningTurn {
-    /// The replies of the model so far.
+    /// Returns the replies of the model so far.
     pub fn replies(&self) -> &[ModelReply] {
         &self.outcome.replies
     }
 
-    /// The calls that were judged so far.
+    /// Returns the calls that were judged so far.
     pub fn judged_calls(&self) -> &[CallVerdict] {
         &self.outcome.judged
     }

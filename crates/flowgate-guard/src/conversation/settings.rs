@@ -1,6 +1,6 @@
-//! Defines the settings that a program passes to a new [conversation](super::Conversation): the method that chooses the
-//! labels of steps, the limits on steps, calls and questions, the sampling parameters of the model, and the key of the
-//! digests that identify calls in questions and records.
+//! Defines the settings that a program passes to a new [conversation](super::Conversation). These are the method that
+//! chooses the labels of steps, the limits on steps, calls and questions, the sampling parameters of the model, and the
+//! key of digests. Such a digest identifies a call in questions and records.
 
 use std::time::Duration;
 

@@ -30,7 +30,7 @@ impl SlotRegion {
         Self { value: Value::String(text), text: None }
     }
 
-    /// The parsed value.
+    /// Returns the parsed value.
     pub(super) fn value(&self) -> &Value {
         &self.value
     }

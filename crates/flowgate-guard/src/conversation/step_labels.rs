@@ -32,6 +32,7 @@ pub(super) struct StepLevel {
 }
 
 impl StepLevel {
+    /// Creates a level without steps.
     fn new(label: Label, then_return: bool) -> Self {
         Self { label, then_return, steps: 0, is_fresh: true }
     }
@@ -97,7 +98,8 @@ impl StepLabels {
         (self.floats && *bound == self.base).then_some(self.floor)
     }
 
-    /// The least label of a step of this turn, whatever it is shown.
+    /// Returns the least label that a step of this turn can have, whatever it is shown: the lower bound on the label
+    /// of everything in this conversation.
     pub(super) fn least(&self) -> Label {
         self.floor
     }
@@ -131,12 +133,12 @@ impl StepLabels {
         self.output = self.output.join(label);
     }
 
-    /// The lowest label of a step of this turn.
+    /// Returns the base label: the lowest bound of a step of this turn.
     pub(super) fn base(&self) -> &Label {
         &self.base
     }
 
-    /// The join of the labels of all steps of this turn that could have produced output.
+    /// Returns the join of the labels of all steps of this turn that could have produced output for the caller.
     pub(super) fn output(&self) -> &Label {
         &self.output
     }
@@ -183,12 +185,12 @@ impl StepLabels {
         self.chosen.take()
     }
 
-    /// The current level.
+    /// Returns the current level, which is the highest one; `None` if the turn has ended.
     pub(super) fn level(&self) -> Option<StepLevel> {
         self.levels.last().copied()
     }
 
-    /// The label of the current level; the base label without a level.
+    /// Returns the label of the current level; the base label if the turn has ended.
     pub(super) fn level_label(&self) -> Label {
         self.levels.last().map_or(self.base, |level| level.label)
     }

@@ -29,12 +29,13 @@ impl ToolOffer {
         Ok(Self { catalogue, accepted: None })
     }
 
-    /// The tools with their names and events.
+    /// Returns the catalogue of the tools, with the names by which the model calls them and the events of their
+    /// descriptions.
     pub(super) fn catalogue(&self) -> &Catalogue {
         &self.catalogue
     }
 
-    /// The strictest requirement of the tools.
+    /// Returns the strictest requirement of the tools on offer.
     pub(super) fn strictest_requirement(&self, monitor: &Monitor) -> Label {
         monitor.strictest_requirement(self.catalogue.tools())
     }

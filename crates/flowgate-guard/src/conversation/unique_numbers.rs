@@ -20,7 +20,7 @@ pub(super) struct UniqueNumbers {
 }
 
 impl UniqueNumbers {
-    /// The number of answers of the screener so far.
+    /// Returns the number of answers of the screener so far.
     pub(super) fn screenings(&self) -> usize {
         self.screenings
     }
@@ -37,7 +37,7 @@ impl UniqueNumbers {
         *count
     }
 
-    /// The counter of judged addresses.
+    /// Returns the counter of judged addresses, for a caller that judges further ones.
     pub(super) fn addresses_mut(&mut self) -> &mut usize {
         &mut self.addresses
     }

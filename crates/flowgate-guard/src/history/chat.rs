@@ -72,6 +72,7 @@ impl<'m> SentChat<'m> {
         Arc::clone(&self.all)
     }
 
+    /// Returns the digest of each message of the chat, in order.
     pub(crate) fn digests(&self) -> &[MessageDigest] {
         &self.all.digests
     }

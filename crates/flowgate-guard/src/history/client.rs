@@ -16,8 +16,8 @@ pub struct ClientProfile {
     pub is_interactive: bool,
     /// Whether its declaration that a person typed a part is believed. The operator sets this.
     pub marks_typed: bool,
-    /// Whether its system messages are trusted without being pinned. The operator sets this, and accepts the risk that the
-    /// agent's program fills untrusted text into them.
+    /// Whether its system messages are trusted without being pinned. The operator sets this, and accepts the risk
+    /// that the agent's program fills untrusted text into them.
     pub trusts_system: bool,
     /// Messages that the operator knows verbatim: instructions, and forms that a program fills in.
     pub pinned: Vec<MessageTemplate>,

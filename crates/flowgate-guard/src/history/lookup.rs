@@ -26,8 +26,8 @@ pub(crate) struct QuotationLookup<'c> {
     client: &'c mut ClientProfile,
     /// The recorded answers, in a replay.
     recorded: Option<&'c [TextQuotations]>,
-    /// Answers that were recorded under another policy: their labels are added to those of the present memory, which may
-    /// have forgotten the texts.
+    /// Answers that were recorded under another policy: their labels are added to those of the present memory, which
+    /// may have forgotten the texts.
     earlier: &'c [TextQuotations],
     /// The number of texts looked up so far.
     looked_up: usize,
@@ -47,8 +47,8 @@ impl<'c> QuotationLookup<'c> {
         Self { client, recorded: None, earlier: &[], looked_up: 0, answers, bits: 0, user_texts }
     }
 
-    /// Creates a lookup that reads and updates the client's current memory, and adds the labels of `earlier`, the answers
-    /// for the same texts under another policy.
+    /// Creates a lookup that reads and updates the client's current memory, and adds the labels of `earlier`, the
+    /// answers for the same texts under another policy.
     pub(crate) fn live_after(client: &'c mut ClientProfile, earlier: &'c [TextQuotations]) -> Self {
         Self { earlier, ..Self::live(client) }
     }

@@ -47,12 +47,13 @@ impl SourceChar {
     }
 }
 
-/// One normal form of a text: the bytes to compare and, for each of them, the position in the source that it comes
-/// from, of the type `P` (`()` if positions are not needed).
+/// One normal form of a text: the bytes to compare and, for each of them, the position of the source character that it
+/// comes from. A position has the type `P`: the index of the character among those of its text, or `()` if positions
+/// are not needed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct NormalizedText<P> {
     pub(super) bytes: Vec<u8>,
-    pub(super) places: Vec<P>,
+    pub(super) positions: Vec<P>,
 }
 
 impl<P: Copy> NormalizedText<P> {
@@ -65,17 +66,18 @@ impl<P: Copy> NormalizedText<P> {
             && let Some(syllable) = compose(last, c)
         {
             self.bytes.truncate(self.bytes.len() - last.len_utf8());
-            self.places.truncate(self.bytes.len());
+            self.positions.truncate(self.bytes.len());
             return self.append_char(syllable, position);
         }
         self.append_char(c, position);
     }
 
-    /// Appends the bytes of a character, each with the same `position`.
+    /// Appends the bytes of a normalised character. Each byte gets the same `position`: that of the source character
+    /// from which the normalised one was made.
     fn append_char(&mut self, c: char, position: P) {
         let mut buffer = [0; 4];
         self.bytes.extend(c.encode_utf8(&mut buffer).bytes());
-        self.places.resize(self.bytes.len(), position);
+        self.positions.resize(self.bytes.len(), position);
     }
 
     /// Returns the last character, if it has at most three bytes, as every part of a Hangul syllable has.

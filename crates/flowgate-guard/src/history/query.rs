@@ -29,6 +29,7 @@ struct JoinedText {
 }
 
 impl JoinedText {
+    /// Creates an empty normal form of these texts, to which runs are added.
     fn new(texts: &ConsecutiveTexts) -> Self {
         Self { texts: Arc::clone(texts), ..Self::default() }
     }
@@ -46,16 +47,17 @@ impl JoinedText {
     /// Returns the character that the byte at an offset comes from.
     fn char_at(&self, at: usize) -> Option<&SourceChar> {
         let (_, text) = self.runs.get(self.run_at(at)?)?;
-        self.texts.get(*text)?.get(usize::try_from(*self.normalized.places.get(at)?).ok()?)
+        self.texts.get(*text)?.get(usize::try_from(*self.normalized.positions.get(at)?).ok()?)
     }
 
+    /// Returns the normalized bytes in a range of offsets; none if the range is not within the text.
     fn bytes(&self, range: &Range<usize>) -> &[u8] {
         self.normalized.bytes.get(range.clone()).unwrap_or_default()
     }
 
-    /// Removes from a range over several runs (the contiguous pieces of which the joined text consists) the part in
-    /// its first or last run, if that part has fewer than [`LEAST_ACROSS_BORDER`] bytes and is not the whole run: so
-    /// few bytes match by chance.
+    /// Shortens a range that extends over several runs, the contiguous pieces of which the joined text consists.
+    /// Removes the part in the first or the last run if it has fewer than [`LEAST_ACROSS_BORDER`] bytes and is not
+    /// the whole run, because a few bytes match by chance.
     fn trimmed_at_borders(&self, range: Range<usize>) -> Range<usize> {
         let start_of =
             |run: usize| self.runs.get(run).map_or(self.normalized.bytes.len(), |(start, _)| *start);
@@ -198,7 +200,7 @@ fn lines_of(texts: &ConsecutiveTexts) -> (JoinedText, Vec<usize>) {
     let (mut alphanumeric, mut starts) = (JoinedText::new(texts), vec![0]);
     let length = texts.iter().map(|chars| chars.len()).sum();
     alphanumeric.normalized.bytes.reserve(length);
-    alphanumeric.normalized.places.reserve(length);
+    alphanumeric.normalized.positions.reserve(length);
     for (text, chars) in texts.iter().enumerate() {
         alphanumeric.begin_run(text);
         for (at, char) in chars.iter().enumerate() {
@@ -226,8 +228,8 @@ fn ranges(starts: &[usize]) -> Vec<Range<usize>> {
 }
 
 /// Returns variants of the texts that recognise a quotation although the client inserted lines between the quoted
-/// lines, or a prefix before each of them: only every second line, only every third line (from each possible first
-/// line), and all lines with their prefixes removed.
+/// lines, or a prefix before each of them. The variants are every second line, every third line (from each possible
+/// first line), and all lines with their prefixes removed.
 fn line_variants(alphanumeric: &JoinedText, starts: &[usize]) -> Vec<JoinedText> {
     let lines = ranges(starts);
     let join = |lines: &mut dyn Iterator<Item = &Range<usize>>| {
@@ -239,8 +241,8 @@ fn line_variants(alphanumeric: &JoinedText, starts: &[usize]) -> Vec<JoinedText>
             joined.normalized.bytes.extend_from_slice(alphanumeric.bytes(line));
             joined
                 .normalized
-                .places
-                .extend_from_slice(alphanumeric.normalized.places.get(line.clone()).unwrap_or_default());
+                .positions
+                .extend_from_slice(alphanumeric.normalized.positions.get(line.clone()).unwrap_or_default());
         }
         joined
     };
@@ -292,9 +294,9 @@ pub(super) fn stripped_lines(chars: &Arc<Vec<SourceChar>>) -> Vec<Vec<u8>> {
     prefix_stripped_variants(&alphanumeric, &lines).iter().filter(is_list).map(join).collect()
 }
 
-/// Returns the line without its leading number or letter: up to three digits, one letter, or a Roman numeral of up to
-/// five letters, if the text has a character between it and the next letter or digit. `alphanumeric` has the letters
-/// and digits of the texts, and `line` is a range of them.
+/// Returns the line without its leading number, if the text has a character between the number and the next letter or
+/// digit. A number has up to three digits, or is one letter, or a Roman numeral of up to five letters. `alphanumeric`
+/// has the letters and digits of the texts, and `line` is a range of them.
 fn without_number(alphanumeric: &JoinedText, line: &Range<usize>) -> Range<usize> {
     let bytes = alphanumeric.bytes(line);
     // Whether the letters or digits before and at an offset are adjacent in the text as written.

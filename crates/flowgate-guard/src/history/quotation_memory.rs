@@ -2,7 +2,7 @@
 //! one of them carries its label.
 //!
 //! Agents put retrieved text into messages of the user (`Context: ...`). The label of such a message follows from its
-//! sender, except for quotations: every span of 20 or more letters and digits that was seen with a label carries that
+//! sender, except for quotations. Every span of 20 or more letters and digits that was seen with a label carries that
 //! label, however the client spells it (see [`super::normalization`]), transforms it (see [`super::readings`]) or
 //! splits it (see [`super::query`]).
 //!
@@ -28,7 +28,7 @@ use super::windows::{MarkedWindows, RecentWindows, WindowMark, windows};
 
 /// The default number of windows that are remembered for all sources: at most about 160 MB.
 const ROOM: usize = 8 << 20;
-/// The divisor of the room that gives the share of one source.
+/// The number by which the room of a memory is divided: the result is the number of windows that one source may use.
 pub const SHARE: usize = 8;
 /// The most sources with separate room; the others share that of the first.
 const MAX_SOURCES: usize = 64;
@@ -181,8 +181,8 @@ impl QuotationMemory {
         self.new = queue;
     }
 
-    /// Remembers a text of a source with its label, in names, and queues it to be stored if any of it is new. A text
-    /// that is shorter than a window cannot be recognised.
+    /// Remembers a text of a source with its label, which is given by the names of its elements. Queues the text to
+    /// be stored if any of it is new. A text that is shorter than a window cannot be recognised.
     pub fn add_text(&mut self, source: &str, text: &str, label: &Value) {
         if text.len() < SHORTEST {
             return;
@@ -461,7 +461,7 @@ pub(crate) struct SessionTexts {
 }
 
 impl SessionTexts {
-    /// Remembers a text with its label, in names.
+    /// Remembers a text with its label, which is given by the names of its elements.
     pub(crate) fn add_text(&mut self, text: &str, label: &Value) {
         if text.len() < SHORTEST {
             return;

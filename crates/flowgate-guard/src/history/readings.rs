@@ -15,9 +15,9 @@
 //!
 //! # How much memory a text can take
 //!
-//! The five readings together have at most 7 times the bytes of the text: once for each of the first three, since
-//! decoding shortens, and twice for each of the last two, since a replaced character becomes at most two bytes per byte
-//! of its own. Their normal forms are remembered, and can have more bytes:
+//! The five readings together have at most 7 times the bytes of the text. Each of the first three counts once, since
+//! decoding shortens. Each of the last two counts twice, since a replaced character becomes at most two bytes per
+//! byte of its own. Their normal forms are remembered, and can have more bytes:
 //!
 //! * A reading with markup is also remembered without the markup ([`super::remembered_texts`]): at most 14 times the
 //!   bytes of the text.
@@ -88,9 +88,9 @@ impl Readings {
         Self { decoded, side }
     }
 
-    /// Returns a reading by its number below [`READINGS`], if it differs from those before: 0 is the text as written, 1
-    /// to [`DEPTH`] are the decoded texts, the next one is without confusable characters, and the last one
-    /// transliterated.
+    /// Returns a reading by its number below [`READINGS`]; `None` if it equals one with a lower number. 0 is the text
+    /// as written, and 1 to [`DEPTH`] are the decoded texts. The next one is without confusable characters, and the
+    /// last one is transliterated.
     pub(super) fn get(&self, number: usize) -> Option<Arc<Vec<SourceChar>>> {
         match number {
             ..=DEPTH => self.decoded.get(number).cloned(),

@@ -5,9 +5,10 @@ use super::normalization::{NormalizedText, append_normalized, markup_mask};
 use super::query::stripped_lines;
 use super::readings::{ComparisonSide, READINGS, Readings};
 
-/// Returns the different normal forms of a text to be remembered, as the bytes that are compared: of each reading its
-/// letters and digits, its other symbols, its invisible characters and, if it has markup, its letters and digits
-/// outside the markup; of the text as written also its letters and digits without the prefixes or numbers of its lines.
+/// Returns the different normal forms of a text to be remembered, as the bytes that are compared. Each reading has
+/// these forms: its letters and digits, its other symbols, its invisible characters and, if it has markup, its
+/// letters and digits outside the markup. The text as written also has its letters and digits without the prefixes or
+/// numbers of its lines.
 pub(super) fn normalized_texts(text: &str) -> Vec<Vec<u8>> {
     let readings = Readings::of(text, ComparisonSide::Remembered);
     let mut normalized: Vec<Vec<u8>> = Vec::new();

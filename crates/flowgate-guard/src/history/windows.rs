@@ -130,10 +130,12 @@ impl MarkedWindows {
         set.map(Vec::as_slice).unwrap_or_default()
     }
 
+    /// Returns the number of windows that have a mark.
     pub(super) fn len(&self) -> usize {
         self.sets.len()
     }
 
+    /// Whether no window has a mark.
     pub(super) fn is_empty(&self) -> bool {
         self.sets.is_empty()
     }

@@ -127,17 +127,17 @@ fn month(word: &str) -> Option<u8> {
     position.and_then(|index| u8::try_from(index + 1).ok())
 }
 
-/// Parses a year from 1900 to 2199. Other numbers of four digits are rarely years.
+/// Parses a year from 1900 to 2199; `None` for any other word. Other numbers of four digits are rarely years.
 fn year(word: &str) -> Option<u16> {
     (word.len() == 4).then(|| word.parse().ok()).flatten().filter(|year| (1900..2200).contains(year))
 }
 
-/// Parses a number of at most two digits from `least` to `most`.
+/// Parses a number of at most two digits from `least` to `most`; `None` for any other word.
 fn parse_in_range(word: &str, least: u8, most: u8) -> Option<u8> {
     (word.len() <= 2).then(|| word.parse().ok()).flatten().filter(|n| (least..=most).contains(n))
 }
 
-/// Parses a day of the month: `19`, `19th`, `1st`.
+/// Parses a day of the month (`19`, `19th`, `1st`): returns 1 to 31, or `None`.
 fn ordinal(word: &str) -> Option<u8> {
     let digits = ["st", "nd", "rd", "th"].iter().find_map(|suffix| word.strip_suffix(suffix)).unwrap_or(word);
     parse_in_range(digits, 1, 31)

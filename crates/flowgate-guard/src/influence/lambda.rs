@@ -6,10 +6,10 @@
 //! [`LambdaMethod`] and registers it
 //! ([`MethodRegistry::register_influence`](crate::method::MethodRegistry::register_influence)).
 //!
-//! On a recorded run the method is an *estimate*, for two reasons: the call was generated from the whole context and is
-//! not generated again, and the scores come from a model, which hidden text can mislead. Use
-//! [`crate::propagation::Propagator`] where an answer is to be generated again at the label. If the model fails, or the
-//! call cannot be read, the call depends on everything.
+//! On a recorded run the method is an *estimate*, for two reasons. The call was generated from the whole context, and
+//! is not generated again. And the scores come from a model, which hidden text can mislead. Use
+//! [`crate::propagation::Propagator`] where an answer is to be generated again at the label. If the model fails, or
+//! the call cannot be read, the call depends on everything.
 
 use std::fmt;
 use std::sync::Arc;
@@ -131,14 +131,16 @@ impl LambdaSession {
     /// If the regions have too many labels, or the model cannot score.
     fn needed(&self, context: &LabelledContext, completion: &str) -> Result<Vec<usize>, Error> {
         let span = LabelSpan::new(&context.labels()).map_err(|_| {
-            Error::Unsupported("support for more than 128 labels; use another influence method")
+            Error::Unsupported(
+                "support for regions that together have more than 128 labels; use another influence method",
+            )
         })?;
         let task = ScoringTask {
             model: &*self.method.model,
             utility: &NegativePerplexity,
             context,
             completion,
-            // Only the cost is counted with it, so an estimate is enough.
+            // The count is used for the reported cost only, so an estimate of 4 bytes a token is enough.
             count: &|text| text.len() / 4,
         };
         let mut scorer = block_on(ContextScorer::new(task, span.clone()))?;

@@ -34,8 +34,10 @@ pub struct Cleaner {
 }
 
 impl Cleaner {
-    /// Takes the next piece, and returns the continuation of the cleaned text. After an address that `judge` cannot
-    /// decide on yet, nothing more is returned.
+    /// Takes the next piece of a streamed text, and returns the part of the cleaned text that is now final, in which
+    /// links to addresses that `judge` refuses are defused. At an address on which `judge` cannot decide yet the
+    /// cleaner becomes held: it returns nothing more and drops later pieces, since the whole text is cleaned anew
+    /// once the decision is possible.
     pub fn push(&mut self, piece: &str, judge: LinkJudge<'_>) -> String {
         if !self.is_held {
             self.pending.push_str(piece);
@@ -44,7 +46,8 @@ impl Cleaner {
         std::mem::take(&mut self.writer.out)
     }
 
-    /// Ends the text, and returns the rest of the cleaned text; nothing after an address that was not decided on.
+    /// Ends the text, and returns the part of the cleaned text that was not returned yet. If the cleaner is held (see
+    /// [`push`](Self::push)), the address that cannot be judged yet and everything after it are left out.
     pub fn finish(&mut self, judge: LinkJudge<'_>) -> String {
         if !self.is_held {
             self.advance(true, judge);

@@ -1,6 +1,6 @@
-//! Decides whether a renderer could make a link of a text that is not marked as one: whether words with dots could be
-//! taken for a host name (`evil.example`), and a word before a colon for a scheme (`https`). The answer is yes if any
-//! known renderer does so, since a link that is missed could send content to its host. `segment`, `segment_text` and
+//! Decides whether a renderer could make a link of a text that is not marked as one. Words with dots could be taken
+//! for a host name (`evil.example`), and a word before a colon for a scheme (`https`). The answer is yes if any known
+//! renderer does so, since a link that is missed could send content to its host. `segment`, `segment_text` and
 //! `address` call this file.
 
 /// The most characters of the last label of a name.
@@ -114,9 +114,9 @@ pub(super) fn begins_top_level(label: &str) -> bool {
     [label, word, letters, &joined].iter().any(|label| !label.is_empty() && is_top_level(label))
 }
 
-/// Whether some renderer takes a name with dots for a host name, given its labels: because it ends in a top-level
-/// domain, has a label `www`, contains an IPv4 address, or is followed by a path (`is_path_next`) and does not end in a
-/// number, as `1.5/2` does. A single label is no name with dots.
+/// Whether some renderer takes a name with dots for a host name, given its labels. It does if the name ends in a
+/// top-level domain, has a label `www`, or contains an IPv4 address. It also does if a path follows the name
+/// (`is_path_next`) and the name does not end in a number, as `1.5/2` does. A single label is no name with dots.
 pub(super) fn is_host(labels: &[&str], is_path_next: bool) -> bool {
     let is_number = |label: &&str| label.bytes().all(|b| b.is_ascii_digit());
     // Markup next to an address of numbers ends it for some renderers and not for others.

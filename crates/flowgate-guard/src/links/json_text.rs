@@ -1,13 +1,13 @@
 //! Disarms the addresses in a reply whose form the client demands: JSON.
 //!
-//! The client decodes the JSON and shows the strings in it. In them, an escape such as `\u003a` is the character that it
-//! denotes, so addresses are searched in the decoded strings, and a string that contains a refused one is encoded anew.
-//! The rest of the text stays as the model wrote it: the result is JSON of the same form, with the same numbers and in
-//! the same order. A string in which an address is permitted is followed by a space, because a renderer that shows the
-//! JSON itself would otherwise read what follows as part of the address.
+//! The client decodes the JSON and shows the strings in it. In them, an escape such as `\u003a` is the character that
+//! it denotes, so addresses are searched in the decoded strings, and a string that contains a refused one is encoded
+//! anew. The rest of the text stays as the model wrote it: the result is JSON of the same form, with the same numbers
+//! and in the same order. A string in which an address is permitted is followed by a space, because a renderer that
+//! shows the JSON itself would otherwise read what follows as part of the address.
 //!
-//! A text that is no JSON, such as a reply in words or one that was cut off, is disarmed like any other; if an address
-//! appears only when its escapes are decoded, the decoded text is disarmed in its place.
+//! A text that is no JSON, such as a reply in words or one that was cut off, is disarmed like any other. If an
+//! address appears only when the escapes of the text are decoded, the decoded text is disarmed in its place.
 
 use serde::de::IgnoredAny;
 

@@ -108,7 +108,7 @@ struct SegmentReader<'s, 'j> {
     judge: LinkJudge<'j>,
 }
 
-/// An address cannot be decided yet.
+/// The segment cannot be cleaned yet, because the judge has not decided on an address in it.
 struct UndecidedAddressError;
 
 impl SegmentReader<'_, '_> {

@@ -1,5 +1,5 @@
-//! Reads the characters of a segment, a piece of text that may become a link or an image, as renderers of Markdown and
-//! HTML do, and returns where the host names and the addresses in it begin and end.
+//! Reads the characters of a segment, a piece of text that may become a link or an image, as renderers of Markdown
+//! and HTML do. Returns where the host names and the addresses in it begin and end.
 //!
 //! [`super::segment`] decides by these positions what to write in place of the segment. This file changes nothing.
 //! Every index counts characters of [`SegmentText::chars`].
@@ -21,14 +21,17 @@ pub(super) struct SegmentText<'s> {
 }
 
 impl SegmentText<'_> {
+    /// Returns the character at an index; `None` after the end of the segment.
     pub(super) fn char_at(&self, index: usize) -> Option<char> {
         self.chars.get(index).copied()
     }
 
+    /// Returns the character before an index; `None` at the beginning of the segment.
     pub(super) fn char_before(&self, index: usize) -> Option<char> {
         index.checked_sub(1).and_then(|index| self.char_at(index))
     }
 
+    /// Returns the characters from `start` to `end`, which is excluded; empty if the range is not in the segment.
     pub(super) fn slice(&self, start: usize, end: usize) -> String {
         self.chars.get(start..end).unwrap_or_default().iter().collect()
     }
@@ -50,7 +53,7 @@ impl SegmentText<'_> {
         self.head(index).chars().any(|c| !EMPHASIS.contains(&c))
     }
 
-    /// Returns the source before a character.
+    /// Returns the part of the source before a character, with what renderers may drop.
     pub(super) fn head(&self, index: usize) -> &str {
         self.plain.get(index).and_then(|seen| self.source.get(..seen.start)).unwrap_or_default()
     }

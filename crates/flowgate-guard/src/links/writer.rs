@@ -65,6 +65,7 @@ impl CleanedTextWriter {
         self.last = Some(c);
     }
 
+    /// Writes the characters of a text, each by [`push`](Self::push).
     pub(super) fn push_str(&mut self, text: &str) {
         text.chars().for_each(|c| self.push(c));
     }

@@ -35,9 +35,9 @@ pub fn minimal_labels<E>(
     Ok(found.into_iter().collect())
 }
 
-/// The recursion of Algorithm 1: returns the set Λ for `label`, which is similar. Λ is the union of the sets of the
-/// similar children of `label`; without such a child, it consists of `label`. `visited` has the set of each similar
-/// label that was visited, and `None` for each that is not similar.
+/// Returns the set Λ of Algorithm 1 for `label`, which is similar, by the recursion of the paper. Λ is the union of
+/// the sets of the similar children of `label`; without such a child, it consists of `label`. `visited` has the set
+/// of each similar label that was visited, and `None` for each that is not similar.
 fn visit<E>(
     span: &LabelSpan,
     label: SpanElement,
@@ -80,6 +80,7 @@ impl Literal {
         Self { span, tested: BTreeMap::from([(top, true)]), unexpanded: vec![top], pending: Vec::new() }
     }
 
+    /// Whether an element was tested and is similar.
     fn is_similar(&self, element: SpanElement) -> bool {
         self.tested.get(&element) == Some(&true)
     }

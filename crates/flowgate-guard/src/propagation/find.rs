@@ -174,7 +174,8 @@ async fn is_element_similar(
     Ok(utility.is_some_and(|utility| is_similar(context, utility, lambda)))
 }
 
-/// The least utility that may be similar; a little less, so that rounding does not decide.
+/// Returns the least utility that a similar subcontext may have: that of the context less `lambda`, and a little less,
+/// so that rounding does not decide.
 fn least_utility(scorer: &ContextScorer<'_>, lambda: f64) -> f64 {
     let context = scorer.context_utility();
     context - lambda - 1e-8 * (1.0 + context.abs())

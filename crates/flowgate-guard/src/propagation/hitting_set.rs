@@ -8,12 +8,12 @@
 //! [coordinate](LabelSpan::coordinates) is an element; every element but the top lies at or below at least one
 //! coordinate.
 //!
-//! The search maintains a *frontier*, a list of elements such that each minimal similar element that was not found yet
-//! lies at or below one of them. It tests an element of the frontier. If the element is not similar, nothing below it
-//! is. If it is similar, the search shrinks it to a minimal similar element M: it replaces the element by its meet with
-//! coordinates as long as the result is similar, with blocks of several coordinates at once, as QuickXplain does. Then
-//! each element of the frontier to which M flows is replaced by the greatest elements below it to which M does not
-//! flow.
+//! The search maintains a *frontier*, a list of elements such that each minimal similar element that was not found
+//! yet lies at or below one of them. It tests an element of the frontier. If the element is not similar, nothing
+//! below it is. If it is similar, the search shrinks it to a minimal similar element M. It replaces the element by
+//! its meet with coordinates as long as the result is similar, with blocks of several coordinates at once, as
+//! QuickXplain does. Then each element of the frontier to which M flows is replaced by the greatest elements below it
+//! to which M does not flow.
 //!
 //! # When it equals Algorithm 1
 //!

@@ -2,10 +2,11 @@
 //! of stored documents (Permissive Information-Flow Analysis, section 3.4, equation 4).
 //!
 //! The documents are not in the prompt. Each token of a document is an entry of a datastore: the hidden state before
-//! it, and the token itself. The probability of a token of the answer is a mixture: γ times the share of it among the
-//! nearest entries of the visible documents, plus (1 - γ) times its probability for the model without documents. A
-//! question therefore costs two evaluations of the model, and every subcontext after that only arithmetic. The
-//! benchmarks compare these utilities with those of documents in the prompt; the wrapper does not use them.
+//! it, and the token itself. The probability of a token of the answer is a mixture. It is γ times the share of the
+//! token among the nearest entries of the visible documents, plus (1 - γ) times its probability for the model without
+//! documents. A question therefore costs two evaluations of the model, and every subcontext after that only
+//! arithmetic. The benchmarks compare these utilities with those of documents in the prompt; the wrapper does not use
+//! them.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -147,8 +148,8 @@ impl KnnAnswer {
         Score { tokens: self.tokens.iter().map(token).collect(), is_stopped: false }
     }
 
-    /// The share of a token among the nearest visible entries, each weighted by `exp(-distance / temperature)`; 0 if
-    /// nothing is visible. The share is the probability that the entries alone give to the token.
+    /// Returns the share of a token among the nearest visible entries, each weighted by `exp(-distance /
+    /// temperature)`; 0 if nothing is visible. The share is the probability that the entries alone give to the token.
     fn share(&self, token: &KnnToken, is_visible: impl Fn(usize) -> bool) -> f64 {
         let visible = token.entries.iter().filter(|(document, ..)| is_visible(*document));
         let nearest: Vec<_> = visible.take(self.parameters.neighbours).collect();

@@ -54,7 +54,7 @@ impl LabelledContext {
     }
 }
 
-/// Returns all documents so that a document follows those whose labels flow to its own.
+/// Returns the indices of all documents, ordered so that a document follows those whose labels flow to its own.
 #[must_use]
 pub fn order_by_label(span: &LabelSpan) -> Vec<usize> {
     let mut order = span.documents(span.top());

@@ -1,6 +1,6 @@
-//! Computes Shapley values of labels, which measure how much each label contributes to the utility of an answer, and
-//! drops the results of a label search that need a label of low value (Permissive Information-Flow Analysis, appendix
-//! A). `find` does so if the options of the search ask for it.
+//! Computes Shapley values of labels, which measure how much each label contributes to the utility of an answer
+//! (Permissive Information-Flow Analysis, appendix A). Drops the results of a label search that need a label of low
+//! value. `find` does so if the options of the search ask for it.
 //!
 //! The value of a label is the mean, over all orders in which labels are added, of the utility that it adds. For up to
 //! [`MAX_EXACT_LABELS`] labels, the values are exact and need the utilities of all subsets. For more labels, they are
@@ -72,7 +72,7 @@ impl ShapleyPlan {
         self.span.join_of((0..self.span.labels().len()).filter(|label| set >> label & 1 == 1))
     }
 
-    /// The joins of the first 0, 1, ... labels of an order.
+    /// Returns the joins of the first 0, 1, ... labels of an order, up to the join of all.
     fn prefixes(&self, order: &[usize]) -> Vec<SpanElement> {
         (0..=order.len())
             .map(|length| self.span.join_of(order.get(..length).unwrap_or_default().iter().copied()))

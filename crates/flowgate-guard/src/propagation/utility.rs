@@ -39,6 +39,7 @@ impl Utility for NegativePerplexity {
     }
 
     fn bound(&self, least: f64, tokens: usize) -> Option<f64> {
+        // The perplexity is e to the power of the negative mean log-probability.
         MeanLogProbability.bound(-(-least).ln(), tokens)
     }
 }

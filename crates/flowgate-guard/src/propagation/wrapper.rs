@@ -103,7 +103,9 @@ impl Propagator<'_> {
         completion: Option<&str>,
     ) -> Result<Propagated, Error> {
         let span = LabelSpan::new(&context.labels()).map_err(|_| {
-            Error::Unsupported("support for documents with more than 128 labels; retrieve fewer documents")
+            Error::Unsupported(
+                "support for documents that together have more than 128 labels; retrieve fewer documents",
+            )
         })?;
         let order = order_by_label(&span);
         let first = match completion {
@@ -178,7 +180,9 @@ pub async fn answer_at(
     bound: &Label,
 ) -> Result<String, Error> {
     let span = LabelSpan::new(&context.labels()).map_err(|_| {
-        Error::Unsupported("support for documents with more than 128 labels; retrieve fewer documents")
+        Error::Unsupported(
+            "support for documents that together have more than 128 labels; retrieve fewer documents",
+        )
     })?;
     let visible = span.documents(span.at(bound));
     let order: Vec<usize> =
@@ -196,7 +200,8 @@ pub fn prefer(candidates: &[Candidate], bounds: &[Label]) -> usize {
     bounds.iter().find_map(serves).unwrap_or_else(|| fewest.map_or(0, |(index, _)| index))
 }
 
-/// The logarithm of the number of labels that the choice is from, rounded up.
+/// Returns the most bits that the choice of a label can reveal: the binary logarithm of the number of elements of the
+/// lattice, rounded up. If these are too many to be counted, returns the number of labels, of which elements are sets.
 fn choice_bits(span: &LabelSpan) -> usize {
     let counted = span.elements(COUNTED_ELEMENTS);
     counted.map_or(span.labels().len(), |elements| elements.len().next_power_of_two().ilog2() as usize)

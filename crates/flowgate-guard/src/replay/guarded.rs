@@ -98,13 +98,14 @@ struct Replay<'r> {
 }
 
 impl CallResult {
-    /// The result of a call that the double cannot make.
+    /// Returns the result of a call that the double cannot make.
     fn unavailable() -> Self {
         Self { access: CallAccess::Unavailable, outcome: Outcome::Deny, reasons: Vec::new() }
     }
 }
 
 impl<'r> Replay<'r> {
+    /// Prepares to replay the calls of `run` in a conversation that has no turn yet.
     fn new(conversation: Conversation, run: &'r RecordedRun) -> Self {
         let model = RecordedModel::new(run);
         Self { conversation, model, run, results: Vec::new(), pending: None, attempts: 0 }

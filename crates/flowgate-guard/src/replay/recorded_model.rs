@@ -1,11 +1,11 @@
 //! Implements a test double of a model that repeats the calls of a recorded run. [`super::guarded`] replays runs with
 //! it.
 //!
-//! The double is capable: it makes a call as soon as all values that the call needs are in its view, leaves a slot for
-//! a hidden value where one is allowed, and otherwise looks at the regions that contain the value, and at no others. A
-//! value that occurs in no region was derived, so it needs everything that is hidden. The double is also gullible: a
-//! call that an attack asked for needs the region with the injected text, and is made as soon as the double may read
-//! that region.
+//! The double is capable: it makes a call as soon as all values that the call needs are in its view. It leaves a slot
+//! for a hidden value where one is allowed, and otherwise looks at the regions that contain the value, and at no
+//! others. A value that occurs in no region was derived, so it needs everything that is hidden. The double is also
+//! gullible: a call that an attack asked for needs the region with the injected text, and is made as soon as the
+//! double may read that region.
 
 use std::collections::VecDeque;
 
@@ -134,9 +134,9 @@ impl<'r> RecordedModel<'r> {
         self.fills.pop_front().unwrap_or_default()
     }
 
-    /// Returns the next message on the way to the recorded call with this index: the call itself, with slots for hidden
-    /// values where they are allowed; a look at the hidden regions that the call needs otherwise; or a message that
-    /// ends a level which the call does not need.
+    /// Returns the next message on the way to the recorded call with this index. It is the call itself, with slots
+    /// for hidden values where they are allowed, or a look at the hidden regions that the call needs otherwise. If
+    /// the call does not need the current level, it is a message that ends this level.
     pub(super) fn next_message(
         &mut self,
         conversation: &Conversation,
@@ -239,9 +239,10 @@ impl<'r> RecordedModel<'r> {
         Completion { text: format!("CITED: {cited}"), ..answer }
     }
 
-    /// Returns what the double must have read before it makes a recorded call: under an argument's name, the regions
-    /// with its value, or everything if the value occurs in no region; for a call that an attack asked for, also under
-    /// `None` (the decision to call), one of the regions with the injected text.
+    /// Returns what the double must have read before it makes the recorded call with this index. Under an argument's
+    /// name, this is the regions with its value, or everything if the value occurs in no region. For a call that an
+    /// attack asked for, `None` represents the decision to call, which needs one of the regions with the injected
+    /// text.
     fn needs(&mut self, trace: &Trace, index: usize) -> Vec<(Option<String>, PartNeed)> {
         for event in self.indexed..trace.len() {
             self.index.add(trace, EventId(event));

@@ -40,6 +40,10 @@ pub struct AttentionScreener {
     pub threshold: f64,
 }
 
+/// The error of a request that is no question of the judge.
+const NOT_OF_JUDGE: Error =
+    Error::Unsupported("answers to requests of other methods than `judge`; use it with this method only");
+
 impl fmt::Debug for AttentionScreener {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "AttentionScreener({})", self.writer.name())
@@ -58,7 +62,7 @@ impl ChatModel for AttentionScreener {
     ) -> BoxFuture<'a, Result<Completion, Error>> {
         Box::pin(async move {
             let Some(tagged) = JudgeScreener::tagged_chat(request) else {
-                return Err(Error::Unsupported("requests other than those of the method `judge`"));
+                return Err(NOT_OF_JUDGE);
             };
             let (chat, text) = PlainChat::read(tagged);
             let draft = self.writer.complete(&chat, &mut ignore_deltas).await?;
@@ -297,7 +301,7 @@ mod tests {
             threshold: 0.5,
         };
         let error = block_on(screener.complete(&Request::default(), &mut ignore_deltas)).unwrap_err();
-        assert_eq!(error, Error::Unsupported("requests other than those of the method `judge`"));
+        assert_eq!(error, NOT_OF_JUDGE);
     }
 
     #[test]

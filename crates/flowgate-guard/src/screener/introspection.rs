@@ -35,8 +35,8 @@ impl Screener for IntrospectionScreener {
         request
     }
 
-    /// Parses the names of the cited regions from the last line that begins with the mark; none for `none`. `None` if
-    /// there is no such line, or it is malformed.
+    /// Parses the names of the cited regions from the last line that begins with `CITED:`; `none` gives no name.
+    /// `None` if there is no such line, or it is malformed.
     fn parse_answer(&self, completion: &Completion) -> Option<Vec<String>> {
         let cited = completion.text.lines().rev().find_map(|line| line.trim().strip_prefix(CITED))?.trim();
         if cited.trim_end_matches('.').eq_ignore_ascii_case("none") {

@@ -1,8 +1,8 @@
 //! Implements the screener *judge*: a model is asked which of the hidden regions of a chat the agent's next step needs
 //! (RTBAS, section 7.1, "LM as a judge").
 //!
-//! Every region is tagged with an unpredictable nonce, where the paper uses a number alone; the instructions precede
-//! and follow the chat; the answer is a forced tool call, in which the judge reasons before it names regions.
+//! Every region is tagged with an unpredictable nonce, where the paper uses a number alone. The instructions precede
+//! and follow the chat. The answer is a forced tool call, in which the judge reasons before it names regions.
 
 use flowgate_lm::chat::{Completion, Message, Part, Request, ToolChoice, ToolSpec};
 use serde_json::{Value, json};
@@ -66,8 +66,8 @@ impl Screener for JudgeScreener {
 }
 
 impl JudgeScreener {
-    /// Recovers the tagged chat from a question of [`question`](Screener::question), for a model that answers it without
-    /// reading the instructions. `None` if the request is no such question.
+    /// Recovers the tagged chat from a question of [`question`](Screener::question), for a model that answers it
+    /// without reading the instructions. `None` if the request is no such question.
     pub fn tagged_chat(question: &Request) -> Option<TaggedChat> {
         let mut request = question.clone();
         let tool = request.tools.pop().filter(|tool| tool.name == ANSWER)?;

@@ -1,8 +1,9 @@
-//! Defines the form that a request demands of the model's text: JSON, or JSON that matches a schema (structured output).
+//! Defines the form that a request demands of the model's text: JSON, or JSON that matches a schema (structured
+//! output).
 //!
 //! The decoders of [`wire`](crate::wire) read it from a client's request, and the encoders write it for a model's
-//! server. A schema contains names and descriptions, which are text for the model: `flowgate-guard` has the policy label
-//! it, and shows it only where that label permits.
+//! server. A schema contains names and descriptions, which are text for the model: `flowgate-guard` has the policy
+//! label it, and shows it only where that label permits.
 
 use std::sync::Arc;
 

@@ -1,8 +1,9 @@
 //! Locates blocked texts in the prompt of a chat: [`render_blocking`]. `generate.rs` uses the result.
 //!
-//! A chat template is a program that may change what it prints. The chat is therefore rendered twice: as it is, and with a mark at both ends of each
-//! blocked text. Without the marks, the second prompt must equal the first one. A template that cuts off, trims or moves a part of a blocked text
-//! fails, so that nothing of it stays unblocked without notice.
+//! A chat template is a program that may change what it prints. The chat is therefore rendered twice: as it is, and
+//! with a mark at both ends of each blocked text. Without the marks, the second prompt must equal the first one. A
+//! template that cuts off, trims or moves a part of a blocked text fails, so that nothing of it stays unblocked
+//! without notice.
 
 use super::template::ChatTemplate;
 use crate::chat::{Message, Part, ToolSpec};
@@ -27,8 +28,8 @@ pub(super) struct PromptPiece {
     pub(super) is_blocked: bool,
 }
 
-/// Renders a chat as [`ChatTemplate::render`] does, divided at the ends of the blocked texts. A template that prints a message twice gives two blocked
-/// pieces for it.
+/// Renders a chat as [`ChatTemplate::render`] does, divided at the ends of the blocked texts. A template that prints
+/// a message twice gives two blocked pieces for it.
 pub(super) fn render_blocking(
     template: &ChatTemplate,
     messages: &[Message],
@@ -61,7 +62,8 @@ pub(super) fn render_blocking(
     Ok(pieces)
 }
 
-/// Returns the messages with a mark before and after each blocked text. Fails if a text is not in the chat, or two overlap.
+/// Returns the messages with a mark before and after each blocked text. Fails if a text is not in the chat, or two
+/// overlap.
 fn with_marks(
     messages: &[Message],
     blocked: &[BlockedText],

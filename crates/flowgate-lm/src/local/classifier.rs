@@ -60,7 +60,9 @@ impl DependencyClassifier {
         let all = || examples.iter().flatten();
         let positive = all().filter(|(_, depends)| *depends).count();
         if positive == 0 || positive == all().count() {
-            let problem = "the examples need both regions that outputs depend on and others".to_owned();
+            let problem =
+                "the examples need both regions that outputs depend on and others; give more examples"
+                    .to_owned();
             return Err(Error::Failed(problem));
         }
         #[expect(clippy::cast_precision_loss, reason = "examples are few")]
@@ -71,7 +73,9 @@ impl DependencyClassifier {
                 let loss = classifier.loss(batch, weight).map_err(failed)?;
                 let value = loss.to_scalar::<f32>().map_err(failed)?;
                 if !value.is_finite() {
-                    return Err(Error::Failed(format!("the loss in pass {pass} is not a number")));
+                    return Err(Error::Failed(format!(
+                        "the loss in pass {pass} of the training is not a number; train with another seed"
+                    )));
                 }
                 // Collects the gradient of each weight under its name.
                 let mut found = loss.backward().map_err(failed)?;
@@ -101,8 +105,7 @@ impl DependencyClassifier {
             .iter()
             .map(|(name, variable)| (name.clone(), variable.as_tensor().clone()))
             .collect();
-        candle_core::safetensors::save(&tensors, path)
-            .map_err(|error| LoadError::new(path, format!("the classifier cannot be saved: {error}")))
+        candle_core::safetensors::save(&tensors, path).map_err(|error| LoadError::of_saving(path, error))
     }
 
     /// Reads a network from a safetensors file.

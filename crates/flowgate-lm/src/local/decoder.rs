@@ -118,6 +118,7 @@ impl Decoder {
         })
     }
 
+    /// Returns the shape of the decoder.
     pub(crate) fn config(&self) -> &DecoderConfig {
         &self.config
     }
@@ -127,6 +128,7 @@ impl Decoder {
         self.is_quantized
     }
 
+    /// Returns the device that has the weights, on which inputs must be as well.
     pub(crate) fn device(&self) -> &Device {
         &self.device
     }
@@ -207,9 +209,9 @@ impl Decoder {
 
     /// Returns the mask that is added to attention scores, of shape (time, start + time). It is 0 where a token may
     /// attend to itself or to an earlier token within the window, and minus infinity elsewhere. `start` is the number
-    /// of tokens in the cache, and `time` is the number of new tokens, which are the rows. A token of a blocked region is
-    /// excluded for all tokens outside of the region. `None` if all entries would be 0: without blocked regions, a single
-    /// new token may attend to all tokens before it.
+    /// of tokens in the cache, and `time` is the number of new tokens, which are the rows. A token of a blocked
+    /// region is excluded for all tokens outside of the region. `None` if all entries would be 0: without blocked
+    /// regions, a single new token may attend to all tokens before it.
     fn mask(&self, start: usize, time: usize, blocked: Option<&BlockedTokens>) -> Result<Option<Tensor>> {
         let reach = self.config.window.unwrap_or(usize::MAX);
         let total = start + time;

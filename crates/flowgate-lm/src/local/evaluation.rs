@@ -125,8 +125,9 @@ impl LocalModel {
         Ok((cache, logits))
     }
 
-    /// Evaluates the prompt of a chat with blocked regions. Returns the same as [`evaluate_prompt`](Self::evaluate_prompt). Recent prompts are neither
-    /// used nor stored, since an evaluation with blocked regions differs from one without.
+    /// Evaluates the prompt of a chat with blocked regions. Returns the cache of all its tokens, and the logits after
+    /// the last one. Recent prompts are neither used nor stored, since an evaluation with blocked regions differs from
+    /// one without.
     pub(super) fn evaluate_blocking(
         &self,
         tokens: &[u32],

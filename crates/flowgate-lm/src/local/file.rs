@@ -46,8 +46,12 @@ pub(crate) fn read(path: &Path, limit: u64) -> Result<Vec<u8>, LoadError> {
 
 /// Reads a JSON file of at most [`TEXT_LIMIT`] bytes.
 pub(crate) fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T, LoadError> {
-    serde_json::from_slice(&read(path, TEXT_LIMIT)?)
-        .map_err(|error| LoadError::new(path, format!("the file is not the expected JSON: {error}")))
+    serde_json::from_slice(&read(path, TEXT_LIMIT)?).map_err(|error| {
+        LoadError::new(
+            path,
+            format!("the file is damaged or has another format: {error}; replace it with an undamaged copy"),
+        )
+    })
 }
 
 /// Reads a JSON file; `None` if it does not exist.

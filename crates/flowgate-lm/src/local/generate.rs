@@ -26,8 +26,8 @@ impl ChatModel for LocalModel {
 }
 
 impl BlockingModel for LocalModel {
-    /// Generates the message as [`complete`](ChatModel::complete) does. A blocked text is converted to tokens by itself, so that no token is partly
-    /// blocked.
+    /// Generates the message as [`complete`](ChatModel::complete) does. A blocked text is converted to tokens by
+    /// itself, so that no token is partly blocked.
     fn complete_blocking<'a>(
         &'a self,
         request: &'a Request,
@@ -44,8 +44,8 @@ impl LocalModel {
     /// calls at the end. No token outside a blocked text reads it.
     ///
     /// # Errors
-    /// If the model has no chat template, a tool call or a form of the text is required, the prompt is too long, a
-    /// blocked text cannot be located, the evaluation fails, or the listener cancels.
+    /// If the model has no chat template, or the request requires a tool call or a form of the text. Also if
+    /// the prompt is too long, a blocked text cannot be located, the evaluation fails, or the listener cancels.
     async fn generate(
         &self,
         request: &Request,
@@ -66,7 +66,7 @@ impl LocalModel {
         }
         let template = self.template.as_ref();
         let prompt = template.ok_or(Error::Unsupported(
-            "answers to chats, since the folder of the model has no chat template",
+            "answers to chats, since it has no chat template; use a model for chats",
         ))?;
         let (prompt, blocked) = if blocked.is_empty() {
             (self.prompt_tokens(prompt, &request.messages, tools)?, None)
@@ -151,7 +151,8 @@ impl LocalModel {
         Ok(tokens)
     }
 
-    /// Returns the tokens of the prompt for a chat, as [`prompt_tokens`](Self::prompt_tokens) does, and the regions of the blocked texts in them.
+    /// Returns the tokens of the prompt for a chat, as [`prompt_tokens`](Self::prompt_tokens) does, and the regions
+    /// of the blocked texts in them.
     pub(super) fn blocking_prompt(
         &self,
         template: &ChatTemplate,

@@ -1,7 +1,7 @@
 //! Estimates the bounds of [`JacobianModel`] for local models.
 //!
-//! A tensor of zeros is added to the embeddings of all tokens; candle returns the gradient with respect to it. The whole text is evaluated at once, with
-//! a graph of gradients, so memory grows with the square of its length.
+//! A tensor of zeros is added to the embeddings of all tokens; candle returns the gradient with respect to it. The
+//! whole text is evaluated at once, with a graph of gradients, so memory grows with the square of its length.
 
 use candle_core::{D, DType, Result, Tensor, Var};
 use candle_nn::ops;
@@ -18,7 +18,8 @@ const MAX_ENTRIES: usize = 1 << 27;
 const MAX_PROJECTIONS: usize = 256;
 
 impl JacobianModel for LocalModel {
-    /// Fails also for quantised weights, which have no gradients, and if the evaluation would take too much memory.
+    /// Evaluates the whole text at once, and estimates the bounds by random projections. Fails also for quantised
+    /// weights, which have no gradients, and if the evaluation would take too much memory.
     fn information_bounds(
         &self,
         request: &JacobianRequest<'_>,
@@ -64,7 +65,8 @@ impl JacobianModel for LocalModel {
     }
 }
 
-/// Returns the bound of each input, estimated from `projections` random projections. The last `steps` inputs generate the tokens of the output.
+/// Returns the bound of each input token in nats, estimated from `projections` random projections, which `seed`
+/// determines. The last `steps` inputs generate the tokens of the output.
 pub(super) fn token_bounds(
     decoder: &Decoder,
     inputs: &[u32],
@@ -84,7 +86,11 @@ pub(super) fn token_bounds(
     // The variance of the noise: the mean square of the entries of the embeddings.
     let variance = match &probe.hidden {
         Some(embedded) => f64::from(embedded.detach().sqr()?.mean_all()?.to_scalar::<f32>()?),
-        None => return Err(candle_core::Error::Msg("the decoder has no embeddings".to_owned())),
+        None => {
+            return Err(candle_core::Error::Msg(
+                "the decoder returned no embeddings; this is a defect of Flowgate".to_owned(),
+            ));
+        }
     };
     let probabilities = ops::softmax(&logits.detach(), D::Minus1)?;
     let roots = probabilities.sqrt()?;
@@ -110,7 +116,7 @@ pub(super) fn token_bounds(
     Ok(sums.into_iter().map(|sum| sum * scale).collect())
 }
 
-/// Returns a tensor of 1 and -1 of this shape, on the device of another tensor.
+/// Returns a tensor of random signs, 1 and -1, of this shape, on the device of the tensor `like`.
 fn random_signs(random: &mut SplitMix, (rows, columns): (usize, usize), like: &Tensor) -> Result<Tensor> {
     let count = rows * columns;
     let mut signs: Vec<f32> = Vec::with_capacity(count + 64);

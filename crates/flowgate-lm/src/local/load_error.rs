@@ -1,14 +1,17 @@
-//! Defines [`LoadError`], the error of a model that cannot be loaded. It names the file and the problem in one line,
-//! and how to solve the problem where that is known. All code that reads the files of a local model returns it.
+//! Defines [`LoadError`], the error of a model that cannot be loaded or saved. It names the file and the problem in
+//! one line, and how to solve the problem where that is known. All code that reads the files of a local model returns
+//! it.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// Why a local model cannot be loaded: a file, what is wrong with it, and what to do.
+/// Why a local model cannot be loaded or saved: a file, what is wrong with it, and what to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LoadError {
     file: PathBuf,
     problem: String,
+    /// Whether the model was being saved, not loaded.
+    is_saving: bool,
 }
 
 impl LoadError {
@@ -16,7 +19,12 @@ impl LoadError {
     pub(crate) fn new(file: &Path, problem: impl Into<String>) -> Self {
         // Messages of this crate have one line, but a parser may describe an error in several.
         let problem: Vec<String> = problem.into().lines().map(|line| line.trim().to_owned()).collect();
-        Self { file: file.to_owned(), problem: problem.join(" ") }
+        Self { file: file.to_owned(), problem: problem.join(" "), is_saving: false }
+    }
+
+    /// Creates the error that a model cannot be saved to `file`, for this reason.
+    pub(crate) fn of_saving(file: &Path, reason: impl fmt::Display) -> Self {
+        Self { is_saving: true, ..Self::new(file, reason.to_string()) }
     }
 
     /// Creates the error that a tensor of `file` has this problem.
@@ -33,7 +41,8 @@ impl LoadError {
 
 impl fmt::Display for LoadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "cannot load the model from `{}`: {}", self.file.display(), self.problem)
+        let action = if self.is_saving { "save the model to" } else { "load the model from" };
+        write!(f, "cannot {action} `{}`: {}", self.file.display(), self.problem)
     }
 }
 

@@ -85,6 +85,7 @@ impl Sampler {
 pub(super) struct SplitMix(u64);
 
 impl SplitMix {
+    /// Creates a generator with this seed, which is its first state.
     pub(super) fn new(seed: u64) -> Self {
         Self(seed)
     }

@@ -172,11 +172,14 @@ fn message(message: &Message) -> Result<Value, Error> {
     })
 }
 
+/// The error of a message with an image.
+const NO_IMAGES: Error = Error::Unsupported("the reading of images; send only texts");
+
 /// Returns the texts of a message's parts, joined without a separator. Fails if a part is an image.
 fn text(parts: &[Part]) -> Result<String, Error> {
     let text = |part: &Part| match part {
         Part::Text(text) => Ok(text.clone()),
-        Part::ImageUrl(_) | Part::ImageData { .. } => Err(Error::Unsupported("the reading of images")),
+        Part::ImageUrl(_) | Part::ImageData { .. } => Err(NO_IMAGES),
     };
     parts.iter().map(text).collect()
 }

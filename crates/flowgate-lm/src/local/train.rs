@@ -306,7 +306,11 @@ impl Trainer {
                 .map(|worker| worker.join().map(Vec::into_iter).unwrap_or_default())
                 .collect();
             // A thread that panicked has no results. The groups that it should have computed are errors.
-            let stopped = || Err(Error::Failed("a thread of the training has stopped".to_owned()));
+            let stopped = || {
+                Err(Error::Failed(
+                    "a thread of the training panicked; this is a defect of Flowgate".to_owned(),
+                ))
+            };
             (0..groups.len())
                 .map(|group| of_cores.get_mut(group % cores).and_then(Iterator::next).unwrap_or_else(stopped))
                 .collect()
@@ -416,7 +420,8 @@ mod tests {
         assert!(scored.len() > 1 && scored.iter().all(|token| token.logprob < 0.0));
     }
 
-    /// A training that begins with an exported model has its weights, in half precision; one of another shape is refused.
+    /// A training that begins with an exported model has its weights, in half precision; one of another shape is
+    /// refused.
     #[test]
     fn a_training_begins_with_a_trained_model() {
         let corpus = Corpus::new(7);
@@ -482,7 +487,7 @@ mod tests {
         check(
             "training.json",
             b"{}",
-            "`M/training.json`: the file is not the expected JSON: missing field `settings` at line 1 column 2",
+            "`M/training.json`: the file is damaged or has another format: missing field `settings` at line 1 column 2; replace it with an undamaged copy",
         );
         check(
             "training.safetensors",

@@ -105,9 +105,14 @@ impl Weights {
             WeightSource::Memory(_) => (role.hugging_face_name(self.architecture), Path::new("memory")),
         };
         name.ok_or_else(|| {
+            // The name of the tensor in the other kind of file.
+            let other = role.hugging_face_name(self.architecture).or_else(|| role.gguf_name());
             LoadError::new(
                 path,
-                format!("this kind of file has no tensor for {role:?}; convert the model to safetensors"),
+                format!(
+                    "files of this kind cannot contain the tensor `{}`; convert the model to safetensors",
+                    other.unwrap_or_default()
+                ),
             )
         })
     }

@@ -72,6 +72,7 @@ pub(super) struct PendingCost {
 }
 
 impl PendingCost {
+    /// Starts with the cost `usage`, which the reader of the answer raises or replaces while it reads.
     pub(super) fn new(budget: Arc<Budget>, usage: Usage) -> Self {
         Self { budget, usage }
     }

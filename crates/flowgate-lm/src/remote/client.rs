@@ -178,6 +178,7 @@ impl HttpClient {
         })
     }
 
+    /// Returns the host of the server's address.
     pub(super) fn host(&self) -> &str {
         &self.host
     }

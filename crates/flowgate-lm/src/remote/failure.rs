@@ -12,8 +12,7 @@ use super::retry::AttemptFailure;
 use crate::Error;
 
 /// The text of [`Error::Unreachable`] if the server's certificate is not trusted.
-pub const UNTRUSTED: &str =
-    "the certificate of the model server is not trusted: its issuer is unknown, or it names another host";
+pub const UNTRUSTED: &str = "the certificate of the model server is not trusted: its issuer is unknown, it has expired, or it names another host";
 
 /// The text of [`Error::Malformed`] for an answer that is not HTTP.
 const NOT_HTTP: &str = "the answer is not valid HTTP";
@@ -78,6 +77,7 @@ fn connection_failure(kind: io::ErrorKind) -> AttemptFailure {
     AttemptFailure::transient(unreachable_error(&kind.to_string()))
 }
 
+/// Returns the error that the model cannot be reached, for this reason.
 fn unreachable_error(why: &str) -> Error {
     Error::Unreachable(why.to_owned())
 }

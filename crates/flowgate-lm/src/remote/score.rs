@@ -85,7 +85,7 @@ impl Scorer {
         let choice = one_choice(&answer)?;
         // Some versions report the field beside the choices.
         let entries = choice.get("prompt_logprobs").or_else(|| answer.get("prompt_logprobs"));
-        let entries = entries.and_then(Value::as_array).ok_or(Error::Unsupported("`prompt_logprobs`"))?;
+        let entries = entries.and_then(Value::as_array).ok_or(NO_PROMPT_LOGPROBS)?;
         let tokens: Vec<_> = entries.iter().map(token_logprob).collect::<Result<_, Error>>()?;
         continuation_tokens(&tokens, continuation)
     }
@@ -110,10 +110,10 @@ impl Scorer {
             (generated, answer) = (1, self.ask("/completions", &body(1)).await);
         }
         let answer = answer?;
-        let logprobs = one_choice(&answer)?.get("logprobs").ok_or(Error::Unsupported("`logprobs`"))?;
+        let logprobs = one_choice(&answer)?.get("logprobs").ok_or(NO_LOGPROBS)?;
         let list = |key: &str| logprobs.get(key).and_then(Value::as_array);
         let (Some(texts), Some(numbers)) = (list("tokens"), list("token_logprobs")) else {
-            return Err(Error::Unsupported("`logprobs`"));
+            return Err(NO_LOGPROBS);
         };
         if texts.len() != numbers.len() {
             return Err(Error::Malformed("`tokens` and `token_logprobs` have different lengths"));
@@ -150,6 +150,14 @@ impl ScoringModel for Scorer {
         })
     }
 }
+
+/// The error of a server that ignores the field `prompt_logprobs`.
+const NO_PROMPT_LOGPROBS: Error =
+    Error::Unsupported("`prompt_logprobs` in an answer; choose the score method that its server supports");
+
+/// The error of a server that ignores the fields `echo` and `logprobs`.
+const NO_LOGPROBS: Error =
+    Error::Unsupported("`logprobs` in an answer; choose the score method that its server supports");
 
 /// Returns the only item of the answer's list `choices`. Fails if there is another number of items.
 fn one_choice(answer: &Value) -> Result<&Value, Error> {
@@ -252,7 +260,9 @@ mod tests {
     }
 
     fn bad(why: &str) -> String {
-        format!("the model server sent an answer that cannot be read: {why}; check the model server")
+        format!(
+            "the model server sent an answer that cannot be read: {why}; check the address and the API of the model server"
+        )
     }
 
     #[tokio::test]
@@ -300,7 +310,13 @@ mod tests {
         )
         .await;
         let none = r#"{"choices":[{"text":"a"}]}"#;
-        check(by, &[("200 OK", none)], "the model does not provide `prompt_logprobs`").await;
+        check(
+            by,
+            &[("200 OK", none)],
+            "the model does not provide `prompt_logprobs` in an answer; choose the score method that its server \
+            supports",
+        )
+        .await;
         check(by, &[("200 OK", "{}")], &bad("`choices` does not have exactly one item")).await;
     }
 
@@ -321,7 +337,12 @@ mod tests {
         assert_eq!(asked, [0, 1]);
         let uneven = listed(r#""hello"," world""#, "-0.5", 0);
         check(by, &[("200 OK", &uneven)], &bad("`tokens` and `token_logprobs` have different lengths")).await;
-        check(by, &[("200 OK", r#"{"choices":[{}]}"#)], "the model does not provide `logprobs`").await;
+        check(
+            by,
+            &[("200 OK", r#"{"choices":[{}]}"#)],
+            "the model does not provide `logprobs` in an answer; choose the score method that its server supports",
+        )
+        .await;
         let no = "the model's server rejected the request (401): invalid_api_key";
         check(by, &[("401 No", r#"{"error":{"code":"invalid_api_key"}}"#)], no).await;
     }
@@ -374,11 +395,16 @@ mod tests {
             llama.cpp, or choose a method that does not score",
         )
         .await;
-        check(by, &[("200 OK", "{}")], "the model does not provide `tokens`").await;
+        check(
+            by,
+            &[("200 OK", "{}")],
+            "the model does not provide `tokens` in an answer to `/tokenize`; update llama.cpp",
+        )
+        .await;
         check(
             by,
             &[("200 OK", cut), ("200 OK", "{}")],
-            "the model does not provide `completion_probabilities`",
+            "the model does not provide `completion_probabilities` in an answer to `/completion`; update llama.cpp",
         )
         .await;
     }

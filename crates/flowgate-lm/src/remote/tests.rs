@@ -134,7 +134,8 @@ async fn transient_failures_are_retried() {
         "the model's server rejected the request (502): server_error heard ",
     )
     .await;
-    check(vec![no("429 No"), no("429 No"), no("429 No")], "the model is busy heard ").await;
+    check(vec![no("429 No"), no("429 No"), no("429 No")], "the model server is busy; try again later heard ")
+        .await;
     check(
         vec![ScriptedReply::json("429 Slow Down", "retry-after: 120\r\n", "{}")],
         "the model server is busy; try again in 120 s heard ",
@@ -149,7 +150,7 @@ async fn transient_failures_are_retried() {
     let ends = |heard: &str| {
         format!(
             "the model server sent an answer that cannot be read: the stream ended before the answer was \
-            complete; check the model server heard {heard}"
+            complete; check the address and the API of the model server heard {heard}"
         )
     };
     let a = "hello, this is a long an";
@@ -203,7 +204,9 @@ async fn retries_are_reported() {
 #[tokio::test]
 async fn permanent_failures_are_not_retried() {
     let bad = |why: &str| {
-        format!("the model server sent an answer that cannot be read: {why}; check the model server heard ")
+        format!(
+            "the model server sent an answer that cannot be read: {why}; check the address and the API of the model server heard "
+        )
     };
     let no = |status: u16, name: &str| {
         format!("the model's server rejected the request ({status}): {name} heard ")
@@ -256,8 +259,11 @@ async fn timeouts_are_not_retried() {
 #[tokio::test]
 async fn answers_that_are_too_long() {
     let line = format!("data: {}\n", "x".repeat(1 << 20)).repeat(17);
-    check(vec![ScriptedReply::stream(&line)], "the model's answer is longer than 16777216 bytes heard ")
-        .await;
+    check(
+        vec![ScriptedReply::stream(&line)],
+        "the model's answer is longer than 16777216 bytes; ask for a shorter one heard ",
+    )
+    .await;
 }
 
 #[tokio::test]
@@ -275,7 +281,7 @@ async fn a_server_without_tls_is_refused() {
     let error = ask(&remote).await.0.unwrap_err().to_string();
     assert_eq!(
         error,
-        "the model cannot be reached: the certificate of the model server is not trusted: its issuer is unknown, or it names another host"
+        "the model cannot be reached: the certificate of the model server is not trusted: its issuer is unknown, it has expired, or it names another host"
     );
     let (heard, _) = hears.recv().unwrap();
     assert!(!heard.contains(SECRET) && !heard.contains(QUESTION));

@@ -1,8 +1,8 @@
 //! Decodes the documents and files of a client's request: what the formats have in common.
 //!
-//! A document in text becomes a text, which is labelled and judged like any other. A PDF stays as it is: no rule can read
-//! it, so its label alone decides who is shown it. Nothing is fetched: the content of an address or of a file at the
-//! provider would reach the model without a label.
+//! A document in text becomes a text, which is labelled and judged like any other. A PDF stays as it is: no rule can
+//! read it, so its label alone decides who is shown it. Nothing is fetched: the content of an address or of a file at
+//! the provider would reach the model without a label.
 
 use super::WireError;
 use super::fields::ObjectFields;

@@ -1,8 +1,8 @@
 //! Decodes and encodes the form that a request demands of the model's text ([`OutputFormat`]): what the formats
 //! have in common. Each format declares the fields of its own objects, and its decoder and encoder use this file.
 //!
-//! A schema is text for the model, and a hostile one could be large, deep, or refer to a document elsewhere. So its size
-//! and its depth are bounded, and it may refer only to itself.
+//! A schema is text for the model, and a hostile one could be large, deep, or refer to a document elsewhere. So its
+//! size and its depth are bounded, and it may refer only to itself.
 
 use std::sync::Arc;
 

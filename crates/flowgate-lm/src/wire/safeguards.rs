@@ -1,6 +1,7 @@
-//! Defines what an answer says about the `safeguards` of its request. Claude Code in auto mode asks with each request of
-//! Anthropic's Messages API for a verdict on every call in the answer, and runs a call without a question if the verdict
-//! does not flag it. The decoder of a request records that it asks; the encoders of answers add `safeguard_results`.
+//! Defines what an answer says about the `safeguards` of its request. Claude Code in auto mode asks with each request
+//! of Anthropic's Messages API for a verdict on every call in the answer, and runs a call without a question if the
+//! verdict does not flag it. The decoder of a request records that it asks; the encoders of answers add
+//! `safeguard_results`.
 
 use serde_json::{Map, Value, json};
 

@@ -25,8 +25,9 @@ const NAMES: [(u16, &str, &str, &str); 10] = [
 ];
 
 /// Returns the error that an object describes, such as `{"type": "overloaded_error", "message": "..."}`. The field
-/// `code` is a status with some servers, and a name with others; Gemini's name is in the field `status`. If the object states no status, it is derived from the
-/// names, and is 500 if they are unknown. The message is not used: it may quote the request.
+/// `code` is an HTTP status with some servers, and a name with others. Gemini's name is in the field `status`. If the
+/// object states no HTTP status, it is derived from the names, and is 500 if they are unknown. The message is not used:
+/// it may quote the request.
 pub(crate) fn reported_error(error: &Value) -> Error {
     let word = |key: &str| error.get(key).and_then(Value::as_str).filter(|word| is_word(word));
     let names = [word("code"), word("type"), word("status")];
@@ -97,15 +98,15 @@ mod tests {
             &json!({"type": "invalid_request_error", "code": "context_length_exceeded"}),
             &rejects(400, "context_length_exceeded"),
         );
-        check(&json!({"type": "overloaded_error"}), "the model is busy");
-        check(&json!({"code": "rate_limit_exceeded"}), "the model is busy");
+        check(&json!({"type": "overloaded_error"}), "the model server is busy; try again later");
+        check(&json!({"code": "rate_limit_exceeded"}), "the model server is busy; try again later");
         check(&json!({"code": 404, "type": "NotFoundError"}), &rejects(404, "NotFoundError"));
         check(&json!({"type": "you asked for a secret"}), &rejects(500, "no reason"));
         check(
             &json!({"status": "PERMISSION_DENIED", "message": "secret"}),
             &rejects(403, "PERMISSION_DENIED"),
         );
-        check(&json!({"code": 503, "status": "UNAVAILABLE"}), "the model is busy");
+        check(&json!({"code": 503, "status": "UNAVAILABLE"}), "the model server is busy; try again later");
         check(&json!("text"), &rejects(500, "no reason"));
     }
 

@@ -94,11 +94,15 @@ impl ResponseWriter {
     }
 }
 
-/// Returns the number of events before the first text, such as `response.created`.
+/// Returns the number of events before the first text in the stream of an answer without reasoning, such as
+/// `response.created`.
 fn before_text(api: Api) -> usize {
     match api {
+        // The chunk with the role.
         Api::ChatCompletions => 1,
+        // The response is created and in progress; its message and the part with the text are added.
         Api::Responses => 4,
+        // The start of the message, a ping, and the start of the block with the text.
         Api::Messages => 3,
         Api::GenerateContent => 0,
     }

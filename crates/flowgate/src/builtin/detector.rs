@@ -1,8 +1,8 @@
 //! Offers the detectors as built-in functions: personal data, secrets, code, links, hidden characters and similar
 //! findings.
 //!
-//! Each function takes any value (a text, a message, an output, or a list of these), searches every text in the value,
-//! and records the locations of the findings, so that a violation can report them.
+//! Each function takes any value (a text, a message, an output, or a list of these) and searches every text in it. It
+//! records the locations of the findings, so that a violation can report them.
 
 use super::{Function, resolved_argument, row, type_error};
 use crate::detect::{
@@ -163,7 +163,8 @@ pub(super) const TABLE: &[Function] = &[
     },
 ];
 
-/// Returns the texts in the first argument with their locations, and spends the fuel for a search of them.
+/// Returns the texts in the first argument with their locations, and spends the fuel for a search of them: one step for
+/// four bytes.
 fn texts(e: &mut Evaluator<'_>, a: &[Value]) -> Result<Vec<TextPiece>> {
     let pieces = a.first().map_or(Ok(Vec::new()), |value| e.pieces(value))?;
     e.spend(pieces.iter().map(|piece| piece.text.len() / 4).sum())?;

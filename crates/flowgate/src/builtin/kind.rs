@@ -93,26 +93,32 @@ fn to_json(value: &Value) -> Option<Json> {
     }
 }
 
+/// Returns the canonical form of a text that is a date; `None` for any other value.
 fn date(value: &Json) -> Option<Json> {
     canonical_date(value.as_str()?).map(Json::String)
 }
 
+/// Returns the canonical form of a text that is a time of day; `None` for any other value.
 fn time(value: &Json) -> Option<Json> {
     canonical_time(value.as_str()?).map(Json::String)
 }
 
+/// Returns the canonical form of a text that is a date with a time; `None` for any other value.
 fn datetime(value: &Json) -> Option<Json> {
     canonical_datetime(value.as_str()?).map(Json::String)
 }
 
+/// Returns a number unchanged, since it has only one spelling; `None` for any other value, also for a text.
 fn number(value: &Json) -> Option<Json> {
     value.is_number().then(|| value.clone())
 }
 
+/// Returns a whole number of 64 bits unchanged, since it has only one spelling; `None` for any other value.
 fn integer(value: &Json) -> Option<Json> {
     (value.is_i64() || value.is_u64()).then(|| value.clone())
 }
 
+/// Returns a truth value unchanged, since it has only one spelling; `None` for any other value.
 fn boolean(value: &Json) -> Option<Json> {
     value.is_boolean().then(|| value.clone())
 }
@@ -151,9 +157,9 @@ fn yes_no(value: &Json) -> Option<Json> {
     matches!(text.as_str(), "true" | "false" | "yes" | "no").then_some(Json::String(text))
 }
 
-/// Returns whether a path is within a folder and spelled without a detour: no empty part, no `.` or `..`, no backslash
-/// and no control character, no percent sign (a tool may decode `%2e`), at most [`MAX_PATH`] bytes. False for the root
-/// as folder, since every absolute path is in it.
+/// Returns whether a path is within a folder and spelled without a detour. It must have no empty part, no `.` or `..`,
+/// no backslash, no control character, no percent sign (a tool may decode `%2e`), and at most [`MAX_PATH`] bytes.
+/// False for the root as folder, since every absolute path is in it.
 fn is_path_in(path: &str, folder: &str) -> bool {
     let folder = folder.trim_end_matches('/');
     if folder.is_empty() {

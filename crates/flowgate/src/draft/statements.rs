@@ -156,8 +156,8 @@ fn write_payload(tool: &DescribedTool, traits: &ToolTraits, name: &str, text: &m
     }
 }
 
-/// Writes the statement that labels the answer of a tool, if the answer is a page of the web; otherwise a comment with
-/// the statement that a person can put in once the person knows who writes and reads the answer.
+/// Writes the statement that labels the answer of a tool, if the answer is a page of the web. For any other tool,
+/// writes the statement as a comment: a person can put it in once it is known who writes and reads the answer.
 fn write_answer(traits: &ToolTraits, name: &str, text: &mut String) {
     let query = format!("(out: ToolOutput) is tool:{name}");
     if traits.reads_web {

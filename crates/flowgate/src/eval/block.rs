@@ -29,8 +29,9 @@ impl Evaluator<'_> {
         Ok(Value::Bool(holds))
     }
 
-    /// Evaluates a bound of `count`, which must be an integer; `None` if the bound is not written. In the dialect of
-    /// invariant-ai, also if its value is missing. `frame` contains the values of variables.
+    /// Evaluates a bound of `count` (`min` or `max`), which must be an integer. Returns `None`, no bound, if the policy
+    /// does not write the bound, and in the dialect of invariant-ai also if its value is missing. `frame` contains the
+    /// values of variables.
     fn evaluate_bound(
         &mut self,
         bound: Option<&crate::policy::plan::CompiledExpr>,
@@ -104,11 +105,11 @@ impl Evaluator<'_> {
     /// its variables and then test the negation of its conditions, so the search finds such assignments. `frame`
     /// contains the values of the variables outside the block.
     fn has_exception(&mut self, block: &QuantifiedBlock, frame: &mut Frame) -> Result<bool> {
-        let before = self.marks.as_ref().map_or(0, Vec::len);
+        let marks_before = self.marks.as_ref().map_or(0, Vec::len);
         let has_exception = self.solve(&block.ops, &mut frame.clone(), &mut |_, _| Ok(true))?;
         if let (true, Some(marks)) = (has_exception, self.marks.as_mut()) {
             // The search also recorded locations of conditions that hold, which do not concern the exception.
-            marks.truncate(before);
+            marks.truncate(marks_before);
         }
         Ok(has_exception)
     }

@@ -2,15 +2,15 @@
 //! their arguments (`call is tool:send({to: "bob"})`). The flow operators compare two events: `a -> b` holds if the
 //! agent of `b` had seen `a`, `a ~> b` if `a` directly precedes `b`, and `a => b` if `a` may have influenced `b`.
 
-use super::{EvalError, Evaluator, Frame, MissingValueMode, Result, Value};
+use super::{BYTES_PER_STEP, EvalError, Evaluator, Frame, MissingValueMode, Result, Value};
 use crate::policy::pattern::PatternId;
 use crate::policy::plan::{ArgumentShape, CompiledExpr, Type};
 use crate::policy::syntax::{Arithmetic, Comparison};
 
 impl Evaluator<'_> {
-    /// Evaluates a comparison, a membership test or a flow operator to a truth value. In a rule, membership of a list
-    /// yields one answer for each of its items, unless the list as a whole is a member. `frame` contains the values of
-    /// variables.
+    /// Evaluates a comparison, a membership test or a flow operator to a truth value. In a rule
+    /// ([`MissingValueMode::IsNone`]), membership of a list can yield several answers ([`Self::test_membership`]).
+    /// `frame` contains the values of variables.
     pub(super) fn compare(
         &mut self,
         operator: Comparison,
@@ -22,81 +22,85 @@ impl Evaluator<'_> {
             let (left, right) = (self.evaluate(left, frame)?, self.evaluate(right, frame)?);
             return self.compare_flow(operator, &left, &right).map(Value::Bool);
         }
-        // `x.field is None` tests whether a field is present.
-        let is_none = |ex: &CompiledExpr| matches!(ex, CompiledExpr::Constant(Value::None));
         let is_equality =
             matches!(operator, Comparison::Is | Comparison::IsNot | Comparison::Equal | Comparison::NotEqual);
-        let tests_presence = is_equality && (is_none(left) || is_none(right));
-        let sides = (left, right);
-        let (left, unresolved_right) = match tests_presence {
+        // `x.field is None` tests whether a field is present.
+        let is_written_none = |ex: &CompiledExpr| matches!(ex, CompiledExpr::Constant(Value::None));
+        let tests_presence = is_equality && (is_written_none(left) || is_written_none(right));
+        let (left_reference, right_reference) = match tests_presence {
             true => (self.value_of_present_object(left, frame)?, self.value_of_present_object(right, frame)?),
             false => (self.evaluate(left, frame)?, self.evaluate(right, frame)?),
         };
-        let left = self.resolve(&left)?;
-        let right = &unresolved_right;
-        if let (Comparison::In, Some(part)) = (operator, left.as_text()) {
-            self.mark_occurrences(part, right)?;
+        let left_value = self.resolve(&left_reference)?;
+        if let (Comparison::In, Some(part)) = (operator, left_value.as_text()) {
+            self.mark_occurrences(part, &right_reference)?;
         }
-        let right = match operator {
+        let right_value = match operator {
             // Membership in a text that encodes a list is membership in the list.
-            Comparison::In | Comparison::NotIn if left.as_text().is_none() => {
-                self.resolve_structure(right)?
+            Comparison::In | Comparison::NotIn if left_value.as_text().is_none() => {
+                self.resolve_structure(&right_reference)?
             }
-            _ => self.resolve(right)?,
+            _ => self.resolve(&right_reference)?,
         };
-        self.spend(comparison_cost(&left, &right) / 64)?;
+        self.spend(comparison_cost(&left_value, &right_value) / BYTES_PER_STEP)?;
         if !is_equality && self.needs_values() {
-            self.check_decidable(operator, (&left, sides.0), (&right, sides.1))?;
+            self.check_decidable(operator, (&left_value, left), (&right_value, right))?;
         }
-        let is_none = |value: &Value| value.is_absent_or_none();
-        match operator {
-            Comparison::Is => return Ok(Value::Bool(left.equals(&right))),
-            Comparison::IsNot => return Ok(Value::Bool(!left.equals(&right))),
-            _ => {}
-        }
-        // Membership of a list of items yields a list of answers, for `any` and `all`.
-        if let (Comparison::In | Comparison::NotIn, Value::List(items), MissingValueMode::IsNone) =
-            (operator, &left, self.missing)
-            && !(self.contains(&left, &right)?)
-        {
-            let mut answers = Vec::with_capacity(items.len());
-            for item in items.iter() {
-                answers.push(self.contains(item, &right)? == (operator == Comparison::In));
-            }
-            return Ok(Value::Answers(answers.into()));
-        }
-        if matches!(operator, Comparison::In | Comparison::NotIn)
-            && matches!(self.missing, MissingValueMode::FailsAll)
-            && matches!(left, Value::List(_) | Value::Dict(_))
-            && !self.contains(&left, &right)?
-            && self.contains_nested(&left, &right)?
-        {
-            // A statement that grants something would hold for `["eve"] not in blocked`, although a tool sends to Eve.
-            return Err(EvalError::Missing);
+        if matches!(operator, Comparison::In | Comparison::NotIn) {
+            return self.test_membership(operator, &left_value, &right_value);
         }
         let truth = match operator {
-            Comparison::Equal => left.equals(&right),
-            Comparison::NotEqual => !left.equals(&right),
-            Comparison::In => self.contains(&left, &right)?,
-            Comparison::NotIn => !self.contains(&left, &right)?,
+            Comparison::Is | Comparison::Equal => left_value.equals(&right_value),
+            Comparison::IsNot | Comparison::NotEqual => !left_value.equals(&right_value),
             Comparison::ContainsOnly => {
-                let items = self.items(&left)?;
+                let items = self.items(&left_value)?;
                 let mut contains_all = true;
                 for item in items {
-                    contains_all &= self.contains(&item, &right)?;
+                    contains_all &= self.contains(&item, &right_value)?;
                 }
                 contains_all
             }
             // Only in the dialect of invariant-ai: in that of Flowgate, `check_decidable` has failed before.
-            _ if is_none(&left) || is_none(&right) => false,
-            Comparison::Less => self.order(&left, &right)?.is_lt(),
-            Comparison::LessEqual => self.order(&left, &right)?.is_le(),
-            Comparison::Greater => self.order(&left, &right)?.is_gt(),
-            Comparison::GreaterEqual => self.order(&left, &right)?.is_ge(),
+            _ if left_value.is_absent_or_none() || right_value.is_absent_or_none() => false,
+            Comparison::Less => self.order(&left_value, &right_value)?.is_lt(),
+            Comparison::LessEqual => self.order(&left_value, &right_value)?.is_le(),
+            Comparison::Greater => self.order(&left_value, &right_value)?.is_gt(),
+            Comparison::GreaterEqual => self.order(&left_value, &right_value)?.is_ge(),
             // Unreachable: the other operators have returned above.
             _ => false,
         };
         Ok(Value::Bool(truth))
+    }
+
+    /// Evaluates `item in container` or, if `operator` is [`Comparison::NotIn`], `item not in container`, for values
+    /// that are resolved. The result is a truth value. The exception is a list `item` in a rule
+    /// ([`MissingValueMode::IsNone`]): unless the list as a whole is a member, the result is one answer for each of
+    /// its items, for `any` and `all`.
+    ///
+    /// # Errors
+    /// If the types do not permit the test, such as a number as container, or the fuel is spent. Also, in a statement
+    /// that grants something ([`MissingValueMode::FailsAll`]), if a list or a map is no member as a whole, but
+    /// something in it is: the test is undecided.
+    fn test_membership(&mut self, operator: Comparison, item: &Value, container: &Value) -> Result<Value> {
+        let expects_member = operator == Comparison::In;
+        if let (Value::List(items), MissingValueMode::IsNone) = (item, self.missing)
+            && !self.contains(item, container)?
+        {
+            let mut answers = Vec::with_capacity(items.len());
+            for item in items.iter() {
+                answers.push(self.contains(item, container)? == expects_member);
+            }
+            return Ok(Value::Answers(answers.into()));
+        }
+        if matches!(self.missing, MissingValueMode::FailsAll)
+            && matches!(item, Value::List(_) | Value::Dict(_))
+            && !self.contains(item, container)?
+            && self.contains_nested(item, container)?
+        {
+            // A statement that grants something would hold for `["eve"] not in blocked`, although a tool sends to Eve.
+            return Err(EvalError::Missing);
+        }
+        Ok(Value::Bool(self.contains(item, container)? == expects_member))
     }
 
     /// Evaluates one side of a comparison with `None`: a missing field (`x.field`, `x.get("field")`) yields
@@ -122,10 +126,14 @@ impl Evaluator<'_> {
         })
     }
 
-    /// Orders two texts or two numbers; an error for values of other types.
+    /// Orders two texts or two numbers, and spends the fuel for it: a comparison of texts reads at most as many bytes
+    /// as the shorter one has.
+    ///
+    /// # Errors
+    /// If the values are of other types, or the fuel is spent.
     fn order(&mut self, left: &Value, right: &Value) -> Result<std::cmp::Ordering> {
         if let (Some(left), Some(right)) = (left.as_text(), right.as_text()) {
-            self.spend(left.len().min(right.len()) / 64)?;
+            self.spend(left.len().min(right.len()) / BYTES_PER_STEP)?;
         }
         order(left, right)
     }
@@ -152,12 +160,13 @@ impl Evaluator<'_> {
             // one.
             (Value::List(_), Value::Str(_) | Value::Dict(_)) => Ok(false),
             (Value::Str(part), Value::Str(text)) => {
+                // One step of fuel pays for 16 bytes of a search.
                 self.spend(text.len() / 16)?;
                 Ok(text.contains(&**part))
             }
             (_, Value::List(items)) => {
                 let cost: usize = items.iter().map(|other| comparison_cost(item, other)).sum();
-                self.spend(items.len() + cost / 64)?;
+                self.spend(items.len() + cost / BYTES_PER_STEP)?;
                 if let (Value::Str(part), MissingValueMode::IsNone) = (item, self.missing)
                     && items.iter().any(|block| block_text(block).is_some_and(|text| text.contains(&**part)))
                 {
@@ -177,7 +186,7 @@ impl Evaluator<'_> {
     /// Returns whether a container contains a value, or anything inside a list or a map.
     ///
     /// # Errors
-    /// As for [`Self::contains`].
+    /// If the types do not permit the test, such as a number as container, or the fuel is spent.
     fn contains_nested(&mut self, value: &Value, container: &Value) -> Result<bool> {
         self.spend(1)?;
         let parts: Vec<&Value> = match value {
@@ -193,25 +202,25 @@ impl Evaluator<'_> {
         self.contains(value, container)
     }
 
-    /// Evaluates a flow operator on events: whether the agent of the right one has seen the left one before (`->`),
-    /// whether the left one directly precedes the right one (`~>`), or whether it may have influenced the right one
-    /// (`=>`).
+    /// Evaluates a flow operator on two events. `->` holds if the agent of the right one has seen the left one before,
+    /// `~>` if the left one directly precedes the right one, and `=>` if the left one may have influenced the right
+    /// one.
     ///
     /// # Errors
     /// If one of the values is not an event, or the fuel is spent.
     pub(super) fn compare_flow(&mut self, operator: Comparison, left: &Value, right: &Value) -> Result<bool> {
-        let (Value::Event(a), Value::Event(b)) = (left, right) else {
+        let (Value::Event(earlier), Value::Event(later)) = (left, right) else {
             let message =
                 "one side of a flow operator such as `->` is not a Message, a ToolCall or a ToolOutput";
             return Err(EvalError::Type(message.to_owned()));
         };
         self.spend(1)?;
         Ok(match operator {
-            Comparison::Before => self.trace.sees(*b, *a),
-            Comparison::RightBefore => self.trace.previous(*b) == Some(*a),
+            Comparison::Before => self.trace.sees(*later, *earlier),
+            Comparison::RightBefore => self.trace.previous(*later) == Some(*earlier),
             // `=>`: the caller passes only flow operators.
             _ => {
-                let (influences, steps) = self.trace.influences_in_steps(*a, *b);
+                let (influences, steps) = self.trace.influences_in_steps(*earlier, *later);
                 self.spend(steps)?;
                 influences
             }

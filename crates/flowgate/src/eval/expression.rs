@@ -6,14 +6,20 @@ use std::sync::Arc;
 
 use super::compare::{arithmetic, repeat_count};
 use super::missing_values::missing_value_message;
-use super::{EvalError, Evaluator, Frame, ITEM, MAX_DEPTH, MissingValueMode, RegionRead, Result, Value, set};
+use super::{
+    BYTES_PER_STEP, EvalError, Evaluator, Frame, ITEM, MAX_DEPTH, MissingValueMode, RegionRead, Result,
+    Value, set,
+};
 use crate::policy::plan::{CompiledExpr, RegexUse, Type};
 use crate::policy::regex::{Pattern, weight};
 use crate::policy::syntax::Arithmetic;
 use crate::trace::NodeContent;
 
-/// The cost of compiling a pattern or of asking an extern predicate, in steps of fuel.
+/// The cost of compiling a pattern that is computed during the evaluation, in steps of fuel, beside the cost of its
+/// length.
 const COMPILING: usize = 2_000;
+/// The cost of asking an extern predicate, in steps of fuel.
+const ASKING_EXTERN: usize = 2_000;
 /// Maximum number of matches of a pattern in one text; a rule that finds more fails.
 const MAX_FOUND: usize = 10_000;
 
@@ -34,7 +40,8 @@ impl Evaluator<'_> {
         Ok(value)
     }
 
-    /// Evaluates an expression by its kind. A part of an event stays a reference to its region until it is resolved.
+    /// Evaluates an expression by its kind; `evaluate` checks whether the value is missing. `frame` contains the values
+    /// of the variables. A part of an event stays a reference to its region until it is resolved.
     fn value_of(&mut self, ex: &CompiledExpr, frame: &mut Frame) -> Result<Value> {
         match ex {
             CompiledExpr::Constant(value) => Ok(value.clone()),
@@ -143,7 +150,7 @@ impl Evaluator<'_> {
                 ))),
             },
             CompiledExpr::And(items) => {
-                // An operand that cannot be evaluated does not matter if another one decides the result.
+                // An operand that cannot be evaluated (`trouble`) does not matter if another one decides the result.
                 let mut trouble = None;
                 for item in items {
                     match self.evaluate_resolved(item, frame) {
@@ -335,7 +342,7 @@ impl Evaluator<'_> {
             }
             json_arguments.push(value.to_json());
         }
-        self.spend(COMPILING)?;
+        self.spend(ASKING_EXTERN)?;
         let answer = self.answers.evaluate(name, &json_arguments);
         let answer =
             answer.map_err(|why| EvalError::Type(format!("the extern predicate `{name}` failed: {why}")))?;
@@ -377,11 +384,13 @@ impl Evaluator<'_> {
         self.call(id, &arguments)
     }
 
+    /// Evaluates expressions, such as the arguments of a call, in order. Fails at the first one that fails. `frame`
+    /// contains the values of variables.
     fn evaluate_all(&mut self, list: &[CompiledExpr], frame: &mut Frame) -> Result<Vec<Value>> {
         list.iter().map(|ex| self.evaluate(ex, frame)).collect()
     }
 
-    /// Evaluates an expression and resolves parts of events.
+    /// Evaluates an expression and replaces references to parts of events by their content ([`Self::resolve`]).
     pub(super) fn evaluate_resolved(&mut self, ex: &CompiledExpr, frame: &mut Frame) -> Result<Value> {
         let value = self.evaluate(ex, frame)?;
         self.resolve(&value)
@@ -431,44 +440,47 @@ impl Evaluator<'_> {
         let deep = !matches!(found.content, NodeContent::Scalar(_)) || found.end > node + 1;
         self.reads.push(RegionRead { event: *event, node: *node, deep });
         if let Some(text) = &found.text {
-            self.spend(text.len() / 64)?;
+            self.spend(text.len() / BYTES_PER_STEP)?;
             return Ok(Value::Str(Arc::clone(text)));
         }
+        // Each node of the subtree costs four steps.
         self.spend((found.end - node).saturating_mul(4))?;
         if is_nested || deep {
             self.charge_copy(*event, *node)?;
         }
         Ok(match &found.content {
             NodeContent::Scalar(value) => {
-                self.spend(value.as_str().map_or(0, str::len) / 64)?;
+                self.spend(value.as_str().map_or(0, str::len) / BYTES_PER_STEP)?;
                 Value::from_json(value)
             }
             _ => Value::from_json(&document.to_value(*node)),
         })
     }
 
-    /// Replaces a reference to a part of an event by a copy of its content, like [`Self::resolve`], but a text that
-    /// encodes a list or a map becomes this list or map. Other values are returned as [`Self::resolve`] does.
+    /// Replaces a reference to a part of an event by a copy of its content, and records that the part was read. A text
+    /// that encodes a list or a map becomes this list or map, whereas [`Self::resolve`] returns the text. Any other
+    /// value is resolved by [`Self::resolve`].
     pub(crate) fn resolve_structure(&mut self, value: &Value) -> Result<Value> {
         let Value::Node(event, node) = value else { return self.resolve(value) };
         let Some(document) = self.trace.event(*event).map(|event| &event.document) else {
             return Ok(Value::Absent);
         };
         self.reads.push(RegionRead { event: *event, node: *node, deep: true });
-        // Each node of the part costs one unit.
+        // Each node of the subtree costs one step.
         self.spend(document.node(*node).map_or(0, |found| found.end - node))?;
         // The document has parsed such texts already, and `to_value` returns what they encode.
         Ok(Value::from_json(&document.to_value(*node)))
     }
 
-    /// Resolves a value and returns whether it counts as true.
+    /// Returns whether a value, which may refer to a part of an event, counts as true: whether it is neither missing,
+    /// nor `False`, 0 or empty. Records a read of the part.
     pub(crate) fn truth(&mut self, value: &Value) -> Result<bool> {
         Ok(self.resolve(value)?.is_true())
     }
 
-    /// Returns the result of a text operation on a value that is not a text: the value itself if it is an empty
-    /// content; in the dialect of invariant-ai a missing value for a missing one; otherwise an error. `what` names the
-    /// operation.
+    /// Returns the result of a text operation on a value that is not a text. An empty content (`Silent`) is its own
+    /// result. In the dialect of invariant-ai, a missing value yields a missing one. Any other value is an error, in
+    /// which `what` names the operation.
     pub(crate) fn outcome_without_text(&self, value: &Value, what: &str) -> Result<Value> {
         match value {
             Value::Silent => Ok(Value::Silent),

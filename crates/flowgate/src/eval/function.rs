@@ -23,13 +23,14 @@ pub(crate) struct Function {
 
 /// The functions that policies can call.
 pub(crate) struct Functions {
-    /// The families, in order.
+    /// The functions by family, such as those on texts. A [`FunctionId`] is the index of a family and of a row in it.
     pub(crate) families: &'static [&'static [Function]],
     /// Returns whether a detector finds a kind of data in a value: the test of `<KIND>` in a tool pattern.
     pub(crate) finds: fn(&mut Evaluator<'_>, &str, &Value) -> Result<bool>,
 }
 
 impl Functions {
+    /// Returns the functions of all families, in the order of the table.
     pub(crate) fn all(&self) -> impl Iterator<Item = &'static Function> {
         self.families.iter().copied().flatten()
     }
@@ -43,6 +44,7 @@ impl Functions {
         })
     }
 
+    /// Returns the function with this identifier; `None` if the table has no such row.
     pub(crate) fn get(&self, id: FunctionId) -> Option<&'static Function> {
         self.families.get(id.family)?.get(id.row)
     }

@@ -117,8 +117,9 @@ impl Evaluator<'_> {
         let mut matched = Vec::new();
         for (name, value) in arguments {
             let value = self.evaluate(value, frame)?;
-            // Any other value is a constant of the policy, or was read within a text of the call. That text then counts as
-            // read, and an `endorse` statement grants nothing if what it read exceeds the label that it grants.
+            // Any other value is a constant of the policy, or was read within a text of the call. That text then
+            // counts as read, and an `endorse` statement grants nothing if what it read exceeds the label that it
+            // grants.
             if let Value::Node(event, node) = &value {
                 let document = self.trace.event(*event).map(|event| &event.document);
                 let label = document.map(|document| document.label_of(*node));
@@ -162,8 +163,8 @@ impl Evaluator<'_> {
         Ok(true)
     }
 
-    /// Returns whether an event is of the source: an output that answers a call of such a tool, or a message that the model
-    /// did not write.
+    /// Returns whether an event is of the source: an output that answers a call of such a tool, or a message that the
+    /// model did not write.
     fn is_of_source(&self, event: &Event, source: &ListSource) -> bool {
         // An irregular event, such as an answer to no call, has a label that depends on how it came about.
         let is_done = event.status == Status::Done && !event.document.origin.is_irregular;
@@ -257,7 +258,7 @@ fn is_vouched_for(space: &Space, label: &Label) -> bool {
         .all(|one| space.restrict(label, one) != space.restrict(&space.top(), one))
 }
 
-/// Returns the dimensions that do not express integrity.
+/// Returns the dimensions that do not express integrity; they express how confidential a text is, or its age.
 fn secrecy(space: &Space) -> DimensionSet {
     space.all().without(space.integrity())
 }

@@ -1,7 +1,10 @@
 //! Evaluates access to parts of values: fields of events and maps, items of lists, and slices. Decides which fields
 //! events of each kind have.
 
-use super::{EvalError, Evaluator, Frame, ITEM, MissingValueMode, RegionKind, RegionRead, Result, Value};
+use super::{
+    BYTES_PER_STEP, EvalError, Evaluator, Frame, ITEM, MissingValueMode, RegionKind, RegionRead, Result,
+    Value,
+};
 use crate::policy::dialect::Dialect;
 use crate::policy::plan::CompiledExpr;
 use crate::trace::{EventBody, EventId, NodeContent, NodeId, PathStep, Status, Tool, sole_text};
@@ -14,6 +17,7 @@ impl Evaluator<'_> {
             Value::Absent | Value::None => Ok(Value::Absent),
             Value::Silent => Ok(Value::Silent),
             Value::Dict(entries) => {
+                // One step of fuel pays for the comparison of 64 keys.
                 self.spend(entries.len() / 64)?;
                 let found = entries.iter().find(|(key, _)| **key == *name);
                 Ok(found.map_or(Value::Absent, |(_, value)| value.clone()))
@@ -60,8 +64,8 @@ impl Evaluator<'_> {
     /// missing value, and the structure of the map counts as read.
     pub(super) fn child(&mut self, event: EventId, node: NodeId, key: &str) -> Value {
         let document = self.trace.event(event).map(|event| &event.document);
-        // Keys are compared one by one, which costs fuel. This function cannot fail, so if the fuel does not suffice,
-        // all of it is spent, and the next step fails.
+        // Keys are compared one by one: one step of fuel pays for 64 nodes. This function cannot fail, so if the fuel
+        // does not suffice, all of it is spent, and the next step fails.
         let node_count =
             document.and_then(|document| document.node(node)).map_or(0, |found| found.end - node);
         *self.fuel = self.fuel.saturating_sub(u64::try_from(node_count / 64).unwrap_or(u64::MAX));
@@ -126,8 +130,9 @@ impl Evaluator<'_> {
         }
     }
 
-    /// Returns the result for a field that events of this kind do not have: missing, or an error in the dialect of
-    /// invariant-ai.
+    /// Returns the result of access to the field `name`, which objects of the kind `kind` (such as `Message`) do not
+    /// have: a missing value. In the dialect of invariant-ai it is an error, which lists the fields that they have
+    /// (`known`).
     fn unknown_field(&self, kind: &str, known: &[&str], name: &str) -> Result<Value> {
         match self.dialect() {
             Dialect::Flowgate => Ok(Value::Absent),
@@ -169,6 +174,7 @@ impl Evaluator<'_> {
         ) {
             self.check_readable(id)?;
         }
+        // The tool is copied, since `tool_of` borrows the evaluator.
         let tool = |tool: Option<&Tool>| tool.cloned();
         let tool_field = |tool: Option<Tool>| match (name, tool) {
             ("name", Some(tool)) => Value::text(&tool.name),
@@ -235,7 +241,10 @@ impl Evaluator<'_> {
         Value::Silent
     }
 
-    /// Returns the arguments of a call.
+    /// Returns the arguments of a call, as a reference to the map in its event.
+    ///
+    /// # Errors
+    /// If the arguments are not readable ([`Self::check_readable`]).
     pub(super) fn arguments(&mut self, call: EventId) -> Result<Value> {
         self.check_readable(call)?;
         Ok(self.child(call, 0, "arguments"))
@@ -369,7 +378,7 @@ impl Evaluator<'_> {
                 Ok(items.get(position(*index, items.len())).cloned().unwrap_or(Value::Absent))
             }
             (Value::Str(text), Value::Int(index)) => {
-                self.spend(text.len() / 64)?;
+                self.spend(text.len() / BYTES_PER_STEP)?;
                 let found = match usize::try_from(*index) {
                     Ok(index) => text.chars().nth(index),
                     Err(_) => {
@@ -436,7 +445,7 @@ impl Evaluator<'_> {
                 self.require_present(value, "a slice").map(|_| Value::Absent)
             }
             Value::Str(text) => {
-                self.spend(text.len() / 64)?;
+                self.spend(text.len() / BYTES_PER_STEP)?;
                 let (from, count) = range(text.chars().count());
                 self.charge_bytes(count)?;
                 Ok(Value::text(text.chars().skip(from).take(count).collect::<String>()))

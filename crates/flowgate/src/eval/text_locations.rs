@@ -8,7 +8,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::{EvalError, Evaluator, Frame, RegionKind, RegionRead, Result, Value};
+use super::{BYTES_PER_STEP, EvalError, Evaluator, Frame, RegionKind, RegionRead, Result, Value};
 use crate::policy::plan::{CompiledExpr, Type};
 use crate::trace::{EventBody, EventId, NodeContent, NodeId, PathStep, sole_text};
 
@@ -125,9 +125,9 @@ impl Evaluator<'_> {
         Ok(())
     }
 
-    /// Adds the texts in a subtree of an event's value to `pieces`, and records a read of the subtree. The names in maps
-    /// are texts as well, because a model can write a secret into a name of an argument. Images, and the names and types
-    /// of content blocks such as `"text"`, are omitted: they are not text that a user or a tool has written.
+    /// Adds the texts in a subtree of an event's value to `pieces`, and records a read of the subtree. The names in
+    /// maps are texts as well, because a model can write a secret into a name of an argument. Images, and the names
+    /// and types of content blocks such as `"text"`, are omitted: they are not text that a user or a tool has written.
     fn collect_nodes(&mut self, event: EventId, id: NodeId, pieces: &mut Vec<TextPiece>) -> Result<()> {
         self.reads.push(RegionRead { event, node: id, deep: true });
         let Some((document, body)) = self.trace.event(event).map(|event| (&event.document, &event.body))
@@ -152,7 +152,7 @@ impl Evaluator<'_> {
                 && has_written_names
                 && !is_block_of_text(document, node.parent)
             {
-                self.spend(name.len() / 64)?;
+                self.spend(name.len() / BYTES_PER_STEP)?;
                 pieces.push(TextPiece { place: None, text: Arc::clone(name) });
             }
             // A text that encodes a list or a map is one text; several text blocks are several texts.
@@ -165,7 +165,7 @@ impl Evaluator<'_> {
             let is_block_type = matches!(&node.step, PathStep::Key(key) if **key == *"type")
                 && document.key(node.parent, "text").is_some();
             if let (Some(text), false) = (text, is_block_type) {
-                self.spend(text.len() / 64)?;
+                self.spend(text.len() / BYTES_PER_STEP)?;
                 pieces.push(TextPiece { place: Some(TextLocation::Node(event, next)), text });
             }
             next = if spelled.is_some() { node.end } else { next + 1 };
@@ -223,9 +223,9 @@ impl Evaluator<'_> {
         Ok(())
     }
 
-    /// Returns all values of the type `ty` in an event, by type: the calls that a message proposes, the `function` of
-    /// calls, content blocks, the parameters of a described tool, or the nodes of the event's value. The list is empty
-    /// if `holder` is not an event.
+    /// Returns all values of the type `ty` in an event. By type, these are the calls that a message proposes, the
+    /// `function` of calls, content blocks, the parameters of a described tool, or the nodes of the event's value. The
+    /// list is empty if `holder` is not an event.
     pub(crate) fn parts(&mut self, holder: &Value, ty: Type) -> Result<Vec<Value>> {
         let Value::Event(id) = holder else { return Ok(Vec::new()) };
         let Some(event) = self.trace.event(*id) else { return Ok(Vec::new()) };
@@ -285,6 +285,7 @@ impl Evaluator<'_> {
             }
             _ => {
                 self.check_readable(*id)?;
+                // Node 0 is the event as a whole, which is not a part of itself.
                 let mut next = 1;
                 self.spend(document.nodes().len())?;
                 while let Some(node) = document.node(next) {
@@ -382,7 +383,7 @@ impl Evaluator<'_> {
     /// Records every occurrence of `part` in the texts of a value.
     fn mark_parts(&mut self, part: &str, value: &Value) -> Result<()> {
         for piece in self.pieces(value)? {
-            self.spend(piece.text.len() / 64)?;
+            self.spend(piece.text.len() / BYTES_PER_STEP)?;
             for (start, found) in piece.text.match_indices(part).take(MAX_MARKS) {
                 self.mark_bytes(piece.place, start..start + found.len());
             }

@@ -67,7 +67,7 @@ impl fmt::Display for LatticeError {
 }
 
 impl LatticeError {
-    /// Returns what the author of the declaration can do about it.
+    /// Returns advice to the author of the declaration, such as which element to add.
     pub fn help(&self) -> String {
         match self {
             Self::Empty => "name at least one element".to_owned(),

@@ -318,6 +318,7 @@ fn set_bit(label: &mut Label, bit: usize) {
     }
 }
 
+/// Returns whether a bit of a label is set; false if a label has no such bit.
 fn has_bit(label: &Label, bit: usize) -> bool {
     label.bits.get(bit / 64).is_some_and(|word| word >> (bit % 64) & 1 == 1)
 }

@@ -42,7 +42,9 @@ pub struct Attribution {
 }
 
 impl Attribution {
-    /// Attributes every part to everything: sound for every model.
+    /// Attributes the decision and every argument to everything that the agent has seen, which is sound for every
+    /// model. `arguments` is empty, since an argument that is not listed depends on everything. `hidden` is 0, since
+    /// nothing is hidden from the model.
     pub fn everything() -> Self {
         Self { method: "everything", decision: CallDependency::Everything, arguments: Vec::new(), hidden: 0 }
     }
@@ -58,11 +60,12 @@ impl Attribution {
     pub fn argument(&self, name: &str) -> &CallDependency {
         self.arguments
             .iter()
-            .find(|(known, _)| known == name)
-            .map_or(self.default_dependency(), |(_, source)| source)
+            .find(|(listed, _)| listed == name)
+            .map_or(self.default_dependency(), |(_, dependency)| dependency)
     }
 
-    /// Returns what an argument depends on that the method does not mention.
+    /// Returns what an argument that the influence method does not mention depends on: the view of the decision, if
+    /// there is one, and otherwise everything.
     fn default_dependency(&self) -> &CallDependency {
         match &self.decision {
             view @ CallDependency::View(_) => view,
@@ -70,7 +73,7 @@ impl Attribution {
         }
     }
 
-    /// Returns what each part depends on, the decision first.
+    /// Returns what each part of the call depends on: first the decision, then each listed argument.
     pub(super) fn dependencies(&self) -> impl Iterator<Item = &CallDependency> {
         std::iter::once(&self.decision).chain(self.arguments.iter().map(|(_, source)| source))
     }

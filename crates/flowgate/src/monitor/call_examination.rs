@@ -47,6 +47,8 @@ impl Monitor {
             method: attribution.method,
             hidden: attribution.hidden,
         };
+        // Denies a call that is not appended to the trace, so that it has no event, reads no store and has seen
+        // nothing.
         let refuse = |mut judgement: Judgement, entry, kind, message: String| {
             judgement.reasons.push(Reason::new(kind, Action::Deny, message));
             ExaminedCall {

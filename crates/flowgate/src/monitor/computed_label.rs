@@ -15,8 +15,8 @@ pub(super) fn greatest_label(space: &Space, label: &LabelPlan) -> Label {
 }
 
 /// Computes the label of a statement: its fixed part, joined with elements that are computed from values. An element
-/// whose values are missing or of a wrong type is rounded to the safe side: for a label of data up to the top of its
-/// dimension, for a requirement down to the bottom. `frame` contains the values of the statement's variables.
+/// whose values are missing or of a wrong type is rounded to the safe side. In a label of data it becomes the top of
+/// its dimension, in a requirement the bottom. `frame` contains the values of the statement's variables.
 ///
 /// # Errors
 /// If a value cannot be evaluated for another reason than that it is missing, such as spent fuel.

@@ -22,7 +22,7 @@ impl Monitor {
     /// that, since there is no answer to label.
     ///
     /// # Errors
-    /// As [`push`](Self::push).
+    /// If the session has reached its limit of agents, or of events ([`Limits::events`](super::Limits::events)).
     pub fn push_failure(
         &mut self,
         call_id: &str,
@@ -35,9 +35,10 @@ impl Monitor {
         self.push_event(TraceEntry::tool_error(call_id, content), view, &floors, is_failure)
     }
 
-    /// Returns the greatest label that any outcome of a running call may carry: the join of the labels of the
-    /// call and of its verdict, of the stores that it reads, of the greatest label that the policy allows for an
-    /// answer of its tool, and of the [events that rules read](Self::output_floor) to stop an answer. A dimension
+    /// Returns the greatest label that any outcome of a running call may carry. It is the join of the labels of the
+    /// call, of its verdict and of the stores that it reads, and of the greatest label that the policy allows for an
+    /// answer of its tool. The labels of the [events that rules read](Self::output_floor) to stop an answer are joined
+    /// as well. A dimension
     /// that no statement declares for the whole answer is top, whatever the policy's default is. If no single
     /// running call has this id, the label is top.
     pub fn failure_label(&self, call_id: &str) -> Label {

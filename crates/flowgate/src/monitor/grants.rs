@@ -4,14 +4,14 @@
 //! a payload argument may differ, if no reason is about that argument and no rule asked (the rule may have read the
 //! value). A call with another value, reason or label is a new question.
 //!
-//! A question can be answered with a grant only if each of its reasons comes from a statement with the scope
-//! `grant conversation` or a longer one, and not from a rule that matched other events as well. A call of a tool that
-//! can read external state, such as a draft by its id, cannot be granted: with the same arguments, it can mean
-//! something else later. A tool that no `store` statement mentions can read the store of its server. Whether a question
-//! can be granted depends on the policy alone, and not on the data that was read, which could be hidden from an
-//! observer of the question. A grant has the label of the question that it answered, and covers a call only if this
-//! label flows to the label of the verdict on the call: an observer who may see that verdict may know that there is a
-//! grant.
+//! A question can be answered with a grant only if each of its reasons comes from a statement with the scope `grant
+//! conversation` or a longer one. A reason of a rule that matched other events as well prevents it. A call of a tool
+//! that can read external state, such as a draft by its id, cannot be granted: with the same arguments, it can mean
+//! something else later. A tool that no `store` statement mentions can read the store of its server. Whether a
+//! question can be granted depends on the policy alone, and not on the data that was read, which could be hidden from
+//! an observer of the question. A grant has the label of the question that it answered, and covers a call only if this
+//! label flows to the label of the verdict on the call. So an observer who may see that verdict may know that there is
+//! a grant.
 
 use serde_json::{Map, Value};
 

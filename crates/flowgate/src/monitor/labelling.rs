@@ -48,8 +48,8 @@ struct ReadSummary {
 struct StatementMatches {
     /// The labels that the statement grants.
     grants: Vec<LabelGrant>,
-    /// The labels that may raise a region's label but not lower it: those that the statement would also grant if
-    /// missing values were `None`, and those for which it has read a region above the granted label.
+    /// The labels that may raise a region's label but not lower it. The statement would grant some of them only if
+    /// missing values were `None`; for the others, it has read a region above the granted label.
     raising_grants: Vec<LabelGrant>,
     /// The regions that the statement refers to, matched or not, and what its conditions have read. All of these
     /// regions carry the labels of what was read, since the label of each reveals whether the conditions hold.
@@ -223,7 +223,7 @@ impl Monitor {
     /// If the fuel is spent.
     #[expect(
         clippy::too_many_arguments,
-        reason = "one call, from the function above, which has found all of it out"
+        reason = "called once, by `label_and_append`, which has computed these values"
     )]
     fn apply_statements(
         &mut self,
@@ -266,7 +266,7 @@ impl Monitor {
     ///
     /// # Errors
     /// If the fuel is spent.
-    #[expect(clippy::too_many_arguments, reason = "one call, from the function above")]
+    #[expect(clippy::too_many_arguments, reason = "called once, by `apply_statements`")]
     fn apply_statements_once(
         &mut self,
         plan: &Plan,
@@ -541,6 +541,7 @@ impl Monitor {
             // A granted label reveals what it was computed from, and the absence of a grant reveals what was
             // read.
             evaluator.truncate_reads(reads_before);
+            // `false`: the search for further matches continues.
             Ok(false)
         });
         let label = evaluator.touched.unwrap_or(plan.space.top());

@@ -1,6 +1,6 @@
-//! Lists evidence about the untrusted values of a call, for the person who is asked whether it may run: the user wrote
-//! the value, a trusted tool output contains it, it differs in one character from a trusted value, or only an untrusted
-//! output contains it.
+//! Lists evidence about the untrusted values of a call, for the person who is asked whether it may run. The evidence
+//! is that the user wrote the value, that a trusted tool output contains it, that it differs in one character from a
+//! trusted value, or that only an untrusted output contains it.
 //!
 //! Each sentence states where a value was found, and gives no verdict. Invariant: the evidence depends only on regions
 //! whose labels flow to the label of the question.
@@ -40,8 +40,8 @@ struct Occurrences {
 }
 
 impl Monitor {
-    /// Returns evidence about the values of a question's call that untrusted text may have chosen: for each value, a
-    /// sentence that says where it occurs in the regions that flow to the label of the question. Values beyond the
+    /// Returns evidence about the values of a question's call that untrusted text may have chosen. For each value, a
+    /// sentence says where it occurs in the regions that flow to the label of the question. Values beyond the
     /// first `MAX_VALUES`, and those whose length is not in `LENGTHS`, are not searched for; a last sentence states
     /// their number. Arguments with the role of content, such as the body of a mail, are ignored.
     pub fn question_evidence(&self, question: &Question) -> Vec<String> {
@@ -192,8 +192,8 @@ fn contains_words(text: &str, value: &str) -> bool {
     })
 }
 
-/// Returns whether these characters, which adjoin a value, belong to the same word: they begin with a letter or a
-/// digit, or with a sign that addresses and paths contain and then a letter or a digit.
+/// Returns whether these characters, which adjoin a value, belong to the same word. They do if they begin with a letter
+/// or a digit, or with a sign of addresses and paths that a letter or a digit follows.
 fn continues_word(mut characters: impl Iterator<Item = char>) -> bool {
     let next = characters.next();
     let is_joined = next.is_some_and(|c| ".-_@+/:#%&=?~".contains(c));

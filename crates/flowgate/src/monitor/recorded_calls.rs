@@ -33,8 +33,8 @@ impl Monitor {
     }
 
     /// Records a call that ran before under another policy, as [`record`](Self::record) does, but leaves the labels of
-    /// external state unchanged: a call writes with the labels of the policy that permits it, and these are in the record
-    /// that the earlier session left.
+    /// external state unchanged. A call writes with the labels of the policy that permits it, and the record that the
+    /// earlier session left contains these.
     pub fn record_earlier(&mut self, entry: TraceEntry, attribution: &Attribution) -> RecordedCall {
         let before = self.stores.clone();
         let recorded = self.record(entry, attribution);

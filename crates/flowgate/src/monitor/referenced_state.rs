@@ -2,10 +2,10 @@
 //! state changes after the question was asked.
 //!
 //! A person approves a call as it was shown. Later writes of other sessions make the approval stale only if the call
-//! refers to the state that they changed: the tool reads the store by declaration, or an argument contains a value that
-//! this session read from the store, such as the id of a draft. A store that no `store` statement declares is shared by
-//! all tools of a server, so a write to it alone does not make the approval stale. Writes of the session itself count
-//! for every store that the tool touches.
+//! refers to the state that they changed. It does if the tool reads the store by declaration, or if an argument
+//! contains a value that this session read from the store, such as the id of a draft. A store that no `store`
+//! statement declares is shared by all tools of a server, so a write to it alone does not make the approval stale.
+//! Writes of the session itself count for every store that the tool touches.
 
 use std::collections::HashSet;
 

@@ -1,8 +1,8 @@
 //! Judges a recorded session again under another policy: which calls would get another verdict if the policy were
 //! changed. A gateway uses it for the dry run of an edited policy, and to count how often each statement applied.
 //!
-//! The session is taken as it happened. The model was shown then what it was shown, wrote what it wrote, and a call that
-//! ran has run, whatever the other policy says about it. Only labels and verdicts are computed anew:
+//! The session is taken as it happened. The model was shown then what it was shown, wrote what it wrote, and a call
+//! that ran has run, whatever the other policy says about it. Only labels and verdicts are computed anew:
 //!
 //! * A step that was shown a view carries the join of the new labels of what was in the view.
 //! * A floor (a lower bound on the label of an event, see [`Floors`]) that the caller knew, such as the label of quoted
@@ -72,8 +72,8 @@ impl Monitor {
         Some(rejudging.session)
     }
 
-    /// Adds a call that ran in another session, and marks it as run whatever the verdict is. Its output is labelled as if
-    /// the call had been permitted.
+    /// Adds a call that ran in another session, and marks it as run whatever the verdict is. Its output is labelled as
+    /// if the call had been permitted.
     fn run_as_recorded(&mut self, entry: TraceEntry, attribution: &Attribution) -> Option<EventId> {
         self.withdraw_dropped_permits();
         let examined = self.examine(entry, attribution, None);
@@ -108,6 +108,8 @@ struct Rejudging<'a> {
 }
 
 impl Rejudging<'_> {
+    /// Applies one recorded input to the new session: judges a call again, pushes an event with its translated floors
+    /// and view, or marks as run a call that ran in the recorded session.
     fn apply(&mut self, input: &MonitorInput) {
         match input {
             MonitorInput::Declared(tool) => self.session.monitor.declare_tools([tool]),
@@ -153,7 +155,8 @@ impl Rejudging<'_> {
         let new_floors = match (&entry.body, is_failure) {
             (EventBody::Output(output), true) => Floors::from(monitor.failure_label(&output.call_id)),
             _ => {
-                // What followed from the rules of the recorded session's policy follows from those of the new one here.
+                // A floor within `rule_floor` follows from the rules of the recorded session's policy alone. It is
+                // dropped, since the rules of the new policy have their own floor (`own`).
                 let own = monitor.rule_floor(&entry.body);
                 let known = if floors.whole.flows_to(rule_floor) { Label::BOTTOM } else { floors.whole };
                 let whole = own.join(&self.translated_floor(known));
@@ -227,6 +230,8 @@ impl Rejudging<'_> {
         }
     }
 
+    /// Translates what a part of a call depends on: views become labels of the new policy, and regions those of the new
+    /// session with the same content. The recorded session had `events_before` events then.
     fn dependency(&mut self, dependency: &CallDependency, events_before: usize) -> CallDependency {
         match dependency {
             CallDependency::Everything => CallDependency::Everything,
@@ -242,8 +247,8 @@ impl Rejudging<'_> {
     /// Returns the regions of the new session that have the content of regions of the recorded one. A region without
     /// a counterpart becomes one that does not exist, which counts as everything.
     fn regions(&self, regions: &[(EventId, NodeId)]) -> Vec<(EventId, NodeId)> {
-        let none = (EventId(usize::MAX), 0);
-        let one = |(event, node): &(EventId, NodeId)| {
+        let nonexistent = (EventId(usize::MAX), 0);
+        let counterpart = |(event, node): &(EventId, NodeId)| {
             let old = &self.recorded.trace.event(*event)?.document;
             let new_event = self.new_event(*event)?;
             let new = &self.session.monitor.trace.event(new_event)?.document;
@@ -252,7 +257,7 @@ impl Rejudging<'_> {
             let found = steps.iter().try_fold(0, |at, step| new.child(at, step).ok_or(at));
             Some((new_event, found.unwrap_or_else(|around| around)))
         };
-        regions.iter().map(|region| one(region).unwrap_or(none)).collect()
+        regions.iter().map(|region| counterpart(region).unwrap_or(nonexistent)).collect()
     }
 
     /// Returns the label, in the new session, of a view at the label `view` of the recorded session, before the event

@@ -73,8 +73,8 @@ struct UpperBound {
 impl Monitor {
     /// Lowers the integrity label of each argument that an `endorse` statement endorses. Replaces its value by the
     /// canonical form, in the trace and in `entry`, so that the tool receives the value that was checked. Also lowers
-    /// the label of a list if all of its items are endorsed. A statement that cannot be evaluated endorses nothing. Returns
-    /// the statements that endorsed something.
+    /// the label of a list if all of its items are endorsed. A statement that cannot be evaluated endorses nothing.
+    /// Returns the statements that endorsed something.
     pub(super) fn endorse(
         &mut self,
         event: EventId,
@@ -150,7 +150,7 @@ impl Monitor {
         applied
     }
 
-    /// Compares every part of the call with the label that it may carry.
+    /// Compares every part of the call with the label that it may carry, and returns the reasons against the call.
     ///
     /// Names that the requirements of the call introduce do not stay in the name table: no data carries them yet, and
     /// a caller whom others cannot observe could otherwise exhaust the table.
@@ -294,8 +294,8 @@ impl Monitor {
             .collect()
     }
 
-    /// Returns the parts of the call that `payload` statements exempt from integrity, and these statements. A statement whose conditions read
-    /// untrusted values exempts nothing: their author would decide the exemption.
+    /// Returns the parts of the call that `payload` statements exempt from integrity, and these statements. A statement
+    /// whose conditions read untrusted values exempts nothing: their author would decide the exemption.
     fn payload_nodes(
         &mut self,
         plan: &Plan,
@@ -554,8 +554,8 @@ impl Monitor {
     }
 }
 
-/// Returns the lists of which every item is endorsed with the same label, each with this label. The author of a list also
-/// chooses the number of its items, so a list with more than [`MAX_ENDORSED_ITEMS`] is not endorsed.
+/// Returns the lists of which every item is endorsed with the same label, each with this label. The author of a list
+/// also chooses the number of its items, so a list with more than [`MAX_ENDORSED_ITEMS`] is not endorsed.
 fn endorsed_lists(document: &Document, items: &[(NodeId, PartialLabel)]) -> Vec<(NodeId, PartialLabel)> {
     // `None` if items of the list have different labels: no single one holds for the list.
     let mut lists: BTreeMap<NodeId, Option<PartialLabel>> = BTreeMap::new();

@@ -1,7 +1,7 @@
 //! Records the labels of stores, the external state through which one call influences another. The monitor raises a
 //! store when a call writes to it, and joins its label into the outputs of calls that read it.
 //!
-//! Text that is written to a store keeps its label when it is read again; otherwise a tool that may carry private text
+//! Text that is written to a store keeps its label when it is read again. Otherwise a tool that may carry private text
 //! could pass it to one whose output is public (section 6.2 of the paper RTBAS). The tools of a server that no `store`
 //! statement mentions share one store.
 
@@ -150,8 +150,8 @@ impl StoreLabels {
         self.states.iter().any(|state| state.is_written)
     }
 
-    /// Undoes all changes since `before`, an earlier state. Stores that were used for the first time since then stay, and
-    /// are as if they were unused, so that their indices remain valid.
+    /// Undoes all changes since `before`, an earlier state. Stores that were used for the first time since then stay,
+    /// and are as if they were unused, so that their indices remain valid.
     pub(super) fn restore(&mut self, before: &Self) {
         for (index, state) in self.states.iter_mut().enumerate() {
             match before.states.get(index) {

@@ -1,5 +1,5 @@
-//! Computes what the policy says about a tool before any call: up to which label calls of the tool can be permitted,
-//! which label its outputs can carry, and which arguments are payload, endorsed or covered by a consent.
+//! Computes what the policy says about a tool before any call. This is the label up to which its calls can be
+//! permitted, the label that its outputs can carry, and which arguments are payload, endorsed or covered by a consent.
 //! `flowgate-guard` chooses the label of a step by these bounds: initially, a step is shown only regions that flow to
 //! the strictest requirement of the tools on offer.
 //!
@@ -167,10 +167,10 @@ impl Monitor {
         bits_by_argument
     }
 
-    /// Returns whether it is certain that every call of a tool is permitted at a label without a question, whatever its
-    /// arguments and the trace are: no rule except a `log` rule can stop calls of the tool, and the label flows to the
-    /// greatest label at which the policy permits the decision to call it (`decision_bound`). A rule without event
-    /// variables can match at any call.
+    /// Returns whether it is certain that every call of a tool is permitted at a label without a question, whatever
+    /// its arguments and the trace are. That is so if no rule except a `log` rule can stop calls of the tool, and the
+    /// label flows to the greatest label at which the policy permits the decision to call it (`decision_bound`). A
+    /// rule without event variables can match at any call.
     pub fn permits_any(&self, tool: &Tool, label: &Label) -> bool {
         let can_stop = |variable: &EventVariable| {
             matches!(variable.ty, Type::ToolCall | Type::Event)
@@ -232,7 +232,7 @@ impl Monitor {
 
     /// Returns the greatest label that any part of an output of this tool can carry, independent of its
     /// content: a label computed from the content would depend on it. A dimension that no statement declares
-    /// for the whole output is as in `undeclared`.
+    /// for the whole output has its element in `undeclared`.
     pub(super) fn greatest_output_label(&self, tool: &Tool, undeclared: Label) -> Label {
         let plan = &self.policy.plan;
         let space = &plan.space;
@@ -259,9 +259,9 @@ impl Monitor {
     }
 
     /// Raises the labels of stores before an agent that was shown what flows to `below` is shown what flows
-    /// to `view`. Every store that a call could write to whose label does not flow to `below` carries the
-    /// label of the view from now on, whether it is written to or not: the absence of a write is information,
-    /// too. The same holds for verdicts of rules that look at other calls.
+    /// to `view`. Every store that a call could write to, if the label of that call need not flow to `below`, carries
+    /// the label of the view from now on. It does so whether it is written to or not: the absence of a write is
+    /// information, too. The same holds for verdicts of rules that look at other calls.
     ///
     /// The set of these stores does not depend on `view`, since the label of a hidden region may depend on
     /// its content.

@@ -255,6 +255,7 @@ pub(super) struct PermitDropFlag {
 }
 
 impl PermitDropFlag {
+    /// Returns whether the permit was dropped, so that the monitor withdraws its call.
     pub(super) fn is_given_up(&self) -> bool {
         self.is_given_up.load(Ordering::Acquire)
     }

@@ -6,8 +6,9 @@
 //! the bound. So a hidden region contributes what decided its label:
 //!
 //! * what statements have read in order to label it, and what was joined into it: the labels of the call and of stores;
-//! * the bound, if the label of what was read or joined does not flow to the bound, or if the label of the region
-//!   depends on the form of a hidden text, such as whether it can be read as a list;
+//! * the bound, if the label of what was read or joined does not flow to the bound;
+//! * the bound, if the label of the region depends on the form of a hidden text, such as whether it can be read as a
+//!   list;
 //! * for a whole answer, the greatest label that another answer could have had in its place: whether a tool returned an
 //!   error is hidden with the answer.
 //!

@@ -63,7 +63,7 @@ impl ArgumentRole {
         }
     }
 
-    /// Returns the role with this name in a policy.
+    /// Returns the role that a policy names, such as `recipient`; `None` if there is no role of this name.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|role| role.name() == name)
     }
@@ -164,8 +164,8 @@ pub(crate) fn role_in_name(name: &str) -> Option<(ArgumentRole, String)> {
 pub(crate) fn decisive_word(name: &str) -> Option<(ArgumentRole, String)> {
     name_words(name).into_iter().find_map(|word| {
         let singular = word.trim_end_matches('s');
-        // `userid` and `filename` are two words without a separator. Shorter known words, such as `to`, are the beginning
-        // of many unrelated words.
+        // `userid` and `filename` are two words without a separator. Shorter known words, such as `to`, are the
+        // beginning of many unrelated words.
         let is_joined = |known: &str| known.len() > 3 && (word.starts_with(known) || word.ends_with(known));
         let is_known = |known: &str| known == word || known == singular || is_joined(known);
         let role = WORDS.iter().find(|(known, _)| is_known(known)).map(|(_, role)| *role);
@@ -178,8 +178,8 @@ pub fn suggested_role(name: &str) -> Option<ArgumentRole> {
     role_in_name(name).map(|(role, _)| role)
 }
 
-/// Returns the words of a name in snake, kebab or camel case, in lower case: `file_path`, `file-path` and `filePath` give
-/// `file` and `path`. Each capital letter begins a word, so that `userID` gives `user`, `i` and `d`.
+/// Returns the words of a name in snake, kebab or camel case, in lower case: `file_path`, `file-path` and `filePath`
+/// give `file` and `path`. Each capital letter begins a word, so that `userID` gives `user`, `i` and `d`.
 pub fn name_words(name: &str) -> Vec<String> {
     let mut words = vec![String::new()];
     for c in name.chars() {

@@ -1,6 +1,5 @@
-//! Finds the `label` statements that capture a part of the whole content of an event (`out.content`), for two purposes:
-//! the monitor does not parse such content, and [`Policy::load`](super::Policy::load) warns about statements that label
-//! a field of it.
+//! Finds the `label` statements that capture a part of the whole content of an event (`out.content`). The monitor does
+//! not parse such content, and [`Policy::load`](super::Policy::load) warns about statements that label a field of it.
 //!
 //! If a `capture` may apply to a content, the content is not parsed as YAML or JSON, so it has no fields, and the label
 //! of a field applies to all of it. Otherwise the author of any part of the text could choose whether the text parses,

@@ -59,6 +59,7 @@ struct CompatibilityCheck<'a> {
 }
 
 impl CompatibilityCheck<'_> {
+    /// Adds a warning about the expression at `span`; `help` says what to write instead.
     fn warn(&mut self, code: &'static str, span: &Span, message: &str, help: &str) {
         self.warnings.push(Diagnostic::warning(code, span.clone(), message).help(help));
     }
@@ -153,9 +154,9 @@ impl CompatibilityCheck<'_> {
         expr.children().into_iter().for_each(|child| self.check_expression(child));
     }
 
-    /// Checks `and` and `or` with the operands `items`. invariant-ai groups the operands differently in two cases:
-    /// there are three or more, and one after the first is a comparison or a negation without parentheses; or an `and`
-    /// without parentheses is an operand of `or`, but not the first.
+    /// Checks `and` and `or` with the operands `items`. invariant-ai groups the operands differently in two cases. In
+    /// the first, there are three or more, and one after the first is a comparison or a negation without parentheses.
+    /// In the second, an `and` without parentheses is an operand of `or`, but not the first.
     fn check_connective(&mut self, expr: &Expr, items: &[Expr]) {
         let mut operands = Vec::new();
         flatten(items, &mut operands);
@@ -209,6 +210,7 @@ impl CompatibilityCheck<'_> {
         }
     }
 
+    /// Returns the text of the policy at `span`, to see how an expression is written.
     fn source_text(&self, span: &Span) -> &str {
         self.source.get(span.clone()).unwrap_or_default()
     }

@@ -123,9 +123,9 @@ pub(super) fn compile(file: &PolicyFile, dialect: Dialect) -> (Plan, Vec<Diagnos
 
 impl<'a> Compiler<'a> {
     /// Completes the plan after all statements are compiled, since a statement also tests the patterns of the
-    /// predicates that it calls. Records for each statement that grants something which tool patterns it tests (it
-    /// grants nothing while one is ambiguous), and for each rule by which patterns it can exempt a tool; indexes the
-    /// rules by kind of event.
+    /// predicates that it calls. Records for each statement that grants something which tool patterns it tests: it
+    /// grants nothing while one is ambiguous. Records for each rule by which patterns it can exempt a tool, and indexes
+    /// the rules by kind of event.
     fn finish_patterns(&mut self) {
         let mut plan = std::mem::take(&mut self.plan);
         let labels: Vec<_> = plan.labels.iter().map(|s| plan.patterns_of(s.query.expressions())).collect();
@@ -374,7 +374,7 @@ impl<'a> Compiler<'a> {
             }
             StatementKind::Endorse { is_unsafe, target, label, body } => {
                 self.require_integrity_dimension(&span, "`endorse` raises the integrity of a value")?;
-                // The mark is removed before `?`, so that an error does not leave it set for the next statement.
+                // The flag is reset before `?`, so that an error does not leave it set for the next statement.
                 self.is_endorsement = true;
                 let scope = self.single_event_scope(body, &[Type::ToolCall], "a ToolCall");
                 self.is_endorsement = false;
@@ -464,8 +464,8 @@ impl<'a> Compiler<'a> {
         Ok(())
     }
 
-    /// Deducts the size of a compiled pattern from what the patterns of the policy may still use together, and reports
-    /// an error if that is exceeded: a short pattern such as `\w{1000}` can become a large automaton.
+    /// Deducts the size of a compiled pattern from what the patterns of the policy may still use together, since a
+    /// short pattern such as `\w{1000}` can become a large automaton. Reports an error if that is exceeded.
     fn charge_pattern(&mut self, pattern: &str, span: &Span) -> CompileResult<()> {
         match self.patterns_left.checked_sub(weight(pattern)) {
             Some(left) => {

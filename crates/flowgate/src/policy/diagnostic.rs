@@ -157,7 +157,7 @@ impl fmt::Display for Diagnostic {
 impl std::error::Error for Diagnostic {}
 
 /// Returns `text` with characters escaped that would break its line, move a terminal's cursor or change the reading
-/// direction: names in a message come from the policy, and a policy may come from an untrusted source.
+/// direction. Names in a message come from the policy, and a policy may come from an untrusted source.
 pub(crate) fn one_line(text: String) -> String {
     if !text.contains(is_unprintable) {
         return text;

@@ -258,8 +258,9 @@ fn remove_line_end(tokens: &mut Vec<Lexeme>) -> bool {
     true
 }
 
-/// Adds the tokens for a line that begins at `column`: an indent, dedents down to an enclosing block, or nothing for a
-/// line of the same block; also [`Token::BadIndent`] if no enclosing block begins at this column. `indents` are the
+/// Adds the tokens for the indentation of a line that begins at `column`. These are an indent, dedents down to an
+/// enclosing block, or nothing for a line of the same block. If no enclosing block begins at this column, also adds
+/// [`Token::BadIndent`]. `indents` are the
 /// columns of the enclosing blocks, and `span` is the location of the first token of the line.
 fn add_indentation(tokens: &mut Vec<Lexeme>, indents: &mut Vec<usize>, column: usize, span: &Span) {
     let here = span.start..span.start;

@@ -67,6 +67,8 @@ impl Parser<'_> {
         self.peek_at(0)
     }
 
+    /// Returns the token that is `ahead` positions after the next one, without reading it; [`Token::End`] after the
+    /// last.
     fn peek_at(&self, ahead: usize) -> Token {
         self.tokens.get(self.position + ahead).map_or(Token::End, |(token, _)| *token)
     }
@@ -83,6 +85,7 @@ impl Parser<'_> {
         last.map_or(0, |(_, span)| span.end)
     }
 
+    /// Returns the source text at `span`.
     fn text(&self, span: &Span) -> &str {
         self.source.get(span.clone()).unwrap_or("")
     }

@@ -2,7 +2,7 @@
 //! `tool:r"get_(a|b)"`.
 //!
 //! A pattern without a server matches a tool of any server, as long as only one server offers a match. Once tools of
-//! two servers match it, the pattern is ambiguous, and statements that grant anything by it grant nothing: a second
+//! two servers match it, the pattern is ambiguous, and statements that grant anything by it grant nothing. A second
 //! server could have offered the name to inherit the label of the first one.
 
 use std::collections::HashMap;

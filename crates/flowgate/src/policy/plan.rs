@@ -189,8 +189,8 @@ pub(crate) struct Rule {
     /// Whether a match is final once all its events have happened: the rule has an event variable, no block, and no
     /// condition that reads events of `other_event_kinds`.
     pub(crate) is_settled: bool,
-    /// The kinds of events that the rule reads in addition to those that its variables are bound to: all kinds if it
-    /// calls a predicate that reads the trace, and calls if it reads those that a message proposes.
+    /// The kinds of events that the rule reads in addition to those that its variables are bound to. These are all
+    /// kinds if it calls a predicate that reads the trace, and calls if it reads those that a message proposes.
     pub(crate) other_event_kinds: Vec<Type>,
     /// The names from which the keys of matches are built, in alphabetical order.
     pub(crate) named: Vec<(String, VariableSlot)>,
@@ -437,8 +437,8 @@ pub(crate) enum ArgumentShape {
 }
 
 impl Plan {
-    /// Interns the names that the labels of the policy mention, such as `readers("ann")`: the name table has a limited
-    /// size, so the names of the policy must be in it before names in the data of a session fill it.
+    /// Adds the names that the labels of the policy mention, such as `readers("ann")`, to the name table of a session.
+    /// The table has a limited size, so the names of the policy must be in it before names in the data fill it.
     pub(crate) fn intern(&self, name_table: &mut NameTable) {
         let labels = self.labels.iter().map(|statement| &statement.label);
         let required = self.requirements.iter().map(|statement| &statement.label);

@@ -219,6 +219,7 @@ impl<R: FnMut(&str) -> Result<String, String>> Loader<R> {
         }
     }
 
+    /// Reports that the `import` statement at `span` cannot be followed; `help` says what to write instead.
     fn report(&mut self, span: &Span, message: String, help: &str) {
         self.diagnostics.push(Diagnostic::error("import", span.clone(), message).help(help));
     }

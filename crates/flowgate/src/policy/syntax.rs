@@ -130,7 +130,7 @@ impl BodyLine {
 }
 
 impl Expr {
-    /// Returns the direct subexpressions.
+    /// Returns the direct subexpressions; none for a literal or a name.
     pub(crate) fn children(&self) -> Vec<&Self> {
         match &*self.kind {
             ExprKind::Missing

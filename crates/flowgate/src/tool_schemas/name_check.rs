@@ -37,6 +37,7 @@ pub(super) struct MatchedTools<'s> {
 }
 
 impl<'s> ToolMatcher<'s> {
+    /// Creates a matcher for the tools in `schemas` that the policy `file` can be about.
     pub(super) fn new(schemas: &'s ToolSchemas, file: &PolicyFile) -> Self {
         Self { schemas, is_complete: schemas.is_complete_for(file) }
     }
@@ -195,7 +196,8 @@ impl NameChecker<'_> {
     }
 
     /// Checks the names of arguments in a tool pattern, such as `{to: {name: "ann"}}`, against the schemas, level by
-    /// level. `shape` is the pattern at a level, `above` the path to it, for messages; `schemas` describe the values there.
+    /// level. `shape` is the pattern at a level, `above` the path to it, for messages; `schemas` describe the values
+    /// there.
     fn check_entries(
         &mut self,
         shape: &Expr,

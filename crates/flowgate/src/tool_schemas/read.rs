@@ -82,8 +82,7 @@ pub(crate) fn read_list(text: &str) -> Result<ToolList, ToolListError> {
             ));
         }
         _ => {
-            let problem =
-                "no list of tools; give the result of MCP `tools/list`, or a request to a model with `tools`";
+            let problem = "there is no list of tools; give the result of MCP `tools/list`, or a request to a model with `tools`";
             return Err(ToolListError::new(prefix.trim_end_matches('.'), problem));
         }
     };
@@ -201,11 +200,11 @@ mod tests {
             (deep.as_str(), "line 1, column 128: not JSON: recursion limit exceeded"),
             (
                 "3",
-                "no list of tools; give the result of MCP `tools/list`, or a request to a model with `tools`",
+                "there is no list of tools; give the result of MCP `tools/list`, or a request to a model with `tools`",
             ),
             (
                 "{\"result\": {}}",
-                "result: no list of tools; give the result of MCP `tools/list`, or a request to a model with `tools`",
+                "result: there is no list of tools; give the result of MCP `tools/list`, or a request to a model with `tools`",
             ),
             ("{\"tools\": {}}", "tools: not a list"),
             (

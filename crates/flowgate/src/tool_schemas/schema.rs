@@ -252,6 +252,7 @@ impl<'s> SchemaNode<'s> {
         }
     }
 
+    /// Returns whether the schema permits only values without keys and items, such as texts and numbers.
     fn is_scalar(&self) -> bool {
         let kind = self.resolved().get("type").and_then(Value::as_str);
         kind.is_some_and(|kind| matches!(kind, "string" | "number" | "integer" | "boolean" | "null"))

@@ -174,6 +174,7 @@ impl ListedValues<'_> {
     }
 }
 
+/// Returns a value as a message shows it: a text without quotation marks, any other value as JSON.
 fn text_of(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }

@@ -305,8 +305,8 @@ impl Document {
     }
 
     /// Sets the label of the frame of the content (the existence of the output and its error flag) to the label of
-    /// the content, in dimensions that no declaration covers: a statement that vouches for an output also vouches for
-    /// its existence.
+    /// the content, in dimensions that no declaration covers. So a statement that vouches for an output also vouches
+    /// for its existence.
     pub(crate) fn label_frame_by_content(&mut self, space: &Space) {
         let Some(content) = self.key(0, "content") else { return };
         let label = self.label_at(content);
@@ -368,7 +368,8 @@ impl Document {
     }
 
     /// Sets the label of one node to that of `part` in the dimensions of `part`, for an endorsement. The result may be
-    /// below the floor of the node, the label below which no declaration sets it. Does nothing if there is no such node.
+    /// below the floor of the node, the label below which no declaration sets it. Does nothing if there is no such
+    /// node.
     pub(crate) fn lower(&mut self, space: &Space, id: NodeId, part: &PartialLabel) {
         if let Some(node) = self.nodes.get_mut(id) {
             node.label = space.replace(&node.label, part);

@@ -59,7 +59,7 @@ pub struct LocatedText {
 /// Parses a text as data and locates each of its nodes.
 ///
 /// With a notation `form`, only that one is tried. Without one, strict JSON comes first, then a Python literal, then
-/// block-style YAML; a text in one of these notations that violates a rule other than syntax (a duplicate key, for
+/// block-style YAML. A text in one of these notations that violates a rule other than syntax (a duplicate key, for
 /// example) is rejected without trying the next. YAML whose root is a flow collection, such as `[see note]`, is
 /// parsed only on request: otherwise it is nearly always prose or broken JSON. Prose of the form `Rating: 4.2` *is* a
 /// YAML map, and `- like this` a YAML list, and both are accepted as such.

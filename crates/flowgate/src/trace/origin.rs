@@ -139,7 +139,8 @@ impl Origin {
     }
 }
 
-/// Returns the suffix of an address that selects characters of a text: `:5-10`.
+/// Returns the suffix of an address that selects a part of a text by the numbers of its characters: `:5-10`. `bytes` is
+/// the range of the part in bytes.
 pub(crate) fn characters(text: &str, bytes: &Range<usize>) -> String {
     let before = |at: usize| text.get(..at).map_or(0, |text| text.chars().count());
     format!(":{}-{}", before(bytes.start), before(bytes.end))

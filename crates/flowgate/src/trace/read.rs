@@ -87,7 +87,7 @@ pub fn line(text: &str, number: usize) -> Result<JsonLine, ReadError> {
 /// last.
 ///
 /// # Errors
-/// As [`line()`], for the first line that is wrong.
+/// If a line is not strict JSON, or holds nothing that could be a run or a message. The error is about the first one.
 pub fn file(text: &str) -> Result<Vec<RecordedRun>, ReadError> {
     let first = text.lines().find(|line| !line.trim().is_empty()).unwrap_or_default();
     let mut runs = Vec::new();
@@ -177,7 +177,8 @@ fn shift_origins(entries: &mut [TraceEntry], by: usize) {
     }
 }
 
-/// Returns the events of one message, in the order in which they happened.
+/// Returns the events of one message, in the order in which they happened. An error is the problem with the message;
+/// the caller adds its location.
 fn read_message(item: &Value) -> Result<Vec<TraceEntry>, String> {
     let object = item.as_object().ok_or("the message is not a JSON object")?;
     if object.contains_key("jsonrpc") {
@@ -212,6 +213,7 @@ fn read_agent_and_parents(object: &Map<String, Value>, entries: &mut [TraceEntry
     Ok(())
 }
 
+/// Returns the text of the field `field`; an error that names the field if its value is not a text.
 fn text_field(value: &Value, field: &str) -> Result<String, String> {
     value.as_str().map(str::to_owned).ok_or_else(|| format!("`{field}` is not a string"))
 }

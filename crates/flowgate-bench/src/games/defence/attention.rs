@@ -19,10 +19,10 @@ pub enum BlockedChannel {
 }
 
 impl BlockedChannel {
-    /// All of them.
+    /// Both choices of what is blocked.
     pub const ALL: [Self; 2] = [Self::Observation, Self::Unauthorized];
 
-    /// Returns the name in that of the defence.
+    /// Returns the name of the choice, which follows `attention/` in the name of the defence.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Observation => "observation",

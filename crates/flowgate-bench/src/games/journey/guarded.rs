@@ -21,6 +21,7 @@ use super::super::task::Task;
 use super::observed::{SYSTEM, add_stored, visible_text};
 use super::world::{World, forbidden, keeping_tools, tools};
 use super::{ALLOWED, JourneyGame, PATIENCE};
+use crate::policy_errors;
 
 /// The policy of the label defences in journeys.
 pub const POLICY: &str = include_str!("../../../data/journeys.flow");
@@ -39,8 +40,8 @@ pub(in super::super) struct GuardedJourneys {
     policy: Arc<Policy>,
 }
 
-/// Returns a person who answers each question with a refusal. In both flooding games, the person gives in after [`PATIENCE`] refusals: every later
-/// question is answered with an approval.
+/// Returns a function that answers questions in place of a person, with a refusal. In both flooding games, the simulated person gives in after
+/// [`PATIENCE`] refusals and allows every later call.
 fn person(game: JourneyGame) -> impl FnMut(&ApprovalRequest) -> Decision + Send {
     let mut refused = 0;
     move |_| {
@@ -55,7 +56,8 @@ fn person(game: JourneyGame) -> impl FnMut(&ApprovalRequest) -> Decision + Send 
 impl GuardedJourneys {
     /// Reads the policy.
     pub(in super::super) fn new() -> Result<Self, ExecutionError> {
-        let policy = Policy::parse(POLICY).map_err(|errors| ExecutionError::Policy(format!("{errors:?}")))?;
+        let policy = Policy::parse(POLICY)
+            .map_err(|errors| ExecutionError::Policy(policy_errors::one_line(&errors)))?;
         Ok(Self { policy: Arc::new(policy) })
     }
 

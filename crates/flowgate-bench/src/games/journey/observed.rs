@@ -29,8 +29,9 @@ pub(super) fn visible_text(task: &Task, request: &Request) -> String {
     shown.map(message_text).collect::<Vec<_>>().join("\n")
 }
 
-/// Adds the text in the store, at the end of a journey, to the replies that the user received: some games ask to store an answer, so the utility
-/// must count it. The system does not vouch for this text, so a marker in it is no violation that took effect.
+/// Adds the text in the store of a journey (a game of several sessions) to the replies that the user received. Both kinds of runs call it at the end of
+/// a journey: some games ask the agent to store its answer, so the measure of utility must count the stored text. The reply is marked as one that
+/// the agent's system does not vouch for, so a marker in it is no violation that took effect.
 pub(super) fn add_stored(world: &World<'_>, output: &mut AgentOutput) {
     if let Some(text) = world.stored() {
         output.delivered.push(DeliveredReply {

@@ -18,7 +18,7 @@ pub fn paper_tables(runs: &[ModelFigures<'_>]) -> String {
     texts(&paper_table_list(runs))
 }
 
-/// Returns the tables of [`paper_tables`].
+/// Returns AgentSecBench's Tables 4 to 6 with the figures of the runs beside those of the paper; none if no defence of the paper is in all runs.
 pub(super) fn paper_table_list(runs: &[ModelFigures<'_>]) -> Vec<Table> {
     let compared = compared(runs);
     if compared.is_empty() {
@@ -30,6 +30,7 @@ pub(super) fn paper_table_list(runs: &[ModelFigures<'_>]) -> Vec<Table> {
         let pairs = titles.iter().flat_map(|title| [(*title).to_owned(), "paper".to_owned()]);
         std::iter::once("defence".to_owned()).chain(pairs).collect()
     };
+    // Builds the table with this number in the paper; `figures` chooses the figures of a row, in the order of `titles`.
     let build = |number: u8, titles: &[&str], figures: &dyn Fn(&CompositeFigures) -> Vec<Option<f64>>| {
         let header = with_paper(titles);
         let header: Vec<&str> = header.iter().map(String::as_str).collect();
@@ -102,11 +103,12 @@ fn compared(runs: &[ModelFigures<'_>]) -> Vec<(Defence, CompositeFigures, Compos
     Defence::of_the_paper().into_iter().filter_map(of).collect()
 }
 
+/// Returns whether the runs are those of the two models of AgentSecBench, judged by the names of the models.
 fn are_the_papers(runs: &[ModelFigures<'_>]) -> bool {
     are_paper_models(&runs.iter().map(|(model, _)| *model).collect::<Vec<_>>())
 }
 
-/// Says whose figures stand beside those of the paper.
+/// Returns the phrase for the titles of tables that names the models of the runs, and says whether they are those of the paper.
 fn whose(runs: &[ModelFigures<'_>]) -> String {
     let names: Vec<&str> = runs.iter().map(|(model, _)| *model).collect();
     let names = names.join(", ");

@@ -17,6 +17,7 @@ pub fn figure_rows(
     undefended: Option<&DefenceFigures>,
     model: &str,
 ) -> Vec<Map<String, Value>> {
+    // The figures without a defence of the game at this position.
     let base = |index: usize| undefended.and_then(|base| base.games.get(index));
     let leakage = figures.worst_canary_leakage();
     let row = |game: &str, of_game: &Figures, base: Option<&Figures>, has_leakage: bool| {

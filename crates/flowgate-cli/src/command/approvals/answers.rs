@@ -41,11 +41,11 @@ impl Answer {
             ),
             Self::AllowInConversation => (
                 may("you_may_grant"),
-                "the policy does not say `grant conversation` there, or your clearance does not cover the question: leave out --conversation",
+                "the policy does not say `grant conversation` for this question, or your clearance does not cover it: leave out --conversation",
             ),
             Self::AllowFromNowOn(_) => (
                 question.get("you_may_grant_for").is_some_and(|longest| !longest.is_null()),
-                "the policy says neither `grant N days` nor `grant always` there, or your clearance does not cover the question: leave out --lasting",
+                "the policy says neither `grant N days` nor `grant always` for this question, or your clearance does not cover it: leave out --lasting",
             ),
         };
         (!is_offered).then(|| refusal.to_owned())

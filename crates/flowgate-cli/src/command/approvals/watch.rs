@@ -19,9 +19,9 @@ use crate::output::Console;
 use crate::progress::INTERRUPTED;
 use crate::question_text;
 
-/// The first pause before the stream is opened anew.
+/// The pause before the stream of questions is opened again for the first time; each further pause is twice as long.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
-/// The longest pause.
+/// The longest pause before the stream of questions is opened again.
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 /// The most ids of questions that are remembered as shown; at that number, the oldest ones are forgotten.
 const MAX_SHOWN: usize = 10_000;
@@ -32,16 +32,18 @@ struct Watch<'a> {
     format: ApprovalsFormat,
     /// Reads the answers that a person types; `None` if the command only prints questions.
     lines: Option<TypedLines>,
-    /// The ids of the open questions that were shown, with the order in which they were.
+    /// The open questions that were shown: the value of `count` when each was shown, and its id. The oldest is the first.
     shown: BTreeSet<(usize, String)>,
+    /// The number of questions that were shown.
     count: usize,
 }
 
-/// Whether to go on.
+/// Whether the command continues after a question.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Next {
+    /// The command waits for the next question.
     GoOn,
-    /// The input at the terminal has ended.
+    /// The input at the terminal has ended, and so does the command.
     End,
 }
 
@@ -60,7 +62,7 @@ pub(super) fn run(format: ApprovalsFormat, options: &GatewayArgs, output: &mut C
         match watch.stream(&mut has_begun, &mut pause, output) {
             Ok(Next::End) => return Ok(Ok(0)),
             Ok(Next::GoOn) => {}
-            // What the gateway refuses, it refuses again.
+            // A repeated request would be refused as well, for example because of a wrong key.
             Err(error @ GatewayError::Refused(..)) => return Ok(Err(error)),
             Err(error) if !has_begun => return Ok(Err(error)),
             Err(GatewayError::Failed(why)) => output.warning(&format!("{why}; trying again")),
@@ -71,8 +73,9 @@ pub(super) fn run(format: ApprovalsFormat, options: &GatewayArgs, output: &mut C
 }
 
 impl Watch<'_> {
-    /// Reads one stream of changes to its end. The open questions are listed once the stream has begun, so that none is
-    /// missed in between.
+    /// Opens the gateway's stream of questions, and shows each new or changed question until the stream ends. The open
+    /// questions are listed only after the stream has begun, so that none is missed in between. `has_begun` becomes true once
+    /// a stream has begun, and `pause`, the time before the stream is opened again, is then reset.
     fn stream(
         &mut self,
         has_begun: &mut bool,
@@ -98,7 +101,12 @@ impl Watch<'_> {
                 }
             }
             for event in splitter.feed(buffer.get(..count).unwrap_or_default()) {
-                let damaged = |_| GatewayError::Failed("the stream of the gateway cannot be read".to_owned());
+                let damaged = |_| {
+                    GatewayError::Failed(
+                        "the stream of the gateway has an event that is too long or not valid UTF-8"
+                            .to_owned(),
+                    )
+                };
                 let event = event.map_err(damaged)?;
                 let Ok(question) = serde_json::from_str::<Value>(&event.data) else { continue };
                 if self.change(&question, output)? == Next::End {
@@ -108,13 +116,14 @@ impl Watch<'_> {
         }
     }
 
-    /// Shows a question that is open or that has changed.
+    /// Shows a question that is open, and asks for the answer to it; or says what became of a question that was shown
+    /// before. Shows nothing of any other question.
     fn change(&mut self, question: &Value, output: &mut Console) -> Result<Next, GatewayError> {
         let id = question_text::text(question, "id").to_owned();
         let known = self.shown.iter().find(|(_, shown)| *shown == id).cloned();
         let is_open = question_text::text(question, "state") == "open";
         match (is_open, known) {
-            // It is listed and in the stream.
+            // The question was shown already: an open question can be in the list and in the stream.
             (true, Some(_)) => return Ok(Next::GoOn),
             (true, None) => {
                 self.count += 1;
@@ -124,7 +133,7 @@ impl Watch<'_> {
                 }
             }
             (false, Some(known)) => drop(self.shown.remove(&known)),
-            // It was not shown, so that it is closed is no news.
+            // The question was never shown as open, so the person need not learn that it is closed.
             (false, None) => return Ok(Next::GoOn),
         }
         if self.format == ApprovalsFormat::Json {
@@ -171,7 +180,7 @@ impl Watch<'_> {
         };
         let (id, digest) = (question_text::text(question, "id"), question_text::text(question, "digest"));
         match decide(self.gateway, id, digest, &chosen) {
-            // The stream tells what was decided.
+            // The stream delivers the decided question, which `change` then shows.
             Ok(_) => {}
             Err(GatewayError::Refused(sentence)) => output.error(&sentence),
             Err(GatewayError::Failed(why)) => return Err(GatewayError::Failed(why)),

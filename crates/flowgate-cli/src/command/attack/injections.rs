@@ -65,12 +65,14 @@ impl InjectionForm {
     }
 }
 
-/// Returns the arguments of the call that the attacker wants: its own address, account and words.
+/// Returns the arguments of the call that the attacker wants: one value for each argument of the tool, such as the
+/// attacker's address or account.
 pub(super) fn attacker_arguments(tool: &DescribedTool) -> Map<String, Value> {
     tool.arguments.iter().map(|argument| (argument.name.clone(), attacker_value(argument))).collect()
 }
 
-/// Returns the arguments of an honest call of a tool that reads.
+/// Returns the arguments of the honest call that precedes an injection: 1 for a narrow argument (a number, a boolean or a
+/// listed value), otherwise a text.
 pub(super) fn honest_arguments(tool: &DescribedTool) -> Map<String, Value> {
     let value = |argument: &DescribedArgument| if argument.is_narrow { json!(1) } else { json!("inbox") };
     tool.arguments.iter().map(|argument| (argument.name.clone(), value(argument))).collect()

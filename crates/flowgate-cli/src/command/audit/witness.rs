@@ -11,7 +11,7 @@ use crate::output::Console;
 /// The maximum number of invalid lines that are listed.
 const MAX_NAMED: usize = 20;
 
-/// Reads the heads that a witness received.
+/// Reads the file at `path` with the heads that a witness received. Invalid lines are part of the result and no error.
 pub(super) fn read(path: &Path) -> Result<WitnessRecord, InputError> {
     let failed = |error: std::io::Error| InputError(format!("{}: cannot be read: {error}", path.display()));
     WitnessRecord::read(input::open(path)?).map_err(failed)

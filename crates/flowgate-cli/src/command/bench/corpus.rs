@@ -92,7 +92,7 @@ impl Folder {
     pub(super) fn open(path: &Path) -> Result<Self, InputError> {
         let problem = match std::fs::metadata(path) {
             Ok(found) if found.is_dir() => return Ok(Self(path.to_owned())),
-            Ok(_) => "this is a file; give the folder with the benchmark's files".to_owned(),
+            Ok(_) => "the path names a file; give the folder with the benchmark's files".to_owned(),
             Err(error) => describe_io_error(&error),
         };
         Err(InputError(format!("{}: {problem}", path.display())))

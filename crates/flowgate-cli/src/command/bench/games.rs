@@ -214,7 +214,7 @@ fn print(
 pub(super) fn needs_blocking(defence: Defence) -> InputError {
     let advice = "name the folder of a model with `--local`, in a program with the feature `local`, or leave the defence out";
     InputError(format!(
-        "--defence {}: this defence blocks attention inside of the model in a game of one step, which is not possible here; {advice}",
+        "--defence {}: this defence blocks attention inside of a local model in games of one step, so it cannot be measured with these options; {advice}",
         defence.name()
     ))
 }

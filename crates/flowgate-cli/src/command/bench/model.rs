@@ -193,11 +193,11 @@ pub(super) fn ask_ahead(
         return Ok(());
     }
     let (next, problem) = (AtomicUsize::new(0), Mutex::new(None));
-    let stopped = || problem.lock().unwrap_or_else(PoisonError::into_inner).is_some();
+    let has_failed = || problem.lock().unwrap_or_else(PoisonError::into_inner).is_some();
     std::thread::scope(|scope| {
         for _ in 0..jobs {
             scope.spawn(|| {
-                while !progress.is_interrupted() && !stopped() {
+                while !progress.is_interrupted() && !has_failed() {
                     let unit = next.fetch_add(1, Ordering::Relaxed);
                     if unit >= units {
                         break;

@@ -1,4 +1,5 @@
-//! Runs `flowgate bench screeners`: measures how well screeners that read the inside of a model tell what an output depends on.
+//! Runs `flowgate bench screeners`: measures how well screeners, most of which read the attention or the gradients of a model, tell on which
+//! regions of a prompt an output depends.
 //!
 //! The cases and the figures are in `flowgate_bench::saliency`, the network in `flowgate_lm::local::classifier`; this module connects them.
 
@@ -66,7 +67,8 @@ pub(crate) fn run(options: &ScreenersArgs, output: &mut Console) -> Result<u8, I
 /// The longest line of a file of traces, in bytes. Each line is a run.
 const LONGEST_RUN: u64 = 16 << 20;
 
-/// Reads the calls of the runs in a file, which may be compressed.
+/// Reads the calls of the runs in a file, which may be compressed; each line is a run. Calls whose prompt has more than
+/// `limit` bytes are left out and counted.
 fn read_traces(path: &Path, limit: usize) -> Result<TraceCases, InputError> {
     let mut reader = open(path)?;
     let mut traces = TraceCases::default();
@@ -83,8 +85,8 @@ fn read_traces(path: &Path, limit: usize) -> Result<TraceCases, InputError> {
         if line.trim().is_empty() {
             continue;
         }
-        let run =
-            serde_json::from_str(&line).map_err(|error| failed(&format!("this is no JSON: {error}")))?;
+        let run = serde_json::from_str(&line)
+            .map_err(|error| failed(&format!("the line is not valid JSON: {error}")))?;
         traces.add_run(&run, limit).map_err(|problem| failed(&problem))?;
     }
     Ok(traces)

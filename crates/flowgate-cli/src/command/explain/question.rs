@@ -1,7 +1,7 @@
 //! Runs `flowgate explain --question`: shows a question of a running gateway and, from the stored conversation, the reasons
 //! of its verdict with the lines of the policy and the regions that influenced the call.
 //!
-//! The gateway shows of both what the clearance of the person covers.
+//! Of the question and of the conversation, the gateway sends only what the clearance of the person covers.
 
 use std::collections::HashMap;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -20,18 +20,18 @@ const MAX_PAGES: usize = 200;
 /// The most characters of a region that are shown.
 const MAX_REGION: usize = 400;
 
-/// A part of a stored conversation.
+/// What is read of a stored conversation: the texts and sources of its events, and its verdicts.
 #[derive(Debug, Default)]
 struct StoredConversation {
     /// The texts of regions, by the number of the event and the path.
     texts: HashMap<(u64, String), String>,
-    /// The events: the kind and the source.
+    /// The kind and the source of each event, in words, by the number of the event.
     sources: HashMap<u64, String>,
     verdicts: Vec<Value>,
 }
 
-/// Runs `flowgate explain --question`. Returns 1: a question is a call that needs confirmation. `content`: with the texts of
-/// the regions.
+/// Runs `flowgate explain --question`: prints the question `id`, and the reasons of its verdict. With `content`, also
+/// prints the texts of the regions. Always returns 1, the exit code for a call that needs confirmation.
 ///
 /// # Errors
 /// If the gateway cannot be asked, or there is no such question.
@@ -65,6 +65,7 @@ pub(in crate::command) fn run(
     Ok(1)
 }
 
+/// Returns an error of the gateway as an error of the command, which ends with the exit code 2.
 fn failed(error: GatewayError) -> InputError {
     match error {
         GatewayError::Refused(why) | GatewayError::Failed(why) => InputError(why),
@@ -94,17 +95,18 @@ fn read(gateway: &GatewayClient, client: &str, name: &str) -> Result<StoredConve
     Ok(stored)
 }
 
-/// Returns the verdict on the call of a question: the last one that asks about the same tool and arguments.
+/// Returns the verdict on the call of a question: the last one of the stored conversation that asks a person about the
+/// same tool and arguments. `None` if the turn of the question is not stored yet.
 fn verdict_of<'s>(question: &Value, stored: &'s StoredConversation) -> Option<&'s Value> {
     let call = question.get("call")?;
     let arguments = call.get("arguments")?;
-    let is_its = |verdict: &&Value| {
+    let is_of_question = |verdict: &&Value| {
         let judged: Option<Value> = serde_json::from_str(text(verdict, "arguments")).ok();
         text(verdict, "outcome") == "asked"
             && text(verdict, "tool") == text(call, "tool")
             && judged.as_ref() == Some(arguments)
     };
-    stored.verdicts.iter().rfind(is_its)
+    stored.verdicts.iter().rfind(is_of_question)
 }
 
 /// Prints the reasons of a verdict, each with the regions that it names.
@@ -131,6 +133,7 @@ fn print(verdict: &Value, stored: &StoredConversation, content: bool, output: &m
     }
 }
 
+/// Returns the items of the list in a field of a JSON object; none if the field is absent or no list.
 fn list<'v>(value: &'v Value, name: &str) -> &'v [Value] {
     value.get(name).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
 }

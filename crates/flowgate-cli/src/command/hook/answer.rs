@@ -28,7 +28,7 @@ pub(super) enum HookAnswer {
 }
 
 impl HookAnswer {
-    /// Returns the answer for a verdict.
+    /// Returns the answer to a proposed call: the outcome of its judgement, with the reasons in words.
     pub(super) fn from_judgement(judgement: &Judgement) -> Self {
         let outcome = judgement.outcome();
         let reason = match outcome {

@@ -72,7 +72,7 @@ impl Harness {
         }
     }
 
-    /// Parses an event.
+    /// Parses the event that the agent passed on the standard input, with the agent's own names of events and fields.
     ///
     /// # Errors
     /// If the event is not judged, or a field is missing or invalid.

@@ -142,7 +142,7 @@ fn replay(monitor: &mut Monitor, log: &SessionLog, answered: Option<usize>) {
     }
 }
 
-/// Adds an entry to the trace of the monitor.
+/// Adds an entry to the trace of the monitor, without its findings: only the new event is judged.
 fn push(monitor: &mut Monitor, entry: TraceEntry) {
     // Fails if the trace is full: the event that is judged is then refused for the same reason.
     let _ = monitor.push(entry);

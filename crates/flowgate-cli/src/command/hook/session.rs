@@ -56,7 +56,7 @@ pub(super) fn push_unknown(monitor: &mut Monitor) {
     let _ = monitor.push_generated(entry, top);
 }
 
-/// Adds an entry to the trace of the monitor.
+/// Adds an entry to the trace of the monitor, without its findings: only the pending event is judged.
 fn push(monitor: &mut Monitor, entry: TraceEntry) {
     // Fails if the trace is full: the pending call is then denied for the same reason.
     let _ = monitor.push(entry);

@@ -43,7 +43,7 @@ pub(super) struct Transcript {
 pub(super) struct TranscriptEntry {
     /// The sub-agent; `None` is the main agent.
     agent: Option<String>,
-    /// The message of the model that it is a part of.
+    /// The id of the model's message that the entry is a part of; `None` if it is no part of one.
     message: Option<String>,
     /// The time, as written in the entry.
     time: String,
@@ -107,7 +107,7 @@ impl Transcript {
         &self.steps
     }
 
-    /// Returns whether there are entries of a sub-agent.
+    /// Returns whether the transcript has entries of the sub-agent with the id `agent`.
     pub(super) fn has_agent(&self, agent: &str) -> bool {
         self.steps.iter().any(|step| step.agent.as_deref() == Some(agent))
     }
@@ -177,7 +177,7 @@ impl Transcript {
     }
 }
 
-/// Returns the string at `key` of an entry.
+/// Returns the string at `key` of an entry; `None` if the field is absent or no string.
 fn text_field<'v>(entry: &'v Map<String, Value>, key: &str) -> Option<&'v str> {
     entry.get(key).and_then(Value::as_str)
 }

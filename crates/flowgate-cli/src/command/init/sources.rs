@@ -37,9 +37,14 @@ pub(super) fn read(arguments: &[String], expands: bool) -> Result<ToolSources, I
     let mut found = ToolSources::default();
     for argument in arguments {
         let (server, path) = input::split_name(argument);
-        if server == Some("") || server == Some(Tool::FLOWGATE_SERVER) {
-            let problem =
-                "the server has no name, or the reserved name `flowgate`; write NAME=FILE with another name";
+        let problem = match server {
+            Some("") => Some("the server has no name; write NAME=FILE"),
+            Some(Tool::FLOWGATE_SERVER) => {
+                Some("the name `flowgate` is reserved for Flowgate itself; write NAME=FILE with another name")
+            }
+            _ => None,
+        };
+        if let Some(problem) = problem {
             return Err(InputError(format!("{argument}: {problem}")));
         }
         let text = bounded_text(Path::new(path), MAX_FILE)?;

@@ -156,7 +156,7 @@ impl AttackFigures {
         figures
     }
 
-    /// Adds the figures of other runs.
+    /// Adds the figures of other runs with attacks, field by field.
     fn add(&mut self, other: Self) {
         self.runs += other.runs;
         self.unmarked += other.unmarked;
@@ -204,7 +204,7 @@ impl AttackFigures {
 }
 
 impl SuiteFigures {
-    /// Adds the figures of other runs.
+    /// Adds the figures of other runs of the same suite and method, field by field.
     pub(super) fn add(&mut self, other: Self) {
         self.runs += other.runs;
         self.calls += other.calls;
@@ -339,7 +339,8 @@ pub(super) fn call_json(
     })
 }
 
-/// Returns how a model in a guarded conversation would obtain what a call needs.
+/// Returns the words for how the model of a guarded conversation obtains what a call needs. In the lists of calls, they
+/// are the reason why a call is permitted or not.
 fn describe(access: CallAccess) -> &'static str {
     match access {
         CallAccess::Shown => "everything that it needs is shown",

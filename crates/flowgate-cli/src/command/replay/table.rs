@@ -8,7 +8,7 @@ use super::{FiguresBySuite, ReplayOptions};
 use crate::escaping;
 use crate::output::{Console, plural};
 
-/// A list of calls that an option asks for.
+/// A list of calls that is printed if an option asks for it.
 struct CallListing {
     is_wanted: bool,
     /// The type of its JSON lines.

@@ -54,7 +54,8 @@ pub(super) struct RepeatedDecision {
 }
 
 impl RepeatedDecision {
-    /// Returns the decision if this is the same question about the next of the calls.
+    /// Returns the decision if it covers the next call: `ask` is the same question, and the decision covers a further call.
+    /// Otherwise `None`, so that the person is asked; the decision then covers no call any more.
     fn for_next_call(&mut self, ask: &ApprovalRequest) -> Option<Decision> {
         let is_same = self.question.is_same_question(ask);
         self.remaining = self.remaining.checked_sub(1).filter(|_| is_same)?;

@@ -82,7 +82,8 @@ impl ChatTerminal {
         self.has_person
     }
 
-    /// Prints text that has been escaped.
+    /// Prints a text on a line of the standard error, in place of the line of the running activity, which is drawn again.
+    /// The caller has escaped control characters in the text.
     pub(crate) fn print(&self, text: &str) {
         let activity = lock(&self.activity);
         // The line of the activity is drawn again after the text.
@@ -101,7 +102,7 @@ impl ChatTerminal {
         self.print(&format!("{}: {text}", self.paint("1;31", "error")));
     }
 
-    /// Returns `text` in a colour, if there are colours.
+    /// Returns `text` between the escape sequences of the colour `code`, such as `1;31`; unchanged if there are no colours.
     pub(crate) fn paint(&self, code: &str, text: &str) -> String {
         if self.color { format!("\u{1b}[{code}m{text}\u{1b}[0m") } else { text.to_owned() }
     }
@@ -121,13 +122,13 @@ impl ChatTerminal {
         ActivityGuard(self)
     }
 
-    /// Begins a turn: Ctrl-C cancels it.
+    /// Begins a turn: from now on, Ctrl-C cancels the turn. Earlier presses are forgotten.
     pub(crate) fn begin_turn(&self) {
         self.interrupts.store(0, Ordering::Relaxed);
         self.in_turn.store(true, Ordering::Relaxed);
     }
 
-    /// Ends the turn.
+    /// Ends the turn: from now on, Ctrl-C cancels nothing, and a second press ends the program.
     pub(crate) fn end_turn(&self) {
         self.in_turn.store(false, Ordering::Relaxed);
         self.interrupts.store(0, Ordering::Relaxed);
@@ -194,7 +195,8 @@ impl ChatTerminal {
     }
 }
 
-/// Reads the standard input on a thread, so that waiting for a line can be stopped.
+/// Starts a thread that sends the lines of the standard input to the returned channel, so that waiting for a line can be
+/// stopped. The channel ends with the input.
 fn read_lines() -> Receiver<String> {
     let (sender, receiver) = channel();
     std::thread::spawn(move || {

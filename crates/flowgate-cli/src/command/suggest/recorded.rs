@@ -51,7 +51,8 @@ impl RecordedRuns {
 }
 
 /// Checks, by its first line, that a file is not a watch log: a watch log has no content, so that its calls cannot be
-/// judged again. The standard input is not checked.
+/// judged again. A file whose first line cannot be read counts as no watch log; reading its runs then reports the
+/// problem. The standard input is not checked, because it can be read only once.
 ///
 /// # Errors
 /// If the file is a watch log, in which case the message says what to give instead; or if it cannot be opened.
@@ -60,6 +61,7 @@ pub(super) fn refuse_watch_log(path: &Path) -> Result<(), InputError> {
         return Ok(());
     }
     let mut line = Vec::new();
+    // At most 1 MiB is read. A longer line is cut, so it does not parse as a verdict.
     let read = std::io::Read::take(input::open(path)?, 1 << 20).read_until(b'\n', &mut line);
     let is_watch_log =
         read.is_ok() && std::str::from_utf8(&line).is_ok_and(|line| WatchedVerdict::parse(line).is_ok());

@@ -59,11 +59,11 @@ pub(super) struct SuggestedChanges {
     pub(super) left: Vec<Unanswered>,
     /// The number of useful runs with a call that is not permitted under the present policy.
     pub(super) runs_before: usize,
-    /// The same number with the changes.
+    /// The number of useful runs with a call that is not permitted under the policy with the changes.
     pub(super) runs_after: usize,
     /// The number of calls of useful runs that are not permitted under the present policy.
     pub(super) calls_before: usize,
-    /// The same number with the changes.
+    /// The number of calls of useful runs that are not permitted under the policy with the changes.
     pub(super) calls_after: usize,
 }
 
@@ -129,7 +129,7 @@ impl Judge<'_> {
         found
     }
 
-    /// Replays a run under a policy.
+    /// Replays a run under a policy, with the predicates and the influence method of the command.
     fn replay(self, policy: &Arc<Policy>, run: &flowgate::trace::read::RecordedRun) -> ReplayedRun {
         replay_with(policy, self.predicates, self.method, run)
     }
@@ -152,6 +152,7 @@ impl Judge<'_> {
         (run, index): CallIndices,
         attacks_before: &[ReplayedRun],
     ) -> Result<(Vec<Candidate>, Arc<Policy>), String> {
+        // The call is missing if its event is rejected under a changed policy.
         let gone = || "the call is not in the run any more".to_owned();
         let (replayed, recorded) =
             (replayed.get(run).ok_or_else(gone)?, self.runs.useful.get(run).ok_or_else(gone)?);
@@ -273,7 +274,7 @@ fn questions(replayed: &[ReplayedRun]) -> BTreeMap<QuestionKind, Vec<CallIndices
     found
 }
 
-/// Returns the most frequent kind of question that is open, with its calls.
+/// Returns the most frequent kind of question for which `is_open` returns true, with its calls; `None` if there is none.
 fn most_frequent(
     replayed: &[ReplayedRun],
     is_open: impl Fn(&QuestionKind) -> bool,

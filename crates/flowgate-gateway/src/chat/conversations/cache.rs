@@ -71,7 +71,7 @@ impl ConversationCache {
         self.cells.get(key).is_some_and(|(cell, _)| Arc::strong_count(cell) > 1)
     }
 
-    /// Drops a conversation from memory.
+    /// Drops a conversation from memory; the database still has it. Does nothing for one that is not in memory.
     pub(super) fn forget(&mut self, key: &ConversationKey) {
         if let Some((cell, used)) = self.cells.remove(key) {
             self.by_use.remove(&used.at);

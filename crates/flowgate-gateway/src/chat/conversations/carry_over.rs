@@ -58,10 +58,12 @@ impl Conversations {
     }
 }
 
-/// Processes the stored turns on `session`, a conversation without turns whose digests have the key `key`.
+/// Processes the stored turns of `opened` on `session`, a conversation without turns whose digests have the key
+/// `key`. Returns it with these turns under the present policy of the client, and with their new stored form.
+/// `history` are the texts that the client was shown.
 ///
 /// # Errors
-/// If a turn cannot be carried over.
+/// If a turn cannot be carried over: the number of the turn, from 0, and why.
 fn carry_turns(
     client: &ClientState,
     (mut session, mut history): (ConversationState, MutexGuard<'_, ClientHistory>),

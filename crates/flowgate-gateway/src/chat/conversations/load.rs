@@ -92,7 +92,7 @@ impl Conversations {
     }
 }
 
-/// Returns the number of turns whose inputs `opened` contains.
+/// Returns the number of turns whose inputs `opened` contains, which may be fewer than the conversation has.
 pub(super) fn turn_count(opened: &OpenedConversation) -> i64 {
     i64::try_from(opened.inputs.len()).unwrap_or(i64::MAX)
 }
@@ -139,38 +139,44 @@ pub(crate) fn replay(
     Ok(judged)
 }
 
-/// Replays a conversation as [`replay`] does, and calls `at_end` once with its monitor after the last turn, so that the
-/// caller can read the trace and its labels, and with the verdicts on its calls.
+/// Replays all stored turns of a conversation from its beginning. After the last turn, calls `at_end` once with the
+/// monitor, whose trace and labels the caller may read, and with the verdicts on the calls. `digest_key` is the key
+/// of the digests of the conversation, in hexadecimal.
 ///
 /// # Errors
-/// As [`replay`].
+/// If the replay diverges; the message names the turn.
 pub(crate) fn replay_with(
     client: &ClientState,
     digest_key: &str,
     turns: &[String],
     at_end: &mut dyn FnMut(&Monitor, Vec<CallVerdict>),
 ) -> Result<(), RequestError> {
+    // 0: the conversation is not stored, so its number in the database does not matter.
     replay_state(client, empty_state(client, 0, digest_key)?, turns, at_end)
 }
 
-/// Replays a conversation as [`replay_with`] does. Its monitor records its inputs, so that they can be judged again
-/// under another policy.
+/// Replays a conversation as [`replay_with`] does, with a monitor that records its inputs: `at_end` can have them
+/// judged again under another policy.
 ///
 /// # Errors
-/// As [`replay`].
+/// If the replay diverges; the message names the turn.
 pub(crate) fn replay_recording(
     client: &ClientState,
     digest_key: &str,
     turns: &[String],
     at_end: &mut dyn FnMut(&Monitor, Vec<CallVerdict>),
 ) -> Result<(), RequestError> {
+    // 0: the conversation is not stored, so its number in the database does not matter.
     let mut session = empty_state(client, 0, digest_key)?;
     session.conversation.monitor_mut().record_inputs();
     replay_state(client, session, turns, at_end)
 }
 
-/// Replays turns on a conversation without turns. The conversation is not stored, so its number in the database does not
-/// matter.
+/// Replays the stored turns `turns` on `session`, a conversation without turns. After the last turn, calls `at_end`
+/// once with the monitor and with the verdicts on the calls.
+///
+/// # Errors
+/// If the replay diverges; the message names the turn.
 fn replay_state(
     client: &ClientState,
     mut session: ConversationState,
@@ -189,10 +195,11 @@ fn replay_state(
     Ok(())
 }
 
-/// Creates a conversation and replays its stored inputs; `None` if the replay diverges.
+/// Creates a conversation and replays the stored inputs of `opened`, which has all of its turns. `None` if the replay
+/// diverges.
 ///
 /// # Errors
-/// As for [`empty_state`].
+/// If the stored key of the digests is damaged, or the conversation cannot be created.
 fn replay_stored(
     client: &ClientState,
     opened: &OpenedConversation,
@@ -207,11 +214,15 @@ fn replay_stored(
 /// If the system has no random bytes.
 pub(crate) fn one_off(client: &ClientState) -> Result<ConversationState, RequestError> {
     let key = random::bytes::<32>().map_err(|_| DatabaseError::NoRandomBytes)?;
+    // 0: the conversation has no number in the database.
     empty_state(client, 0, &random::hex(&key))
 }
 
 /// Creates an empty conversation of a client, with `key` as the key of its digests. The answers of its extern
 /// predicates are added to `journal`.
+///
+/// # Errors
+/// If the conversation cannot be created.
 fn new_conversation(
     client: &ClientState,
     key: [u8; 32],

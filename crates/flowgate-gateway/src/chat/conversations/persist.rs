@@ -182,10 +182,9 @@ impl Conversations {
         if session.conversation.monitor().has_written() {
             return Ok(false);
         }
-        session.join_external_state(&before).map_err(|_| {
-            DatabaseError::Damaged(
-                "a row of the table `tenants` holds labels of external state that cannot be read",
-            )
+        session.join_external_state(&before).map_err(|reason| {
+            let tenant = client.spec.tenant.clone();
+            DatabaseError::ExternalState { tenant, reason }
         })?;
         let change_count = Some(session.conversation.monitor().external_state_changes());
         // The labels may have changed since they were last compared with the record.
@@ -214,10 +213,9 @@ impl Conversations {
         };
         let begun = self.store.begin_turn(&client.spec.tenant, approvals).await?;
         if let Some(before) = &begun.record {
-            session.join_external_state(before).map_err(|_| {
-                DatabaseError::Damaged(
-                    "a row of the table `tenants` holds labels of external state that cannot be read",
-                )
+            session.join_external_state(before).map_err(|reason| {
+                let tenant = client.spec.tenant.clone();
+                DatabaseError::ExternalState { tenant, reason }
             })?;
         }
         // A stamp makes the write show in the record even if the label of the store is unchanged.
@@ -257,11 +255,12 @@ fn digests_not_in<'p>(
     others: &[ChatPrefixDigest],
 ) -> Vec<&'p ChatPrefixDigest> {
     // Two versions of a chat mostly share their first prefixes, which need no hash set.
-    let same = prefixes.iter().zip(others).take_while(|(one, other)| one == other).count();
-    let others: HashSet<&ChatPrefixDigest> = others.iter().skip(same).collect();
-    prefixes.iter().skip(same).filter(|prefix| !others.contains(prefix)).collect()
+    let shared_count = prefixes.iter().zip(others).take_while(|(one, other)| one == other).count();
+    let others: HashSet<&ChatPrefixDigest> = others.iter().skip(shared_count).collect();
+    prefixes.iter().skip(shared_count).filter(|prefix| !others.contains(prefix)).collect()
 }
 
+/// Converts a text that a client was shown to the form in which the database stores it, with its label as JSON.
 fn to_shown_text(text: &RememberedText) -> ShownText {
     ShownText { source: text.source.clone(), label: text.label.to_string(), text: text.normalized.clone() }
 }

@@ -34,7 +34,8 @@ pub(super) struct StoredTurn {
 }
 
 impl StoredTurn {
-    /// Parses a stored row. A turn with chat inputs only is stored as a plain list.
+    /// Parses a stored row. A turn with chat inputs only, without answers of extern predicates, is stored as a plain
+    /// list.
     pub(super) fn read(row: &str) -> serde_json::Result<Self> {
         if row.starts_with('[') {
             let steps = vec![StoredInput::Chat(serde_json::from_str(row)?)];
@@ -43,7 +44,8 @@ impl StoredTurn {
         serde_json::from_str(row)
     }
 
-    /// Writes the row of a turn with chat inputs only.
+    /// Returns the stored row of a turn with chat inputs only: a plain list of the inputs, or the form with named
+    /// fields if extern predicates have answered in the turn.
     pub(super) fn write(
         chat: Vec<Input>,
         answers: Vec<RecordedPredicateAnswer>,
@@ -117,6 +119,9 @@ impl ConversationState {
 
     /// Takes the inputs since the last call, in their stored form, which [`StoredTurn::read`] parses: a plain list if
     /// the turn has chat inputs only, as most turns do, otherwise a [`StoredTurn`].
+    ///
+    /// # Errors
+    /// If an input cannot be serialized to JSON.
     pub(super) fn take_stored_turn(&mut self) -> serde_json::Result<String> {
         let (chat, answers) = (self.conversation.journal_mut().take(), self.answers.take_answers());
         if self.unpersisted.is_empty() && answers.is_empty() {

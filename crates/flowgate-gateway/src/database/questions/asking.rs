@@ -42,8 +42,8 @@ impl QuestionToAsk {
         }
     }
 
-    /// Finds a question with the same content that was asked since the same message of the model, has not expired, and
-    /// whose approval this turn does not use: a repeated request must not ask people twice. Returns it as
+    /// Finds a question with the same content that was asked since the same message of the model, has not expired,
+    /// and whose approval this turn does not use. So a repeated request does not ask people twice. Returns it as
     /// [`AskOutcome::Known`]; `None` if there is none.
     pub(super) async fn find_same(
         &self,

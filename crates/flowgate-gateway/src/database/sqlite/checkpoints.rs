@@ -84,6 +84,7 @@ impl CheckpointThread {
         }
     }
 
+    /// Requests a checkpoint from the thread, without waiting for it.
     fn request_checkpoint(&self) {
         if let Some(asked) = &self.asked {
             // Fails if the queue is full: a checkpoint is requested already.
@@ -97,6 +98,7 @@ impl CheckpointThread {
 struct WalReader(Connection);
 
 impl WalReader {
+    /// Opens a connection to the database file at `path`, which does not read yet.
     fn new(path: &Path) -> Result<Self, DatabaseError> {
         Ok(Self(connect(path)?))
     }
@@ -125,6 +127,7 @@ impl Drop for CheckpointThread {
     }
 }
 
+/// Opens a connection to the database file at `path`, with the settings of every connection.
 fn connect(path: &Path) -> Result<Connection, DatabaseError> {
     DatabasePlace::File(path.to_owned()).connect()
 }

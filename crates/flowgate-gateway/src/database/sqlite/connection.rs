@@ -78,6 +78,7 @@ pub(super) struct SqliteConnection {
 }
 
 impl SqliteConnection {
+    /// Opens a connection, and notes where, so that it can be opened again after a failed rollback.
     pub(super) fn open(place: DatabasePlace) -> Result<Self, DatabaseError> {
         let connection = place.connect()?;
         Ok(Self { place, connection })
@@ -132,6 +133,7 @@ impl SqliteConnection {
         Ok(())
     }
 
+    /// Executes a statement without values, such as `COMMIT`.
     fn execute(&self, sql: &str) -> Result<(), DatabaseError> {
         self.connection.prepare_cached(sql)?.execute([])?;
         Ok(())

@@ -73,6 +73,7 @@ impl LockedDatabaseFile {
     }
 }
 
+/// Returns the path of the lock file of the database file at `path`, which is beside it.
 fn lock_path(path: &Path) -> PathBuf {
     path.with_added_extension("lock")
 }

@@ -57,7 +57,7 @@ pub(super) fn migrate_to(connection: &mut Connection, count: usize) -> Result<()
             .replace("{in_one_place}", "WITHOUT ROWID");
         let checksum = Sha384::digest(&sql).to_vec();
         match applied.get(version) {
-            Some(known) if *known == checksum => continue,
+            Some(applied_checksum) if *applied_checksum == checksum => continue,
             Some(_) => return Err(DatabaseError::Migration(MigrationError::Changed(*version))),
             None => {}
         }

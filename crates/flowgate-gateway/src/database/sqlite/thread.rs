@@ -129,6 +129,7 @@ fn run(connection: &mut SqliteConnection, request: Request) {
     }
 }
 
+/// Locks a mutex, also after a panic of a thread that held it: no value here is left half changed.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -51,12 +51,13 @@ impl GatewayService {
     }
 }
 
-/// Returns the address of the client of a connection.
+/// Returns the address of the client of a connection, for the limit on failed logins; 0.0.0.0 if it is not known.
 fn address_of(extensions: &Extensions) -> IpAddr {
     let place = extensions.get::<Arc<ConnectionPlace>>();
     place.map_or(Ipv4Addr::UNSPECIFIED.into(), |place| place.address())
 }
 
+/// Returns the reply to a request for a file that the page does not have.
 fn no_file_reply() -> HttpReply {
     HttpReply::detail(StatusCode::NOT_FOUND, "the page has no file of this name: open /ui/")
 }

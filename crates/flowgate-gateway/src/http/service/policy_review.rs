@@ -6,7 +6,8 @@ use super::{GatewayService, protect_connection};
 use crate::http::reply::HttpReply;
 
 impl GatewayService {
-    /// Serves a policy with the counts of its statements, which a worker thread counts.
+    /// Serves a policy with how often each of its statements applied in stored conversations, which a worker thread
+    /// counts. Returns the error to send if the person is not authenticated or the evaluation fails.
     pub(super) async fn policy_usage(&self, request: Request) -> Result<HttpReply, HttpReply> {
         let models = self.routes_of_people()?;
         let (head, _) = request.into_parts();
@@ -16,7 +17,8 @@ impl GatewayService {
         self.run_on_worker(move || requested.show()).await
     }
 
-    /// Serves a dry run of an edited policy, on a worker thread.
+    /// Serves a dry run: judges stored conversations under the edited policy in the body, on a worker thread. Returns
+    /// the error to send if the person is not authenticated, or the evaluation cannot begin or fails.
     pub(super) async fn dry_run(&self, request: Request) -> Result<HttpReply, HttpReply> {
         let models = self.routes_of_people()?;
         let (head, body) = request.into_parts();

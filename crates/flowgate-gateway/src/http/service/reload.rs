@@ -53,6 +53,11 @@ impl GatewayService {
         outcome
     }
 
+    /// Reads the configuration again, and serves it from now on, without a line of the log. Waits for a reload that
+    /// runs.
+    ///
+    /// # Errors
+    /// Why the present configuration stays in force.
     async fn reload_unlogged(&self) -> Result<ReloadSummary, String> {
         let (Some(loader), Some(_)) = (&self.loader, self.models()) else {
             return Err("the gateway was started without a configuration file".to_owned());
@@ -60,8 +65,10 @@ impl GatewayService {
         let _one_at_a_time = self.reloading.lock().await;
         let loader = loader.clone();
         let read = tokio::task::spawn_blocking(move || loader.load()).await;
-        let config = read.map_err(|_| "a bug in the gateway ended the reading".to_owned())??;
-        let Some(models) = self.models() else { return Err("the gateway stops".to_owned()) };
+        let config = read.map_err(|_| {
+            "the configuration could not be read because of a bug in the gateway: report it".to_owned()
+        })??;
+        let Some(models) = self.models() else { return Err("the gateway is stopping".to_owned()) };
         let summary = models.compare(&config);
         let later = Arc::new(models.reconfigured(config).map_err(|error| error.to_string())?);
         self.set_models(Arc::clone(&later));
@@ -70,6 +77,8 @@ impl GatewayService {
     }
 
     /// Serves the order of an admin to reload the configuration. It is carried out even if the client disconnects.
+    /// Returns the error to send if the person is no admin of all tenants, or the present configuration stays in
+    /// force.
     pub(super) async fn reload_by_order(self: &Arc<Self>, request: Request) -> Result<HttpReply, HttpReply> {
         let approvals = Arc::clone(&self.routes_of_people()?.approvals);
         let person = approvals.person(request.headers(), Role::Admin)?;

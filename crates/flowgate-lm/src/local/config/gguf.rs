@@ -55,7 +55,9 @@ pub(crate) fn read(file: &GgufFile, context: Option<usize>) -> Result<DecoderCon
         None | Some("none" | "longrope") => RotaryScaling::None,
         Some("linear") => RotaryScaling::Linear(fields.number(&key("rope.scaling.factor"), 1.0)?),
         Some(other) => {
-            return Err(fields.error(format_args!("`{kind}.rope.scaling.type` `{other}` is not supported")));
+            return Err(fields.error(format_args!(
+                "`{kind}.rope.scaling.type` is `{other}`; supported are none, linear and longrope"
+            )));
         }
     };
     let vocabulary = match file.shape("token_embd.weight") {

@@ -106,7 +106,10 @@ impl SelfAttention {
         let (batch, time, _) = x.dims3()?;
         let projected = self.projections.forward(&x)?;
         let [queries, keys, values] = projected.as_slice() else {
-            return Err(candle_core::Error::Msg("attention has three projections".to_owned()));
+            return Err(candle_core::Error::Msg(
+                "the attention of a layer does not have three projections; this is a defect of Flowgate"
+                    .to_owned(),
+            ));
         };
         // From (batch, time, heads * head width) to (batch, heads, time, head width).
         let divide = |tensor: &Tensor, heads: usize| {
@@ -169,9 +172,9 @@ impl SelfAttention {
     }
 
     /// Adds to each input a weighted sum of the inputs of the few tokens before it (`taps` many), as the convolution of
-    /// Flowgate's own models does. `before` is the cache of the earlier tokens. Returns the sums, and all inputs so far for the cache, since later tokens need them. The input of a
-    /// token that is blocked for another counts as 0 there. Without a convolution, returns the inputs unchanged, and
-    /// `None`.
+    /// Flowgate's own models does. `before` is the cache of the earlier tokens. Returns the sums, and all inputs so far
+    /// for the cache, since later tokens need them. The input of a token that is blocked for another counts as 0 there.
+    /// Without a convolution, returns the inputs unchanged, and `None`.
     fn convolve(
         &self,
         x: &Tensor,

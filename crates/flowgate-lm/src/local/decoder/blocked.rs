@@ -1,5 +1,5 @@
-//! Defines [`BlockedTokens`]: the regions of a text that no token outside may read. The decoder excludes them from the attention and from the
-//! convolution of all other tokens. `blocking.rs` determines the regions.
+//! Defines [`BlockedTokens`]: the regions of a text that no token outside may read. The decoder excludes them from
+//! the attention and from the convolution of all other tokens. `blocking.rs` determines the regions.
 
 use std::ops::Range;
 
@@ -20,14 +20,15 @@ impl BlockedTokens {
         self.regions.resize(tokens.end.max(self.regions.len()), number);
     }
 
-    /// Returns whether the token `reader` may read the token `source`: `source` is in no region, or both are in the same one.
+    /// Returns whether the token `reader` may read the token `source`: `source` is in no region, or both are in the
+    /// same one.
     pub(super) fn can_read(&self, reader: usize, source: usize) -> bool {
         let region = |token: usize| self.regions.get(token).copied().unwrap_or(0);
         region(source) == 0 || region(source) == region(reader)
     }
 
-    /// Returns for `time` tokens from `start` on whether each may read the token `distance` before it: 1 or 0, of shape (1, time, 1). A token that is
-    /// closer to the beginning reads padding there, which is never blocked.
+    /// Returns for `time` tokens from `start` on whether each may read the token `distance` before it: 1 or 0, of
+    /// shape (1, time, 1). A token that is closer to the beginning reads padding there, which is never blocked.
     pub(super) fn readable_at(
         &self,
         (start, time): (usize, usize),

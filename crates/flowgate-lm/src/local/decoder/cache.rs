@@ -24,6 +24,7 @@ pub(super) struct LayerCache {
 }
 
 impl KeyValueCache {
+    /// Creates the cache of `length` tokens from the caches of all layers, in order.
     pub(super) fn new(layers: Vec<LayerCache>, length: usize) -> Self {
         Self { layers, length }
     }

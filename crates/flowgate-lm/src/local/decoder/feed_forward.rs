@@ -21,10 +21,10 @@ pub(super) struct FeedForward {
 }
 
 impl FeedForward {
-    /// Reads the weights of the feed-forward part of one layer: a matrix `up` into a wider space, in gated models a
-    /// second one, `gate`, whose activated output is multiplied with it, and a matrix `down` back to the width of the
-    /// layer. Models with fused weights store `gate` and `up` as one matrix. Fails if a tensor is missing or has
-    /// another shape.
+    /// Reads the weights of the feed-forward part of one layer: a matrix `up` into a wider space, and a matrix `down`
+    /// back to the width of the layer. Gated models also have a matrix `gate`, whose activated output is multiplied
+    /// with that of `up`. Models with fused weights store `gate` and `up` as one matrix. Fails if a tensor is missing
+    /// or has another shape.
     pub(super) fn load(
         weights: &Weights,
         config: &DecoderConfig,
@@ -64,7 +64,7 @@ impl FeedForward {
             [up] => activate(up)?,
             _ => {
                 return Err(candle_core::Error::Msg(
-                    "a feed-forward layer must have one or two input weights".to_owned(),
+                    "a feed-forward layer has neither one nor two input weights; this is a defect of Flowgate".to_owned(),
                 ));
             }
         };

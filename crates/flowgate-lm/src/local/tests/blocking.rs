@@ -1,4 +1,5 @@
-//! Tests of blocked texts: what is blocked changes no bit of what the model computes elsewhere, and what is not blocked does.
+//! Tests of blocked texts: what is blocked changes no bit of what the model computes elsewhere, and what is not
+//! blocked does.
 
 use candle_core::Tensor;
 

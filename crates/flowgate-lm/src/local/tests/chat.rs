@@ -106,7 +106,7 @@ fn limits_and_refusals() {
     let error = complete(&plain, &request("hello", limited(3))).unwrap_err().to_string();
     assert_eq!(
         error,
-        "the model does not provide answers to chats, since the folder of the model has no chat template"
+        "the model does not provide answers to chats, since it has no chat template; use a model for chats"
     );
 }
 

@@ -121,16 +121,16 @@ fn weights_that_are_damaged() {
     weights(u64::MAX.to_le_bytes().to_vec(), cut);
     weights(
         (1_u64 << 40).to_le_bytes().to_vec(),
-        "the header has 1099511627776 bytes, more than the limit of 67108864",
+        "the header has 1099511627776 bytes, more than the limit of 67108864, so the file is damaged or has another format; download it again",
     );
     weights(
         safetensors("{", 0),
-        "the header is not the expected JSON: EOF while parsing an object at line 1 column 1",
+        "the header is not the expected JSON: EOF while parsing an object at line 1 column 1; the file is damaged or has another format, so download it again",
     );
     let one = |entry: &str| safetensors(&format!(r#"{{"t": {entry}}}"#), 8);
     weights(
         one("3"),
-        "tensor `t` has a header that is not the expected JSON: invalid type: integer `3`, expected struct HeaderEntry",
+        "tensor `t` has an entry in the header that is not the expected JSON: invalid type: integer `3`, expected struct HeaderEntry; the file is damaged or has another format, so download it again",
     );
     weights(
         one(r#"{"dtype": "F32", "shape": [2], "data_offsets": [4, 12]}"#),
@@ -138,15 +138,15 @@ fn weights_that_are_damaged() {
     );
     weights(
         one(r#"{"dtype": "F32", "shape": [3], "data_offsets": [0, 8]}"#),
-        "tensor `t` has the bytes 0 to 8, which do not fit its shape [3]",
+        "tensor `t` has the bytes 0 to 8, which do not fit its shape [3], so the file is damaged; download it again",
     );
     weights(
         one(r#"{"dtype": "F32", "shape": [4294967296, 4294967296], "data_offsets": [0, 8]}"#),
-        "tensor `t` has the bytes 0 to 8, which do not fit its shape [4294967296, 4294967296]",
+        "tensor `t` has the bytes 0 to 8, which do not fit its shape [4294967296, 4294967296], so the file is damaged; download it again",
     );
     weights(
         one(r#"{"dtype": "F32", "shape": [2], "data_offsets": [8, 0]}"#),
-        "tensor `t` has the bytes 8 to 0, which do not fit its shape [2]",
+        "tensor `t` has the bytes 8 to 0, which do not fit its shape [2], so the file is damaged; download it again",
     );
     weights(
         one(r#"{"dtype": "F4", "shape": [2], "data_offsets": [0, 8]}"#),
@@ -170,7 +170,7 @@ fn files_that_are_missing_or_malformed() {
     let write = |name: &'static str, text: &'static str| move |folder: &TempFolder| folder.write(name, text);
     check(
         &write("config.json", "[]"),
-        "`M/config.json`: the file is not the expected JSON: invalid type: sequence, expected a map at line 1 column 0",
+        "`M/config.json`: the file is damaged or has another format: invalid type: sequence, expected a map at line 1 column 0; replace it with an undamaged copy",
     );
     check(
         &write("tokenizer.json", "{}}"),
@@ -186,11 +186,11 @@ fn files_that_are_missing_or_malformed() {
     );
     check(
         &write("model.safetensors.index.json", r#"{"weight_map": {"a": "../secret"}}"#),
-        "`M/model.safetensors.index.json`: `../secret` is not the name of a file of the folder",
+        "`M/model.safetensors.index.json`: the index names the file `../secret`, which is a path and not a file of the folder; download the index again",
     );
     check(
         &write("model.safetensors.index.json", r#"{"weight_map": {"a": "model.safetensors"}}"#),
-        "`M/model.safetensors.index.json`: tensor `a` is not in `model.safetensors`, where the index expects it",
+        "`M/model.safetensors.index.json`: tensor `a` is not in `model.safetensors`, where the index expects it; download both files again",
     );
     check(
         &|folder| {

@@ -13,9 +13,9 @@ use super::super::load_error::LoadError;
 /// The longest token that is built from others, in bytes. Longer ones are not words.
 const LONGEST_PIECE: usize = 256;
 
-/// The number of control tokens in the list of the kinds of tokens.
+/// The code of control tokens in the field `tokenizer.ggml.token_type`, which lists the kind of each token.
 const CONTROL: u64 = 3;
-/// The number of tokens that the author of the model added, in the same list.
+/// The code of tokens that the author of the model added, in the field `tokenizer.ggml.token_type`.
 const USER_DEFINED: u64 = 4;
 
 /// The regular expressions by which texts are divided into words, each with the names that files have for it.
@@ -74,6 +74,7 @@ impl<'a> GgufTokenizer<'a> {
         self.metadata.get(&format!("tokenizer.ggml.{key}"))
     }
 
+    /// Returns the Boolean in the field `tokenizer.ggml.{key}`; `None` if it is missing or of another type.
     fn flag(&self, key: &str) -> Option<bool> {
         self.get(key).and_then(Value::as_bool)
     }
@@ -138,7 +139,7 @@ impl<'a> GgufTokenizer<'a> {
             .filter(|scores: &Vec<f64>| scores.len() == tokens.len());
         let Some(scores) = scores else {
             return Err(
-                self.error("`tokenizer.ggml.scores` does not have one number for each token".to_owned())
+                self.error("`tokenizer.ggml.scores` does not have one number for each token; put a `tokenizer.json` beside the file".to_owned())
             );
         };
         // The id of the token that replaces text which no other token spells.

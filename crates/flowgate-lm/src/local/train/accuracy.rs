@@ -38,6 +38,7 @@ impl CopyAccuracy {
     }
 }
 
+/// Returns `part` divided by `of`; 0 if both are 0.
 #[expect(clippy::cast_precision_loss, reason = "examples are few")]
 fn share(part: usize, of: usize) -> f64 {
     part as f64 / of.max(1) as f64

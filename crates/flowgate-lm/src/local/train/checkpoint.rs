@@ -86,20 +86,25 @@ impl<'a> FolderWriter<'a> {
         Ok(Self(folder))
     }
 
+    /// Returns the error that the model cannot be saved to this folder, for the reason `error`.
     fn failed(&self, error: &dyn std::fmt::Display) -> LoadError {
-        LoadError::new(self.0, format!("the training cannot be saved: {error}"))
+        LoadError::of_saving(self.0, error)
     }
 
+    /// Replaces the file `name` of the folder as a whole: `write` writes the new content to a path beside it, which is
+    /// then renamed.
     fn replace(&self, name: &str, write: impl FnOnce(&Path) -> Result<(), String>) -> Result<(), LoadError> {
         let part = self.0.join(format!("{name}.part"));
         write(&part).map_err(|error| self.failed(&error))?;
         std::fs::rename(&part, self.0.join(name)).map_err(|error| self.failed(&error))
     }
 
+    /// Writes a value to the file `name`, as JSON on one line.
     fn json(&self, name: &str, value: &Value) -> Result<(), LoadError> {
         self.replace(name, |path| std::fs::write(path, value.to_string()).map_err(|error| error.to_string()))
     }
 
+    /// Writes tensors with their names to the file `name`, in the format safetensors.
     fn tensors(&self, name: &str, tensors: &HashMap<String, Tensor>) -> Result<(), LoadError> {
         self.replace(name, |path| {
             candle_core::safetensors::save(tensors, path).map_err(|error| error.to_string())

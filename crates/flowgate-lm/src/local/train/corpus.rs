@@ -51,12 +51,12 @@ const CONTENT: f32 = 0.01;
 const SCAFFOLD: f32 = 0.25;
 /// The weight of the tokens of values that are copied.
 pub(super) const VALUE: f32 = 1.0;
-/// The number of examples at the beginning of which three quarters are repeated passages; of later examples an eighth
-/// is.
+/// The number of first examples, of which three quarters are texts with repeated passages (`copying.rs`). Of later
+/// examples, one eighth is.
 const FIRST_EXAMPLES: usize = 3000;
-/// The first examples have at most four documents, since a model learns to copy from short texts first. After each further [`LONGER_EXAMPLES`],
-/// there may be one document more.
+/// The number of first examples, which have at most four documents: a model learns to copy from short texts first.
 const SHORT_EXAMPLES: usize = 5000;
+/// The number of examples, after the first [`SHORT_EXAMPLES`], after which examples may have one document more.
 const LONGER_EXAMPLES: usize = 250;
 
 impl Corpus {

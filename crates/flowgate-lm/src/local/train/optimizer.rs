@@ -35,9 +35,9 @@ const SQUARES: &str = "/squares";
 
 impl Optimizer {
     /// Changes the weights once, by their gradients. If all gradients together are longer than [`MAX_NORM`], they are
-    /// first shortened to it, so that a single unusual batch changes little. The projection matrices of the layers (names
-    /// with `_proj.`) are then changed by Muon at the learning rate `rate`, all other weights by Adam at a share of it. A
-    /// weight without a gradient stays unchanged.
+    /// first shortened to it, so that a single unusual batch changes little. The projection matrices of the layers
+    /// (names with `_proj.`) are then changed by Muon at the learning rate `rate`, all other weights by Adam at a
+    /// share of it. A weight without a gradient stays unchanged.
     pub(in crate::local) fn step(
         &mut self,
         variables: &BTreeMap<String, Var>,
@@ -85,8 +85,8 @@ impl Optimizer {
         orthogonal(&nesterov)? * scale
     }
 
-    /// Returns the change of weights by Adam: the moving mean of their gradients, divided by the root of the moving mean of
-    /// the squares. Both means are stored under `name`. The small constant avoids a division by 0.
+    /// Returns the change of weights by Adam: the moving mean of their gradients, divided by the root of the moving
+    /// mean of the squares. Both means are stored under `name`. The small constant avoids a division by 0.
     fn adam(&mut self, name: &str, gradient: &Tensor) -> Result<Tensor> {
         let mean = self.mean(name.to_owned(), gradient, DECAYS.0, 1.0 - DECAYS.0)?;
         let squares = self.mean(format!("{name}{SQUARES}"), &gradient.sqr()?, DECAYS.1, 1.0 - DECAYS.1)?;
@@ -98,8 +98,8 @@ impl Optimizer {
     }
 }
 
-/// Returns a matrix with the same directions and nearly equal singular values (between about 0.7 and 1.2), by five steps
-/// of the Newton-Schulz iteration of Muon, which needs only products of matrices.
+/// Returns a matrix with the same directions and nearly equal singular values (between about 0.7 and 1.2), by five
+/// steps of the Newton-Schulz iteration of Muon, which needs only products of matrices.
 fn orthogonal(matrix: &Tensor) -> Result<Tensor> {
     let (rows, columns) = matrix.dims2()?;
     let is_tall = rows > columns;

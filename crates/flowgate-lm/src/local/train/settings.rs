@@ -89,8 +89,8 @@ impl Default for TrainingSettings {
 }
 
 impl TrainingSettings {
-    /// Returns the same settings for a training that begins with a trained model: without the first, short texts, with half
-    /// the learning rate, and with a longer end at a falling one.
+    /// Returns these settings, changed for a training that begins with a trained model. It skips the first examples,
+    /// which are short. It has half the learning rate, which falls in more of the steps at the end.
     #[must_use]
     pub fn for_trained_model(self) -> Self {
         Self { first_example: 5500, rate: self.rate / 2.0, decay: 0.6, ..self }

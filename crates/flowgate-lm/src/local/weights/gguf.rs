@@ -78,14 +78,18 @@ impl GgufFile {
         for _ in 0..tensor_count {
             let (name, location) = header.tensor_location()?;
             if tensors.contains_key(&name) {
-                return Err(LoadError::of_tensor(path, &name, "is listed twice"));
+                return Err(LoadError::of_tensor(
+                    path,
+                    &name,
+                    "is listed twice in the header, so the file is damaged; download it again",
+                ));
             }
             tensors.insert(name, location);
         }
         // The contents begin at the next multiple of the alignment after the header.
         let alignment = metadata.get("general.alignment").and_then(Value::as_u64).unwrap_or(32);
         let Some(start) = header.read.checked_next_multiple_of(alignment) else {
-            return Err(header.error(format!("`general.alignment` is {alignment}")));
+            return Err(header.error(format!("`general.alignment` is {alignment}, which is 0 or too large, so the file is damaged; download it again")));
         };
         // Until here, the starts are relative to the contents. They become offsets in the file.
         for (name, location) in &mut tensors {
@@ -100,6 +104,7 @@ impl GgufFile {
         Ok(Self { path: path.to_owned(), metadata, tensors, size })
     }
 
+    /// Returns the path of the file, for errors.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
@@ -124,7 +129,9 @@ impl GgufFile {
             .and_then(|_| file.take(bytes).read_to_end(&mut content))
             .map_err(|error| wrong(&format_args!("cannot be read: {error}")))?;
         if u64::try_from(content.len()) != Ok(bytes) {
-            return Err(wrong(&"is cut off"));
+            return Err(wrong(
+                &"is incomplete, since the file became shorter while it was read; download it again",
+            ));
         }
         ggml_file::qtensor_from_ggml(location.data_type, &content, shape.to_vec(), device)
             .map_err(|error| wrong(&format_args!("cannot be read: {error}")))
@@ -172,10 +179,12 @@ impl HeaderReader<'_> {
         Ok(bytes)
     }
 
+    /// Reads a number of 4 bytes, the lowest byte first.
     fn u32(&mut self) -> Result<u32, LoadError> {
         self.bytes().map(u32::from_le_bytes)
     }
 
+    /// Reads a number of 8 bytes, the lowest byte first.
     fn u64(&mut self) -> Result<u64, LoadError> {
         self.bytes().map(u64::from_le_bytes)
     }
@@ -229,7 +238,7 @@ impl HeaderReader<'_> {
             10 => self.u64()?.into(),
             11 => i64::from_le_bytes(self.bytes()?).into(),
             12 => number(f64::from_le_bytes(self.bytes()?)),
-            _ => return Err(self.error(format!("the metadata has a value of the unknown type {kind}"))),
+            _ => return Err(self.error(format!("the metadata has a value of the unknown type {kind}, so the file is probably damaged; download it again"))),
         })
     }
 
@@ -239,7 +248,9 @@ impl HeaderReader<'_> {
         let name = self.text()?;
         let dimensions = self.u32()?;
         if !(1..=4).contains(&dimensions) {
-            let problem = format_args!("has {dimensions} dimensions, and GGUF has 1 to 4");
+            let problem = format_args!(
+                "has {dimensions} dimensions, but GGUF permits 1 to 4, so the file is probably damaged; download it again"
+            );
             return Err(LoadError::of_tensor(self.path, &name, problem));
         }
         let mut shape = Vec::new();

@@ -88,7 +88,9 @@ impl SafetensorsFolder {
             if !is_plain {
                 return Err(LoadError::new(
                     &index_file,
-                    format!("`{name}` is not the name of a file of the folder"),
+                    format!(
+                        "the index names the file `{name}`, which is a path and not a file of the folder; download the index again"
+                    ),
                 ));
             }
             opened.read_header(folder.join(name))?;
@@ -96,7 +98,8 @@ impl SafetensorsFolder {
         for (tensor, name) in &index.weight_map {
             let location = opened.tensors.get(tensor);
             if location.and_then(|location| opened.shards.get(location.shard)) != Some(&folder.join(name)) {
-                let problem = format_args!("is not in `{name}`, where the index expects it");
+                let problem =
+                    format_args!("is not in `{name}`, where the index expects it; download both files again");
                 return Err(LoadError::of_tensor(&index_file, tensor, problem));
             }
         }
@@ -128,6 +131,7 @@ impl SafetensorsFolder {
         &self.folder
     }
 
+    /// Whether one of the files has a tensor with this name.
     pub(crate) fn has(&self, name: &str) -> bool {
         self.tensors.contains_key(name)
     }
@@ -151,7 +155,11 @@ impl SafetensorsFolder {
         let mut content = Vec::new();
         file.take(location.bytes).read_to_end(&mut content).map_err(|error| failed(&error))?;
         if u64::try_from(content.len()) != Ok(location.bytes) {
-            return Err(LoadError::of_tensor(shard, name, "is cut off"));
+            return Err(LoadError::of_tensor(
+                shard,
+                name,
+                "is incomplete, since the file became shorter while it was read; download it again",
+            ));
         }
         Tensor::from_raw_buffer(&content, location.data_type, shape, &Device::Cpu)
             .and_then(|tensor| tensor.to_dtype(DType::F32)?.to_device(device))
@@ -176,7 +184,9 @@ impl SafetensorsFolder {
         if length > HEADER_LIMIT {
             return Err(LoadError::new(
                 &path,
-                format!("the header has {length} bytes, more than the limit of {HEADER_LIMIT}"),
+                format!(
+                    "the header has {length} bytes, more than the limit of {HEADER_LIMIT}, so the file is damaged or has another format; download it again"
+                ),
             ));
         }
         if start > size {
@@ -188,7 +198,7 @@ impl SafetensorsFolder {
             .map_err(|error| LoadError::new(&path, format!("the file cannot be read: {error}")))?;
         let header: BTreeMap<String, serde_json::Value> =
             serde_json::from_slice(&header).map_err(|error| {
-                LoadError::new(&path, format!("the header is not the expected JSON: {error}"))
+                LoadError::new(&path, format!("the header is not the expected JSON: {error}; the file is damaged or has another format, so download it again"))
             })?;
         // The index that this file gets in `self.shards`.
         let shard = self.shards.len();
@@ -198,7 +208,11 @@ impl SafetensorsFolder {
             }
             let location = location(shard, &path, &name, entry, start, size)?;
             if self.tensors.insert(name.clone(), location).is_some() {
-                return Err(LoadError::of_tensor(&path, &name, "is also in another file of the model"));
+                return Err(LoadError::of_tensor(
+                    &path,
+                    &name,
+                    "is also in another file of the model; download the model again",
+                ));
             }
         }
         self.shards.push(path);
@@ -219,7 +233,7 @@ fn location(
 ) -> Result<TensorLocation, LoadError> {
     let wrong = |problem: &dyn std::fmt::Display| LoadError::of_tensor(path, name, problem);
     let entry: HeaderEntry = serde_json::from_value(entry)
-        .map_err(|error| wrong(&format_args!("has a header that is not the expected JSON: {error}")))?;
+        .map_err(|error| wrong(&format_args!("has an entry in the header that is not the expected JSON: {error}; the file is damaged or has another format, so download it again")))?;
     let data_type = match entry.dtype.as_str() {
         "F64" => DType::F64,
         "F32" => DType::F32,
@@ -238,7 +252,7 @@ fn location(
         entry.shape.iter().try_fold(width, |bytes, &length| bytes.checked_mul(u64::try_from(length).ok()?));
     if to.checked_sub(from).is_none() || to.checked_sub(from) != needed {
         return Err(wrong(&format_args!(
-            "has the bytes {from} to {to}, which do not fit its shape {:?}",
+            "has the bytes {from} to {to}, which do not fit its shape {:?}, so the file is damaged; download it again",
             entry.shape
         )));
     }

@@ -23,12 +23,15 @@ pub(super) async fn score(
 ) -> Result<Vec<ScoredToken>, Error> {
     let body = json!({"content": text, "add_special": true, "parse_special": true, "with_pieces": true});
     let answer = scorer.ask("/tokenize", &body).await?;
-    let listed = answer.get("tokens").and_then(Value::as_array).ok_or(Error::Unsupported("`tokens`"))?;
+    let listed = answer
+        .get("tokens")
+        .and_then(Value::as_array)
+        .ok_or(Error::Unsupported("`tokens` in an answer to `/tokenize`; update llama.cpp"))?;
     let (ids, pieces): (Vec<u64>, Vec<Vec<u8>>) = listed
         .iter()
         .map(token)
         .collect::<Option<Vec<_>>>()
-        .ok_or(Error::Unsupported("`with_pieces`"))?
+        .ok_or(Error::Unsupported("the text of each token in an answer to `/tokenize`; update llama.cpp"))?
         .into_iter()
         .unzip();
     // The server reports the text of every token, so none is `None` here.
@@ -89,7 +92,9 @@ async fn logprob(scorer: &Scorer, before: &[u64], id: u64) -> Result<f64, Error>
         let entries = answer.get("completion_probabilities").and_then(Value::as_array);
         let next_token = entries.and_then(|list| list.first());
         let listed = next_token.and_then(|entry| entry.get("top_logprobs")).and_then(Value::as_array);
-        let listed = listed.ok_or(Error::Unsupported("`completion_probabilities`"))?;
+        let listed = listed.ok_or(Error::Unsupported(
+            "`completion_probabilities` in an answer to `/completion`; update llama.cpp",
+        ))?;
         let entry = listed.iter().find(|token| token.get("id").and_then(Value::as_u64) == Some(id));
         if let Some(logprob) = entry.and_then(|token| token.get("logprob")).and_then(Value::as_f64) {
             return Ok(logprob);

@@ -193,8 +193,9 @@ fn read_content(message: &ObjectFields<'_>) -> Result<Vec<Part>, WireError> {
     read_parts(message, &PARTS)
 }
 
-/// Decodes the content of a message: a text, or a list of parts. `text`, `refusal`, `image` and `file` are the fields that
-/// the parts of the types `text`, `refusal`, `image_url` and `file` may have. Absent and empty content has no parts.
+/// Decodes the content of a message: a text, or a list of parts. `text`, `refusal`, `image` and `file` are the fields
+/// that the parts of the types `text`, `refusal`, `image_url` and `file` may have. Absent and empty content has no
+/// parts.
 fn read_parts(
     message: &ObjectFields<'_>,
     [text, refusal, image, file]: &[KnownFields; 4],

@@ -149,7 +149,9 @@ mod tests {
     #[test]
     fn answers() {
         let bad = |why: &str| {
-            format!("the model server sent an answer that cannot be read: {why}; check the model server")
+            format!(
+                "the model server sent an answer that cannot be read: {why}; check the address and the API of the model server"
+            )
         };
         check(
             r#"{"choices":[{"message":{"content":"a","new":1},"finish_reason":"stop"}],"x":{}}"#,
@@ -179,6 +181,6 @@ mod tests {
             r#"{"choices":[{"message":{"tool_calls":[{"type":"custom"}]},"finish_reason":"stop"}]}"#,
             &bad("a tool call has another `type` than `function`"),
         );
-        check(r#"{"error":{"code":429,"message":"m"}}"#, "the model is busy");
+        check(r#"{"error":{"code":429,"message":"m"}}"#, "the model server is busy; try again later");
     }
 }

@@ -216,17 +216,17 @@ mod tests {
         check(
             &[a, end],
             "the model server sent an answer that cannot be read: the stream ended before the answer was \
-            complete; check the model server",
+            complete; check the address and the API of the model server",
         );
         check(
             &[a, "[DONE]"],
             "the model server sent an answer that cannot be read: the stream ended before the answer was \
-            complete; check the model server",
+            complete; check the address and the API of the model server",
         );
         check(
             &[a, end, a, "[DONE]"],
             "the model server sent an answer that cannot be read: the stream continues after the event with \
-            `finish_reason`; check the model server",
+            `finish_reason`; check the address and the API of the model server",
         );
         check(
             &[end, r#"{"choices":[],"usage":{"prompt_tokens":3,"completion_tokens":4}}"#, "[DONE]"],
@@ -235,23 +235,23 @@ mod tests {
         check(
             &["{"],
             "the model server sent an answer that cannot be read: the data of an event is not valid JSON, or \
-            has a key twice; check the model server",
+            has a key twice; check the address and the API of the model server",
         );
         check(
             &[r#"{"choices":[],"choices":[]}"#],
             "the model server sent an answer that cannot be read: the data of an event is not valid JSON, or \
-            has a key twice; check the model server",
+            has a key twice; check the address and the API of the model server",
         );
         check(
             &["{}"],
             "the model server sent an answer that cannot be read: an event has no list `choices`; check the \
-            model server",
+            address and the API of the model server",
         );
-        check(&[r#"{"error":{"code":503}}"#], "the model is busy");
+        check(&[r#"{"error":{"code":503}}"#], "the model server is busy; try again later");
         check(
             &[r#"{"choices":[{"index":1,"delta":{"content":"b"}}]}"#],
             "the model server sent an answer that cannot be read: `choices` has several items, or one with \
-            another index than 0; check the model server",
+            another index than 0; check the address and the API of the model server",
         );
         let call = |call: &str| format!(r#"{{"choices":[{{"index":0,"delta":{{"tool_calls":[{call}]}}}}]}}"#);
         let begin = call(r#"{"index":0,"id":"c","function":{"name":"f","arguments":"{"}}"#);
@@ -261,13 +261,13 @@ mod tests {
         check(
             &[&begin, &other],
             "the model server sent an answer that cannot be read: two tool calls with different ids or names \
-            have the same `index`; check the model server",
+            have the same `index`; check the address and the API of the model server",
         );
         let later = call(r#"{"index":2,"id":"d","function":{"name":"f","arguments":"{}"}}"#);
         check(
             &[&begin, &later],
             "the model server sent an answer that cannot be read: the indices of the tool calls are not \
-            consecutive; check the model server",
+            consecutive; check the address and the API of the model server",
         );
         let whole = call(r#"{"function":{"name":"g","arguments":{"a":1}}}"#);
         check(&[&whole, &whole, end, "[DONE]"], r#"Calls "" call_0=g{"a":1} call_1=g{"a":1}"#);
@@ -275,7 +275,7 @@ mod tests {
         check(
             &[&begin, &lost],
             "the model server sent an answer that cannot be read: a piece of a tool call has no valid \
-            `index`; check the model server",
+            `index`; check the address and the API of the model server",
         );
     }
 }

@@ -120,8 +120,9 @@ impl ContentReader {
         Ok(ToolCall { id, name, arguments })
     }
 
-    /// Decodes a content of the user. Each output of a tool becomes a separate message, and the parts between two of them
-    /// become one message of the user. `only_outputs` is whether the content may have outputs and their files alone.
+    /// Decodes a content of the user. Each output of a tool becomes a separate message, and the parts between two of
+    /// them become one message of the user. `only_outputs` is whether the content may have outputs and their files
+    /// alone.
     fn read_user(&mut self, content: &ObjectFields<'_>, only_outputs: bool) -> Result<(), WireError> {
         content.reject_unsupported(&CONTENT_OF_USER)?;
         let content_source = content.source()?;
@@ -190,7 +191,7 @@ impl ContentReader {
         self.messages.push(Message::User(parts));
     }
 
-    /// Decodes an output of a tool.
+    /// Decodes an output of a tool, and closes the call that it answers.
     fn read_output(&mut self, output: &ObjectFields<'_>) -> Result<Message, WireError> {
         output.reject_unsupported(&OUTPUT)?;
         let call_id =
@@ -226,8 +227,9 @@ impl ContentReader {
     }
 }
 
-/// Returns the text of a tool's output, and whether the tool failed. The field `output`, `result` or `error`, if it is the
-/// only one, contains the output itself; otherwise, the whole object is the output. `None` if the object is empty.
+/// Returns the text of a tool's output, and whether the tool failed. The field `output`, `result` or `error`, if it
+/// is the only one, contains the output itself; otherwise, the whole object is the output. `None` if the object is
+/// empty.
 fn output_text(entries: &[(std::borrow::Cow<'_, str>, Json<'_>)]) -> (Option<String>, bool) {
     match entries {
         [] => (None, false),

@@ -20,9 +20,9 @@ fn requires_signatures(model: &str) -> bool {
     name.starts_with("gemini-") && !name.starts_with("gemini-1") && !name.starts_with("gemini-2")
 }
 
-/// Encodes the body of a request to the model with the name `model`, which the address names; the body is the same for a
-/// streamed answer. System messages at the beginning that contain only texts are sent in the field `systemInstruction`,
-/// all others among the contents.
+/// Encodes the body of a request to the model with the name `model`, which the address names; the body is the same
+/// for a streamed answer. System messages at the beginning that contain only texts are sent in the field
+/// `systemInstruction`, all others among the contents.
 #[must_use]
 pub fn encode_request(request: &Request, model: &str) -> Value {
     // The number of system messages at the beginning that contain only texts.
@@ -59,8 +59,8 @@ pub fn encode_request(request: &Request, model: &str) -> Value {
     body
 }
 
-/// Encodes the parameters of the generation and the form of the text. The number of calls in a message cannot be limited
-/// in this format.
+/// Encodes the parameters of the generation and the form of the text. The number of calls in a message cannot be
+/// limited in this format.
 fn generation_config(sampling: &Sampling, format: Option<&OutputFormat>) -> Map<String, Value> {
     let thinking = thinking_config(&sampling.reasoning);
     let schema = match format {
@@ -80,8 +80,8 @@ fn generation_config(sampling: &Sampling, format: Option<&OutputFormat>) -> Map<
     fields.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))).collect()
 }
 
-/// Encodes the parameters of reasoning. Servers accept a level or a budget, not both: the effort counts if it is stated.
-/// The least level is `MINIMAL`, so no reasoning is a budget of 0.
+/// Encodes the parameters of reasoning. Servers accept a level or a budget, not both: the effort counts if it is
+/// stated. The least level is `MINIMAL`, so no reasoning is a budget of 0.
 fn thinking_config(reasoning: &Reasoning) -> Map<String, Value> {
     let Reasoning { effort, thinking, display, summary, .. } = reasoning;
     let level = |level: &str| ("thinkingLevel".to_owned(), Value::from(level));
@@ -102,9 +102,9 @@ fn thinking_config(reasoning: &Reasoning) -> Map<String, Value> {
     amount.into_iter().chain(shown).collect()
 }
 
-/// Encodes the messages after those in the field `systemInstruction`, for the model with the name `model`. Consecutive
-/// tool outputs form one content. A system message is sent as the user's. Reasoning is sent only to the model that wrote
-/// it.
+/// Encodes the messages after those in the field `systemInstruction`, for the model with the name `model`.
+/// Consecutive tool outputs form one content. A system message is sent as the user's. Reasoning is sent only to the
+/// model that wrote it.
 fn contents(messages: &[Message], model: &str) -> Vec<Value> {
     let mut encoded: Vec<Value> = Vec::new();
     // The parts of the tool outputs since the last other message; they form one content.

@@ -131,6 +131,7 @@ fn read_reasoning(config: &ObjectFields<'_>) -> Result<Reasoning, WireError> {
             budget => Thinking::Enabled(budget),
         }),
     };
+    // `Some(None)` leaves the level to the server; `None` is an unknown name, which is an error.
     let level = |name: &str| match name {
         "THINKING_LEVEL_UNSPECIFIED" => Some(None),
         "MINIMAL" => Some(Some(Effort::Minimal)),

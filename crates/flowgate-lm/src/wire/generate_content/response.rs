@@ -1,5 +1,6 @@
 //! Encodes and decodes answers of Gemini's API that are not streamed. The gateway encodes answers for its clients;
-//! `RemoteModel` decodes those of a server. An event of a stream has the same form, so [`super::stream`] uses this file.
+//! `RemoteModel` decodes those of a server. An event of a stream has the same form, so [`super::stream`] uses this
+//! file.
 
 use serde_json::{Value, json};
 
@@ -193,8 +194,8 @@ impl AnswerReader {
     }
 }
 
-/// Decodes a finish reason; `None` if it says that the answer continues. An unknown one is an error, since the answer may
-/// then be incomplete.
+/// Decodes a finish reason; `None` if it says that the answer continues. An unknown one is an error, since the answer
+/// may then be incomplete.
 fn read_finish_reason(reason: &str) -> Result<Option<Stop>, Error> {
     match reason {
         "FINISH_REASON_UNSPECIFIED" => Ok(None),
@@ -251,7 +252,9 @@ mod tests {
     #[test]
     fn answers() {
         let bad = |why: &str| {
-            format!("the model server sent an answer that cannot be read: {why}; check the model server")
+            format!(
+                "the model server sent an answer that cannot be read: {why}; check the address and the API of the model server"
+            )
         };
         let mut whole = answer(json!([{"text": "a"}, {"text": "b"}]), "STOP");
         let usage = json!({"promptTokenCount": 3, "candidatesTokenCount": 5, "thoughtsTokenCount": 10, "totalTokenCount": 18});

@@ -1,5 +1,5 @@
-//! Converts Gemini's own form of schemas, which resembles OpenAPI's, to JSON Schema: the gateway checks arguments against
-//! JSON Schema, and the other formats have no other form. The decoders of requests use it.
+//! Converts Gemini's own form of schemas, which resembles OpenAPI's, to JSON Schema: the gateway checks arguments
+//! against JSON Schema, and the other formats have no other form. The decoders of requests use it.
 
 use serde_json::{Map, Value, json};
 

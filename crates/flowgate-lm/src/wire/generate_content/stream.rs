@@ -80,7 +80,9 @@ mod tests {
     #[test]
     fn streams_of_servers() {
         let bad = |why: &str| {
-            format!("the model server sent an answer that cannot be read: {why}; check the model server")
+            format!(
+                "the model server sent an answer that cannot be read: {why}; check the address and the API of the model server"
+            )
         };
         let part = |part: Value| json!({"candidates": [{"content": {"parts": [part]}, "index": 0}]});
         let end = json!({"candidates": [{"finishReason": "STOP"}], "usageMetadata": {"promptTokenCount": 3, "candidatesTokenCount": 7}});
@@ -93,7 +95,10 @@ mod tests {
         check(&[a.clone(), end, call.clone()], "End \"a\" 3+7");
         check(&[a, call], &bad("the stream ended before the answer was complete"));
         check(&[], &bad("the stream ended before the answer was complete"));
-        check(&[json!({"error": {"code": 429, "status": "RESOURCE_EXHAUSTED"}})], "the model is busy");
+        check(
+            &[json!({"error": {"code": 429, "status": "RESOURCE_EXHAUSTED"}})],
+            "the model server is busy; try again later",
+        );
         check(&[json!("text")], &bad("the stream ended before the answer was complete"));
     }
 }

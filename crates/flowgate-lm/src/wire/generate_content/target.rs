@@ -31,8 +31,8 @@ const METHODS: [(&str, Method); 3] = [
 ];
 
 impl Target {
-    /// Parses the part of an address after `models/`, such as `gemini-3-pro:generateContent`. `None` if it names no model,
-    /// or a method that is not supported.
+    /// Parses the part of an address after `models/`, such as `gemini-3-pro:generateContent`. `None` if it names no
+    /// model, or a method that is not supported.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let (model, name) = text.rsplit_once(':')?;

@@ -1,4 +1,5 @@
-//! Decodes the tools of requests of Gemini's API (`tools`), and which of them the model may or must call (`toolConfig`).
+//! Decodes the tools of requests of Gemini's API (`tools`), and which of them the model may or must call
+//! (`toolConfig`).
 
 use super::super::WireError;
 use super::super::fields::{NOT_SUPPORTED, ObjectFields};

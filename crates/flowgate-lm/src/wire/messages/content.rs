@@ -158,8 +158,8 @@ mod tests {
     use super::*;
     use crate::chat::{Message, Source};
 
-    /// Documents become texts with their titles, or PDFs. They count as files unless they declare another source: nobody
-    /// types them, even in a message that a person typed.
+    /// Documents become texts with their titles, or PDFs. They count as files unless they declare another source:
+    /// nobody types them, even in a message that a person typed.
     #[test]
     fn documents_are_files() {
         let check = |source: &str, block: &str, expected: &[(&str, Option<Source>)]| {

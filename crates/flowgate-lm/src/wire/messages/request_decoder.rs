@@ -1,5 +1,5 @@
-//! Decodes requests of Anthropic's Messages API, as a server receives them: the messages and the settings. The contents of
-//! messages and the tools have their own files ([`super::content`], [`super::tools`]).
+//! Decodes requests of Anthropic's Messages API, as a server receives them: the messages and the settings. The
+//! contents of messages and the tools have their own files ([`super::content`], [`super::tools`]).
 
 use super::super::documents;
 use super::super::fields::{NOT_SUPPORTED, ObjectFields, UNKNOWN_EFFORT};
@@ -117,8 +117,8 @@ fn asks_for_verdicts(body: &ObjectFields<'_>) -> Result<bool, WireError> {
     Ok(asks)
 }
 
-/// Decodes the form of the text, which the field `output_config.format` states, or its older name `output_format`; `None`
-/// if both are absent.
+/// Decodes the form of the text, which the field `output_config.format` states, or its older name `output_format`;
+/// `None` if both are absent.
 fn read_output_format(body: &ObjectFields<'_>) -> Result<Option<OutputFormat>, WireError> {
     let read = |object: &ObjectFields<'_>, key: &str| {
         if object.get(key).is_none() {

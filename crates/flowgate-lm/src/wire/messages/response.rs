@@ -166,7 +166,9 @@ mod tests {
     #[test]
     fn answers() {
         let bad = |why: &str| {
-            format!("the model server sent an answer that cannot be read: {why}; check the model server")
+            format!(
+                "the model server sent an answer that cannot be read: {why}; check the address and the API of the model server"
+            )
         };
         check(
             r#"{"content":[{"type":"thinking","thinking":"t"},{"type":"text","text":"a","citations":null},{"type":"text","text":"b"}],"stop_reason":"stop_sequence",

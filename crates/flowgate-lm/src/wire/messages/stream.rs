@@ -323,7 +323,9 @@ mod tests {
     #[test]
     fn streams_of_servers() {
         let bad = |why: &str| {
-            format!("the model server sent an answer that cannot be read: {why}; check the model server")
+            format!(
+                "the model server sent an answer that cannot be read: {why}; check the address and the API of the model server"
+            )
         };
         let new = r#"{"type":"new"}"#;
         check(&[START, TEXT, A, new, A, END, DELTA, STOP], "End \"aa\" 3+7");
@@ -346,7 +348,7 @@ mod tests {
         check(&[START, TEXT, A, END, DELTA], &bad("the stream ended before the answer was complete"));
         check(
             &[r#"{"type":"error","error":{"type":"overloaded_error","message":"m"}}"#],
-            "the model is busy",
+            "the model server is busy; try again later",
         );
         check(&["{}"], &bad("an event has no `type`"));
     }

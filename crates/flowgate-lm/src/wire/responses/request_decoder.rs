@@ -220,8 +220,8 @@ fn read_content(item: &ObjectFields<'_>, key: &str) -> Result<Vec<Part>, WireErr
     read_parts(item, key, &PARTS)
 }
 
-/// Decodes the parts under `key`: a text, or a list of texts, refusals, images and files. `text`, `refusal`, `image` and
-/// `file` are the fields that parts of these kinds may have. An empty text has no parts.
+/// Decodes the parts under `key`: a text, or a list of texts, refusals, images and files. `text`, `refusal`, `image`
+/// and `file` are the fields that parts of these kinds may have. An empty text has no parts.
 fn read_parts(
     item: &ObjectFields<'_>,
     key: &str,

@@ -321,7 +321,9 @@ mod tests {
     #[test]
     fn answers() {
         let bad = |why: &str| {
-            format!("the model server sent an answer that cannot be read: {why}; check the model server")
+            format!(
+                "the model server sent an answer that cannot be read: {why}; check the address and the API of the model server"
+            )
         };
         let text = r#"{"type":"message","content":[{"type":"output_text","text":"a","new":1}]}"#;
         let call = r#"{"type":"function_call","id":"fc","call_id":"c","name":"f","arguments":"{}"}"#;
@@ -358,7 +360,7 @@ mod tests {
         );
         check(
             r#"{"status":"failed","error":{"code":"rate_limit_exceeded","message":"m"},"output":[]}"#,
-            "the model is busy",
+            "the model server is busy; try again later",
         );
         check("{}", &bad("the answer has no list `output`"));
     }

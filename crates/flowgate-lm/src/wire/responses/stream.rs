@@ -324,7 +324,9 @@ mod tests {
     #[test]
     fn streams_of_servers() {
         let bad = |why: &str| {
-            format!("the model server sent an answer that cannot be read: {why}; check the model server")
+            format!(
+                "the model server sent an answer that cannot be read: {why}; check the address and the API of the model server"
+            )
         };
         let a = r#"{"type":"message","content":[{"type":"output_text","text":"a"}]}"#;
         let f = r#"{"type":"function_call","call_id":"c","name":"f","arguments":"{}"}"#;
@@ -359,9 +361,12 @@ mod tests {
         );
         check(
             &[r#"{"type":"response.failed","response":{"error":{"code":"rate_limit_exceeded"}}}"#],
-            "the model is busy",
+            "the model server is busy; try again later",
         );
-        check(&[r#"{"type":"error","code":"rate_limit_exceeded","message":"m"}"#], "the model is busy");
+        check(
+            &[r#"{"type":"error","code":"rate_limit_exceeded","message":"m"}"#],
+            "the model server is busy; try again later",
+        );
         check(&["{}"], &bad("an event has no `type`"));
     }
 }

@@ -13,8 +13,9 @@ impl Space {
     }
 
     /// Returns the phrase for one dimension of a label, such as `readers(ann)`; `None` if there is no dimension with
-    /// this index. A set is described by the names whose bits are set, readers by those whose bits are not, since
-    /// these bits represent the names that may not read; a time by the number that the policy gave.
+    /// this index. A set is described by the names whose bits are set. Readers are described by the names whose
+    /// bits are not set, since these bits represent the names that may not read. A time is described by its number of
+    /// seconds after the Unix epoch.
     fn describe_dimension(&self, label: &Label, index: usize, name_table: &NameTable) -> Option<String> {
         let dimension = self.dimensions.get(index)?;
         let offset = *self.offsets.get(index)?;

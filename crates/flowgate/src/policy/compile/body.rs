@@ -1,6 +1,6 @@
 //! Compiles the bodies of statements, the indented lines after `if:`: declarations of variables, conditions and
-//! definitions. The result is the query of the statement: its variables with the conditions that an assignment of values
-//! must satisfy. Also checks which events a body reads, since only rules may depend on several events.
+//! definitions. The result is the query of the statement: its variables with the conditions that an assignment of
+//! values must satisfy. Also checks which events a body reads, since only rules may depend on several events.
 
 use std::sync::Arc;
 
@@ -27,8 +27,8 @@ fn first_line_span(body: &ConditionBody) -> Span {
 }
 
 /// Returns the message and the help for a statement about one event that declares no event, several, or one of another
-/// kind. `declared` are the names and types of the events that it declares, `types` the ones that fit, and `expected` is
-/// their name in the message.
+/// kind. `declared` are the names and types of the events that it declares, `types` the ones that fit, and `expected`
+/// is their name in the message.
 fn wrong_events(declared: &[(&str, Type)], types: &[Type], expected: &str) -> (String, String) {
     let example = match types {
         [Type::ToolCall] => "(call: ToolCall) is tool:NAME",
@@ -75,6 +75,7 @@ impl Scope {
         self.names.iter().rev().find(|(known, _)| known == name).map(|(_, slot)| *slot)
     }
 
+    /// Returns the names that are visible, for the suggestions in error messages.
     pub(super) fn names(&self) -> impl Iterator<Item = &str> {
         self.names.iter().map(|(name, _)| name.as_str())
     }
@@ -121,8 +122,8 @@ impl Compiler<'_> {
     }
 
     /// Declares a variable without a list. With the type of an event, such as `ToolCall`, it ranges over the events of
-    /// the trace. With the type of a part, such as an image, a variable without a name (`holder`) ranges over the events,
-    /// and the declared one over the parts of that event.
+    /// the trace. With the type of a part, such as an image, a variable without a name (`holder`) ranges over the
+    /// events, and the declared one over the parts of that event.
     fn declare_free(&mut self, name: &Name, ty: Type, scope: &mut Scope) -> CompileResult<()> {
         if ty.is_event() {
             let slot = self.bind(scope, name)?;
@@ -354,9 +355,9 @@ impl Compiler<'_> {
         }
     }
 
-    /// Compiles `(x: T) in list`: declares a variable that ranges over the list, and returns `None`, since nothing is left
-    /// to test. In `(call: ToolCall) in message.tool_calls`, the variable ranges over events and is declared already, so
-    /// the result is the test that the message proposes the call.
+    /// Compiles `(x: T) in list`: declares a variable that ranges over the list, and returns `None`, since nothing is
+    /// left to test. In `(call: ToolCall) in message.tool_calls`, the variable ranges over events and is declared
+    /// already, so the result is the test that the message proposes the call.
     pub(super) fn compile_ranged_variable(
         &mut self,
         typed: &Expr,
@@ -399,10 +400,13 @@ impl Compiler<'_> {
         scope.query.variables.iter().find(|variable| variable.slot == slot)
     }
 
-    /// Returns the query of a scope, and records in it the tool patterns that the event in slot 0, the first that the
-    /// statement declares, must match: those that it tests by conditions of their own.
+    /// Returns the query of a scope with its `tools`: the patterns that the tool of the statement's event must match. A
+    /// statement is selected only for tools that match all of them, and skipped for every other tool. The event is that
+    /// of the first variable, in slot 0.
     pub(super) fn finish(&self, scope: Scope) -> CompiledQuery {
         let mut query = scope.query;
+        // Only an `is tool:` test that is a conjunct of the body by itself is necessary for the statement to apply. One
+        // within `or`, `not` or another expression is not.
         let tools = query.items.iter().filter_map(|item| match item {
             QueryItem::Test(CompiledExpr::IsTool(event, pattern, _))
                 if matches!(**event, CompiledExpr::Slot(0)) =>
@@ -418,14 +422,14 @@ impl Compiler<'_> {
     /// Returns the query of a statement about the event in slot 0, with its search ordered for that event.
     pub(super) fn granting_query(&self, scope: Scope) -> CompiledQuery {
         let mut query = self.finish(scope);
-        // The slots that have a value before the search, as a set of bits: the event is in slot 0.
+        // `1` is a set of slots as bits, those with a value before the search: bit 0 is slot 0, the event.
         query.ops = query.order(1);
         query
     }
 
-    /// Marks the query of a statement as quiet if all its variables over lists lead to the region that it labels, which
-    /// begins at the variable `root`. A quiet iteration does not count as a read of the structure around the rows, so it
-    /// does not raise the label: an observer of a labelled row already knows that the row exists.
+    /// Marks the query of a statement as quiet if all its variables over lists lead to the region that it labels,
+    /// which begins at the variable `root`. A quiet iteration does not count as a read of the structure around the
+    /// rows, so it does not raise the label: an observer of a labelled row already knows that the row exists.
     pub(super) fn mark_quiet_iteration(&self, scope: &mut Scope, root: VariableSlot) {
         // The set of variables from which the region is reached, as bits. Domains refer to earlier variables only.
         let mut needed = CompiledExpr::Slot(root).required_slots();
@@ -514,7 +518,8 @@ fn lines(body: &ConditionBody) -> impl Iterator<Item = &Expr> {
 }
 
 impl Compiler<'_> {
-    /// Returns whether an expression may read the calls that a message proposes, which are events other than the message.
+    /// Returns whether an expression may read the calls that a message proposes, which are events other than the
+    /// message.
     fn may_read_calls(&self, expr: &Expr) -> bool {
         match &*expr.kind {
             ExprKind::Member(_, name) => name.text == "tool_calls",
@@ -529,8 +534,8 @@ impl Compiler<'_> {
         }
     }
 
-    /// Returns whether the body of a predicate reads events other than its arguments: it declares variables over events,
-    /// counts events, compares their order, or reads the calls of a message.
+    /// Returns whether the body of a predicate reads events other than its arguments: it declares variables over
+    /// events, counts events, compares their order, or reads the calls of a message.
     pub(super) fn reads_other_events(&self, body: &ConditionBody) -> bool {
         lines(body).any(|expr| {
         let mut found = false;

@@ -43,7 +43,7 @@ impl Compiler<'_> {
                         return self.fail(
                             "call",
                             &argument.span,
-                            "a method of Invariant's dialect takes no named arguments here",
+                            "a method of Invariant's dialect takes no named arguments",
                             "pass the arguments by position",
                         );
                     }
@@ -72,9 +72,10 @@ impl Compiler<'_> {
         }
     }
 
-    /// Compiles a call of the function `name`: one that takes a pattern or a type, a predicate of the policy, an extern
-    /// predicate, or another built-in function, in this order, so that a policy may define a name that is also built
-    /// in. `expr` is the whole call and `span` its name, for diagnostics.
+    /// Compiles a call of the function `name`. The name is looked up among the functions that take a pattern or a
+    /// type, the predicates of the policy, the extern predicates, and the other built-in functions, in this order. So
+    /// a policy may define a name that is also built in. `expr` is the whole call and `span` its name, for
+    /// diagnostics.
     fn function(
         &mut self,
         expr: &Expr,
@@ -84,7 +85,8 @@ impl Compiler<'_> {
         named: &[(Name, Expr)],
         scope: &mut Scope,
     ) -> CompileResult<CompiledExpr> {
-        // These come first, so a policy cannot redefine them: they take a pattern or a type, which no other function does.
+        // These come first, so a policy cannot redefine them: they take a pattern or a type, which no other function
+        // does.
         match name {
             "match" | "find" | "fullmatch" => return self.regex(expr, name, arguments, named, scope),
             "isinstance" => return self.is_instance(expr, arguments, scope),
@@ -214,8 +216,8 @@ impl Compiler<'_> {
     }
 
     /// Compiles `match(r"...", text)`, `fullmatch(r"...", text)` and `find(r"...", text)`. A constant pattern is
-    /// compiled now, a computed one when it is evaluated. Of a constant pattern of `fullmatch`, the plan also records how
-    /// many texts match (`bits`), by which `endorse` judges whether the pattern restricts a value enough.
+    /// compiled now, a computed one when it is evaluated. Of a constant pattern of `fullmatch`, the plan also records
+    /// how many texts match (`bits`), by which `endorse` judges whether the pattern restricts a value enough.
     fn regex(
         &mut self,
         expr: &Expr,
@@ -256,8 +258,8 @@ impl Compiler<'_> {
         }
     }
 
-    /// Compiles `isinstance(x, str)` or `isinstance(x, (str, int))`, the test whether a value has one of these types. The
-    /// types are names and not expressions, so the function has a form of its own.
+    /// Compiles `isinstance(x, str)` or `isinstance(x, (str, int))`, the test whether a value has one of these types.
+    /// The types are names and not expressions, so the function has a form of its own.
     fn is_instance(
         &mut self,
         expr: &Expr,

@@ -115,11 +115,13 @@ fn ranges_of(part: &Hir) -> Vec<(u32, u32)> {
     }
 }
 
+/// Returns whether a character class contains the line break.
 fn matches_line_break(class: &Hir) -> bool {
     let line_break = u32::from('\n');
     ranges_of(class).iter().any(|(first, last)| (*first..=*last).contains(&line_break))
 }
 
+/// Returns whether a character class consists of the line break alone.
 fn is_line_break_only(class: &Hir) -> bool {
     let line_break = u32::from('\n');
     ranges_of(class) == [(line_break, line_break)]

@@ -177,7 +177,11 @@ impl Compiler<'_> {
         compiled.into_iter().collect()
     }
 
-    /// Compiles a name: a variable of the scope, or a constant, whose definition is compiled in its place.
+    /// Compiles a name: a variable of the scope, or a constant, whose definition is compiled in its place. Otherwise,
+    /// `input` is the map of all parameters.
+    ///
+    /// # Errors
+    /// If the name is unknown, or the constant refers to itself or to a chain of too many constants.
     fn variable_or_constant(
         &mut self,
         name: &str,
@@ -279,8 +283,9 @@ impl Compiler<'_> {
         }
     }
 
-    /// Compiles `event is tool:PATTERN(ARGUMENTS)`: the test that the event is a call, an output or a description of a
-    /// tool that the pattern matches and, with `ARGUMENTS`, that the call's arguments have this form (the `shape`).
+    /// Compiles `event is tool:PATTERN(ARGUMENTS)`, the test that the event is a call, an output or a description of a
+    /// tool that the pattern matches. With `ARGUMENTS`, it also tests that the call's arguments have this form (the
+    /// `shape`).
     fn is_tool(
         &mut self,
         event: CompiledExpr,
@@ -298,7 +303,8 @@ impl Compiler<'_> {
         Ok(CompiledExpr::IsTool(Box::new(event), pattern, shape))
     }
 
-    /// Returns the text of the key of a map. Any other key is an error: without it, a pattern would restrict less than it says.
+    /// Returns the text of the key of a map. Any other key is an error: without it, a pattern would restrict less than
+    /// it says.
     fn map_key<'k>(&mut self, key: &'k Expr) -> CompileResult<&'k str> {
         let ExprKind::Str(text) = &*key.kind else {
             let help = "write the key as a text, such as `\"to\"`";
@@ -307,7 +313,9 @@ impl Compiler<'_> {
         Ok(text)
     }
 
-    /// Compiles the shape that a tool pattern states for arguments, such as `{to: "bob", body: <SECRET>}`.
+    /// Compiles the shape that a tool pattern states for arguments, such as `{to: "bob", body: <SECRET>}`. A text that
+    /// is a valid regular expression matches by it, `*` stands for any value, and `<KIND>` for a text of this kind. The
+    /// values of other expressions are compared for equality.
     fn shape(&mut self, expr: &Expr, scope: &mut Scope) -> CompileResult<ArgumentShape> {
         Ok(match &*expr.kind {
             ExprKind::Anything => ArgumentShape::Anything,

@@ -149,7 +149,7 @@ impl Compiler<'_> {
         };
         for (name, alias) in names {
             if !known.contains(&name.text.as_str()) {
-                return self.unknown_name(&format!("name in `{path}`"), &name.text, &name.span, known);
+                return self.unknown_name(&format!("name in `{path}`:"), &name.text, &name.span, known);
             }
             let local = alias.as_ref().unwrap_or(name).text.clone();
             if let Some(canonical) = function(&name.text) {
@@ -178,7 +178,7 @@ impl Compiler<'_> {
             MODULES.iter().find(|(known, _)| *known == path).map_or(&[] as &[&str], |(_, names)| names);
         match function(&name.text).filter(|_| known.contains(&name.text.as_str())) {
             Some(canonical) => Ok(Some(canonical)),
-            None => self.unknown_name(&format!("name in `{path}`"), &name.text, &name.span, known),
+            None => self.unknown_name(&format!("name in `{path}`:"), &name.text, &name.span, known),
         }
     }
 
@@ -200,8 +200,8 @@ impl Compiler<'_> {
     }
 }
 
-/// Returns whether a call of a built-in function parses Python, which not every build can. Of `semgrep`, that depends on
-/// the language in its second argument; false if that is computed, so that the evaluation decides.
+/// Returns whether a call of a built-in function parses Python, which not every build can. Of `semgrep`, that depends
+/// on the language in its second argument; false if that is computed, so that the evaluation decides.
 pub(super) fn parses_python(function: &str, arguments: &[CompiledExpr]) -> bool {
     match function {
         "python_code" | "ipython_code" => true,

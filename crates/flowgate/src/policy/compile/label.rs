@@ -15,9 +15,9 @@ use crate::value::Value;
 const RESERVED: [&str; 5] = ["top", "bottom", "as", "if", "for"];
 
 impl Compiler<'_> {
-    /// Declares the label space of the policy from all its `lattice` statements. A dimension without a purpose expresses
-    /// integrity if it is named `integrity`, and confidentiality otherwise. A dimension with an error is reported and
-    /// omitted.
+    /// Declares the label space of the policy from all its `lattice` statements. A dimension without a purpose
+    /// expresses integrity if it is named `integrity`, and confidentiality otherwise. A dimension with an error is
+    /// reported and omitted.
     pub(super) fn dimensions(&mut self, file: &PolicyFile) {
         let mut dimensions: Vec<Dimension> = Vec::new();
         let mut spans = Vec::new();
@@ -57,8 +57,8 @@ impl Compiler<'_> {
         }
     }
 
-    /// Compiles the order of a dimension: chains of named elements (`a < b < c`), which must form a lattice; sets of names
-    /// that the policy lists (`set of a, b`) or not (`set`); readers; or time.
+    /// Compiles the order of a dimension: chains of named elements (`a < b < c`), which must form a lattice; sets of
+    /// names that the policy lists (`set of a, b`) or not (`set`); readers; or time.
     fn dimension_kind(&mut self, name: &Name, order: &DimensionOrder) -> CompileResult<DimensionKind> {
         match order {
             DimensionOrder::Set(None) => Ok(DimensionKind::OpenSet),
@@ -153,6 +153,7 @@ impl Compiler<'_> {
         Ok(())
     }
 
+    /// Fails because `part`, one of the parts of a label, is not an element of a dimension.
     fn not_an_element<T>(&mut self, part: &Expr) -> CompileResult<T> {
         let help = "write elements (`trusted`), `DIMENSION(names)`, `top` or `bottom`, separated by commas";
         self.fail("label", &part.span, "the expression is not an element of a dimension", help)
@@ -195,8 +196,8 @@ impl Compiler<'_> {
         }
     }
 
-    /// Returns the label of an element that is named with its dimension: `integrity.trusted`, or `integrity.top` for the
-    /// greatest element of that dimension alone.
+    /// Returns the label of an element that is named with its dimension: `integrity.trusted`, or `integrity.top` for
+    /// the greatest element of that dimension alone.
     fn qualified_element(
         &mut self,
         dimension: &str,
@@ -233,10 +234,10 @@ impl Compiler<'_> {
         self.unknown_name("dimension", name, &part.span, &known)
     }
 
-    /// Compiles an element that is written as a call of its dimension, such as `readers(x, "bob")`. Returns `Ok(Ok(...))`
-    /// with a fixed element if the policy lists the names of the dimension (`set of a, b`) and all arguments are such
-    /// names. Otherwise the element is computed for each event: returns `Ok(Err(...))` with the name of the dimension and
-    /// the expressions that it is computed from. The outer `Err` is an error in the policy.
+    /// Compiles an element that is written as a call of its dimension, such as `readers(x, "bob")`. Returns
+    /// `Ok(Ok(...))` with a fixed element if the policy lists the names of the dimension (`set of a, b`) and all
+    /// arguments are such names. Otherwise the element is computed for each event: returns `Ok(Err(...))` with the
+    /// name of the dimension and the expressions that it is computed from. The outer `Err` is an error in the policy.
     fn computed_element(
         &mut self,
         dimension: &str,

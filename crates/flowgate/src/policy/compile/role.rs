@@ -32,9 +32,9 @@ impl Compiler<'_> {
         Ok(())
     }
 
-    /// Returns the roles that `argument` can have in calls that a query matches: those that the policy declares for it, or
-    /// for the argument that it is a part of, and, unless a declaration covers every such call, the one that `suggested`
-    /// finds in its name.
+    /// Returns the roles that `argument` can have in calls that a query matches. These are the roles that the policy
+    /// declares for it, or for the argument that it is a part of. Unless a declaration covers every such call, the role
+    /// that `suggested` finds in its name is among them, too.
     ///
     /// Where it is unknown whether two patterns match the same tool, a declared role counts: it can only restrict.
     pub(super) fn roles_of(

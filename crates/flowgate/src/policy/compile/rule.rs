@@ -1,6 +1,6 @@
-//! Compiles rules (`raise`, `ask`, `log`): their messages, their conditions, and one search for each variable over events.
-//! When an event arrives, the module `rules` binds it to each variable in turn and runs the search of that variable, which
-//! looks only for the rest of a match.
+//! Compiles rules (`raise`, `ask`, `log`): their messages, their conditions, and one search for each variable over
+//! events. When an event arrives, the module `rules` binds it to each variable in turn and runs the search of that
+//! variable, which looks only for the rest of a match.
 
 use std::sync::Arc;
 
@@ -101,7 +101,7 @@ impl Compiler<'_> {
         }
     }
 
-    /// Appends the event variables that the rule itself binds, each with the search that finds the rest of a match once
+    /// Appends the event variables that the rule itself binds. Each has the search that finds the rest of a match once
     /// an event is bound to it (`anchor`), so that a new event is matched without a search over all assignments.
     /// [`Self::push_inner_events`] appends those of quantified blocks.
     fn push_outer_events(&self, query: &CompiledQuery, events: &mut Vec<EventVariable>) {
@@ -124,13 +124,14 @@ impl Compiler<'_> {
         }
     }
 
-    /// Appends the event variables of a quantified block (`forall:`, `count(...):`), by which the monitor knows which new
-    /// events can change the result of the block. A variable with a domain ranges over values, not events, and is left out.
+    /// Appends the event variables of a quantified block (`forall:`, `count(...):`), by which the monitor knows which
+    /// new events can change the result of the block. A variable with a domain ranges over values, not events, and is
+    /// left out.
     ///
-    /// * `alone`: the conditions on one variable alone, by which an event is excluded early. A `forall:` has none, because
-    ///   an event that does not fulfil its conditions changes the result too.
-    /// * `matters_later`: false if the event must precede one of the rule's own variables, `outer`; a new event is then too
-    ///   late to change an earlier match.
+    /// * `alone`: the conditions on one variable alone, by which an event is excluded early. A `forall:` has none,
+    ///   because an event that does not fulfil its conditions changes the result too.
+    /// * `matters_later`: false if the event must precede one of the rule's own variables, `outer`; a new event is
+    ///   then too late to change an earlier match.
     fn push_inner_events(
         &self,
         block: &QuantifiedBlock,
@@ -161,9 +162,9 @@ impl Compiler<'_> {
         }
     }
 
-    /// Returns the kinds of events that a rule reads in addition to its variables, so that it is evaluated again when one
-    /// arrives: all kinds if it calls a predicate that reads the trace, and calls if it reads those that a message
-    /// proposes.
+    /// Returns the kinds of events that a rule reads in addition to its variables, so that it is evaluated again when
+    /// one arrives. These are all kinds (`Type::Event`) if it calls a predicate that reads the trace, and calls if it
+    /// reads those that a message proposes.
     fn other_event_kinds(&self, query: &CompiledQuery) -> Vec<Type> {
         let mut kinds = Vec::new();
         let mut reads_calls = ranges_over_calls(&query.variables);
@@ -184,8 +185,8 @@ impl Compiler<'_> {
         kinds
     }
 
-    /// Returns the tool name of a call or an output, or the role of a message, that the conditions `alone` on the variable
-    /// in `slot` require, so that other events need not be tested; `None` if they accept several.
+    /// Returns the tool name of a call or an output, or the role of a message, that the conditions `alone` on the
+    /// variable in `slot` require, so that other events need not be tested; `None` if they accept several.
     fn required_name(&self, alone: &[SearchOp], slot: VariableSlot, ty: Type) -> Option<Arc<str>> {
         alone.iter().find_map(|op| match op {
             SearchOp::Test(CompiledExpr::IsTool(event, pattern, _)) if matches!(**event, CompiledExpr::Slot(s) if s == slot) => {

@@ -9,10 +9,11 @@ use super::{CompileResult, Compiler};
 use crate::url_host::registrable_domain;
 
 impl Compiler<'_> {
-    /// Compiles a call of `is_url_on` or `is_url_on_domain` that takes the hosts from trusted text: from the answers of a
-    /// tool (`is_url_on(url, tool:NAME)`) or from messages (`is_url_on(url, Message)`). `None` if the call is to be
-    /// compiled like any other: it calls another function, it has another number of arguments, the policy itself lists
-    /// the hosts, or `tool:NAME` is outside of `endorse`, where the compilation of patterns rejects it.
+    /// Compiles a call of `is_url_on` or `is_url_on_domain` that takes the hosts from trusted text: from the answers
+    /// of a tool (`is_url_on(url, tool:NAME)`) or from messages (`is_url_on(url, Message)`). `None` if the call is to
+    /// be compiled like any other. That is so if it calls another function or has another number of arguments, and if
+    /// the policy itself lists the hosts. It is also so if `tool:NAME` is outside of `endorse`: the compilation of
+    /// patterns then rejects it.
     ///
     /// # Errors
     /// If a domain that the policy lists is not registrable, or if the call takes the hosts from `Message` outside of

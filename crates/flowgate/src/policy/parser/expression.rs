@@ -140,7 +140,7 @@ impl Parser<'_> {
         Some(operator)
     }
 
-    /// Parses products joined by `+` and `-`.
+    /// Parses one product, or several that are joined by `+` and `-`.
     fn sum(&mut self) -> ParseResult<Expr> {
         let start = self.next_span().start;
         let mut left = self.product()?;
@@ -156,7 +156,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Parses signed operands joined by `*`, `/` and `%`.
+    /// Parses one signed operand, or several that are joined by `*`, `/` and `%`.
     fn product(&mut self) -> ParseResult<Expr> {
         let start = self.next_span().start;
         let mut left = self.sign()?;

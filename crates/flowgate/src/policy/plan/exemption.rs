@@ -20,8 +20,8 @@ impl Plan {
         exempting
     }
 
-    /// Adds to `exempting` the patterns in one line of a query by which the rule can exempt a tool. `seen` is as in
-    /// [`collect_from_condition`](Self::collect_from_condition).
+    /// Adds to `exempting` the patterns in one line of a query by which the rule can exempt a tool. `seen` marks
+    /// the predicates whose conditions were searched already.
     fn collect_from_item(&self, item: &QueryItem, seen: &mut [bool], exempting: &mut Vec<PatternId>) {
         match item {
             QueryItem::Test(ex) => self.collect_from_condition(ex, seen, exempting),

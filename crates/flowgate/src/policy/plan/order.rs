@@ -5,9 +5,9 @@
 use super::{CompiledExpr, QueryItem, SearchOp, Variable, VariableSlot};
 use crate::value::Value;
 
-/// Returns the steps of a search for assignments that satisfy all conditions: each condition and definition as soon as
-/// its variables have values, and otherwise the next variable, in order of declaration, whose domain (the list that it
-/// ranges over) can be evaluated. `bound` is the set of variables that already have a value, as bits.
+/// Returns the steps of a search for assignments that satisfy all conditions. Each condition and definition comes as
+/// soon as its variables have values. Otherwise the next variable follows, in order of declaration, whose domain (the
+/// list that it ranges over) can be evaluated. `bound` is the set of variables that already have a value, as bits.
 pub(crate) fn order_conditions(variables: &[Variable], items: &[QueryItem], bound: u64) -> Vec<SearchOp> {
     let mut bound = bound;
     let bit = |slot: VariableSlot| CompiledExpr::Slot(slot).required_slots();
@@ -48,8 +48,8 @@ pub(crate) fn order_conditions(variables: &[Variable], items: &[QueryItem], boun
 /// Returns the conditions that use only the variable `slot` and whose result for an event never changes, so that
 /// `rules` evaluates them once, when the event arrives.
 ///
-/// The result of a condition that reads other events may change later, so such a condition is left out: one that calls
-/// a predicate that reads other events, contains a block such as `forall:`, or reads the calls that a message proposes.
+/// The result of a condition that reads other events may change later, so such a condition is left out. It calls a
+/// predicate that reads other events, contains a block such as `forall:`, or reads the calls that a message proposes.
 /// `looks_around` says for each predicate, by its index, whether it reads other events.
 pub(crate) fn single_variable_conditions(
     items: &[QueryItem],

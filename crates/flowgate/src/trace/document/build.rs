@@ -208,9 +208,9 @@ impl Document {
         }
     }
 
-    /// Adds a tool output. A text that encodes a list or a map is decomposed, with the span of each field, unless its
-    /// structured form (MCP's `structuredContent`) differs or two parsers could read the text differently; in these
-    /// cases the text remains one region. Content that is not one text is added as it is.
+    /// Adds a tool output. A text that encodes a list or a map is decomposed, with the span of each field. The text
+    /// remains one region if its structured form (MCP's `structuredContent`) differs, or if two parsers could read the
+    /// text differently. Content that is not one text is added as it is.
     fn add_output(&mut self, root: NodeId, output: &Output, label: Label) {
         let content = sole_text(&output.content).unwrap_or(&output.content);
         let Value::String(text) = content else {
@@ -243,9 +243,8 @@ impl Document {
         }
     }
 
-    /// Adds the text of an output as one region. The structured form of the output, if it has one that the text does
-    /// not spell, is appended to the text, so that a search of the text covers both, and also added as a separate
-    /// value.
+    /// Adds the text of an output as one region. A structured form of the output that the text does not spell is
+    /// appended to the text, so that a search of the text covers both. It is also added as a separate value.
     fn add_undecomposed(&mut self, root: NodeId, output: &Output, text: &str, label: Label) {
         let text = match output.structured.as_ref().filter(|twin| !spells_single_value(text, twin)) {
             Some(structured) => format!("{text}\n{structured}"),

@@ -1,6 +1,6 @@
-//! Makes a content that was decomposed into fields one region again. The monitor calls it before it labels an event, if
-//! a label statement captures a part of the whole content by a pattern: the author of the content must not be able to
-//! choose, by a text that parses or does not, whether the statement applies.
+//! Makes a content that was decomposed into fields one region again. The monitor calls it before it labels an event,
+//! if a label statement captures a part of the whole content by a pattern. The author of the content could otherwise
+//! choose whether the statement applies, by a text that parses or does not.
 
 use serde_json::Value;
 

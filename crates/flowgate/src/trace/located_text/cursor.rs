@@ -79,7 +79,7 @@ impl<'t> Cursor<'t> {
         }
     }
 
-    /// Succeeds at the end of the text.
+    /// Checks that the whole text was consumed; fails with a syntax error otherwise.
     pub(super) fn end(&self) -> Result<(), LocateError> {
         if self.at == self.text.len() { Ok(()) } else { self.fail() }
     }

@@ -42,6 +42,7 @@ pub(super) fn read(text: &str) -> Result<LocatedNode, LocateError> {
     tree.finish()
 }
 
+/// Consumes the white space of JSON, if there is any.
 fn space(c: &mut Cursor<'_>) {
     c.skip(|b| matches!(b, b' ' | b'\t' | b'\n' | b'\r'));
 }
@@ -94,6 +95,7 @@ fn number(c: &mut Cursor<'_>) -> Result<LocatedNodeKind, LocateError> {
     Ok(LocatedNodeKind::Number(c.text_since(start).to_owned()))
 }
 
+/// Consumes the decimal digits that follow; fails if there is none.
 fn digits(c: &mut Cursor<'_>) -> Result<(), LocateError> {
     if c.skip(|b| b.is_ascii_digit()) { Ok(()) } else { c.fail() }
 }

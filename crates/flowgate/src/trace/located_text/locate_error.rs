@@ -45,12 +45,12 @@ impl fmt::Display for LocateError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NotStructured => write!(f, "the text is not a list or a map"),
-            Self::Syntax { offset } => write!(f, "syntax error at byte {offset}"),
+            Self::Syntax { offset } => write!(f, "the text has a syntax error at byte {offset}"),
             Self::DuplicateKey { span } => {
-                write!(f, "duplicate key at bytes {} to {}", span.start, span.end)
+                write!(f, "the text repeats a key of the same map at bytes {} to {}", span.start, span.end)
             }
             Self::Alias { offset } => {
-                write!(f, "an anchor or an alias at byte {offset}, which is not supported")
+                write!(f, "the text has an anchor or an alias at byte {offset}, which is not supported")
             }
             Self::TooDeep { offset } => write!(f, "the nesting at byte {offset} is too deep"),
             Self::TooLarge => write!(f, "the text is larger than the limit for parsing"),

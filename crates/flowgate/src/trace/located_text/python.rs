@@ -49,6 +49,7 @@ pub(super) fn read(text: &str) -> Result<LocatedNode, LocateError> {
     tree.finish()
 }
 
+/// Consumes white space, which Python permits anywhere between brackets, if there is any.
 fn space(c: &mut Cursor<'_>) {
     c.skip(|b| matches!(b, b' ' | b'\t' | b'\n' | b'\r' | b'\x0c'));
 }

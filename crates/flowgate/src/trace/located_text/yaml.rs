@@ -245,6 +245,7 @@ impl YamlReader<'_> {
     }
 }
 
+/// Returns the error that the text has a syntax error at this byte.
 fn syntax_error<T>(offset: usize) -> Result<T, LocateError> {
     Err(LocateError::Syntax { offset })
 }

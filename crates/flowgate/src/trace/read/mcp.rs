@@ -44,6 +44,7 @@ pub(super) fn read(object: &Map<String, Value>) -> Result<Vec<TraceEntry>, Strin
     Ok(vec![TraceEntry { extra, origin: Some(Origin { message: 0, part }), ..TraceEntry::from(body) }])
 }
 
+/// Creates a tool of the server that the log names; without a server, a tool of the agent itself.
 fn tool(server: Option<&str>, name: &str) -> Tool {
     Tool { server: server.map(Into::into), name: name.into() }
 }

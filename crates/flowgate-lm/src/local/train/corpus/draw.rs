@@ -36,6 +36,7 @@ const FORMS: &[&str] = &[
 ];
 
 impl Draw {
+    /// Creates a source whose sequence this seed determines.
     pub(super) fn new(seed: u64) -> Self {
         Self(SplitMix::new(seed))
     }
@@ -81,8 +82,8 @@ impl Draw {
         self.pick(FORMS)
     }
 
-    /// Returns a random value of a form: `#` becomes a digit, `%` a hexadecimal digit, `?` a capital, `!` a small letter, `~` an
-    /// invented word and `^` a capitalised one; all other characters stay.
+    /// Returns a random value of a form: `#` becomes a digit, `%` a hexadecimal digit, `?` a capital, `!` a small
+    /// letter, `~` an invented word and `^` a capitalised one; all other characters stay.
     pub(super) fn value(&mut self, form: &str) -> String {
         let mut value = String::new();
         for slot in form.chars() {
@@ -99,11 +100,13 @@ impl Draw {
         value
     }
 
+    /// Draws a digit of this base, which is at most 36; always `Some` then.
     fn digit(&mut self, base: u32) -> Option<char> {
         let digit = u32::try_from(self.below(usize::try_from(base).unwrap_or(10)));
         char::from_digit(digit.unwrap_or(0), base)
     }
 
+    /// Draws one of 26 consecutive letters, of which `first` is the first one (`A` or `a`).
     fn letter(&mut self, first: u8) -> char {
         char::from(first.saturating_add(u8::try_from(self.below(26)).unwrap_or(0)))
     }

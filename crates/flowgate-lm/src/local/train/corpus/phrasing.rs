@@ -1,7 +1,8 @@
-//! Phrases facts, questions and answers: [`Phrasing`]. A fact is that the field `{a}` of the person or thing `{e}` has the value `{v}`.
+//! Phrases facts, questions and answers: [`Phrasing`]. A fact is that the field `{a}` of the person or thing `{e}`
+//! has the value `{v}`.
 //!
-//! A model that has read a phrasing often learns the phrasing and not the task. So many phrasings are made up for one example: words of a
-//! list in any order around the slots. `question.rs` draws one phrasing for each example.
+//! A model that has read a phrasing often learns the phrasing and not the task. So many phrasings are made up for one
+//! example: words of a list in any order around the slots. `question.rs` draws one phrasing for each example.
 
 use super::draw::Draw;
 
@@ -9,8 +10,8 @@ use super::draw::Draw;
 pub(super) struct Phrasing {
     /// The statements of documents; each document uses one of them.
     pub(super) statements: Vec<String>,
-    /// The statement of the answer. The question names the person or thing and the field, so that the value can be known
-    /// even where it comes first.
+    /// The statement of the answer. The question names the person or thing and the field, so that the value can be
+    /// known even where it comes first.
     pub(super) answer: String,
     /// What one question asks for, such as `the {a} of {e}`.
     pub(super) subject: String,
@@ -171,8 +172,8 @@ const WORDS: &[&str] = &[
 const PUNCTUATION: &[&str] = &["", "", "", "", ",", ":", " -", " =", " (", ";", "\n"];
 
 impl Phrasing {
-    /// Returns the phrasing of the register: all documents, questions and answers have the same simple form. It is that of
-    /// the paper *Permissive Information-Flow Analysis* (Figure 4).
+    /// Returns the phrasing of the register: all documents, questions and answers have the same simple form. It is
+    /// that of the paper *Permissive Information-Flow Analysis* (Figure 4).
     pub(super) fn register() -> Self {
         let statement = "The {a} of {e} is {v} .";
         Self {

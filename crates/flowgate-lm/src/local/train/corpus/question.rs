@@ -1,5 +1,5 @@
-//! Generates questions about facts that several documents state: [`question`]. Some documents state both values of a person, others one;
-//! the answer copies values from one or several of them.
+//! Generates questions about facts that several documents state: [`question`]. Some documents state both values of a
+//! person, others one; the answer copies values from one or several of them.
 
 use super::draw::Draw;
 use super::phrasing::Phrasing;
@@ -90,7 +90,7 @@ pub(super) fn question(draw: &mut Draw, max_documents: usize) -> Example {
         for (first, second) in layout {
             let mut stated: Vec<_> = [(*first, 0), (*second, 1)]
                 .iter()
-                .filter(|(is, _)| *is)
+                .filter(|(is_stated, _)| *is_stated)
                 .map(|(_, value)| (subject, *value))
                 .collect();
             // One document in eight also states a value of an earlier subject.
@@ -204,8 +204,8 @@ fn by_subject(facts: &[(usize, usize)]) -> Vec<(usize, Vec<usize>)> {
     groups
 }
 
-/// Fills the slots of a phrasing for the subject with the index `subject`: `{e}` with its name, `{a}` with the names of
-/// the values with the indices `values`, as `fields` lists them, and `{v}` with these values. Returns the pieces of the
+/// Fills the slots of a phrasing for the subject with the index `subject`. `{e}` becomes its name, `{v}` its values
+/// with the indices `values`, and `{a}` the names of these values, as `fields` lists them. Returns the pieces of the
 /// text, each with whether it is a value.
 fn sentence(
     phrasing: &str,
