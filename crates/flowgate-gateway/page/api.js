@@ -58,6 +58,20 @@ export async function logIn(key) {
   return session;
 }
 
+/** Takes the session of a login at an identity provider that this browser has completed; returns who that is. */
+export async function takeLogin() {
+  const response = await send("POST", "/ui/api/session", { "x-flowgate-login": "1" });
+  const { token, ...session } = await response.json();
+  localStorage.setItem(TOKEN, token);
+  return session;
+}
+
+/** Whether people can log in at an identity provider. */
+export async function hasProvider() {
+  const response = await fetch("/ui/api/session", { credentials: "omit", redirect: "error" });
+  return response.headers.has("x-flowgate-login");
+}
+
 export async function logOut() {
   await request("DELETE", "/ui/api/session").catch(() => {});
   localStorage.removeItem(TOKEN);

@@ -1,7 +1,7 @@
 // Begins the page: asks for a key, or shows the views to the person whose session it is.
 
 import { announce, h, show } from "./dom.js";
-import { hasSession, logIn, logOut, onEnd, request } from "./api.js";
+import { hasProvider, hasSession, logIn, logOut, onEnd, request, takeLogin } from "./api.js";
 import * as conversations from "./conversations.js";
 import * as decided from "./decided.js";
 import * as rates from "./rates.js";
@@ -35,6 +35,10 @@ function showLogin(sentence = "") {
   const key = h("input", { id: "key", type: "password", autocomplete: "current-password", required: true, "aria-describedby": "login-help login-error" });
   const error = h("p", { id: "login-error", role: "alert" }, sentence);
   const button = h("button", { type: "submit", class: "main" }, "Log in");
+  const provider = h("p", {});
+  hasProvider().then((can) => {
+    if (can) show(provider, h("a", { href: "/ui/login" }, "Log in with the account of your organisation"));
+  }, () => {});
   const submit = async (event) => {
     event.preventDefault();
     button.disabled = true;
@@ -57,6 +61,7 @@ function showLogin(sentence = "") {
         key,
         h("p", { id: "login-help", class: "faint" }, "The key of a person, which ", h("code", {}, "[people.NAME]"), " of the gateway's configuration names. It is sent once, and not stored."),
         button,
+        provider,
         error)));
   key.focus();
 }
@@ -118,5 +123,8 @@ function showPage(session) {
 }
 
 onEnd(() => showLogin("The session has ended: log in again."));
-if (hasSession()) request("GET", "/ui/api/session").then(showPage, (refusal) => showLogin(refusal.status === 401 ? "" : `Not logged in: ${refusal.message}.`));
+if (location.hash === "#login") {
+  history.replaceState(null, "", "/ui/");
+  takeLogin().then(showPage, (refusal) => showLogin(`Not logged in: ${refusal.message}.`));
+} else if (hasSession()) request("GET", "/ui/api/session").then(showPage, (refusal) => showLogin(refusal.status === 401 ? "" : `Not logged in: ${refusal.message}.`));
 else showLogin();

@@ -46,6 +46,7 @@ use crate::database::{
     StoredQuestion,
 };
 use crate::http::client_presence::ClientPresence;
+use crate::identity::pending_logins::PendingLogins;
 use crate::log::{self, Limit, OperatorLog};
 use crate::metrics::agents::AgentMetrics;
 use crate::page::login_failures::LoginFailures;
@@ -84,6 +85,8 @@ pub(crate) struct ApprovalService {
     /// The sessions of people who use the page, and the failed logins.
     pub(crate) sessions: Arc<PageSessions>,
     pub(crate) login_failures: Arc<LoginFailures>,
+    /// The logins at an issuer that have begun.
+    pub(crate) logins: Arc<PendingLogins>,
     /// Whether a reloaded configuration has replaced this service: its event streams end, and their readers reconnect.
     is_replaced: AtomicBool,
 }
@@ -168,7 +171,7 @@ impl ApprovalService {
         names: FreezeTargets,
         (log, metrics): (OperatorLog, Arc<AgentMetrics>),
     ) -> Self {
-        let (bell, sessions, login_failures, is_replaced) = Default::default();
+        let (bell, sessions, login_failures, logins, is_replaced) = Default::default();
         let webhook = webhook.map(Arc::new);
         Self {
             store,
@@ -182,6 +185,7 @@ impl ApprovalService {
             bell,
             sessions,
             login_failures,
+            logins,
             is_replaced,
         }
     }

@@ -9,7 +9,8 @@
 //!
 //! A request passes these modules:
 //!
-//! * `model_request`: reads its headers; `authentication`: finds its client, by the keys that `credentials` reads;
+//! * `model_request`: reads its headers; `authentication`: finds its client, by the keys that `credentials` reads or
+//!   by its token (`token_authentication`);
 //!   `client_limits`: checks the limits on its requests; `budgets`: checks and counts what its models use on a day.
 //! * `answer`: turns its body into its reply; `turn`: turns its chat into a completion; `upstream_model`: wraps the
 //!   model that the turn calls; `fallback_model`: asks another upstream if the first one cannot answer.
@@ -59,6 +60,7 @@ pub mod stored_trace;
 pub(crate) mod stream;
 #[cfg(test)]
 mod tests;
+mod token_authentication;
 mod tool_choice_model;
 mod turn;
 mod turn_completion;
@@ -164,6 +166,7 @@ impl ModelRoutes {
             clients,
             store,
             people,
+            login,
             asking,
             webhook,
             audit,
@@ -184,7 +187,7 @@ impl ModelRoutes {
         let webhook = webhook.map(|settings| Webhook::new(settings, log.clone())).transpose();
         let webhook = webhook.map_err(DatabaseError::Runtime)?;
         let telemetry = Telemetry::open(telemetry.as_ref(), &log).map_err(DatabaseError::Runtime)?;
-        let people = People::new(people, &clients);
+        let people = People::new(people, login, &clients);
         let metrics = Arc::new(AgentMetrics::new());
         let approvals = ApprovalService::new(
             Arc::clone(&open),
@@ -202,7 +205,7 @@ impl ModelRoutes {
         let watching = clients.iter().filter(|client| client.watch.is_some()).count();
         let (clients, answers, pending) = (Clients::new(clients), Arc::default(), Arc::default());
         let closing = CancellationToken::new();
-        Ok(Self {
+        let routes = Self {
             clients,
             sessions,
             approvals,
@@ -219,7 +222,9 @@ impl ModelRoutes {
             reviews: ReviewRuns::default(),
             fixed_sections,
             retention: store.retention,
-        })
+        };
+        routes.fetch_issuer_keys();
+        Ok(routes)
     }
 
     /// Signs the audit log, stores its head, delivers it to the witnesses, sends the last spans and closes the database
@@ -236,9 +241,15 @@ impl ModelRoutes {
         self.sessions.store().close().await;
     }
 
-    /// Returns the names of failing witnesses that are optional, for the health route: the gateway works without them.
+    /// Returns the names of the parts that fail and without which the gateway works: witnesses that are optional, and
+    /// issuers whose keys could not be fetched, so that their tokens are refused.
     pub(crate) fn degraded_parts(&self) -> Vec<&'static str> {
-        self.recorder.witnesses().map(HeadDestinations::failing_destinations).unwrap_or_default()
+        let mut late =
+            self.recorder.witnesses().map(HeadDestinations::failing_destinations).unwrap_or_default();
+        if self.issuers().iter().any(|issuer| issuer.key_count() == 0) {
+            late.push("issuer");
+        }
+        late
     }
 
     /// Returns the names of failing parts without which the gateway does not work, for the health route: the database

@@ -23,7 +23,9 @@ mod client;
 mod dropped_parts;
 mod file;
 pub(crate) mod fixed_sections;
+mod issuer;
 mod loader;
+pub(crate) mod login;
 mod person;
 mod server;
 mod telemetry;
@@ -56,6 +58,7 @@ pub use loader::ConfigLoader;
 use file::{ConfigFile, FormatSpec, StoreTable};
 
 pub use crate::database::{DatabaseAddress, DatabaseAddressError, EncryptionKeys};
+use crate::identity::client_token::ClientToken;
 use crate::log::LogLineFormat;
 use crate::predicates::{PredicateSourceError, PredicateSourceSpec, PredicateSources};
 use crate::random;
@@ -66,6 +69,7 @@ use crate::tls::files::TlsSettings;
 use crate::watching::ClientWatch;
 pub use approvals::{ApprovalSettings, WebhookSettings};
 pub use audit::AuditSpec;
+pub(crate) use login::LoginSettings;
 pub use person::{Person, Role};
 pub use server::McpServer;
 pub use telemetry::TelemetrySpec;
@@ -81,6 +85,8 @@ pub struct GatewayConfig {
     pub store: DatabaseSpec,
     /// The people who decide questions.
     pub people: Vec<Person>,
+    /// How people log in at an issuer, if they can.
+    pub(crate) login: Option<LoginSettings>,
     /// The settings of questions.
     pub asking: ApprovalSettings,
     /// Whether callers without a token may use the policy API.
@@ -152,6 +158,8 @@ pub struct ClientSettings {
     pub key: Option<Secret>,
     /// The name in the certificate that it presents, if it must present one.
     pub certificate: Option<CertificateName>,
+    /// The tokens that authenticate it, if any do.
+    pub(crate) token: Option<ClientToken>,
     /// The time until its questions expire.
     pub approval_ttl: Duration,
     /// The person on whose behalf it asks, who never decides its questions.
@@ -329,6 +337,7 @@ pub fn read_with_methods(
             reader.upstream(&name, spec).map_err(|why| ConfigError(format!("upstreams.{name}: {why}")))?;
         upstreams.insert(name, Arc::new(upstream));
     }
+    let issuers = reader.issuers(file.issuers).map_err(ConfigError)?;
     let mut servers = BTreeMap::new();
     for (name, spec) in file.mcp {
         let server = reader.server(&name, spec).map_err(|why| ConfigError(format!("mcp.{name}: {why}")))?;
@@ -341,8 +350,9 @@ pub fn read_with_methods(
     let mut clients: Vec<ClientSettings> = Vec::new();
     for (name, spec) in file.clients {
         let at = |why: String| ConfigError(format!("clients.{name}: {why}"));
-        let mut client =
-            reader.client(&name, spec, &upstreams, &servers, (watch_log.as_ref(), &prices)).map_err(at)?;
+        let mut client = reader
+            .client(&name, spec, &upstreams, &servers, &issuers, (watch_log.as_ref(), &prices))
+            .map_err(at)?;
         if let Some(missing) = client
             .own_policy()
             .externs()
@@ -358,6 +368,7 @@ pub fn read_with_methods(
         if let Some(other) = clients.iter().find(|other| client.key.is_some() && other.key == client.key) {
             return Err(at(format!("the key is also that of {}: give each client its own key", other.name)));
         }
+        issuer::check_ambiguity(&client, &clients).map_err(at)?;
         if client.certificate.is_some() {
             if !asks_for_certificates {
                 return Err(at(
@@ -397,17 +408,34 @@ pub fn read_with_methods(
     for (name, spec) in file.people {
         let at = |why: String| ConfigError(format!("people.{name}: {why}"));
         let person = reader.person(&name, spec, &clients).map_err(at)?;
-        let is_key_of_person = |key: &Secret| *key == person.key;
+        let is_key_of_person = |key: &Secret| person.key.as_ref() == Some(key);
         let client = clients
             .iter()
             .find(|client| client.key.as_ref().is_some_and(is_key_of_person))
             .map(|client| &client.name);
-        let other = people.iter().find(|other| is_key_of_person(&other.key)).map(|other| &other.name);
+        let other = people
+            .iter()
+            .find(|other| other.key.as_ref().is_some_and(is_key_of_person))
+            .map(|other| &other.name);
         if let Some(other) = client.or(other) {
             return Err(at(format!("the key is also that of {other}: give each person their own key")));
         }
+        if person.subject.is_some() {
+            if file.login.oidc.is_none() {
+                let why = "subject: people can log in only with [login.oidc]: write the section, or remove the line";
+                return Err(at(why.to_owned()));
+            }
+            if let Some(other) = people.iter().find(|other| other.subject == person.subject) {
+                return Err(at(format!(
+                    "the subject is also that of {}: give each person their own",
+                    other.name
+                )));
+            }
+        }
         people.push(person);
     }
+    let login = file.login.oidc.map(|spec| reader.login(spec, &issuers, &clients)).transpose();
+    let login = login.map_err(|why| ConfigError(format!("login.oidc: {why}")))?;
     for client in &clients {
         if let Some(owner) = client.owner.as_ref().filter(|owner| people.iter().all(|p| p.name != **owner)) {
             let message =
@@ -422,7 +450,10 @@ pub fn read_with_methods(
         let is_approver_of_client =
             |person: &Person| person.decides_for(&client.tenant, client.owner.as_deref());
         // Only if no approver is configured for the client, the person who uses it is asked in its chat.
-        client.asks_in_front = client.interactive && !people.iter().any(is_approver_of_client);
+        let mut groups = login.iter().flat_map(|login| &login.groups);
+        client.asks_in_front = client.interactive
+            && !people.iter().any(is_approver_of_client)
+            && !groups.any(|group| group.decides_for(&client.tenant));
         // `basis` is the digest of the settings under which stored conversations can be replayed. They include whether
         // the person who uses the client is asked in its chat.
         let basis = serde_json::json!([client.basis, client.asks_in_front]);
@@ -460,6 +491,7 @@ pub fn read_with_methods(
         clients,
         store,
         people,
+        login,
         asking,
         policy_api_anonymous,
         webhook,

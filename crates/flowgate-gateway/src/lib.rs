@@ -12,6 +12,7 @@
 //!   URL; `mcp_proxy`: guards MCP servers, in the same conversations.
 //! * [`config`]: reads the file that names upstreams, servers, clients and people.
 //! * `policy_review`: shows people how often the statements of a policy applied, and tries an edited policy.
+//! * `identity`: verifies tokens of identity providers, and logs people in by OpenID Connect.
 //! * `virtual_keys`: lets admins make further keys for clients, and revoke them.
 //! * [`openapi`]: serves the description of the API, which tests compare with the implementation.
 //! * [`watching`]: implements watch mode, in which the verdicts of a policy are reported and not enforced.
@@ -27,6 +28,7 @@ pub mod chat;
 pub mod config;
 pub mod database;
 pub mod http;
+mod identity;
 pub mod limits;
 pub mod log;
 mod mcp_proxy;

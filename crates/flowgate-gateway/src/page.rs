@@ -12,6 +12,7 @@
 //! * `figures`: counts requests and verdicts over time; `figures_route` serves them.
 //! * `labelled_trace`: writes the events of a conversation with their labels, and the verdicts.
 //! * `login_failures`: limits the failed logins of one address.
+//! * `login_routes`: logs people in at an issuer.
 //! * `query`: reads the query of a request.
 //! * `session_routes`: logs people in and out.
 //! * `sessions`: holds the sessions of people who are logged in.
@@ -24,6 +25,7 @@ pub(crate) mod figures;
 pub(crate) mod figures_route;
 pub(crate) mod labelled_trace;
 pub(crate) mod login_failures;
+pub(crate) mod login_routes;
 pub(crate) mod query;
 pub(crate) mod session_routes;
 pub(crate) mod sessions;

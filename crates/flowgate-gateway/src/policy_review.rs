@@ -17,6 +17,7 @@ mod stored_conversations;
 use std::sync::Arc;
 
 use axum::http::StatusCode;
+use flowgate::label::NameTable;
 use flowgate::policy::Policy;
 
 use crate::chat::ModelRoutes;
@@ -49,6 +50,6 @@ fn own_policy(client: &ClientState) -> &Arc<Policy> {
 fn reads_everything(person: &Person, client: &ClientState) -> bool {
     [&client.spec.policy, own_policy(client)].iter().all(|policy| {
         let space = policy.space();
-        person.may_read.label_under(space) == space.top()
+        person.may_read.bound_under(space, &NameTable::new(space)).is_top(space)
     })
 }

@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 
 use flowgate_lm::chat::{Completion, Message, OutputFormat, Sampling, Sources};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::approve::Decision;
 use crate::catalogue::OfferedTool;
@@ -55,6 +55,9 @@ impl Journal {
 pub enum Input {
     /// The caller queried what the conversation waits for next, with this result.
     Need(RecordedNeed),
+    /// Parameters of the policy that the caller has, in addition to those of the settings. Only the first input of a
+    /// conversation may be this one.
+    Parameters(Map<String, Value>),
     /// A message of this role.
     Note(String, Value),
     /// A message of the user.

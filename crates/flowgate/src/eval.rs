@@ -42,6 +42,17 @@ impl Parameters {
         Self(parameters.iter().map(|(name, value)| (name.as_str().into(), Value::from_json(value))).collect())
     }
 
+    /// Adds those of these parameters whose names are not taken. Returns whether there was one.
+    pub(crate) fn add(&mut self, parameters: &Map<String, Json>) -> bool {
+        let before = self.0.len();
+        for (name, value) in parameters {
+            if self.get(name).is_none() {
+                self.0.push((name.as_str().into(), Value::from_json(value)));
+            }
+        }
+        self.0.len() > before
+    }
+
     /// Returns all parameters as a map.
     pub(crate) fn as_dict(&self) -> Value {
         Value::Dict(self.0.iter().cloned().collect())

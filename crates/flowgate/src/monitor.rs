@@ -201,6 +201,24 @@ impl Monitor {
         &self.trace
     }
 
+    /// Returns the names in open dimensions to which the labels of this session refer.
+    pub fn name_table(&self) -> &NameTable {
+        &self.name_table
+    }
+
+    /// Adds parameters of the policy to those that are set. One that is set already keeps its value. Returns whether one
+    /// was added.
+    pub fn add_parameters(&mut self, parameters: &Map<String, serde_json::Value>) -> bool {
+        self.version += 1;
+        self.parameters.add(parameters)
+    }
+
+    /// Sets the parameters of the policy to those of another session.
+    pub fn copy_parameters(&mut self, other: &Self) {
+        self.parameters = other.parameters.clone();
+        self.version += 1;
+    }
+
     /// Sets the parameters of the policy: the values of `input.NAME`.
     pub fn set_parameters(&mut self, parameters: &Map<String, serde_json::Value>) {
         self.parameters = Parameters::new(parameters);

@@ -1,59 +1,135 @@
 //! Decides which parts of a question a person may read: those whose labels flow to the person's clearance, the setting
 //! `may-read` of `[people.*]`. The routes for people call [`Clearance::show`].
 //!
-//! A clearance names elements of the policy's lattices, such as `private`. In a dimension of which it names no element,
+//! A clearance names elements of the policy's lattices, such as `private`, and principals in a lattice of readers, such as
+//! `readers(group:finance)`. In a dimension of which it names no element,
 //! it is the top. Under a policy that declares none of its elements, it covers only what is labelled bottom. A person
 //! without `may-read` may read everything. A person who may not read the whole question can deny it, but cannot allow
 //! it: an approval requires that the person has seen what it allows.
 
 use std::sync::Arc;
 
-use flowgate::label::{Label, NameTable, Space};
+use flowgate::label::{ComputedLabelUse, DimensionKind, Label, NameTable, Space};
 use flowgate::policy::Policy;
 use serde_json::{Map, Value, json};
 
 use crate::database::HIDDEN_MEMBER;
 
+/// What precedes the name of a group where groups and people are readers. No person has a name with this beginning.
+pub(crate) const GROUP: &str = "group:";
+
+/// The principals of the person, in a list of readers of the configuration.
+const OWN: &str = "*";
+
 /// The replacement for what a person may not read: a constant, so that it reveals nothing.
 pub(crate) const HIDDEN: &str = "[hidden: your clearance does not cover this]";
 
-/// The names of the greatest elements that a person may read; `None` covers everything.
+/// The greatest elements that a person may read; the default covers everything.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Clearance(Option<Vec<String>>);
+pub struct Clearance {
+    /// The names of elements of orders; `None` covers everything.
+    names: Option<Vec<String>>,
+    /// The principals as whom the person reads, in each dimension of readers that is limited.
+    readers: Vec<ReaderNames>,
+}
+
+/// The principals as whom a person reads, in one dimension of readers: text is readable if one of them may read it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct ReaderNames {
+    dimension: String,
+    names: Vec<String>,
+    /// Whether the person's own name and groups are among the principals: `*` in the configuration.
+    is_own: bool,
+}
+
+/// The labels that bound what a person may read: a text is readable if its label flows to one of them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ReadBound(Vec<Label>);
+
+impl ReadBound {
+    /// Returns whether a text with this label is readable.
+    pub(crate) fn covers(&self, label: &Label) -> bool {
+        self.0.iter().any(|bound| label.flows_to(bound))
+    }
+
+    /// Returns whether every text is readable, in this space.
+    pub(crate) fn is_top(&self, space: &Space) -> bool {
+        self.covers(&space.top())
+    }
+}
+
+impl From<Label> for ReadBound {
+    fn from(label: Label) -> Self {
+        Self(vec![label])
+    }
+}
 
 impl Clearance {
-    /// Parses a clearance from the configuration: names of elements, separated by commas. If `text` is `None`, the
-    /// clearance covers everything. `policies` are those of the clients that the person can see.
+    /// Parses a clearance from the configuration: names of elements, and `readers(NAME, ...)` for a dimension of readers,
+    /// separated by commas. If `text` is `None`, the clearance covers everything. `policies` are those of the clients
+    /// that the person can see.
     ///
     /// # Errors
-    /// If `text` names an element that none of `policies` declares.
+    /// If `text` names an element or a dimension of readers that none of `policies` declares.
     pub(crate) fn read<'p>(
         text: Option<&str>,
         policies: &(impl Iterator<Item = &'p Policy> + Clone),
     ) -> Result<Self, String> {
-        let Some(text) = text else { return Ok(Self(None)) };
-        let names: Vec<String> = text.split(',').map(|name| name.trim().to_owned()).collect();
-        for name in &names {
-            let is_known = |policy: &Policy| dimension_of(policy.space(), name).is_some();
-            if !policies.clone().any(is_known) {
+        let Some(text) = text else { return Ok(Self::default()) };
+        let (mut names, mut readers) = (Vec::new(), Vec::new());
+        for element in elements(text) {
+            let in_parentheses = element.strip_suffix(')').and_then(|element| element.split_once('('));
+            let Some((dimension, principals)) = in_parentheses else {
+                let is_known = |policy: &Policy| dimension_of(policy.space(), element).is_some();
+                if !policies.clone().any(is_known) {
+                    return Err(format!(
+                        "may-read: no policy of a client that this person can see declares the element `{element}` in a lattice: correct the name, or declare the element"
+                    ));
+                }
+                names.push(element.to_owned());
+                continue;
+            };
+            let dimension = dimension.trim();
+            if !policies.clone().any(|policy| has_readers(policy.space(), dimension)) {
                 return Err(format!(
-                    "may-read: no policy of a client that this person can see declares the element `{name}` in a lattice: correct the name, or declare the element"
+                    "may-read: no policy of a client that this person can see declares `lattice {dimension}: readers`: correct the name, or declare the lattice"
                 ));
             }
+            let principals = principals.split(',').map(str::trim).filter(|name| !name.is_empty());
+            let (own, others): (Vec<&str>, Vec<&str>) = principals.partition(|name| *name == OWN);
+            let (names, is_own) = (others.into_iter().map(str::to_owned).collect(), !own.is_empty());
+            readers.push(ReaderNames { dimension: dimension.to_owned(), names, is_own });
         }
-        Ok(Self(Some(names)))
+        Ok(Self { names: Some(names), readers })
+    }
+
+    /// Returns the clearance of a person who is known by these principals, where it contains the person's own.
+    pub(crate) fn with_principals(&self, principals: &[String]) -> Self {
+        let mut clearance = self.clone();
+        for readers in clearance.readers.iter_mut().filter(|readers| readers.is_own) {
+            let is_new = |name: &&String| !readers.names.contains(name);
+            let more: Vec<String> = principals.iter().filter(is_new).cloned().collect();
+            readers.names.extend(more);
+        }
+        clearance
     }
 
     /// Returns the names of the greatest elements that may be read; `None` if the clearance covers everything.
-    pub(crate) fn names(&self) -> Option<&[String]> {
-        self.0.as_deref()
+    pub(crate) fn names(&self) -> Option<Vec<String>> {
+        let mut names = self.names.clone()?;
+        let readers = self.readers.iter();
+        names.extend(
+            readers.map(|ReaderNames { dimension, names, .. }| format!("{dimension}({})", names.join(", "))),
+        );
+        Some(names)
     }
 
-    /// Returns the greatest label that may be read under a policy. In a dimension of which the clearance names
-    /// elements, it is a greatest element below all of them; in every other dimension, it is top. Under a policy that
-    /// declares none of the named elements, only what is labelled bottom may be read.
-    pub(crate) fn label_under(&self, space: &Space) -> Label {
-        let Some(names) = &self.0 else { return space.top() };
+    /// Returns what may be read under a policy. In a dimension of which the clearance names elements, the bound is a
+    /// greatest element below all of them; in a dimension of readers that is limited, text is readable if one of the
+    /// principals may read it; in every other dimension, the bound is top. Under a policy that declares nothing of the
+    /// clearance, only what is labelled bottom may be read. `name_table` is that of the labels that are compared.
+    pub(crate) fn bound_under(&self, space: &Space, name_table: &NameTable) -> ReadBound {
+        let Some(names) = &self.names else { return space.top().into() };
         let (mut label, mut is_known) = (space.top(), false);
         for name in names {
             let Some(dimension) = dimension_of(space, name) else { continue };
@@ -64,20 +140,39 @@ impl Clearance {
                 is_known = true;
             }
         }
-        if is_known { label } else { Label::BOTTOM }
+        let mut bounds = vec![label];
+        let mut name_table = name_table.clone();
+        for ReaderNames { dimension, names, .. } in &self.readers {
+            if !has_readers(space, dimension) {
+                continue;
+            }
+            is_known = true;
+            // As a requirement: a name that cannot be represented permits what everyone may read, and nothing else.
+            let mut principal =
+                |names: &[String]| name_table.set(space, dimension, names, ComputedLabelUse::Requirement);
+            let mut parts: Vec<_> =
+                names.iter().filter_map(|name| principal(std::slice::from_ref(name))).collect();
+            if parts.is_empty() {
+                parts.extend(principal(&[]));
+            }
+            let pairs = bounds.iter().flat_map(|bound| parts.iter().map(move |part| (bound, part)));
+            bounds = pairs.map(|(bound, part)| space.replace(bound, part)).collect();
+        }
+        if is_known { ReadBound(bounds) } else { Label::BOTTOM.into() }
     }
 
     /// Returns whether the clearance covers the label `carries`, which is written as the names of its elements. A
     /// dimension whose names are malformed counts as top. A clearance that names elements never covers a label if the
     /// label or the policy is unknown (`None`).
     fn covers(&self, policy: Option<&Arc<Policy>>, carries: Option<&Value>) -> bool {
-        if self.0.is_none() {
+        if self.names.is_none() {
             return true;
         }
         let (Some(policy), Some(carries)) = (policy, carries) else { return false };
         let space = policy.space();
         let mut name_table = NameTable::new(space);
-        space.from_names(carries, &mut name_table).flows_to(&self.label_under(space))
+        let label = space.from_names(carries, &mut name_table);
+        self.bound_under(space, &name_table).covers(&label)
     }
 
     /// Returns the content of a stored question as a person with this clearance may read it. The boolean is true if the
@@ -111,6 +206,26 @@ impl Clearance {
     }
 }
 
+/// Splits a list at its commas outside of parentheses.
+fn elements(text: &str) -> impl Iterator<Item = &str> {
+    let mut depth = 0_usize;
+    text.split(move |c| {
+        match c {
+            '(' => depth += 1,
+            ')' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        c == ',' && depth == 0
+    })
+    .map(str::trim)
+}
+
+/// Returns whether a dimension of this name is one of readers.
+fn has_readers(space: &Space, dimension: &str) -> bool {
+    let named = space.dimensions().iter().find(|known| known.name == dimension);
+    named.is_some_and(|known| known.kind == DimensionKind::Readers)
+}
+
 /// Returns the name of the first dimension that has this element; `None` if no dimension has it.
 fn dimension_of<'s>(space: &'s Space, element: &str) -> Option<&'s str> {
     let mut dimensions = space.dimensions().iter();
@@ -122,6 +237,50 @@ fn dimension_of<'s>(space: &'s Space, element: &str) -> Option<&'s str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A text is readable if one of the person's principals may read it.
+    #[test]
+    fn readers_are_principals() {
+        let policy = Policy::parse("lattice readers: readers\nlattice secrecy: public < private\n").unwrap();
+        let other = Policy::parse("lattice level: low < high\n").unwrap();
+        let all = [&policy, &other];
+        let read = |text: &str| Clearance::read(Some(text), &all.into_iter());
+        let principals = ["ann", "group:finance"].map(str::to_owned);
+        let check = |clearance: &str, readers: Value, secrecy: &str, expected: bool| {
+            let clearance = read(clearance).unwrap().with_principals(&principals);
+            let mut name_table = NameTable::new(policy.space());
+            let label = json!({"readers": readers, "secrecy": secrecy});
+            let label = policy.space().from_names(&label, &mut name_table);
+            let bound = clearance.bound_under(policy.space(), &name_table);
+            assert_eq!(bound.covers(&label), expected, "{clearance:?} {readers} {secrecy}");
+        };
+        check("readers(*)", json!(["ann"]), "private", true);
+        check("readers(*)", json!(["group:finance", "bob"]), "private", true);
+        check("readers(*)", json!(["finance"]), "private", false);
+        check("readers(*)", json!(["group:hr"]), "public", false);
+        check("readers(*)", json!([]), "public", false);
+        check("readers(*)", json!("top"), "public", false);
+        check("readers(*)", json!("everyone"), "private", true);
+        check("readers(group:hr)", json!(["group:hr"]), "private", true);
+        check("readers(group:hr)", json!(["ann"]), "private", false);
+        check("readers(group:hr, *)", json!(["ann"]), "private", true);
+        check("readers()", json!(["ann"]), "public", false);
+        check("readers()", json!("everyone"), "public", true);
+        check("public, readers(*)", json!(["ann"]), "public", true);
+        check("public, readers(*)", json!(["ann"]), "private", false);
+        check("readers(*), public", json!(["group:hr"]), "public", false);
+        check("public", json!(["group:hr"]), "public", true);
+        // Under a policy without readers, nothing above the bottom.
+        let clearance = read("readers(*)").unwrap();
+        assert_eq!(
+            clearance.bound_under(other.space(), &NameTable::new(other.space())),
+            Label::BOTTOM.into()
+        );
+        assert_eq!(read("public, readers(a, *)").unwrap().names().unwrap(), ["public", "readers(a)"]);
+        for wrong in ["reader(*)", "level(*)", "secrecy(*)", "readers(*", "readers*)", "readers(*) public"] {
+            assert!(read(wrong).is_err(), "{wrong}");
+        }
+    }
 
     #[test]
     fn content_is_shown_if_it_flows_to_the_clearance() {

@@ -98,7 +98,7 @@ impl ApprovalService {
     ) -> Result<HttpReply, HttpReply> {
         let person = self.person(headers, Role::Approver)?;
         let request: DecisionRequest = read(body, DECISION_FORM)?;
-        let question = self.decide_question(person, id, &request).await?;
+        let question = self.decide_question(&person, id, &request).await?;
         Ok(HttpReply::json(StatusCode::OK, &question))
     }
 
@@ -120,7 +120,7 @@ impl ApprovalService {
         let (mut decided, mut failed) = (0, None);
         for IdentifiedDecision { id, decision, digest, terms } in decisions {
             let request = DecisionRequest { decision, digest, terms };
-            results.push(match self.decide_question(person, &id, &request).await {
+            results.push(match self.decide_question(&person, &id, &request).await {
                 Ok(question) => {
                     decided += 1;
                     json!({"id": id, "status": StatusCode::OK.as_u16(), "question": question})

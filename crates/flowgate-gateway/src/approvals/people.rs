@@ -11,12 +11,15 @@ use flowgate::policy::Policy;
 
 use super::freeze_kind::FreezeKind;
 
-use crate::config::{ClientSettings, Person};
+use crate::config::{ClientSettings, LoginSettings, Person};
+use crate::identity::login_identity::LoginIdentity;
 
 /// All people, and the owners, policies and tenants of clients.
 #[derive(Debug, Default)]
 pub(crate) struct People {
-    people: Vec<Person>,
+    people: Vec<Arc<Person>>,
+    /// How people log in at an issuer, if they can.
+    login: Option<LoginSettings>,
     /// Pairs of a client's name and the name of its owner, the person for whom it asks.
     owners: Vec<(String, String)>,
     /// The policy of each client.
@@ -31,14 +34,15 @@ impl People {
     /// Collects the people, and of each client what their decisions need: its owner, who must not decide its
     /// questions, its policy and its tenant. Also collects the digest of its policy and settings, under which a
     /// lasting grant is valid.
-    pub(crate) fn new(people: Vec<Person>, clients: &[ClientSettings]) -> Self {
+    pub(crate) fn new(people: Vec<Person>, login: Option<LoginSettings>, clients: &[ClientSettings]) -> Self {
         let owner = |client: &ClientSettings| Some((client.name.clone(), client.owner.clone()?));
         let policies = clients.iter().map(|client| (client.name.clone(), Arc::clone(&client.policy)));
         let tenants = clients.iter().map(|client| (client.name.clone(), client.tenant.clone()));
         let owners = clients.iter().filter_map(owner).collect();
         let bases = clients.iter().map(|client| (client.name.clone(), client.basis.clone()));
         Self {
-            people,
+            people: people.into_iter().map(Arc::new).collect(),
+            login,
             owners,
             policies: policies.collect(),
             tenants: tenants.collect(),
@@ -78,7 +82,9 @@ impl People {
 
     /// Returns whether any person may decide questions of a client.
     pub(crate) fn can_decide_for(&self, client: &ClientSettings) -> bool {
+        let mut groups = self.login.iter().flat_map(|login| &login.groups);
         self.people.iter().any(|person| person.decides_for(&client.tenant, client.owner.as_deref()))
+            || groups.any(|group| group.decides_for(&client.tenant))
     }
 
     /// Returns the name of the person for whom a client asks; `None` if the client has no owner.
@@ -86,15 +92,56 @@ impl People {
         self.owners.iter().find(|(name, _)| name == client).map(|(_, owner)| owner.as_str())
     }
 
+    /// Returns how people log in at an issuer, if they can.
+    pub(crate) fn login(&self) -> Option<&LoginSettings> {
+        self.login.as_ref()
+    }
+
+    /// Returns the person who has logged in: the one of the configuration with this subject, or what the greatest role
+    /// of the person's groups makes of them.
+    ///
+    /// # Errors
+    /// Why the person may not use the page, as a sentence for the operator's log.
+    pub(crate) fn find_logged_in(&self, identity: &LoginIdentity) -> Result<Arc<Person>, String> {
+        let login = self.login.as_ref().filter(|login| login.issuer.settings.issuer == identity.issuer);
+        let login = login.ok_or("the issuer is no longer that of [login.oidc]")?;
+        let has_subject = |person: &&Arc<Person>| person.subject.as_deref() == Some(&identity.subject);
+        let principals = |name: &str| -> Vec<String> {
+            std::iter::once(name.to_owned()).chain(identity.group_principals()).collect()
+        };
+        if let Some(person) = self.people.iter().find(has_subject) {
+            let may_read = person.may_read.with_principals(&principals(&person.name));
+            return Ok(Arc::new(Person { may_read, ..Person::clone(person) }));
+        }
+        let Some(group) = login.groups.iter().find(|group| identity.groups.contains(&group.group)) else {
+            return Err(format!(
+                "the person has no role: neither a section [people.NAME] with this subject nor a group of [login.oidc.groups] ({} groups)",
+                identity.groups.len()
+            ));
+        };
+        // Records, and the owners of clients, know people by their names.
+        if self.find_by_name(&identity.name).is_some() {
+            return Err("the name of the person is that of another person in the configuration: write `subject` there if they are the same".to_owned());
+        }
+        Ok(Arc::new(Person {
+            name: identity.name.clone(),
+            key: None,
+            subject: Some(identity.subject.clone()),
+            role: group.role,
+            tenants: group.tenants.clone(),
+            may_read: group.may_read.with_principals(&principals(&identity.name)),
+        }))
+    }
+
     /// Returns the person with this name in the configuration.
-    pub(crate) fn find_by_name(&self, name: &str) -> Option<&Person> {
+    pub(crate) fn find_by_name(&self, name: &str) -> Option<&Arc<Person>> {
         self.people.iter().find(|person| person.name == name)
     }
 
     /// Returns the names of the people who have another key in `later`, the people of a reloaded configuration, or
     /// who are not among them: their sessions have to end.
     pub(super) fn revoked_in<'p>(&'p self, later: &'p Self) -> impl Iterator<Item = &'p str> {
-        let is_revoked = |person: &&Person| {
+        let is_revoked = |person: &&Arc<Person>| {
             later.find_by_name(&person.name).is_none_or(|changed| changed.key != person.key)
         };
         self.people.iter().filter(is_revoked).map(|person| person.name.as_str())
@@ -102,7 +149,7 @@ impl People {
 
     /// Returns the person whose key a request carries as its bearer token; `None` if no person has the key, or there
     /// is no such header. Also `None` if there is more than one, since it is then ambiguous who sends the request.
-    pub(crate) fn find(&self, headers: &HeaderMap) -> Option<&Person> {
+    pub(crate) fn find(&self, headers: &HeaderMap) -> Option<Arc<Person>> {
         let mut values = headers.get_all(header::AUTHORIZATION).iter();
         let (value, None) = (values.next()?, values.next()) else { return None };
         let (scheme, key) = value.to_str().ok()?.split_once(' ')?;
@@ -110,9 +157,11 @@ impl People {
             return None;
         }
         // All keys are compared, so that the time does not reveal which one is close.
-        self.people.iter().fold(None, |found, person| {
-            if person.key.matches(key.trim().as_bytes()) { Some(person) } else { found }
-        })
+        let found = self.people.iter().fold(None, |found, person| {
+            let is_own = person.key.as_ref().is_some_and(|own| own.matches(key.trim().as_bytes()));
+            if is_own { Some(person) } else { found }
+        });
+        found.map(Arc::clone)
     }
 }
 
@@ -128,12 +177,13 @@ mod tests {
         let people = |keys: &[(&str, &str)]| {
             let person = |(name, key): &(&str, &str)| Person {
                 name: (*name).to_owned(),
-                key: Secret::new(*key),
+                key: Some(Secret::new(*key)),
+                subject: None,
                 role: Role::Viewer,
                 tenants: Vec::new(),
                 may_read: Clearance::default(),
             };
-            People { people: keys.iter().map(person).collect(), ..People::default() }
+            People { people: keys.iter().map(person).map(Arc::new).collect(), ..People::default() }
         };
         let (before, later) =
             (people(&[("a", "1"), ("b", "2"), ("c", "3")]), people(&[("c", "3"), ("b", "1"), ("d", "4")]));
@@ -148,8 +198,8 @@ mod tests {
         let people = People { tenants: tenants.into(), ..People::default() };
         let check = |tenants: &[&str], kind: &str, what: &str, expected: bool| {
             let tenants = tenants.iter().map(|tenant| (*tenant).to_owned()).collect();
-            let (name, key, may_read) = ("ann".to_owned(), Secret::new("k"), Clearance::default());
-            let person = Person { name, key, role: Role::Viewer, tenants, may_read };
+            let (name, may_read) = ("ann".to_owned(), Clearance::default());
+            let person = Person { name, key: None, subject: None, role: Role::Viewer, tenants, may_read };
             assert_eq!(people.sees_freeze(&person, kind, what), expected, "{kind} {what}");
         };
         check(&[], "client", "agent", true);

@@ -23,6 +23,7 @@ impl ApprovalService {
             bell: Arc::clone(&self.bell),
             sessions: Arc::clone(&self.sessions),
             login_failures: Arc::clone(&self.login_failures),
+            logins: Arc::clone(&self.logins),
             is_replaced: AtomicBool::new(false),
         }
     }

@@ -57,7 +57,7 @@ pub(crate) struct ForgetRequest {
 impl ApprovalService {
     /// Authenticates the person who sends a request, by a key or by a session of the page, and requires a role of at
     /// least `least`. The error is the reply to send.
-    pub(crate) fn person(&self, headers: &HeaderMap, least: Role) -> Result<&Person, HttpReply> {
+    pub(crate) fn person(&self, headers: &HeaderMap, least: Role) -> Result<Arc<Person>, HttpReply> {
         let (person, _) = self.authenticate(headers).ok_or_else(|| {
             let message = "the request has no valid key of a person: send `Authorization: Bearer KEY`";
             HttpReply::detail(StatusCode::UNAUTHORIZED, message).header(header::WWW_AUTHENTICATE, "Bearer")
@@ -109,7 +109,7 @@ impl ApprovalService {
             let (questions, rest) =
                 self.store.questions(state, tenant, MAX_LISTED).await.map_err(database_error_reply)?;
             left_out = left_out.saturating_add(rest);
-            list.extend(questions.iter().map(|question| self.question_json(question, person)));
+            list.extend(questions.iter().map(|question| self.question_json(question, &person)));
         }
         Ok(HttpReply::json(StatusCode::OK, &json!({"questions": list, "left_out": left_out})))
     }
@@ -121,7 +121,7 @@ impl ApprovalService {
         let question = self.store.question(id).await.map_err(database_error_reply)?;
         let question =
             question.filter(|question| person.sees_tenant(&question.tenant)).ok_or_else(not_found_reply)?;
-        Ok(HttpReply::json(StatusCode::OK, &self.question_json(&question, person)))
+        Ok(HttpReply::json(StatusCode::OK, &self.question_json(&question, &person)))
     }
 
     /// Streams the changes of questions as server-sent events, after the change with the id in the header
@@ -129,7 +129,7 @@ impl ApprovalService {
     /// at once when a question changes in this gateway (`bell`), otherwise at each [`POLL_INTERVAL`], since another
     /// gateway may have changed one. A stream that a session of the page has opened ends with the session.
     pub(crate) async fn events(self: &Arc<Self>, headers: &HeaderMap) -> Result<Response, HttpReply> {
-        let person = self.person(headers, Role::Viewer)?.name.clone();
+        let person = self.person(headers, Role::Viewer)?;
         let session = self.authenticate(headers).and_then(|(_, session)| session);
         let requested = headers.get("last-event-id").and_then(|id| id.to_str().ok()?.parse::<i64>().ok());
         let mut last_change = match requested {
@@ -142,7 +142,6 @@ impl ApprovalService {
         let approvals = Arc::clone(self);
         let mut bell = self.bell.subscribe();
         tokio::spawn(async move {
-            let Some(person) = approvals.people.find_by_name(&person) else { return };
             let mut idle_polls = 0;
             let is_authenticated =
                 || session.is_none_or(|session| approvals.sessions.is_open(&session, Instant::now()));
@@ -154,7 +153,7 @@ impl ApprovalService {
                 for question in &changed_questions {
                     last_change = question.change;
                     if person.sees_tenant(&question.tenant) {
-                        let data = approvals.question_json(question, person).to_string();
+                        let data = approvals.question_json(question, &person).to_string();
                         text.push_str(&format!("id: {last_change}\n"));
                         text.push_str(&sse::SseEvent::new("question", data).encode());
                     }
@@ -181,7 +180,7 @@ impl ApprovalService {
         let freezes = self.store.freezes().await.map_err(database_error_reply)?;
         let shown = freezes
             .iter()
-            .filter(|freeze| self.people.sees_freeze(person, &freeze.kind, &freeze.what))
+            .filter(|freeze| self.people.sees_freeze(&person, &freeze.kind, &freeze.what))
             .map(|freeze| json!({"kind": freeze.kind, "what": freeze.what, "who": freeze.who, "since": freeze.since}));
         Ok(HttpReply::json(StatusCode::OK, &json!({"frozen": shown.collect::<Vec<_>>()})))
     }

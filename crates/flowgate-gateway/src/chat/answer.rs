@@ -240,6 +240,7 @@ impl ModelRoutes {
                 RequestError::new(StatusCode::BAD_REQUEST, message).with_cause(RequestErrorCause::Full)
             );
         }
+        session.add_caller_parameters(received.virtual_key.as_deref());
         session.begin_watching(&received.client.spec);
         turn::check((&received.client, received.virtual_key.as_deref()), asked)?;
         self.recorder.check_witness_lag()?;

@@ -1,5 +1,5 @@
-//! Authenticates the requests of clients: by the key or certificate of a client of the configuration, or by a virtual
-//! key that an admin has made for one. The model routes and the MCP routes call it before they read a body.
+//! Authenticates the requests of clients: by the key or certificate of a client of the configuration, by a virtual
+//! key that an admin has made for one, or by a token of an issuer. The model routes and the MCP routes call it before they read a body.
 
 use std::sync::Arc;
 
@@ -10,6 +10,7 @@ use super::clients::ClientState;
 use super::credentials::PresentedKeys;
 use crate::database::DatabaseError;
 use crate::http::request_error::RequestError;
+use crate::identity::token::{TokenRefusal, looks_like_token};
 use crate::log::LogEvent;
 use crate::tls::client_certificate::ClientCertificate;
 use crate::virtual_keys::scope::scope;
@@ -20,7 +21,7 @@ use crate::virtual_keys::valid_key::ValidKey;
 #[derive(Debug)]
 pub(crate) struct Caller {
     pub(crate) client: Arc<ClientState>,
-    /// The virtual key; `None` if the request has the key or the certificate of the client itself.
+    /// The virtual key or the token; `None` if the request has the key or the certificate of the client itself.
     pub(crate) virtual_key: Option<Arc<ValidKey>>,
     /// The key for the model provider, if the request has one.
     pub(crate) provider_key: Option<String>,
@@ -54,19 +55,29 @@ impl ModelRoutes {
     ) -> Result<Caller, RequestError> {
         let refuse = |why: &str| RequestError::new(StatusCode::UNAUTHORIZED, why);
         let keys = PresentedKeys::read(headers).map_err(refuse)?;
-        let (by_key, virtual_key) = match self.clients.holder_of(&keys) {
-            Some(client) => (Some(Arc::clone(client)), None),
+        // Why a token is that of no client.
+        let mut refusal = None;
+        let (by_key, virtual_key) = match (self.clients.holder_of(&keys), keys.for_gateway()) {
+            (Some(client), _) => (Some(Arc::clone(client)), None),
             // What looks like a virtual key is never taken for a key of the model provider.
-            None => match keys.for_gateway().filter(|key| key.starts_with(PREFIX)) {
-                None => (None, None),
-                Some(key) => {
-                    let (client, key) = self.find_virtual_key(key).await?;
-                    (Some(client), Some(key))
+            (None, Some(key)) if key.starts_with(PREFIX) => {
+                let (client, key) = self.find_virtual_key(key).await?;
+                (Some(client), Some(key))
+            }
+            (None, Some(key)) if looks_like_token(key) => match self.find_by_token(key).await {
+                Ok((client, key)) => (Some(client), Some(key)),
+                // The token of a model provider, which a client with a certificate may send.
+                Err(why @ TokenRefusal::UnknownIssuer) => {
+                    refusal = Some(why);
+                    (None, None)
                 }
+                Err(why) => return Err(token_refusal(why)),
             },
+            (None, _) => (None, None),
         };
         let found = self.clients.find_by_credentials(keys, by_key.as_ref(), certificate);
-        let (client, provider_key) = found.map_err(refuse)?;
+        let (client, provider_key) =
+            found.map_err(|why| refusal.map_or_else(|| refuse(why), token_refusal))?;
         if provider_key.as_ref().is_some_and(|key| key.starts_with(PREFIX)) {
             return Err(refuse(
                 "the key for the model provider is a key of this gateway: send the provider's",
@@ -147,4 +158,11 @@ impl ModelRoutes {
         self.log.write(LogEvent::Failure, "", Vec::new(), &sentence);
         RequestError::from(error)
     }
+}
+
+/// Returns the refusal of a request with a token. Its sender learns what to send; only the log has the reason.
+fn token_refusal(why: TokenRefusal) -> RequestError {
+    let message = "the token is not accepted: send `Authorization: Bearer TOKEN` with a token that has not expired, of the \
+        issuer and for the audience that the operator of this gateway has configured";
+    RequestError::new(StatusCode::UNAUTHORIZED, message).with_detail(why.to_string())
 }

@@ -202,6 +202,7 @@ impl ModelRoutes {
     ) -> Result<AuthorizedCall, RequestError> {
         let client = &received.client;
         let mut session = one_off(client)?;
+        session.add_caller_parameters(received.virtual_key.as_deref());
         self.sessions.catch_up(client, &mut session).await?;
         let added = {
             let mut history = client.lock_history().await;

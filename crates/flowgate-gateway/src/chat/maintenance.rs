@@ -11,6 +11,7 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use crate::approvals::ApprovalService;
 use crate::database::Database;
+use crate::identity::issuer::{Issuer, REFRESH};
 use crate::log::{LogEvent, OperatorLog};
 use crate::recorder::Recorder;
 
@@ -84,6 +85,15 @@ pub(super) fn spawn_expiry(approvals: &Arc<ApprovalService>, retention: Duration
     // A failure is retried at the next interval.
     tokio::spawn(run_periodically(EXPIRE, Arc::downgrade(approvals), move |approvals| async move {
         drop(approvals.expire_questions(retention).await)
+    }));
+}
+
+/// Starts the periodic task that fetches the keys of an issuer, at once and again. It ends when the issuer is dropped.
+pub(super) fn spawn_key_refresh(issuer: &Arc<Issuer>, log: &OperatorLog) {
+    let log = log.clone();
+    tokio::spawn(run_periodically(REFRESH, Arc::downgrade(issuer), move |issuer| {
+        let log = log.clone();
+        async move { issuer.refresh_on_schedule(&log).await }
     }));
 }
 

@@ -23,7 +23,7 @@ impl ModelRoutes {
         let Caller { client, virtual_key, .. } = self
             .authenticate_for_model(headers, certificate)
             .await
-            .map_err(|failure| error_reply(api, failure.status, &failure.message))?;
+            .map_err(|failure| error_reply(api, failure.status, &failure.message).annotate(failure.detail))?;
         let upstream = client.spec.upstream().map_err(|why| error_reply(api, StatusCode::NOT_FOUND, why))?;
         let is_permitted = |name: &str| virtual_key.as_ref().is_none_or(|key| key.permits_model(name));
         // The gateway does not know when a model was created; the formats require a time.

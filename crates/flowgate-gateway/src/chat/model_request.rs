@@ -61,7 +61,7 @@ impl ModelRoutes {
         let caller = self
             .authenticate_for_model(headers, certificate)
             .await
-            .map_err(|failure| error_reply(api, failure.status, &failure.message))?;
+            .map_err(|failure| error_reply(api, failure.status, &failure.message).annotate(failure.detail))?;
         let trace_parent = self.telemetry.read_parent(headers);
         let refused = operation.map(|operation| {
             let client = &caller.client.spec.name;

@@ -106,12 +106,19 @@ impl ModelRoutes {
 
     /// Returns the metrics of the texts that clients were shown, of the witnesses that store heads of the audit log, and
     /// of the export of spans. The last part of a metric says whether it is a counter.
-    pub(crate) fn figures(&self) -> [Metric; 5] {
+    pub(crate) fn figures(&self) -> [Metric; 6] {
         let (behind, failures) =
             self.recorder.witnesses().map(HeadDestinations::delivery_metrics).unwrap_or_default();
         let sum =
             |of: fn(&super::clients::ClientState) -> u64| self.clients.all().map(|client| of(client)).sum();
+        let keyless = self.issuers().iter().filter(|issuer| issuer.key_count() == 0).count();
         [
+            (
+                "flowgate_issuers_without_keys",
+                "Issuers of tokens whose keys could not be fetched: their tokens are refused.",
+                u64::try_from(keyless).unwrap_or(u64::MAX),
+                false,
+            ),
             (
                 "flowgate_quotations_forgotten_total",
                 "Bytes of texts shown to clients that the gateway has forgotten for lack of room.",

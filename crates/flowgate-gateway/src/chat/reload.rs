@@ -37,13 +37,13 @@ impl ModelRoutes {
     /// unchanged then.
     pub(crate) fn reconfigured(&self, config: GatewayConfig) -> Result<Self, DatabaseError> {
         announce_clients(&config, &self.log)?;
-        let GatewayConfig { clients, people, keys, .. } = config;
+        let GatewayConfig { clients, people, login, keys, .. } = config;
         self.recorder.reconfigure(&clients, &keys)?;
-        let people = People::new(people, &clients);
+        let people = People::new(people, login, &clients);
         let approvals = Arc::new(self.approvals.reconfigured(people, &clients));
         maintenance::spawn_expiry(&approvals, self.retention);
         let watching = clients.iter().filter(|client| client.watch.is_some()).count();
-        Ok(Self {
+        let routes = Self {
             clients: self.clients.reconfigured(clients),
             sessions: Arc::clone(&self.sessions),
             approvals,
@@ -61,7 +61,14 @@ impl ModelRoutes {
             // Those that the running process opened at its start, whatever the file has now.
             fixed_sections: self.fixed_sections.clone(),
             retention: self.retention,
-        })
+        };
+        for issuer in routes.issuers() {
+            let earlier =
+                self.issuers().into_iter().find(|earlier| earlier.settings.name == issuer.settings.name);
+            earlier.into_iter().for_each(|earlier| issuer.continue_from(earlier));
+        }
+        routes.fetch_issuer_keys();
+        Ok(routes)
     }
 
     /// Returns what a reloaded configuration changes in the clients and sections that these routes serve.

@@ -20,6 +20,7 @@ use super::{
     ApprovalSettings, ClientSettings, ConfigReader, DatabaseSpec, MIN_KEY, McpServer, UpstreamConfig,
     UserMessageTrust, find_named,
 };
+use crate::identity::issuer::Issuer;
 use crate::predicates::PredicateSources;
 use crate::random;
 use crate::secret::Secret;
@@ -31,7 +32,7 @@ use crate::watching::{ClientWatch, permissive_policy};
 const FORMAT: u32 = 6;
 
 impl ConfigReader<'_> {
-    /// Checks the section of the client `name`, reads its policy, and returns the settings. `upstreams` and `servers`
+    /// Checks the section of the client `name`, reads its policy, and returns the settings. `upstreams`, `servers` and `issuers`
     /// are the configured ones, to which the section refers by name; `watch_log` is that of [watch], and `prices` those of
     /// models.
     ///
@@ -43,13 +44,16 @@ impl ConfigReader<'_> {
         spec: ClientSpec,
         upstreams: &BTreeMap<String, Arc<UpstreamConfig>>,
         servers: &BTreeMap<String, Arc<McpServer>>,
+        issuers: &BTreeMap<String, Arc<Issuer>>,
         (watch_log, prices): (Option<&WatchLog>, &Arc<Prices>),
     ) -> Result<ClientSettings, String> {
         let key = self.key(spec.key_from.as_deref(), spec.key_file.as_deref())?;
         let certificate = spec.certificate.as_deref().map(CertificateName::read).transpose();
         let certificate = certificate.map_err(|error| format!("certificate: {error}"))?;
-        if key.is_none() && certificate.is_none() {
-            return Err("the section has no key: write key-from = \"VARIABLE\" or key-file = \"FILE\", or a `certificate` with client-ca in [tls]".to_owned());
+        let token = spec.token.map(|token| self.client_token(token, issuers, &spec.input)).transpose();
+        let token = token.map_err(|error| format!("token: {error}"))?;
+        if key.is_none() && certificate.is_none() && token.is_none() {
+            return Err("the section has no key: write key-from = \"VARIABLE\" or key-file = \"FILE\", a `certificate` with client-ca in [tls], or a section `token` with an issuer".to_owned());
         }
         if key.as_ref().is_some_and(|key| key.len() < MIN_KEY) {
             return Err(format!(
@@ -163,6 +167,7 @@ impl ConfigReader<'_> {
             approval_ttl: ApprovalSettings::default().expires_after,
             key: key.map(Secret::new),
             certificate,
+            token,
             tenant: spec.tenant.unwrap_or_else(|| name.to_owned()),
             policy,
             watch,

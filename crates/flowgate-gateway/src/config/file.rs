@@ -21,11 +21,15 @@ pub(super) struct ConfigFile {
     #[serde(default)]
     pub(super) mcp: BTreeMap<String, ServerSpec>,
     #[serde(default)]
+    pub(super) issuers: BTreeMap<String, IssuerSpec>,
+    #[serde(default)]
     pub(super) clients: BTreeMap<String, ClientSpec>,
     #[serde(default)]
     pub(super) store: StoreTable,
     #[serde(default)]
     pub(super) people: BTreeMap<String, PersonSpec>,
+    #[serde(default)]
+    pub(super) login: LoginTable,
     #[serde(default)]
     pub(super) approvals: ApprovalsTable,
     pub(super) audit: Option<AuditTable>,
@@ -138,6 +142,7 @@ pub(super) struct WitnessTable {
 pub(super) struct PersonSpec {
     pub(super) key_from: Option<String>,
     pub(super) key_file: Option<PathBuf>,
+    pub(super) subject: Option<String>,
     pub(super) role: RoleSpec,
     #[serde(default)]
     pub(super) tenants: Vec<String>,
@@ -256,6 +261,87 @@ pub(super) enum ModeSpec {
     Watch,
 }
 
+/// A section `[issuers.NAME]`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub(super) struct IssuerSpec {
+    pub(super) issuer: String,
+    pub(super) jwks_file: Option<PathBuf>,
+    pub(super) jwks_url: Option<String>,
+    pub(super) ca_file: Option<PathBuf>,
+    #[serde(default)]
+    pub(super) algorithms: Vec<String>,
+    pub(super) leeway_seconds: Option<u32>,
+}
+
+/// A section `[clients.NAME.token]`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub(super) struct TokenSpec {
+    pub(super) issuer: String,
+    pub(super) audience: String,
+    #[serde(default)]
+    pub(super) claims: Map<String, Value>,
+    pub(super) subject: Option<String>,
+    pub(super) groups: Option<String>,
+    #[serde(default)]
+    pub(super) input: BTreeMap<String, String>,
+    pub(super) requests_per_minute: Option<u32>,
+    pub(super) tokens_per_day: Option<u64>,
+}
+
+/// The section `[login]`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub(super) struct LoginTable {
+    pub(super) oidc: Option<LoginSpec>,
+}
+
+/// The section `[login.oidc]`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub(super) struct LoginSpec {
+    pub(super) issuer: String,
+    pub(super) client_id: String,
+    pub(super) client_secret_from: Option<String>,
+    pub(super) client_secret_file: Option<PathBuf>,
+    pub(super) redirect: String,
+    #[serde(default = "scopes")]
+    pub(super) scopes: Vec<String>,
+    #[serde(default = "name_claim")]
+    pub(super) name_claim: String,
+    #[serde(default = "groups_claim")]
+    pub(super) groups_claim: String,
+    pub(super) session_minutes: Option<NonZeroU32>,
+    #[serde(default)]
+    pub(super) groups: BTreeMap<String, GroupSpec>,
+}
+
+/// Returns the scopes that are asked for by default.
+fn scopes() -> Vec<String> {
+    vec!["openid".to_owned(), "profile".to_owned()]
+}
+
+/// Returns the default claim with the name of a person.
+fn name_claim() -> String {
+    "sub".to_owned()
+}
+
+/// Returns the default claim with the groups of a person.
+fn groups_claim() -> String {
+    "groups".to_owned()
+}
+
+/// A section `[login.oidc.groups.NAME]`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub(super) struct GroupSpec {
+    pub(super) role: RoleSpec,
+    #[serde(default)]
+    pub(super) tenants: Vec<String>,
+    pub(super) may_read: Option<String>,
+}
+
 /// A section `[clients.NAME]`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
@@ -265,6 +351,7 @@ pub(super) struct ClientSpec {
     pub(super) key_from: Option<String>,
     pub(super) key_file: Option<PathBuf>,
     pub(super) certificate: Option<String>,
+    pub(super) token: Option<TokenSpec>,
     pub(super) tenant: Option<String>,
     pub(super) owner: Option<String>,
     pub(super) policy: PathBuf,

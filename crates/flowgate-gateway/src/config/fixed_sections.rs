@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 use sha2::{Digest as _, Sha256};
 
 /// The sections that a reload changes.
-const RELOADED: [&str; 7] = ["clients", "upstreams", "mcp", "people", "predicates", "prices", "watch"];
+const RELOADED: [&str; 9] =
+    ["clients", "issuers", "login", "upstreams", "mcp", "people", "predicates", "prices", "watch"];
 
 /// The digests of all other sections, by name.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

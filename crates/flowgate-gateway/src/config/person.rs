@@ -2,7 +2,7 @@
 
 use super::file::{PersonSpec, RoleSpec};
 use super::{ClientSettings, ConfigReader, MIN_KEY};
-use crate::approvals::clearance::Clearance;
+use crate::approvals::clearance::{Clearance, GROUP};
 use crate::secret::Secret;
 
 /// A role; each role includes the preceding ones.
@@ -30,13 +30,15 @@ impl Role {
     }
 }
 
-/// A person, authenticated by a key.
-#[derive(Debug)]
+/// A person, authenticated by a key or by a login at an issuer.
+#[derive(Debug, Clone)]
 pub struct Person {
     /// The name under which decisions are recorded.
     pub name: String,
-    /// The key that the person sends.
-    pub key: Secret,
+    /// The key that the person sends, if the person has one.
+    pub key: Option<Secret>,
+    /// The subject by which the issuer of `[login.oidc]` knows the person, if the person may log in there.
+    pub subject: Option<String>,
     /// The role.
     pub role: Role,
     /// The tenants whose questions the person sees; an empty list means all tenants.
@@ -58,6 +60,16 @@ impl Person {
     }
 }
 
+impl From<RoleSpec> for Role {
+    fn from(spec: RoleSpec) -> Self {
+        match spec {
+            RoleSpec::Viewer => Self::Viewer,
+            RoleSpec::Approver => Self::Approver,
+            RoleSpec::Admin => Self::Admin,
+        }
+    }
+}
+
 impl ConfigReader<'_> {
     /// Checks the section of the person `name`, and returns the settings. `clients` are the configured clients, whose
     /// policies define the elements of a clearance.
@@ -71,24 +83,28 @@ impl ConfigReader<'_> {
         clients: &[ClientSettings],
     ) -> Result<Person, String> {
         let key = self.key(spec.key_from.as_deref(), spec.key_file.as_deref())?;
-        let key =
-            key.ok_or("the section has no key: write key-from = \"VARIABLE\" or key-file = \"FILE\"")?;
-        if key.len() < MIN_KEY {
+        if key.is_none() && spec.subject.is_none() {
+            return Err("the section has no key: write key-from = \"VARIABLE\" or key-file = \"FILE\", or a `subject` with [login.oidc]".to_owned());
+        }
+        if key.as_ref().is_some_and(|key| key.len() < MIN_KEY) {
             return Err(format!(
                 "the key is too short and can be guessed: use at least {MIN_KEY} characters"
             ));
         }
-        let role = match spec.role {
-            RoleSpec::Viewer => Role::Viewer,
-            RoleSpec::Approver => Role::Approver,
-            RoleSpec::Admin => Role::Admin,
-        };
+        let role = spec.role.into();
         let tenants = spec.tenants;
         // A person without tenants is responsible for all of them.
         let is_visible = |client: &&ClientSettings| tenants.is_empty() || tenants.contains(&client.tenant);
         let policies = clients.iter().filter(is_visible).map(|client| client.policy.as_ref());
         let may_read = Clearance::read(spec.may_read.as_deref(), &policies)?;
-        Ok(Person { name: name.to_owned(), key: Secret::new(key), role, tenants, may_read })
+        if name.starts_with(GROUP) {
+            return Err(format!(
+                "the name begins with `{GROUP}`, as that of a group among readers does: rename the section"
+            ));
+        }
+        let may_read = may_read.with_principals(&[name.to_owned()]);
+        let (name, key, subject) = (name.to_owned(), key.map(Secret::new), spec.subject);
+        Ok(Person { name, key, subject, role, tenants, may_read })
     }
 }
 
@@ -100,8 +116,8 @@ mod tests {
     fn roles_tenants_and_owners() {
         let check = |role: Role, tenants: &[&str], owner: Option<&str>, expected: (bool, bool)| {
             let tenants = tenants.iter().map(|tenant| (*tenant).to_owned()).collect();
-            let (name, key, may_read) = ("ann".to_owned(), Secret::new("k"), Clearance::default());
-            let person = Person { name, key, role, tenants, may_read };
+            let (name, may_read) = ("ann".to_owned(), Clearance::default());
+            let person = Person { name, key: None, subject: None, role, tenants, may_read };
             assert_eq!((person.sees_tenant("mail"), person.decides_for("mail", owner)), expected, "{role:?}");
         };
         check(Role::Viewer, &[], None, (true, false));

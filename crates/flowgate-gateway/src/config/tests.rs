@@ -84,7 +84,7 @@ fn problems_are_named_with_their_place() {
     );
     check(
         format!("{UPSTREAM}{CLIENT}polcy = \"x\"\n"),
-        "line 7: unknown field `polcy`, expected one of `mode`, `key-from`, `key-file`, `certificate`, `tenant`, `owner`, `policy`, `upstream`, `mcp`, `fallback`, `small-model`, `method`, `step-labels`, `interactive`, `user-messages`, `system-messages`, `safeguards`, `pinned`, `input`, `requests-per-minute`, `tokens-per-day`, `cost-per-day`, `parallel`, `sessions`",
+        "line 7: unknown field `polcy`, expected one of `mode`, `key-from`, `key-file`, `certificate`, `token`, `tenant`, `owner`, `policy`, `upstream`, `mcp`, `fallback`, `small-model`, `method`, `step-labels`, `interactive`, `user-messages`, `system-messages`, `safeguards`, `pinned`, `input`, `requests-per-minute`, `tokens-per-day`, `cost-per-day`, `parallel`, `sessions`",
     );
     let watching = |more: &str| format!("{UPSTREAM}{CLIENT}mode = \"watch\"\n{more}");
     check(watching("[watch]\nfile = \"watch.jsonl\"\n"), "");
@@ -207,7 +207,7 @@ fn problems_are_named_with_their_place() {
     );
     check(
         with("[people.ann]\nrole = \"admin\"\n"),
-        "people.ann: the section has no key: write key-from = \"VARIABLE\" or key-file = \"FILE\"",
+        "people.ann: the section has no key: write key-from = \"VARIABLE\" or key-file = \"FILE\", or a `subject` with [login.oidc]",
     );
     check(
         with("[people.ann]\nkey-from = \"KEY\"\nrole = \"boss\"\n"),
@@ -251,6 +251,112 @@ fn problems_are_named_with_their_place() {
     check(
         with("[approvals]\npage = \"gateway\"\n"),
         "approvals: page: `gateway` does not begin with https:// or http://",
+    );
+}
+
+/// The sections of issuers, of tokens and of logins.
+#[test]
+fn problems_of_identities_are_named() {
+    let check = |text: String, expected: &str| assert_eq!(error_of(&text), expected, "{text}");
+    let issuer = |more: &str| format!("[issuers.corp]\nissuer = \"https://login.example\"\n{more}\n");
+    let token = |more: &str| {
+        format!(
+            "{UPSTREAM}{}{CLIENT}[clients.a.token]\nissuer = \"corp\"\naudience = \"gate\"\n{more}\n",
+            issuer("")
+        )
+    };
+    let with = |more: &str| format!("{UPSTREAM}{}{CLIENT}", issuer(more));
+    check(with("leeway-seconds = 300\nalgorithms = [\"ES256\"]"), "");
+    check(
+        with("leeway-seconds = 301"),
+        "issuers.corp: `leeway-seconds` is more than 300: correct the clocks instead",
+    );
+    check(
+        with("algorithms = [\"ES256\", \"HS256\"]"),
+        "issuers.corp: algorithms: `HS256` is no algorithm with a public key: use some of RS256, RS384, RS512, PS256, PS384, PS512, ES256, ES384, EdDSA",
+    );
+    check(
+        with("algorithms = [\"none\"]"),
+        "issuers.corp: algorithms: `none` is no algorithm with a public key: use some of RS256, RS384, RS512, PS256, PS384, PS512, ES256, ES384, EdDSA",
+    );
+    check(
+        with("jwks-url = \"http://login.example/keys\""),
+        "issuers.corp: the address in `jwks-url` does not begin with https://; http:// is for this machine only",
+    );
+    check(
+        with("").replace("https://login", "http://login"),
+        "issuers.corp: the address in `issuer` does not begin with https://; http:// is for this machine only",
+    );
+    check(
+        with("jwks-url = \"https://login.example/keys\"\njwks-file = \"keys.json\""),
+        "issuers.corp: the section has both `jwks-file` and `jwks-url`: remove one of them",
+    );
+    check(with("jwks-file = \"p.flow\""), "issuers.corp: jwks-file: DIR/p.flow: it is not JSON");
+    check(
+        with("[issuers.other]\nissuer = \"https://login.example\""),
+        "issuers.other: the issuer is also that of corp: write one section for it",
+    );
+    check(token("groups = \"groups\"\nclaims = { team = \"x\", n = 1, on = true, list = [\"a\"] }"), "");
+    check(
+        token("").replace("issuer = \"corp\"", "issuer = \"core\""),
+        "clients.a: token: the configuration has no issuer `core`; known ones are: corp",
+    );
+    check(
+        token("").replace("\"gate\"", "\"\""),
+        "clients.a: token: `audience` is empty: write the audience that the issuer puts into tokens for this gateway",
+    );
+    check(
+        token("input = { groups = \"g\" }\ngroups = \"groups\""),
+        "clients.a: token: the parameter `groups` is set by `groups` and by `input`: remove one of them",
+    );
+    check(
+        token("groups = \"groups\"")
+            .replace("[clients.a.token]", "input = { groups = 1 }\n[clients.a.token]"),
+        "clients.a: token: the parameter `groups` is set by `input` of the client and by a claim: remove one of them",
+    );
+    check(
+        token("claims = { team = { a = 1 } }"),
+        "clients.a: token: claims: the value of `team` is a table: write a text, a number, a bool or a list",
+    );
+    let second = "[clients.b]\nupstream = \"local\"\npolicy = \"p.flow\"\n[clients.b.token]\nissuer = \"corp\"\naudience = \"gate\"\n";
+    check(
+        token("") + second,
+        "clients.b: token: its tokens are also those of a: write different `claims`, or another `audience`",
+    );
+    check(token("") + second + "claims = { team = \"x\" }\n", "");
+    let login = |more: &str, redirect: &str| {
+        with("")
+            + &format!(
+                "[login.oidc]\nissuer = \"corp\"\nclient-id = \"gate\"\nredirect = \"{redirect}\"\n{more}\n"
+            )
+    };
+    let redirect = "https://gate.example/ui/login/callback";
+    check(login("[people.ann]\nsubject = \"1\"\nrole = \"viewer\"", redirect), "");
+    let no_redirect = "login.oidc: `redirect` is not of the form https://GATEWAY/ui/login/callback: write the address by which browsers reach this gateway";
+    check(login("", "https://gate.example/ui/"), no_redirect);
+    check(login("", "http://gate.example/ui/login/callback"), no_redirect);
+    check(
+        login("scopes = [\"groups\"]", redirect),
+        "login.oidc: `scopes` lacks \"openid\", without which the issuer returns no ID token: add it",
+    );
+    check(
+        login("[login.oidc.groups.g]\nrole = \"viewer\"\nmay-read = \"trusted, readers(*)\"", redirect),
+        "login.oidc: groups.g: may-read: no policy of a client that this person can see declares `lattice readers: readers`: correct the name, or declare the lattice",
+    );
+    check(
+        with("") + "[people.ann]\nsubject = \"1\"\nrole = \"viewer\"\n",
+        "people.ann: subject: people can log in only with [login.oidc]: write the section, or remove the line",
+    );
+    check(
+        login(
+            "[people.ann]\nsubject = \"1\"\nrole = \"viewer\"\n[people.bob]\nsubject = \"1\"\nrole = \"admin\"",
+            redirect,
+        ),
+        "people.bob: the subject is also that of ann: give each person their own",
+    );
+    check(
+        login("[people.\"group:a\"]\nsubject = \"1\"\nrole = \"viewer\"", redirect),
+        "people.group:a: the name begins with `group:`, as that of a group among readers does: rename the section",
     );
 }
 

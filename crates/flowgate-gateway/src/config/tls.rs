@@ -145,7 +145,7 @@ mod tests {
         check(
             "gateway.pem",
             "",
-            "clients.b: the section has no key: write key-from = \"VARIABLE\" or key-file = \"FILE\", or a `certificate` with client-ca in [tls]",
+            "clients.b: the section has no key: write key-from = \"VARIABLE\" or key-file = \"FILE\", a `certificate` with client-ca in [tls], or a section `token` with an issuer",
         );
         check(
             "",

@@ -79,6 +79,11 @@ impl HttpReply {
         self
     }
 
+    /// Sets the text for the log; none if it is `None`.
+    pub(crate) fn annotate(self, annotation: Option<String>) -> Self {
+        Self { log_annotation: annotation, ..self }
+    }
+
     /// Returns the message of a rejection; `None` if the reply is not a rejection.
     pub(crate) fn detail_text(&self) -> Option<String> {
         let body: serde_json::Value = serde_json::from_slice(&self.body).ok()?;
@@ -124,6 +129,11 @@ impl HttpReply {
     /// Creates a reply with status 200, whose body is a JSON document that is sent unchanged.
     pub(crate) fn json_document(body: &str) -> Self {
         Self::document(JSON, body)
+    }
+
+    /// Sets the status.
+    pub(crate) fn with_status(self, status: StatusCode) -> Self {
+        Self { status, ..self }
     }
 
     /// Marks the reply as logged already, so that `service` writes no line for it.

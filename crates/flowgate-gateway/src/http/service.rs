@@ -67,7 +67,8 @@ pub(crate) struct Health {
     /// The failing parts without which the gateway does not work: the database (`store`), the audit log, or a required
     /// witness of it.
     failing: Vec<&'static str>,
-    /// The failing parts without which the gateway still works: an optional witness of the audit log.
+    /// The failing parts without which the gateway still works: an optional witness of the audit log,
+    /// or an issuer of tokens whose keys could not be fetched.
     late: Vec<&'static str>,
     /// The number of clients in watch mode, whose policies stop nothing.
     watching: usize,
@@ -316,6 +317,8 @@ impl GatewayService {
             | ServiceRoute::Session
             | ServiceRoute::LogIn
             | ServiceRoute::LogOut
+            | ServiceRoute::BeginLogin
+            | ServiceRoute::CompleteLogin
             | ServiceRoute::Conversations
             | ServiceRoute::Conversation
             | ServiceRoute::Figures => self.page(route, request).await,

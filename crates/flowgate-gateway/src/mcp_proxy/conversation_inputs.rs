@@ -101,6 +101,7 @@ impl McpExchange<'_> {
             let why = "the conversation has reached the size limit of this gateway: begin a new one";
             return Err(RequestError::new(StatusCode::BAD_REQUEST, why));
         }
+        session.add_caller_parameters(self.request.key.as_deref());
         session.begin_watching(&client.spec);
         // The proxy learns that a sent call has failed even where a freeze stops everything else.
         if !matches!(event, ProxyEvent::Failed { .. }) {

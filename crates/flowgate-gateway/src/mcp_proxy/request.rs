@@ -20,6 +20,7 @@ use crate::mcp_proxy::stream_place::StreamPlace;
 use crate::telemetry::names;
 use crate::telemetry::refusal::RefusedRequest;
 use crate::tls::client_certificate::ClientCertificate;
+use crate::virtual_keys::valid_key::ValidKey;
 
 /// The name of the conversation for all requests that name none and come with one key of a client that uses no model.
 /// The labels of everything that the client was ever shown apply there.
@@ -36,6 +37,8 @@ const TOO_MANY_REQUESTS: &str =
 #[derive(Debug)]
 pub(crate) struct McpRequest {
     pub(super) client: Arc<ClientState>,
+    /// The virtual key or the token with which the client has authenticated itself, if it has.
+    pub(super) key: Option<Arc<ValidKey>>,
     pub(super) server: Arc<McpServer>,
     pub(super) conversation: String,
     /// The server's id of the MCP session.
@@ -127,7 +130,7 @@ impl ModelRoutes {
         let caller = self
             .authenticate(headers, certificate)
             .await
-            .map_err(|failure| error_reply(failure.status, &failure.message))?;
+            .map_err(|failure| error_reply(failure.status, &failure.message).annotate(failure.detail))?;
         let trace_parent = self.telemetry.read_parent(headers);
         let name = &caller.client.spec.name;
         let refused = RefusedRequest::new(&self.telemetry, names::OTHER, name, trace_parent.clone());
@@ -185,6 +188,7 @@ impl ModelRoutes {
         let (session, mcp_headers) = (text(SESSION), McpHeaders::read(headers).map_err(bad)?);
         Ok(McpRequest {
             client,
+            key: caller.virtual_key,
             server,
             conversation,
             session,

@@ -1,7 +1,7 @@
 //! Checks periodically during a listening stream whether a freeze stops the stream, and sends comments, so that no
 //! intermediary of HTTP closes the idle connection. `server_requests` creates the checks, and `stop_signal` runs them.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use flowgate_lm::BoxFuture;
 use tokio::sync::mpsc::Sender;
@@ -50,7 +50,8 @@ impl PeriodicCheck for StreamCheck<'_> {
     }
 
     /// Sends the client a comment if one is due, so that its connection does not count as idle. If a check of the
-    /// freezes is due, returns whether one stops the stream; otherwise returns false.
+    /// freezes is due, returns whether one stops the stream, or the token of its
+    /// client has expired; otherwise returns false.
     fn check(&mut self) -> BoxFuture<'_, bool> {
         Box::pin(async move {
             if let Some(parts) = &self.parts
@@ -64,7 +65,9 @@ impl PeriodicCheck for StreamCheck<'_> {
                 return false;
             }
             self.last_check = Instant::now();
-            self.routes.freeze_of_server(self.request).await.is_some()
+            let expires = self.request.key.as_ref().and_then(|key| key.expires);
+            expires.is_some_and(|expires| expires <= SystemTime::now())
+                || self.routes.freeze_of_server(self.request).await.is_some()
         })
     }
 }

@@ -13,7 +13,7 @@ use super::query::Query;
 use crate::chat::ModelRoutes;
 use crate::chat::clients::ClientState;
 use crate::chat::conversations;
-use crate::config::Role;
+use crate::config::{Person, Role};
 use crate::database::ConversationJournal;
 use crate::http::reply::HttpReply;
 use crate::http::value_budget::ValueBudgetShare;
@@ -30,9 +30,7 @@ pub(crate) struct RequestedConversation {
     journal: ConversationJournal,
     /// The number of the first event that the answer has.
     from: usize,
-    /// The name of the person.
-    person: String,
-    models: Arc<ModelRoutes>,
+    person: Arc<Person>,
     /// The memory of the replayed values.
     _memory: ValueBudgetShare,
 }
@@ -77,8 +75,8 @@ impl ModelRoutes {
             let message = "the gateway has no room for this conversation now: try again later";
             HttpReply::detail(StatusCode::SERVICE_UNAVAILABLE, message)
         })?;
-        let (name, person, models) = (name.to_owned(), person.name.clone(), Arc::clone(self));
-        Ok(RequestedConversation { client, name, journal, from, person, models, _memory: memory })
+        let name = name.to_owned();
+        Ok(RequestedConversation { client, name, journal, from, person, _memory: memory })
     }
 }
 
@@ -86,16 +84,10 @@ impl RequestedConversation {
     /// Replays the conversation, and returns the reply with its events as the person may see them. The reply is an
     /// error if the replay differs from what was recorded.
     pub(crate) fn show(self) -> HttpReply {
-        let Some(person) = self.models.approvals.people.find_by_name(&self.person) else {
-            return HttpReply::detail(
-                StatusCode::UNAUTHORIZED,
-                "the person of this request is no longer in the configuration: log in again",
-            );
-        };
         let mut trace = Value::Null;
         let ConversationJournal { key, inputs, .. } = &self.journal;
         let replayed = conversations::replay_with(&self.client, key, inputs, &mut |monitor, judged| {
-            let clearance = person.may_read.label_under(monitor.policy().space());
+            let clearance = self.person.may_read.bound_under(monitor.policy().space(), monitor.name_table());
             trace = LabelledTrace::new(monitor, clearance).page(self.from, &judged);
         });
         if let Err(failure) = replayed {

@@ -13,6 +13,8 @@ use flowgate::trace::{
 use flowgate_guard::conversation::CallVerdict;
 use serde_json::{Value, json};
 
+use crate::approvals::clearance::ReadBound;
+
 /// The most events of one answer.
 const MAX_EVENTS: usize = 100;
 /// The most bytes of the texts of one answer.
@@ -31,7 +33,7 @@ const MAX_LABELS: usize = 64;
 pub(crate) struct LabelledTrace<'m> {
     monitor: &'m Monitor,
     /// The clearance of the person.
-    clearance: Label,
+    clearance: ReadBound,
     /// The events whose existence the clearance covers.
     shown: Vec<EventId>,
     /// The labels that occur in the answer.
@@ -43,14 +45,15 @@ pub(crate) struct LabelledTrace<'m> {
 impl<'m> LabelledTrace<'m> {
     /// Creates the trace of a monitor's session for a person with this clearance. Events whose existence the person
     /// may not learn are left out.
-    pub(crate) fn new(monitor: &'m Monitor, clearance: Label) -> Self {
+    pub(crate) fn new(monitor: &'m Monitor, clearance: ReadBound) -> Self {
         let trace = monitor.trace();
         let shown = (0..trace.len()).map(EventId).filter(|id| {
             // Calls that did not run are shown by their verdicts.
             let is_done = trace.event(*id).is_some_and(|event| event.status == Status::Done);
-            is_done && trace.existence_label(*id).flows_to(&clearance)
+            is_done && clearance.covers(&trace.existence_label(*id))
         });
-        Self { monitor, clearance, shown: shown.collect(), labels: Vec::new(), bytes: 0 }
+        let shown = shown.collect();
+        Self { monitor, clearance, shown, labels: Vec::new(), bytes: 0 }
     }
 
     /// Returns the events from number `from` on, as many as fit into one answer, with the verdicts on calls among
@@ -70,7 +73,7 @@ impl<'m> LabelledTrace<'m> {
         let number_of = |verdict: &CallVerdict| self.shown.partition_point(|id| id.0 < verdict.event);
         let is_here = |verdict: &&CallVerdict| {
             let number = number_of(verdict);
-            verdict.decided.flows_to(&self.clearance)
+            self.clearance.covers(&verdict.decided)
                 && (number > from || from == 0)
                 && (number <= end || is_last)
         };
@@ -128,7 +131,7 @@ impl<'m> LabelledTrace<'m> {
         let (mut fields, mut left_out) = (Vec::new(), false);
         // The label of the root contains every field. That of an answer can be above the label of its existence.
         let frame = event.document.frame_label();
-        if frame.flows_to(&self.clearance) {
+        if self.clearance.covers(&frame) {
             for node in roots(&event.body).iter().filter_map(|root| event.document.key(0, root)) {
                 left_out |= !self.fields(&event.document, node, &frame, &mut fields);
             }
@@ -155,7 +158,7 @@ impl<'m> LabelledTrace<'m> {
             return false;
         }
         let path = document.path(id).to_string();
-        if !node.label.flows_to(&self.clearance) {
+        if !self.clearance.covers(&node.label) {
             fields.push(json!({"path": path, "hidden": true}));
             return true;
         }
@@ -222,11 +225,11 @@ impl<'m> LabelledTrace<'m> {
     fn covers(&self, region: &Region) -> bool {
         let trace = self.monitor.trace();
         let Some(document) = trace.event(region.event).map(|event| &event.document) else { return false };
-        if !trace.existence_label(region.event).flows_to(&self.clearance) {
+        if !self.clearance.covers(&trace.existence_label(region.event)) {
             return false;
         }
         // The whole event is covered, so its regions need not be searched.
-        if document.label_of(0).flows_to(&self.clearance) {
+        if self.clearance.covers(&document.label_of(0)) {
             return true;
         }
         let Some(node) = (0..document.nodes().len()).find(|node| document.path(*node) == region.path) else {
@@ -236,11 +239,11 @@ impl<'m> LabelledTrace<'m> {
         let around = std::iter::successors(Some(node), |node| {
             document.node(*node).map(|node| node.parent).filter(|parent| parent != node)
         });
-        document.label_of(node).flows_to(&self.clearance)
+        self.clearance.covers(&document.label_of(node))
             && around
                 .take(document.nodes().len())
                 .filter_map(|node| document.node(node))
-                .all(|node| node.label.flows_to(&self.clearance))
+                .all(|node| self.clearance.covers(&node.label))
     }
 
     /// Writes a region that influenced a call, with its label in words; `None` if its event is not shown, such as a
@@ -315,7 +318,7 @@ label out.content.number as private if:
         monitor.push(TraceEntry::tool_output("c", json!({"name": "Ann", "number": "7-22"}))).unwrap();
         let mut check = |clearance: &str, expected: [Option<&str>; 2]| {
             let clearance = monitor.from_names(&json!({"secrecy": clearance}));
-            let page = LabelledTrace::new(&monitor, clearance).page(0, &[]);
+            let page = LabelledTrace::new(&monitor, clearance.into()).page(0, &[]);
             let events = page["events"].as_array().unwrap();
             let fields = events.last().unwrap()["fields"].as_array().unwrap();
             let texts: Vec<Option<&str>> = fields.iter().map(|field| field["text"].as_str()).collect();

@@ -5,14 +5,16 @@
 //! once and does not store it.
 
 use std::net::IpAddr;
-use std::time::Instant;
+use std::sync::Arc;
+use std::time::{Instant, SystemTime};
 
 use axum::http::{HeaderMap, StatusCode, header};
 use serde_json::{Value, json};
 
 use super::browser_origin;
 use super::login_failures::MAX_FAILURES;
-use super::sessions::{SessionId, delete_cookie};
+use super::login_routes::CLAIM_HEADER;
+use super::sessions::{LIFETIME, SessionHolder, SessionId, delete_cookie};
 use crate::approvals::ApprovalService;
 use crate::config::{Person, Role};
 use crate::http::reply::HttpReply;
@@ -21,15 +23,19 @@ use crate::log::Limit;
 impl ApprovalService {
     /// Returns the person who sends a request, and the session if the request has one in place of a key. `None` if the
     /// request has neither a valid key nor a session. A request with a key that is not valid has no session.
-    pub(crate) fn authenticate(&self, headers: &HeaderMap) -> Option<(&Person, Option<SessionId>)> {
+    pub(crate) fn authenticate(&self, headers: &HeaderMap) -> Option<(Arc<Person>, Option<SessionId>)> {
         if headers.contains_key(header::AUTHORIZATION) {
             return self.people.find(headers).map(|person| (person, None));
         }
-        let (session, name) = self.sessions.find(headers, Instant::now())?;
-        Some((self.people.find_by_name(&name)?, Some(session)))
+        let (session, holder) = self.sessions.find(headers, Instant::now())?;
+        let person = match holder {
+            SessionHolder::Person(name) => self.people.find_by_name(&name).map(Arc::clone)?,
+            SessionHolder::LoggedIn(identity) => self.people.find_logged_in(&identity).ok()?,
+        };
+        Some((person, Some(session)))
     }
 
-    /// Begins a session of the person whose key the request carries. `address` is that of the connection.
+    /// Begins a session of the person whose key the request carries, or who has logged in at an issuer in this browser. `address` is that of the connection.
     ///
     /// # Errors
     /// The reply to send if the key is not valid, the address has failed too often, or the request comes from the page
@@ -40,7 +46,46 @@ impl ApprovalService {
             return Err(HttpReply::detail(StatusCode::FORBIDDEN, message));
         }
         let now = Instant::now();
-        if self.login_failures.is_refused(address, now) {
+        self.check_login_failures(address)?;
+        let (holder, person, lifetime) = match self.take_login(headers) {
+            Some(identity) => {
+                let person = self.people.find_logged_in(&identity).map_err(|_| {
+                    HttpReply::detail(StatusCode::FORBIDDEN, "the person has no role at this gateway")
+                })?;
+                let bound = self.people.login().and_then(|login| login.session);
+                let of_token = || identity.expires.duration_since(SystemTime::now()).unwrap_or_default();
+                let lifetime = bound.unwrap_or_else(of_token);
+                (SessionHolder::LoggedIn(Arc::new(identity)), person, lifetime)
+            }
+            // The cookie of a login cannot be guessed, so this is no attempt.
+            None if headers.contains_key(CLAIM_HEADER) => {
+                let message = "this browser has no completed login: begin again";
+                return Err(HttpReply::detail(StatusCode::UNAUTHORIZED, message));
+            }
+            None => {
+                let person = self.people.find(headers).ok_or_else(|| {
+                    self.login_failures.count(address, now);
+                    let message = "this is the key of no person: use the key that [people.NAME] of the configuration names";
+                    HttpReply::detail(StatusCode::UNAUTHORIZED, message)
+                })?;
+                (SessionHolder::Person(person.name.clone()), person, LIFETIME)
+            }
+        };
+        let secrets = self.sessions.begin(holder, now, lifetime).map_err(|_| {
+            let message = "the system of the gateway returned no random bytes: try again";
+            HttpReply::detail(StatusCode::SERVICE_UNAVAILABLE, message)
+        })?;
+        let mut reply = session_json(&person);
+        if let Some(fields) = reply.as_object_mut() {
+            fields.insert("token".to_owned(), secrets.token.as_str().into());
+        }
+        let cookie = secrets.set_cookie(browser_origin::is_over_tls(headers));
+        Ok(HttpReply::json(StatusCode::OK, &reply).with_header("set-cookie", &cookie))
+    }
+
+    /// Rejects a login from an address that has failed too often.
+    pub(super) fn check_login_failures(&self, address: IpAddr) -> Result<(), HttpReply> {
+        if self.login_failures.is_refused(address, Instant::now()) {
             self.log.limit(&Limit {
                 what: "failed logins of one address in a minute",
                 effect: "a login was refused with 429",
@@ -54,31 +99,20 @@ impl ApprovalService {
             let reply = HttpReply::detail(StatusCode::TOO_MANY_REQUESTS, message);
             return Err(reply.header(header::RETRY_AFTER, "60").mark_logged());
         }
-        let Some(person) = self.people.find(headers) else {
-            self.login_failures.count(address, now);
-            let message =
-                "this is the key of no person: use the key that [people.NAME] of the configuration names";
-            return Err(HttpReply::detail(StatusCode::UNAUTHORIZED, message));
-        };
-        let secrets = self.sessions.begin(&person.name, now).map_err(|_| {
-            let message = "the system of the gateway returned no random bytes: try again";
-            HttpReply::detail(StatusCode::SERVICE_UNAVAILABLE, message)
-        })?;
-        let mut reply = session_json(person);
-        if let Some(fields) = reply.as_object_mut() {
-            fields.insert("token".to_owned(), secrets.token.as_str().into());
-        }
-        let cookie = secrets.set_cookie(browser_origin::is_over_tls(headers));
-        Ok(HttpReply::json(StatusCode::OK, &reply).with_header("set-cookie", &cookie))
+        Ok(())
     }
 
-    /// Returns the reply with the person who sends the request: name, role, tenants and clearance.
+    /// Returns the reply with the person who sends the request: name, role, tenants and clearance. A
+    /// refusal says whether people can log in at an issuer.
     ///
     /// # Errors
     /// The reply to send if the request has neither a valid key nor a session.
     pub(crate) fn session(&self, headers: &HeaderMap) -> Result<HttpReply, HttpReply> {
-        let person = self.person(headers, Role::Viewer)?;
-        Ok(HttpReply::json(StatusCode::OK, &session_json(person)))
+        let person = self.person(headers, Role::Viewer).map_err(|refusal| match self.people.login() {
+            Some(_) => refusal.with_header(CLAIM_HEADER, "oidc"),
+            None => refusal,
+        })?;
+        Ok(HttpReply::json(StatusCode::OK, &session_json(&person)))
     }
 
     /// Ends the session of the request, if it has one, and deletes its cookie.
@@ -91,7 +125,7 @@ impl ApprovalService {
             self.sessions.end(&session);
         }
         let cookie = delete_cookie(browser_origin::is_over_tls(headers));
-        Ok(HttpReply::json(StatusCode::OK, &session_json(person)).with_header("set-cookie", &cookie))
+        Ok(HttpReply::json(StatusCode::OK, &session_json(&person)).with_header("set-cookie", &cookie))
     }
 }
 

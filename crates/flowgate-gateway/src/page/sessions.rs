@@ -7,13 +7,14 @@
 //! all sessions end.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use axum::http::{HeaderMap, header};
 use sha2::{Digest as _, Sha256};
 
 use super::browser_origin;
+use crate::identity::login_identity::LoginIdentity;
 use crate::random::{self, RandomError};
 
 /// The name of the cookie.
@@ -21,7 +22,7 @@ const COOKIE: &str = "flowgate-session";
 /// The header with the token of the session.
 const TOKEN_HEADER: &str = "x-flowgate-page";
 /// The time after which a session ends.
-const LIFETIME: Duration = Duration::from_hours(12);
+pub(super) const LIFETIME: Duration = Duration::from_hours(12);
 /// The most sessions of one person; a further one ends the oldest.
 const MAX_SESSIONS: usize = 16;
 
@@ -35,16 +36,38 @@ pub(crate) struct PageSessions(Mutex<BTreeMap<SessionId, PageSession>>);
 /// A session.
 #[derive(Debug, Clone)]
 struct PageSession {
-    person: String,
+    holder: SessionHolder,
     /// The digest of the token.
     token: [u8; 32],
     begun: Instant,
+    ends: Instant,
+}
+
+/// Who has a session.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum SessionHolder {
+    /// A person of the configuration, by the name, who has shown a key.
+    Person(String),
+    /// A person who has logged in at an issuer. What the person may do follows at each request from the configuration.
+    LoggedIn(Arc<LoginIdentity>),
+}
+
+impl SessionHolder {
+    /// Returns the name of the person.
+    fn name(&self) -> &str {
+        match self {
+            Self::Person(name) => name,
+            Self::LoggedIn(identity) => &identity.name,
+        }
+    }
 }
 
 /// The secrets of a new session.
 #[derive(Debug)]
 pub(crate) struct SessionSecrets {
     cookie: String,
+    /// How long the session lasts.
+    lifetime: Duration,
     /// The token, which the page sends with each request.
     pub(crate) token: String,
 }
@@ -53,7 +76,7 @@ impl SessionSecrets {
     /// Returns the value of `Set-Cookie` that begins the session. A cookie that a browser received over TLS is sent over
     /// TLS only.
     pub(crate) fn set_cookie(&self, is_over_tls: bool) -> String {
-        cookie(&self.cookie, LIFETIME.as_secs(), is_over_tls)
+        cookie(&self.cookie, self.lifetime.as_secs(), is_over_tls)
     }
 }
 
@@ -70,30 +93,37 @@ fn cookie(value: &str, max_age: u64, is_over_tls: bool) -> String {
 }
 
 impl PageSessions {
-    /// Begins a session of a person at `now`.
+    /// Begins a session of a person at `now`, which lasts for `lifetime`, and no longer than [`LIFETIME`].
     ///
     /// # Errors
     /// If the system returned no random bytes.
-    pub(crate) fn begin(&self, person: &str, now: Instant) -> Result<SessionSecrets, RandomError> {
+    pub(crate) fn begin(
+        &self,
+        holder: SessionHolder,
+        now: Instant,
+        lifetime: Duration,
+    ) -> Result<SessionSecrets, RandomError> {
         let secret = || random::bytes::<32>().map(|bytes| random::hex(&bytes));
-        let secrets = SessionSecrets { cookie: secret()?, token: secret()? };
+        let lifetime = lifetime.min(LIFETIME);
+        let secrets = SessionSecrets { cookie: secret()?, lifetime, token: secret()? };
         let mut sessions = self.sessions();
         sessions.retain(|_, session| !session.is_over(now));
-        let of_person = || sessions.iter().filter(|(_, session)| session.person == person);
+        let of_person = || sessions.iter().filter(|(_, session)| session.holder.name() == holder.name());
         if of_person().count() >= MAX_SESSIONS
             && let Some(oldest) = of_person().min_by_key(|(_, session)| session.begun).map(|(id, _)| *id)
         {
             sessions.remove(&oldest);
         }
-        let session = PageSession { person: person.to_owned(), token: digest(&secrets.token), begun: now };
+        let ends = now + lifetime;
+        let session = PageSession { holder, token: digest(&secrets.token), begun: now, ends };
         sessions.insert(digest(&secrets.cookie), session);
         Ok(secrets)
     }
 
-    /// Returns the session whose cookie and token a request carries, and the name of its person. `None` if one of them
+    /// Returns the session whose cookie and token a request carries, and who has it. `None` if one of them
     /// is missing or wrong, if the session is over at `now`, or if the request says that it comes from the page of
     /// another site.
-    pub(crate) fn find(&self, headers: &HeaderMap, now: Instant) -> Option<(SessionId, String)> {
+    pub(crate) fn find(&self, headers: &HeaderMap, now: Instant) -> Option<(SessionId, SessionHolder)> {
         if browser_origin::is_foreign(headers) {
             return None;
         }
@@ -103,7 +133,7 @@ impl PageSessions {
         let sessions = self.sessions();
         // Digests of guesses are compared, so the time reveals nothing of the secrets.
         let session = sessions.get(&id).filter(|session| session.token == token && !session.is_over(now))?;
-        Some((id, session.person.clone()))
+        Some((id, session.holder.clone()))
     }
 
     /// Returns whether the session has not ended yet.
@@ -116,9 +146,9 @@ impl PageSessions {
         self.sessions().remove(id);
     }
 
-    /// Ends all sessions of a person.
+    /// Ends all sessions that a person of the configuration has begun with a key.
     pub(crate) fn end_all_of(&self, person: &str) {
-        self.sessions().retain(|_, session| session.person != person);
+        self.sessions().retain(|_, session| session.holder != SessionHolder::Person(person.to_owned()));
     }
 
     /// Locks the sessions, also after a panic.
@@ -130,7 +160,7 @@ impl PageSessions {
 impl PageSession {
     /// Returns whether the session has ended at `now` because of its age.
     fn is_over(&self, now: Instant) -> bool {
-        now.saturating_duration_since(self.begun) >= LIFETIME
+        now >= self.ends
     }
 }
 
@@ -141,9 +171,14 @@ fn digest(secret: &str) -> [u8; 32] {
 
 /// Returns the value of the session's cookie in a request; `None` if the request has no such cookie, or several.
 fn cookie_of(headers: &HeaderMap) -> Option<&str> {
+    named_cookie(headers, COOKIE)
+}
+
+/// Returns the value of a cookie; `None` if the request has no such cookie, or several.
+pub(super) fn named_cookie<'h>(headers: &'h HeaderMap, wanted: &str) -> Option<&'h str> {
     let lines = headers.get_all(header::COOKIE).iter().filter_map(|line| line.to_str().ok());
     let pairs = lines.flat_map(|line| line.split(';')).filter_map(|pair| pair.trim().split_once('='));
-    let mut values = pairs.filter(|(name, _)| *name == COOKIE).map(|(_, value)| value);
+    let mut values = pairs.filter(|(name, _)| *name == wanted).map(|(_, value)| value);
     match (values.next(), values.next()) {
         (Some(value), None) => Some(value),
         _ => None,
@@ -162,10 +197,29 @@ mod tests {
         headers
     }
 
+    fn begin(sessions: &PageSessions, name: &str, now: Instant) -> SessionSecrets {
+        sessions.begin(SessionHolder::Person(name.to_owned()), now, LIFETIME).unwrap()
+    }
+
+    /// A session lasts no longer than what it was begun with, and no longer than any.
+    #[test]
+    fn sessions_are_bounded() {
+        let (sessions, now) = (PageSessions::default(), Instant::now());
+        let check = |lifetime: Duration, expected: Duration| {
+            let secrets = sessions.begin(SessionHolder::Person("ann".to_owned()), now, lifetime).unwrap();
+            let headers = headers(&format!("{COOKIE}={}", secrets.cookie), &secrets.token);
+            let second = Duration::from_secs(1);
+            assert!(sessions.find(&headers, now + expected - second).is_some(), "{lifetime:?}");
+            assert!(sessions.find(&headers, now + expected).is_none(), "{lifetime:?}");
+        };
+        check(Duration::from_mins(5), Duration::from_mins(5));
+        check(LIFETIME * 2, LIFETIME);
+    }
+
     #[test]
     fn all_sessions_of_a_person_end() {
         let (sessions, now) = (PageSessions::default(), Instant::now());
-        let begun = ["ann", "ann", "bob"].map(|name| sessions.begin(name, now).unwrap());
+        let begun = ["ann", "ann", "bob"].map(|name| begin(&sessions, name, now));
         sessions.end_all_of("ann");
         let is_open = begun.map(|secrets| {
             sessions.find(&headers(&format!("{COOKIE}={}", secrets.cookie), &secrets.token), now).is_some()
@@ -176,10 +230,10 @@ mod tests {
     #[test]
     fn a_request_needs_the_cookie_and_the_token() {
         let (sessions, now) = (PageSessions::default(), Instant::now());
-        let [ann, bob] = ["ann", "bob"].map(|name| sessions.begin(name, now).unwrap());
+        let [ann, bob] = ["ann", "bob"].map(|name| begin(&sessions, name, now));
         let check = |cookie: &str, token: &str, expected: Option<&str>| {
-            let found = sessions.find(&headers(cookie, token), now).map(|(_, person)| person);
-            assert_eq!(found.as_deref(), expected, "{cookie} {token}");
+            let found = sessions.find(&headers(cookie, token), now).map(|(_, holder)| holder);
+            assert_eq!(found.as_ref().map(SessionHolder::name), expected, "{cookie} {token}");
         };
         let cookie = format!("{COOKIE}={}", ann.cookie);
         check(&cookie, &ann.token, Some("ann"));
@@ -205,14 +259,13 @@ mod tests {
         let find = |secrets: &SessionSecrets, at: Instant| {
             sessions.find(&headers(&format!("{COOKIE}={}", secrets.cookie), &secrets.token), at)
         };
-        let first = sessions.begin("ann", now).unwrap();
+        let first = begin(&sessions, "ann", now);
         let (id, _) = find(&first, now + LIFETIME - Duration::from_secs(1)).unwrap();
         assert!(find(&first, now + LIFETIME).is_none() && !sessions.is_open(&id, now + LIFETIME));
         assert!(sessions.is_open(&id, now));
-        let other = sessions.begin("bob", now).unwrap();
+        let other = begin(&sessions, "bob", now);
         let later = now + Duration::from_secs(1);
-        let more: Vec<SessionSecrets> =
-            (0..MAX_SESSIONS).map(|_| sessions.begin("ann", later).unwrap()).collect();
+        let more: Vec<SessionSecrets> = (0..MAX_SESSIONS).map(|_| begin(&sessions, "ann", later)).collect();
         // The oldest session of the person has ended for the last one, and no session of another person.
         assert!(find(&first, later).is_none() && find(&other, later).is_some());
         assert!(more.iter().all(|secrets| find(secrets, later).is_some()));
@@ -223,7 +276,7 @@ mod tests {
 
     #[test]
     fn the_cookie_is_for_the_browser_alone() {
-        let secrets = SessionSecrets { cookie: "c".to_owned(), token: "t".to_owned() };
+        let secrets = SessionSecrets { cookie: "c".to_owned(), lifetime: LIFETIME, token: "t".to_owned() };
         let expected = "flowgate-session=c; Path=/; HttpOnly; SameSite=Strict; Max-Age=43200";
         assert_eq!(secrets.set_cookie(false), expected);
         assert_eq!(secrets.set_cookie(true), format!("{expected}; Secure"));

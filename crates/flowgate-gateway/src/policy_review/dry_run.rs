@@ -79,8 +79,8 @@ impl ModelRoutes {
             return Err(HttpReply::detail(StatusCode::PAYLOAD_TOO_LARGE, &message));
         }
         let last = read_last(last)?;
-        let client = self.reviewed_client(person, &client)?;
-        if !reads_everything(person, &client) {
+        let client = self.reviewed_client(&person, &client)?;
+        if !reads_everything(&person, &client) {
             let message = "your clearance does not cover all texts of this client, and an edited policy could test any of them: \
                 a dry run needs a person who may read everything";
             return Err(HttpReply::detail(StatusCode::FORBIDDEN, message));

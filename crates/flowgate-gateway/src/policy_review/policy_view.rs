@@ -62,8 +62,8 @@ impl ModelRoutes {
         let person = self.approvals.person(headers, Role::Viewer)?;
         let query = Query::read(query, &["client", "last"])?;
         let last = read_last(query.number("last")?)?;
-        let client = self.reviewed_client(person, query.required("client")?)?;
-        if !reads_everything(person, &client) {
+        let client = self.reviewed_client(&person, query.required("client")?)?;
+        if !reads_everything(&person, &client) {
             return Ok((RequestedPolicy { client, counted: None }, None));
         }
         let (run, guard) = self.begin_review(&person.name)?;

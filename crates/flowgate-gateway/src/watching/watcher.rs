@@ -60,6 +60,11 @@ impl Watcher {
         Self { monitor, predicates: predicates.clone(), seen: 0, showable: Label::BOTTOM }
     }
 
+    /// Takes the parameters of the policy from the monitor of the conversation, whose caller may have further ones.
+    pub(crate) fn copy_parameters(&mut self, running: &Monitor) {
+        self.monitor.copy_parameters(running);
+    }
+
     /// Judges the events that were added to the conversation since the last call, and returns the verdicts. `running`
     /// is the monitor of the conversation.
     pub(crate) fn observe(&mut self, running: &Monitor) -> Vec<WatchedVerdict> {

@@ -118,6 +118,15 @@ impl Conversation {
         match input {
             // The recorded need is the result of the query: a replay compares it.
             Input::Need(_) => return InputOutcome::Needed(self.next_need()),
+            Input::Parameters(parameters) => {
+                // What has been labelled or judged could depend on them.
+                if !self.monitor.trace().is_empty() {
+                    return InputOutcome::Inapplicable;
+                }
+                if !self.monitor.add_parameters(parameters) {
+                    return InputOutcome::Unchanged;
+                }
+            }
             Input::Note(role, content) => {
                 return InputOutcome::Added(self.add_message(role, content.clone()));
             }

@@ -89,6 +89,7 @@ impl Conversation {
                 Input::Format { format, seen } => {
                     self.carry_format(client, history, (format.as_ref(), seen))?;
                 }
+                Input::Parameters(parameters) => self.add_parameters(parameters),
                 Input::Note(role, content) => drop(self.add_context(role, content.clone())?),
                 Input::Recall(record) => {
                     self.join_external_state(record).map_err(|_| CarryOverError::Rejected)?;

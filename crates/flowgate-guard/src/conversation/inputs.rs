@@ -9,7 +9,7 @@ use flowgate::label::Label;
 use flowgate::monitor::{AuthorizedCall, ExternalStateError, PushError};
 use flowgate::trace::EventId;
 use flowgate_lm::chat::{self, Completion, OutputFormat, Sampling};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::apply::{InputContext, InputOutcome};
 use super::{Conversation, Need, ToolAnswer, Turn};
@@ -65,6 +65,12 @@ impl Conversation {
     /// If the session has no room.
     pub fn offer_tools(&mut self, tools: Vec<OfferedTool>) -> Result<(), PushError> {
         self.submit(Input::Offer(tools)).into_offered()
+    }
+
+    /// Adds parameters of the policy (`input.NAME`) that the caller has, before anything else happens in the conversation. A
+    /// parameter that the settings have keeps its value.
+    pub fn add_parameters(&mut self, parameters: &Map<String, Value>) {
+        self.submit(Input::Parameters(parameters.clone()));
     }
 
     /// Sets the sampling parameters of the model from now on.

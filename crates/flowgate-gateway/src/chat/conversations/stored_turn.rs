@@ -12,6 +12,7 @@ use crate::chat::clients::ClientState;
 use crate::config::ClientSettings;
 use crate::mcp_proxy::proxies::ServerProxyEvent;
 use crate::predicates::journal::RecordedPredicateAnswer;
+use crate::virtual_keys::valid_key::ValidKey;
 
 /// An element of the ordered list of stored inputs of a conversation.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -99,6 +100,16 @@ impl ConversationState {
     /// Returns whether the conversation has inputs that are not stored yet.
     pub(super) fn has_unpersisted_inputs(&self) -> bool {
         !self.conversation.journal().is_empty() || !self.unpersisted.is_empty()
+    }
+
+    /// Adds the parameters of the policy that the caller of a request has, unless something has happened in the
+    /// conversation: then they are among its stored inputs. The conversations of callers with other parameters are
+    /// separate.
+    pub(crate) fn add_caller_parameters(&mut self, key: Option<&ValidKey>) {
+        let input = key.map(|key| &key.input).filter(|input| !input.is_empty());
+        if let Some(input) = input.filter(|_| self.conversation.monitor().trace().is_empty()) {
+            self.conversation.add_parameters(input);
+        }
     }
 
     /// Returns whether the conversation has inputs or used approvals that are not stored yet.

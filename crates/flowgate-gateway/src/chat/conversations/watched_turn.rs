@@ -15,6 +15,7 @@ impl ConversationState {
     pub(crate) fn begin_watching(&mut self, client: &ClientSettings) {
         if let Some(watch) = client.watch.as_ref().filter(|_| self.watcher.is_none()) {
             let mut watcher = Watcher::new(watch, &client.predicates, &client.input);
+            watcher.copy_parameters(self.conversation.monitor());
             watcher.observe(self.conversation.monitor());
             self.proxies.take_watched();
             self.watcher = Some(watcher);

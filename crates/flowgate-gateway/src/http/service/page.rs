@@ -30,6 +30,11 @@ impl GatewayService {
             }
             ServiceRoute::LogIn => approvals.log_in(headers, address_of(extensions)),
             ServiceRoute::LogOut => approvals.log_out(headers),
+            // A login shows no valid key or session, so it does not protect its connection.
+            ServiceRoute::BeginLogin => return approvals.begin_login().await,
+            ServiceRoute::CompleteLogin => {
+                return approvals.complete_login(headers, request.uri().query()).await;
+            }
             ServiceRoute::Conversations => {
                 self.routes_of_people()?.list_conversations(headers, request.uri().query()).await
             }

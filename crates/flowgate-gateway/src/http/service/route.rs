@@ -4,6 +4,8 @@
 use axum::http::Method;
 use flowgate_lm::wire::Api;
 
+use crate::config::login::CALLBACK;
+
 /// The target of a request. [`ROUTES`] has the method and the path of each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ServiceRoute {
@@ -46,6 +48,8 @@ pub(crate) enum ServiceRoute {
     Session,
     LogIn,
     LogOut,
+    BeginLogin,
+    CompleteLogin,
     Conversations,
     Conversation,
     Figures,
@@ -67,6 +71,7 @@ impl ServiceRoute {
             Self::Policies | Self::PolicyUsage | Self::DryRun | Self::Reload => true,
             Self::Server | Self::Listen | Self::EndConnection => true,
             Self::PageStart | Self::PageFile | Self::Session | Self::LogIn | Self::LogOut => true,
+            Self::BeginLogin | Self::CompleteLogin => true,
             Self::Conversations | Self::Conversation | Self::Figures => true,
             Self::Load | Self::Check | Self::Batch | Self::Metrics => false,
         }
@@ -85,7 +90,7 @@ pub(crate) fn described_path(path: &'static str) -> &'static str {
 
 /// Every route: the list that the router is built from, that tests compare with `openapi.json`, and that the answer to
 /// an unknown path contains.
-pub(crate) const ROUTES: [(Method, &str, ServiceRoute); 47] = [
+pub(crate) const ROUTES: [(Method, &str, ServiceRoute); 49] = [
     (Method::POST, "/api/v1/policy/load", ServiceRoute::Load),
     (Method::POST, "/api/v1/policy/check", ServiceRoute::Check),
     (Method::POST, "/api/v1/policy/check/batch", ServiceRoute::Batch),
@@ -126,6 +131,8 @@ pub(crate) const ROUTES: [(Method, &str, ServiceRoute); 47] = [
     (Method::DELETE, "/mcp/{server}", ServiceRoute::EndConnection),
     (Method::GET, "/ui", ServiceRoute::PageStart),
     (Method::GET, "/ui/", ServiceRoute::PageFile),
+    (Method::GET, "/ui/login", ServiceRoute::BeginLogin),
+    (Method::GET, CALLBACK, ServiceRoute::CompleteLogin),
     (Method::GET, "/ui/{file}", ServiceRoute::PageFile),
     (Method::GET, "/ui/api/session", ServiceRoute::Session),
     (Method::POST, "/ui/api/session", ServiceRoute::LogIn),

@@ -1,0 +1,62 @@
+//! Authenticates the requests of clients that send a token of an issuer in place of a key. `authentication` calls it.
+
+use std::sync::Arc;
+
+use super::ModelRoutes;
+use super::clients::ClientState;
+use super::maintenance;
+use crate::identity::client_token::ClientToken;
+use crate::identity::issuer::Issuer;
+use crate::identity::token::{TokenRefusal, UnverifiedToken};
+use crate::virtual_keys::valid_key::ValidKey;
+
+impl ModelRoutes {
+    /// Finds the client that a token authenticates, and who has sent it.
+    ///
+    /// # Errors
+    /// Why the token is refused.
+    pub(super) async fn find_by_token(
+        &self,
+        text: &str,
+    ) -> Result<(Arc<ClientState>, Arc<ValidKey>), TokenRefusal> {
+        let token = UnverifiedToken::read(text)?;
+        // The clients that take tokens of the issuer that the token names.
+        let candidates =
+            self.clients_with_tokens().filter(|(_, own)| own.issuer.settings.issuer == token.issuer);
+        let candidates: Vec<(&Arc<ClientState>, &ClientToken)> = candidates.collect();
+        let (_, first) = candidates.first().ok_or(TokenRefusal::UnknownIssuer)?;
+        let audiences = candidates.iter().map(|(_, own)| own.audience.as_str()).collect();
+        let claims = first.issuer.verify(&token, audiences, &self.log).await?;
+        let mut fitting = candidates.into_iter().filter(|(_, own)| own.accepts(&claims));
+        let (client, own) = match (fitting.next(), fitting.next()) {
+            (Some(fitting), None) => fitting,
+            (None, _) => return Err(TokenRefusal::Claims),
+            (Some(_), Some(_)) => return Err(TokenRefusal::SeveralClients),
+        };
+        let caller = own.caller(&claims)?;
+        let key = ValidKey::of_token(caller, (own, claims.expires), &client.spec.budget.prices);
+        Ok((Arc::clone(client), Arc::new(key)))
+    }
+
+    /// Returns the clients that take tokens, and what they require of them.
+    fn clients_with_tokens(&self) -> impl Iterator<Item = (&Arc<ClientState>, &ClientToken)> {
+        self.clients.all().filter_map(|client| Some((client, client.spec.token.as_ref()?)))
+    }
+
+    /// Begins to fetch the keys of the issuers, now and periodically.
+    pub(super) fn fetch_issuer_keys(&self) {
+        for issuer in self.issuers() {
+            maintenance::spawn_key_refresh(issuer, &self.log);
+        }
+    }
+
+    /// Returns the issuers of tokens, of clients and of people.
+    pub(crate) fn issuers(&self) -> Vec<&Arc<Issuer>> {
+        let of_clients = self.clients_with_tokens().map(|(_, own)| &own.issuer);
+        let of_people = self.approvals.people.login().map(|login| &login.issuer);
+        let mut all: Vec<&Arc<Issuer>> = of_clients.chain(of_people).collect();
+        all.sort_by(|one, other| one.settings.name.cmp(&other.settings.name));
+        all.dedup_by(|one, other| Arc::ptr_eq(one, other));
+        all
+    }
+}

@@ -1,0 +1,162 @@
+//! Reads the sections `[issuers.*]`, and `[clients.NAME.token]`: which tokens authenticate a client.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Map, Value};
+
+use super::file::{IssuerSpec, TokenSpec};
+use super::{ClientSettings, ConfigReader, find_named};
+use crate::identity::client_token::{ClientToken, GROUPS};
+use crate::identity::issuer::{Issuer, IssuerSettings, KeySource, is_protected};
+use crate::identity::key_set::KeySet;
+use crate::identity::token::ALGORITHMS;
+
+/// The greatest tolerance for clocks that differ, in seconds.
+const MAX_LEEWAY: u32 = 300;
+/// The default tolerance, in seconds.
+const LEEWAY: u32 = 60;
+
+impl ConfigReader<'_> {
+    /// Checks the sections of issuers, and creates them.
+    ///
+    /// # Errors
+    /// The first problem, with the name of its section.
+    pub(super) fn issuers(
+        &self,
+        specs: BTreeMap<String, IssuerSpec>,
+    ) -> Result<BTreeMap<String, Arc<Issuer>>, String> {
+        let mut issuers: BTreeMap<String, Arc<Issuer>> = BTreeMap::new();
+        for (name, spec) in specs {
+            let issuer = self.issuer(&name, spec).map_err(|why| format!("issuers.{name}: {why}"))?;
+            let is_same = |other: &&Arc<Issuer>| other.settings.issuer == issuer.settings.issuer;
+            if let Some(other) = issuers.values().find(is_same) {
+                let other = &other.settings.name;
+                return Err(format!(
+                    "issuers.{name}: the issuer is also that of {other}: write one section for it"
+                ));
+            }
+            issuers.insert(name, Arc::new(issuer));
+        }
+        Ok(issuers)
+    }
+
+    /// Checks the section of the issuer `name`, and reads the file of its keys, if it names one.
+    fn issuer(&self, name: &str, spec: IssuerSpec) -> Result<Issuer, String> {
+        let no_protection = |setting: &str| {
+            format!(
+                "the address in `{setting}` does not begin with https://; http:// is for this machine only"
+            )
+        };
+        let source = match (spec.jwks_file, spec.jwks_url) {
+            (Some(_), Some(_)) => {
+                return Err("the section has both `jwks-file` and `jwks-url`: remove one of them".to_owned());
+            }
+            (Some(file), None) => {
+                let path = self.folder.join(file);
+                let keys = KeySet::read(&self.text(&path)?);
+                let keys = keys.map_err(|why| format!("jwks-file: {}: {why}", path.display()))?;
+                KeySource::File(Arc::new(keys))
+            }
+            (None, Some(url)) if !is_protected(&url) => return Err(no_protection("jwks-url")),
+            (None, Some(url)) => KeySource::Address(url),
+            (None, None) if !is_protected(&spec.issuer) => return Err(no_protection("issuer")),
+            (None, None) => KeySource::Discovery,
+        };
+        let (setting, fetched_from) = match &source {
+            KeySource::Address(url) => ("jwks-url", url.as_str()),
+            _ => ("issuer", spec.issuer.as_str()),
+        };
+        let authorities = self.authorities_of(setting, fetched_from, spec.ca_file.as_deref())?;
+        let mut algorithms = Vec::new();
+        for name in &spec.algorithms {
+            let known = ALGORITHMS.iter().find(|(known, _)| known == name);
+            let (_, algorithm) = known.ok_or_else(|| {
+                let known: Vec<&str> = ALGORITHMS.iter().map(|(name, _)| *name).collect();
+                format!(
+                    "algorithms: `{name}` is no algorithm with a public key: use some of {}",
+                    known.join(", ")
+                )
+            })?;
+            algorithms.push(*algorithm);
+        }
+        if algorithms.is_empty() {
+            algorithms = ALGORITHMS.iter().map(|(_, algorithm)| *algorithm).collect();
+        }
+        let leeway = spec.leeway_seconds.unwrap_or(LEEWAY);
+        if leeway > MAX_LEEWAY {
+            return Err(format!("`leeway-seconds` is more than {MAX_LEEWAY}: correct the clocks instead"));
+        }
+        let leeway = Duration::from_secs(leeway.into());
+        let (name, issuer) = (name.to_owned(), spec.issuer);
+        Ok(Issuer::new(IssuerSettings { name, issuer, source, algorithms, leeway, authorities }))
+    }
+
+    /// Checks `[clients.NAME.token]`. `input` are the parameters that the section of the client sets.
+    pub(super) fn client_token(
+        &self,
+        spec: TokenSpec,
+        issuers: &BTreeMap<String, Arc<Issuer>>,
+        input: &Map<String, Value>,
+    ) -> Result<ClientToken, String> {
+        let issuer = find_named("issuer", &spec.issuer, issuers)?;
+        if spec.audience.is_empty() {
+            return Err(
+                "`audience` is empty: write the audience that the issuer puts into tokens for this gateway"
+                    .to_owned(),
+            );
+        }
+        let groups = spec.groups.as_ref().map(|_| GROUPS.to_owned());
+        let parameters = spec.input.keys().cloned().chain(groups.clone());
+        if let Some(parameter) = parameters.into_iter().find(|name| input.contains_key(name)) {
+            return Err(format!(
+                "the parameter `{parameter}` is set by `input` of the client and by a claim: remove one of them"
+            ));
+        }
+        if groups.is_some_and(|groups| spec.input.contains_key(&groups)) {
+            return Err(
+                "the parameter `groups` is set by `groups` and by `input`: remove one of them".to_owned()
+            );
+        }
+        let mut claims = BTreeMap::new();
+        for (name, value) in spec.claims {
+            if matches!(value, Value::Object(_) | Value::Null) {
+                return Err(format!(
+                    "claims: the value of `{name}` is a table: write a text, a number, a bool or a list"
+                ));
+            }
+            claims.insert(name, value);
+        }
+        Ok(ClientToken {
+            issuer,
+            audience: spec.audience,
+            claims,
+            subject: spec.subject.unwrap_or_else(|| "sub".to_owned()),
+            groups: spec.groups,
+            input: spec.input,
+            requests_per_minute: spec.requests_per_minute.map(|most| most.max(1)),
+            tokens_per_day: spec.tokens_per_day,
+        })
+    }
+}
+
+/// Checks that a token can be that of one client only, as far as the configuration shows it: two clients with the same
+/// issuer and audience differ in their `claims`.
+pub(super) fn check_ambiguity(client: &ClientSettings, others: &[ClientSettings]) -> Result<(), String> {
+    let Some(own) = &client.token else { return Ok(()) };
+    let is_same = |other: &&ClientSettings| {
+        other.token.as_ref().is_some_and(|other| {
+            Arc::ptr_eq(&own.issuer, &other.issuer)
+                && own.audience == other.audience
+                && own.claims == other.claims
+        })
+    };
+    match others.iter().find(is_same) {
+        None => Ok(()),
+        Some(other) => Err(format!(
+            "token: its tokens are also those of {}: write different `claims`, or another `audience`",
+            other.name
+        )),
+    }
+}

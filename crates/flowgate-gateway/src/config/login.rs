@@ -1,0 +1,113 @@
+//! Reads the section `[login.oidc]`: how people log in to the page at an issuer, and which groups of theirs have a role.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::file::{GroupSpec, LoginSpec};
+use super::{ClientSettings, ConfigReader, find_named};
+use crate::approvals::clearance::Clearance;
+use crate::config::Role;
+use crate::identity::issuer::{Issuer, is_protected};
+use crate::secret::Secret;
+
+/// The path of the address to which the issuer sends a person back.
+pub(crate) const CALLBACK: &str = "/ui/login/callback";
+
+/// The section `[login.oidc]`.
+#[derive(Debug, Clone)]
+pub(crate) struct LoginSettings {
+    pub(crate) issuer: Arc<Issuer>,
+    pub(crate) client_id: String,
+    pub(crate) client_secret: Option<Secret>,
+    /// The address to which the issuer sends a person back.
+    pub(crate) redirect: String,
+    /// The scopes, separated by spaces.
+    pub(crate) scopes: String,
+    /// The claim with the name under which decisions are recorded.
+    pub(crate) name_claim: String,
+    /// The claim with the groups of the person.
+    pub(crate) groups_claim: String,
+    /// How long a session lasts, if not as long as the ID token.
+    pub(crate) session: Option<Duration>,
+    /// The groups whose members may use the page.
+    pub(crate) groups: Vec<GroupRole>,
+}
+
+/// The section `[login.oidc.groups.NAME]`: what a person may do who is in the group and has no section of their own.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct GroupRole {
+    pub(crate) group: String,
+    pub(crate) role: Role,
+    pub(crate) tenants: Vec<String>,
+    pub(crate) may_read: Clearance,
+}
+
+impl GroupRole {
+    /// Returns whether some member of the group may decide questions of clients of a tenant.
+    pub(crate) fn decides_for(&self, tenant: &str) -> bool {
+        self.role >= Role::Approver
+            && (self.tenants.is_empty() || self.tenants.iter().any(|known| known == tenant))
+    }
+}
+
+impl ConfigReader<'_> {
+    /// Checks the section. `clients` are the configured clients, whose policies define the elements of clearances.
+    ///
+    /// # Errors
+    /// The first problem, as a message for the operator.
+    pub(super) fn login(
+        &self,
+        spec: LoginSpec,
+        issuers: &BTreeMap<String, Arc<Issuer>>,
+        clients: &[ClientSettings],
+    ) -> Result<LoginSettings, String> {
+        let issuer = find_named("issuer", &spec.issuer, issuers)?;
+        if !is_protected(&issuer.settings.issuer) {
+            return Err(format!(
+                "the `issuer` of [issuers.{}] does not begin with https://, so people cannot log in there",
+                spec.issuer
+            ));
+        }
+        let secret = self.key_named(
+            ("client-secret-from", spec.client_secret_from.as_deref()),
+            ("client-secret-file", spec.client_secret_file.as_deref()),
+        )?;
+        if !is_protected(&spec.redirect) || !spec.redirect.ends_with(CALLBACK) {
+            return Err(format!(
+                "`redirect` is not of the form https://GATEWAY{CALLBACK}: write the address by which browsers reach this gateway"
+            ));
+        }
+        if !spec.scopes.iter().any(|scope| scope == "openid") {
+            return Err(
+                "`scopes` lacks \"openid\", without which the issuer returns no ID token: add it".to_owned()
+            );
+        }
+        let mut groups = Vec::new();
+        for (group, spec) in spec.groups {
+            let role = self.group(&group, spec, clients);
+            groups.push(role.map_err(|why| format!("groups.{group}: {why}"))?);
+        }
+        // The greatest role counts; among equal ones, the first name.
+        groups.sort_by(|one, other| other.role.cmp(&one.role).then_with(|| one.group.cmp(&other.group)));
+        Ok(LoginSettings {
+            issuer,
+            client_id: spec.client_id,
+            client_secret: secret.map(Secret::new),
+            redirect: spec.redirect,
+            scopes: spec.scopes.join(" "),
+            name_claim: spec.name_claim,
+            groups_claim: spec.groups_claim,
+            session: spec.session_minutes.map(|minutes| Duration::from_secs(60 * u64::from(minutes.get()))),
+            groups,
+        })
+    }
+
+    fn group(&self, group: &str, spec: GroupSpec, clients: &[ClientSettings]) -> Result<GroupRole, String> {
+        let tenants = spec.tenants;
+        let is_visible = |client: &&ClientSettings| tenants.is_empty() || tenants.contains(&client.tenant);
+        let policies = clients.iter().filter(is_visible).map(|client| client.policy.as_ref());
+        let may_read = Clearance::read(spec.may_read.as_deref(), &policies)?;
+        Ok(GroupRole { group: group.to_owned(), role: spec.role.into(), tenants, may_read })
+    }
+}

@@ -1,0 +1,347 @@
+//! Fetches the public keys of an issuer, and caches them. `config` creates an [`Issuer`] for each section
+//! `[issuers.NAME]`; the verification of tokens and the logins share it.
+//!
+//! The keys are fetched at the start, every five minutes, and when a token names a key that is not among them, at most
+//! [`MAX_FETCHES`] times in a minute. If the issuer cannot be reached, the last keys count for another hour; without keys,
+//! every token is refused.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::{Duration, Instant};
+
+use flowgate::json::{self, Numbers};
+use flowgate_lm::remote::Authorities;
+use jsonwebtoken::Algorithm;
+use serde_json::Value;
+use tokio::sync::Semaphore;
+
+use super::bounded_http::BoundedHttp;
+use super::key_set::KeySet;
+use super::token::{TokenClaims, TokenRefusal, TokenRequirements, UnverifiedToken};
+use crate::log::{LogEvent, OperatorLog};
+
+/// The interval at which the keys are fetched.
+pub(crate) const REFRESH: Duration = Duration::from_mins(5);
+/// The time for which keys count that could not be fetched again.
+const MAX_AGE: Duration = Duration::from_hours(1);
+/// The time for which a description counts, and for which a failure to fetch it does.
+const DESCRIPTION_TIMES: [Duration; 2] = [Duration::from_mins(1), Duration::from_secs(5)];
+/// The most codes that are exchanged at the same time.
+const MAX_EXCHANGES: usize = 16;
+/// The most fetches of the keys of one issuer in a minute.
+pub(crate) const MAX_FETCHES: usize = 4;
+
+/// Where the keys of an issuer are.
+#[derive(Debug, Clone)]
+pub(crate) enum KeySource {
+    /// In a file, which was read with the configuration.
+    File(Arc<KeySet>),
+    /// At an address.
+    Address(String),
+    /// At the address that the description of the issuer names.
+    Discovery,
+}
+
+/// The section `[issuers.NAME]`.
+#[derive(Debug, Clone)]
+pub(crate) struct IssuerSettings {
+    /// The name of the section.
+    pub(crate) name: String,
+    /// The issuer as its tokens name it (`iss`).
+    pub(crate) issuer: String,
+    pub(crate) source: KeySource,
+    pub(crate) algorithms: Vec<Algorithm>,
+    /// The tolerance for clocks that differ.
+    pub(crate) leeway: Duration,
+    pub(crate) authorities: Authorities,
+}
+
+/// An issuer of tokens, with its keys.
+pub(crate) struct Issuer {
+    pub(crate) settings: IssuerSettings,
+    pub(super) http: BoundedHttp,
+    keys: RwLock<Option<FetchedKeys>>,
+    /// Locked while the keys are fetched.
+    fetching: tokio::sync::Mutex<()>,
+    /// The times of the fetches of the last minute.
+    fetches: Mutex<VecDeque<Instant>>,
+    /// The last description for logins, or why there was none, and when that was. Locked while it is fetched.
+    described: tokio::sync::Mutex<Option<(Instant, Result<IssuerDescription, String>)>>,
+    /// The codes that may be exchanged now.
+    pub(super) exchanges: Semaphore,
+}
+
+/// The keys, and when they were fetched.
+#[derive(Debug, Clone)]
+struct FetchedKeys {
+    keys: Arc<KeySet>,
+    fetched: Instant,
+}
+
+/// What the issuer says about itself.
+#[derive(Debug, Clone)]
+pub(crate) struct IssuerDescription(Value);
+
+impl Issuer {
+    pub(crate) fn new(settings: IssuerSettings) -> Self {
+        let http = BoundedHttp::new(&settings.authorities);
+        let (keys, fetching, fetches, described) = Default::default();
+        let exchanges = Semaphore::new(MAX_EXCHANGES);
+        Self { settings, http, keys, fetching, fetches, described, exchanges }
+    }
+
+    /// Takes over the keys that an earlier configuration has fetched from the same place.
+    pub(crate) fn continue_from(&self, earlier: &Self) {
+        let (own, other) = (&self.settings, &earlier.settings);
+        let is_same_place = match (&own.source, &other.source) {
+            (KeySource::Address(one), KeySource::Address(other)) => one == other,
+            (KeySource::Discovery, KeySource::Discovery) => true,
+            _ => false,
+        };
+        if own.issuer == other.issuer
+            && is_same_place
+            && own.authorities.certificates() == other.authorities.certificates()
+        {
+            let fetched = earlier.keys.read().unwrap_or_else(PoisonError::into_inner).clone();
+            *self.keys.write().unwrap_or_else(PoisonError::into_inner) = fetched;
+        }
+    }
+
+    /// Returns the keys, unless they are too old or were never fetched.
+    fn usable_keys(&self) -> Option<Arc<KeySet>> {
+        if let KeySource::File(keys) = &self.settings.source {
+            return Some(Arc::clone(keys));
+        }
+        let keys = self.keys.read().unwrap_or_else(PoisonError::into_inner);
+        keys.as_ref().filter(|keys| keys.fetched.elapsed() < MAX_AGE).map(|keys| Arc::clone(&keys.keys))
+    }
+
+    /// Returns the number of keys that tokens can be verified with.
+    pub(crate) fn key_count(&self) -> usize {
+        self.usable_keys().map_or(0, |keys| keys.len())
+    }
+
+    /// Verifies a token of this issuer for one of these audiences. Fetches the keys if the token names one that is not
+    /// known.
+    ///
+    /// # Errors
+    /// Why the token is refused.
+    pub(crate) async fn verify(
+        self: &Arc<Self>,
+        token: &UnverifiedToken<'_>,
+        audiences: Vec<&str>,
+        log: &OperatorLog,
+    ) -> Result<TokenClaims, TokenRefusal> {
+        let mut keys = self.usable_keys();
+        if keys.as_ref().is_none_or(|keys| !token.has_key_in(keys)) {
+            self.refresh(keys.as_ref(), log).await;
+            keys = self.usable_keys();
+        }
+        self.check(token, keys.as_deref(), audiences)
+    }
+
+    /// Verifies a token with these keys.
+    fn check(
+        &self,
+        token: &UnverifiedToken<'_>,
+        keys: Option<&KeySet>,
+        audiences: Vec<&str>,
+    ) -> Result<TokenClaims, TokenRefusal> {
+        let IssuerSettings { issuer, algorithms, leeway, .. } = &self.settings;
+        let required = TokenRequirements { issuer, audiences, algorithms, leeway: *leeway };
+        token.verify(keys.ok_or(TokenRefusal::NoKeys)?, &required)
+    }
+
+    /// Fetches the keys, unless that has been done too often in the last minute, or other keys than `known` are there by
+    /// now. Logs a failure.
+    pub(crate) async fn refresh(self: &Arc<Self>, known: Option<&Arc<KeySet>>, log: &OperatorLog) {
+        if matches!(self.settings.source, KeySource::File(_)) {
+            return;
+        }
+        let _fetching = self.fetching.lock().await;
+        let is_fetched = match (known, &self.usable_keys()) {
+            (Some(known), Some(keys)) => !Arc::ptr_eq(known, keys),
+            (None, Some(_)) => true,
+            (_, None) => false,
+        };
+        if is_fetched || !self.may_fetch(Instant::now()) {
+            return;
+        }
+        self.fetch_on_thread(log).await;
+    }
+
+    /// Fetches the keys because it is time to.
+    pub(crate) async fn refresh_on_schedule(self: &Arc<Self>, log: &OperatorLog) {
+        if matches!(self.settings.source, KeySource::File(_)) {
+            return;
+        }
+        let _fetching = self.fetching.lock().await;
+        self.fetch_on_thread(log).await;
+    }
+
+    /// Fetches the keys on a thread that may wait, and keeps them even if the caller does not wait any longer.
+    async fn fetch_on_thread(self: &Arc<Self>, log: &OperatorLog) {
+        let (issuer, log) = (Arc::clone(self), log.clone());
+        let fetched = tokio::task::spawn_blocking(move || match issuer.fetch() {
+            Ok(keys) => {
+                let fetched = FetchedKeys { keys: Arc::new(keys), fetched: Instant::now() };
+                *issuer.keys.write().unwrap_or_else(PoisonError::into_inner) = Some(fetched);
+            }
+            Err(why) => {
+                let effect = match issuer.key_count() {
+                    0 => "its tokens are refused",
+                    _ => "its earlier keys count for an hour after they were fetched",
+                };
+                let name = &issuer.settings.name;
+                let sentence = format!(
+                    "issuers.{name}: the keys of the issuer could not be fetched, so {effect}: {why}"
+                );
+                log.write(LogEvent::Failure, "", Vec::new(), &sentence);
+            }
+        });
+        let _ = fetched.await;
+    }
+
+    /// Fetches the keys. This may block the thread.
+    fn fetch(&self) -> Result<KeySet, String> {
+        let address = match &self.settings.source {
+            KeySource::File(keys) => return Ok(KeySet::clone(keys)),
+            KeySource::Address(address) => address.clone(),
+            KeySource::Discovery => self.describe()?.address("jwks_uri")?.to_owned(),
+        };
+        KeySet::read(&self.http.get(&address)?).map_err(|why| format!("the document with the keys: {why}"))
+    }
+
+    /// Returns the description of the issuer, fetched at most a minute ago: anybody can begin a login, and must not cause many requests.
+    ///
+    /// # Errors
+    /// Why there is none: a sentence without content.
+    pub(super) async fn recent_description(self: &Arc<Self>) -> Result<IssuerDescription, String> {
+        let mut described = self.described.lock().await;
+        if let Some((at, description)) = &*described {
+            let [most, most_of_failure] = DESCRIPTION_TIMES;
+            if at.elapsed() < if description.is_ok() { most } else { most_of_failure } {
+                return description.clone();
+            }
+        }
+        let issuer = Arc::clone(self);
+        let fetched = tokio::task::spawn_blocking(move || issuer.describe()).await;
+        let description = fetched.unwrap_or_else(|_| Err("the task failed".to_owned()));
+        *described = Some((Instant::now(), description.clone()));
+        description
+    }
+
+    /// Fetches the description of the issuer. This may block the thread.
+    ///
+    /// # Errors
+    /// Why there is none: a sentence without content.
+    pub(crate) fn describe(&self) -> Result<IssuerDescription, String> {
+        let issuer = &self.settings.issuer;
+        let text =
+            self.http.get(&format!("{}/.well-known/openid-configuration", issuer.trim_end_matches('/')))?;
+        let document = json::parse(&text, Numbers::Any)
+            .map_err(|_| "the description of the issuer is not JSON".to_owned())?;
+        if document.get("issuer").and_then(Value::as_str) != Some(issuer) {
+            return Err("the description of the issuer is that of another issuer".to_owned());
+        }
+        Ok(IssuerDescription(document))
+    }
+
+    /// Counts a fetch, if there may be one now.
+    fn may_fetch(&self, now: Instant) -> bool {
+        let mut fetches = self.fetches.lock().unwrap_or_else(PoisonError::into_inner);
+        fetches.retain(|fetch| now.saturating_duration_since(*fetch) < Duration::from_mins(1));
+        let may_fetch = fetches.len() < MAX_FETCHES;
+        if may_fetch {
+            fetches.push_back(now);
+        }
+        may_fetch
+    }
+}
+
+impl fmt::Debug for Issuer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Issuer").field("settings", &self.settings).finish_non_exhaustive()
+    }
+}
+
+impl IssuerDescription {
+    /// Returns an address of the issuer.
+    ///
+    /// # Errors
+    /// If the description does not name it, or requests to it would not be protected by TLS.
+    pub(crate) fn address(&self, name: &str) -> Result<&str, String> {
+        let address = self.0.get(name).and_then(Value::as_str);
+        let address = address.ok_or_else(|| format!("the description of the issuer has no `{name}`"))?;
+        match is_protected(address) {
+            true => Ok(address),
+            false => Err(format!("`{name}` in the description of the issuer does not begin with https://")),
+        }
+    }
+
+    /// Returns whether the issuer says that it has a feature.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.0.get(name).and_then(Value::as_bool).unwrap_or_default()
+    }
+
+    /// Returns the texts in a list; `None` if the issuer does not say.
+    pub(crate) fn list(&self, name: &str) -> Option<Vec<&str>> {
+        self.0.get(name)?.as_array().map(|all| all.iter().filter_map(Value::as_str).collect())
+    }
+}
+
+/// Returns whether requests to an address are protected: by TLS, or because they do not leave this machine.
+pub(crate) fn is_protected(address: &str) -> bool {
+    let Ok(url) = url::Url::parse(address) else { return false };
+    let is_local = match url.host() {
+        Some(url::Host::Domain(name)) => name == "localhost",
+        Some(url::Host::Ipv4(ip)) => ip.is_loopback(),
+        Some(url::Host::Ipv6(ip)) => ip.is_loopback(),
+        None => false,
+    };
+    url.username().is_empty()
+        && url.password().is_none()
+        && match url.scheme() {
+            "https" => url.host().is_some(),
+            "http" => is_local,
+            _ => false,
+        }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_without_protection_are_refused() {
+        let check = |address: &str, expected: bool| assert_eq!(is_protected(address), expected, "{address}");
+        check("https://login.example/keys", true);
+        check("http://127.0.0.1:8080/keys", true);
+        check("http://localhost/keys", true);
+        check("http://[::1]/keys", true);
+        check("http://login.example/keys", false);
+        check("http://localhost.evil.example/keys", false);
+        check("http://169.254.169.254/latest", false);
+        check("https://user:password@login.example/keys", false);
+        check("file:///etc/passwd", false);
+        check("login.example", false);
+        check("", false);
+    }
+
+    #[test]
+    fn fetches_are_few() {
+        let issuer = Issuer::new(IssuerSettings {
+            name: "a".to_owned(),
+            issuer: "https://a.example".to_owned(),
+            source: KeySource::Discovery,
+            algorithms: Vec::new(),
+            leeway: Duration::ZERO,
+            authorities: Authorities::default(),
+        });
+        let begun = Instant::now();
+        let at = |seconds: u64| issuer.may_fetch(begun + Duration::from_secs(seconds));
+        let found: Vec<bool> = [0, 1, 2, 3, 4, 59, 60, 60, 61].into_iter().map(at).collect();
+        assert_eq!(found, [true, true, true, true, false, false, true, false, true]);
+    }
+}

@@ -1,0 +1,82 @@
+//! Defines who has logged in at the issuer of `[login.oidc]`, and reads that from a verified ID token. `login` creates
+//! it, and `approvals::people` finds the person.
+
+use std::time::SystemTime;
+
+use serde_json::Value;
+
+use super::token::TokenClaims;
+use crate::approvals::clearance::GROUP;
+use crate::config::LoginSettings;
+
+/// The longest name, group or subject, in bytes.
+const MAX_TEXT: usize = 256;
+/// The most groups of a person.
+const MAX_GROUPS: usize = 1_000;
+
+/// A person as the issuer describes them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct LoginIdentity {
+    /// The issuer (`iss`).
+    pub(crate) issuer: String,
+    /// The subject (`sub`), by which the issuer knows the person.
+    pub(crate) subject: String,
+    /// The name under which the decisions of the person are recorded.
+    pub(crate) name: String,
+    /// The groups of the person.
+    pub(crate) groups: Vec<String>,
+    /// When the ID token expires.
+    pub(crate) expires: SystemTime,
+}
+
+impl LoginIdentity {
+    /// Reads the identity from the claims of a verified ID token.
+    ///
+    /// # Errors
+    /// Which claim is missing or cannot be used, as a sentence for the operator's log.
+    pub(crate) fn read(claims: &TokenClaims, settings: &LoginSettings) -> Result<Self, String> {
+        let LoginSettings { name_claim, groups_claim, issuer, .. } = settings;
+        let subject = claims.text("sub").filter(|text| is_usable(text));
+        let subject = subject.ok_or("the ID token has no `sub` of at most 256 printable bytes")?.to_owned();
+        let name = claims.text(name_claim).filter(|text| is_usable(text));
+        let name = name.ok_or_else(|| {
+            format!("the ID token has no text of at most 256 printable bytes in the claim `{name_claim}`, which `name-claim` names")
+        })?;
+        // An issuer may let people choose an address, and says then that it has not been verified.
+        if name_claim == "email" && claims.get("email_verified").and_then(Value::as_bool) != Some(true) {
+            return Err(
+                "the issuer has not verified the address in `email`, which `name-claim` names".to_owned()
+            );
+        }
+        if name.starts_with(GROUP) {
+            return Err(format!("the name of the person begins with `{GROUP}`, as that of a group does"));
+        }
+        let groups = match claims.get(groups_claim) {
+            None => Vec::new(),
+            Some(Value::Array(all)) if all.len() <= MAX_GROUPS => {
+                let groups = all.iter().map(|group| group.as_str().filter(|text| is_usable(text)));
+                let groups: Option<Vec<&str>> = groups.collect();
+                let groups = groups.ok_or_else(|| {
+                    format!("a group in the claim `{groups_claim}` is no text of at most 256 printable bytes")
+                })?;
+                groups.into_iter().map(str::to_owned).collect()
+            }
+            Some(_) => return Err(format!("the claim `{groups_claim}` is no list of at most 1,000 groups")),
+        };
+        let issuer = issuer.settings.issuer.clone();
+        Ok(Self { issuer, subject, name: name.to_owned(), groups, expires: claims.expires })
+    }
+
+    /// Returns the principals that stand for the groups of the person where readers are limited.
+    pub(crate) fn group_principals(&self) -> impl Iterator<Item = String> {
+        self.groups.iter().map(|group| format!("{GROUP}{group}"))
+    }
+}
+
+/// Returns whether a text of an issuer may name a person or a group: it is short, not empty, and visible.
+fn is_usable(text: &str) -> bool {
+    !text.is_empty()
+        && text.len() <= MAX_TEXT
+        && text.trim() == text
+        && !text.chars().any(|c| c.is_control() || matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}'))
+}

@@ -1,0 +1,128 @@
+//! Serves the routes by which people log in to the page at an issuer. `http::service` calls it.
+//!
+//! `GET /ui/login` sends the browser to the issuer, which sends it back to `GET /ui/login/callback`. From there the
+//! browser is sent to the page, which takes the completed login by `POST /ui/api/session`: so the page receives the token
+//! of its session, which no address contains. No address of these routes leads to another site than the issuer's.
+
+use std::time::Instant;
+
+use axum::http::{HeaderMap, StatusCode, header};
+
+use super::assets::CONTENT_SECURITY_POLICY;
+use super::query::Query;
+use super::sessions::named_cookie;
+use crate::approvals::ApprovalService;
+use crate::config::LoginSettings;
+use crate::http::reply::HttpReply;
+use crate::identity::login::{LoginFailure, ReturnedLogin};
+use crate::identity::login_identity::LoginIdentity;
+use crate::identity::pending_logins::LOGIN_TIME;
+use crate::log::LogEvent;
+
+/// The name of the cookie that shows which browser has begun a login.
+const COOKIE: &str = "flowgate-login";
+/// The header by which the page asks for the session of a completed login. Only scripts of the page's origin can send it.
+pub(crate) const CLAIM_HEADER: &str = "x-flowgate-login";
+
+/// What a person sees whose login failed.
+const FAILED: &str = "Not logged in: the login was not begun in this browser, took too long, or was refused by the identity provider. Begin again.";
+const UNAVAILABLE: &str = "Not logged in: the gateway and the identity provider did not come to terms. The log of the gateway has the reason: ask its operator.";
+const NO_ROLE: &str = "Not logged in: your account has no role at this gateway. Ask its operator to add you, or one of your groups.";
+
+impl ApprovalService {
+    /// Sends the browser to the issuer.
+    ///
+    /// # Errors
+    /// The reply to send if nobody can log in at an issuer, or the issuer cannot be reached.
+    pub(crate) async fn begin_login(&self) -> Result<HttpReply, HttpReply> {
+        let login = self.people.login().ok_or_else(no_login_reply)?;
+        let (cookie, target) = login.begin(&self.logins).await.map_err(|why| self.failed_login(&why))?;
+        let reply = HttpReply::empty(StatusCode::SEE_OTHER).with_header("location", &target);
+        Ok(reply.with_header("set-cookie", &login_cookie(login, &cookie)))
+    }
+
+    /// Completes a login with what the issuer has added to the address, and sends the browser to the page.
+    ///
+    /// # Errors
+    /// The page to show if the login failed, or the person has no role.
+    pub(crate) async fn complete_login(
+        &self,
+        headers: &HeaderMap,
+        query: Option<&str>,
+    ) -> Result<HttpReply, HttpReply> {
+        let login = self.people.login().ok_or_else(no_login_reply)?;
+        let failed = |why: &LoginFailure| self.failed_login(why);
+        let malformed = LoginFailure::Request("the answer of the issuer in the address cannot be read");
+        // An issuer may add further names, such as `session_state`, which mean nothing here.
+        let known = ["state", "code", "iss", "error"];
+        let pairs = query.unwrap_or_default().split('&');
+        let pairs: Vec<&str> = pairs
+            .filter(|pair| known.contains(&pair.split_once('=').map_or(*pair, |(name, _)| name)))
+            .collect();
+        let query = Query::read(Some(&pairs.join("&")), &known).map_err(|_| failed(&malformed))?;
+        let state = query.text("state").ok_or_else(|| failed(&malformed))?;
+        let cookie = named_cookie(headers, COOKIE).unwrap_or_default();
+        let code = query.text("code").filter(|_| query.text("error").is_none());
+        let returned = ReturnedLogin { state, code, issuer: query.text("iss") };
+        let identity =
+            login.complete(&self.logins, cookie, returned, &self.log).await.map_err(|why| failed(&why))?;
+        if let Err(why) = self.people.find_logged_in(&identity) {
+            self.log_login(&why);
+            return Err(failure_page(StatusCode::FORBIDDEN, NO_ROLE));
+        }
+        let cookie = self.logins.complete(identity, Instant::now());
+        let cookie = cookie.map_err(|_| failed(&LoginFailure::Random))?;
+        let reply = HttpReply::empty(StatusCode::SEE_OTHER).with_header("location", "/ui/#login");
+        Ok(reply.with_header("set-cookie", &login_cookie(login, &cookie)))
+    }
+
+    /// Takes the completed login of the browser that sends a request, if the page asks for it.
+    pub(super) fn take_login(&self, headers: &HeaderMap) -> Option<LoginIdentity> {
+        headers.get(CLAIM_HEADER)?;
+        self.logins.take_complete(named_cookie(headers, COOKIE)?, Instant::now())
+    }
+
+    /// Logs why a login failed, and returns the page to show. The failure does not count among those of the address: a state
+    /// cannot be guessed, and the page of another site can cause such requests.
+    fn failed_login(&self, why: &LoginFailure) -> HttpReply {
+        self.log_login(why.sentence());
+        match why {
+            LoginFailure::Request(_) => failure_page(StatusCode::BAD_REQUEST, FAILED),
+            LoginFailure::Issuer(_) | LoginFailure::Random => {
+                failure_page(StatusCode::BAD_GATEWAY, UNAVAILABLE)
+            }
+        }
+    }
+
+    fn log_login(&self, why: &str) {
+        let sentence = format!("login.oidc: a person was not logged in: {why}");
+        self.log.write(LogEvent::Refused, "", Vec::new(), &sentence);
+    }
+}
+
+/// Returns the value of `Set-Cookie` for a login. The browser sends the cookie when the issuer sends it back, which is a
+/// navigation from another site.
+fn login_cookie(login: &LoginSettings, value: &str) -> String {
+    let secure = if login.redirect.starts_with("https://") { "; Secure" } else { "" };
+    let seconds = LOGIN_TIME.as_secs();
+    format!("{COOKIE}={value}; Path=/ui; HttpOnly; SameSite=Lax; Max-Age={seconds}{secure}")
+}
+
+fn no_login_reply() -> HttpReply {
+    let message = "people log in with a key here: the operator can add [login.oidc] to the configuration";
+    HttpReply::detail(StatusCode::NOT_FOUND, message)
+}
+
+/// Returns a page with a sentence, a constant.
+fn failure_page(status: StatusCode, sentence: &str) -> HttpReply {
+    let html = format!(
+        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>Flowgate</title><link rel=\"stylesheet\" href=\"/ui/page.css\"></head>\
+         <body><main class=\"login\"><h1>Flowgate</h1><p role=\"alert\">{sentence}</p><p><a href=\"/ui/\">To the page</a></p></main></body></html>\n"
+    );
+    HttpReply::document("text/html; charset=utf-8", html)
+        .with_status(status)
+        .header(header::CONTENT_SECURITY_POLICY, CONTENT_SECURITY_POLICY)
+        .header(header::X_FRAME_OPTIONS, "DENY")
+        .header(header::REFERRER_POLICY, "no-referrer")
+        .mark_logged()
+}
