@@ -14,8 +14,10 @@ use super::authentication::Caller;
 use super::client_limits::ClientLimit;
 use super::clients::{ClientRequestPlace, ClientState};
 use super::error_reply::error_reply;
+use super::guardrail;
 use super::headers::{conversation_of, declared_default_source, passed_betas, with_conversation_header};
 use crate::http::reply::HttpReply;
+use crate::http::request_error::RequestError;
 use crate::tls::client_certificate::ClientCertificate;
 use crate::virtual_keys::valid_key::ValidKey;
 use crate::visibility::{EXPLAIN_HEADER, EXPLAIN_VALUE};
@@ -58,6 +60,35 @@ impl ModelRoutes {
             .authenticate_for_model(headers, certificate)
             .await
             .map_err(|failure| error_reply(api, failure.status, &failure.message))?;
+        self.admit(api, headers, caller).await
+    }
+
+    /// Reads the headers of a request of another gateway that asks for a judgement, as [`Self::receive`] does. The client
+    /// needs no upstream, and must be configured as a guardrail.
+    pub(crate) async fn receive_for_guardrail(
+        &self,
+        headers: &HeaderMap,
+        certificate: Option<&ClientCertificate>,
+    ) -> Result<ModelRouteRequest, HttpReply> {
+        let api = guardrail::API;
+        let refuse = |failure: RequestError| error_reply(api, failure.status, &failure.message);
+        let caller = self.authenticate(headers, certificate).await.map_err(refuse)?;
+        if !caller.client.spec.guardrail {
+            let message =
+                "this client is no guardrail of another gateway: its operator can write `guardrail = true` in its section";
+            return Err(error_reply(api, StatusCode::FORBIDDEN, message));
+        }
+        self.admit(api, headers, caller).await
+    }
+
+    /// Takes the request of an authenticated caller from its quota and its parallel requests, and parses the gateway's own
+    /// headers. Returns the reply to send if any of this fails.
+    async fn admit(
+        &self,
+        api: Api,
+        headers: &HeaderMap,
+        caller: Caller,
+    ) -> Result<ModelRouteRequest, HttpReply> {
         let named = conversation_of(headers).map(|named| named.map(|name| caller.conversation(&name)));
         let Caller { client, virtual_key, provider_key: key } = caller;
         let limits = (&*client, virtual_key.as_deref());

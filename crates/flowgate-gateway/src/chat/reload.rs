@@ -57,6 +57,7 @@ impl ModelRoutes {
             figures: Arc::clone(&self.figures),
             metrics: Arc::clone(&self.metrics),
             telemetry: self.telemetry.clone(),
+            remembered_chats: Arc::clone(&self.remembered_chats),
             reviews: ReviewRuns::default(),
             // Of the running process, not of the file.
             fixed_sections: self.fixed_sections.clone(),

@@ -246,6 +246,7 @@ impl GatewayService {
             ServiceRoute::Model(api) => return self.turn(api, None, request).await,
             ServiceRoute::CountTokens => self.count_tokens(Api::Messages, request).await,
             ServiceRoute::Embeddings => return self.embeddings(request).await,
+            ServiceRoute::Guardrail => return self.guardrail(request).await,
             ServiceRoute::ModelMethod => return self.model_method(request).await,
             ServiceRoute::Server => return self.exchange(request).await,
             ServiceRoute::EndConnection => self.end_connection(request).await,

@@ -29,6 +29,7 @@ mod freezes_failing;
 mod gateway;
 mod gemini;
 mod grants;
+mod guardrail;
 mod http2;
 mod http2_upstream;
 mod hung_audit_log;
