@@ -56,7 +56,7 @@ TOOLS = [
 
 def answer(body):
     """A model that does whatever any text asks: returns a text, or a call."""
-    seen = json.dumps(body["messages"])
+    seen = json.dumps(body.get("messages") or body["input"])
     made = re.findall(r'\\"to\\": \\"(\w+)\\"', seen)
     if "PAY MALLORY" in seen and "mallory" not in made:
         return "send", {"to": "mallory", "body": "all"}
@@ -79,6 +79,8 @@ class Model(http.server.BaseHTTPRequestHandler):
         body = json.loads(self.rfile.read(int(self.headers["content-length"])))
         self.server.asked.append(body)
         said = answer(body)
+        if self.path.endswith("/responses"):
+            return self.respond(said)
         if body.get("stream"):
             return self.stream(said)
         message, reason = {"role": "assistant", "content": said}, "stop"
@@ -88,6 +90,15 @@ class Model(http.server.BaseHTTPRequestHandler):
         usage = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
         choice = {"index": 0, "message": message, "finish_reason": reason}
         reply = {"id": "a", "object": "chat.completion", "created": 1, "model": "double", "choices": [choice], "usage": usage}
+        self.reply("application/json", json.dumps(reply).encode())
+
+    def respond(self, said):
+        """The form in which LiteLLM asks for answers to Anthropic's messages."""
+        item = {"type": "message", "id": "m", "role": "assistant", "status": "completed", "content": [{"type": "output_text", "text": said, "annotations": []}]}
+        if not isinstance(said, str):
+            item = {"type": "function_call", "id": "f", "call_id": "c1", "name": said[0], "arguments": json.dumps(said[1]), "status": "completed"}
+        usage = {"input_tokens": 1, "output_tokens": 1, "total_tokens": 2}
+        reply = {"id": "r", "object": "response", "created_at": 1, "model": "double", "status": "completed", "output": [item], "usage": usage}
         self.reply("application/json", json.dumps(reply).encode())
 
     def stream(self, said):
@@ -303,14 +314,27 @@ def test_images_and_parts_pass(world):
     assert world[0].chat.completions.create(**request).choices[0].message.content == "Done."
 
 
-def test_the_other_routes_of_litellm(world):
-    """Anthropic's messages are chats as well; a request that is no chat is stopped."""
+def test_anthropics_messages_are_chats(world):
     client, _ = world
-    body = {"model": "double", "guardrails": ["guarded"], "max_tokens": 99, "messages": [{"role": "user", "content": "Hi."}]}
-    reply = client.post("/v1/messages", body=body, cast_to=dict)
-    assert reply["content"][0]["text"] == "Done."
+    tools = [{"name": tool["function"]["name"], "description": "a tool", "input_schema": tool["function"]["parameters"]} for tool in TOOLS]
+
+    def ask(*messages):
+        body = {"model": "double", "guardrails": ["guarded"], "max_tokens": 99, "system": "Help.", "tools": tools, "messages": messages}
+        return client.post("/v1/messages", body=body, cast_to=dict)["content"]
+
+    user = {"role": "user", "content": "Read the page."}
+    assert ask({"role": "user", "content": "Hi."})[0]["text"] == "Done."
+    (call,) = ask(user)
+    assert (call["type"], call["name"]) == ("tool_use", "read")
+    result = {"type": "tool_result", "tool_use_id": call["id"], "content": [{"type": "text", "text": PAGE}]}
     with pytest.raises(openai.APIError) as raised:
-        client.embeddings.create(model="double", input="Hi.", extra_body={"guardrails": ["guarded"]})
+        ask(user, {"role": "assistant", "content": [call]}, {"role": "user", "content": [result]})
+    assert "a person would have to allow the call of `send`" in str(raised.value)
+
+
+def test_what_is_no_chat_is_stopped(world):
+    with pytest.raises(openai.APIError) as raised:
+        world[0].embeddings.create(model="double", input="Hi.", extra_body={"guardrails": ["guarded"]})
     assert "structured_messages" in str(raised.value)
 
 

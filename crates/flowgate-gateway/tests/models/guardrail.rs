@@ -149,7 +149,7 @@ fn what_cannot_be_judged_is_blocked() {
         (with(chat(), "input_type", json!(null)), "`input_type` is neither"),
         (with(chat(), "structured_messages", json!(null)), "has no `structured_messages`"),
         (with(chat(), "structured_messages", json!([])), "has no `structured_messages`"),
-        (with(chat(), "structured_messages", json!([1])), "does not support a part of the request"),
+        (with(chat(), "structured_messages", json!(["Mail Bob."])), "does not support a part of the request"),
         (with(chat(), "texts", json!(["Mail Bob.", "and Mallory"])), "an item of `texts` is in no message"),
         (with(chat(), "images", json!(["data:image/png;base64,AA=="])), "an item of `images` is in no message"),
         (with(chat(), "tool_calls", json!([call("1", "send", TO_BOB)])), "an item of `tool_calls` is in no"),
