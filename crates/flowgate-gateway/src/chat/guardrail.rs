@@ -1,19 +1,20 @@
 //! Judges chats that run through another gateway, which asks this one before and after it asks the model: as LiteLLM's
-//! generic guardrail API. `http::service` calls it.
+//! generic guardrail API, or as Envoy's external processor. `http::service` calls it.
 //!
 //! The chat is replayed in a conversation of one request, under the policy of the client. Before the model is asked, the
 //! reply says whether the model may read the chat; after it, whether the answer may reach the agent. What cannot be
 //! judged is stopped, in a reply that a client of the other gateway can read. Nobody is asked.
 //!
 //! * `litellm`: the messages of LiteLLM.
+//! * `ext_proc`: the messages of Envoy.
 //! * `recorded_chat`: replays and judges a chat.
 //! * `remembered_chats`: the chats whose answers have not been judged yet.
 
+pub(crate) mod ext_proc;
 mod litellm;
 mod recorded_chat;
 pub(crate) mod remembered_chats;
 
-use std::sync::Arc;
 use std::time::Instant;
 
 use axum::http::StatusCode;
@@ -51,29 +52,44 @@ impl ModelRoutes {
         body: &[u8],
         presence: &ClientPresence,
     ) -> HttpReply {
-        let client = &received.client;
-        let span = self.telemetry.begin_request(names::GUARDRAIL, received.trace_parent.as_ref());
-        let trace = TurnTrace::begin(span, names::GUARDRAIL, &client.spec);
-        let mut report = RequestReport::begin(None, trace);
+        let mut report = self.begin_guardrail_report(received);
         let judged = self.judge_guardrail(received, body, presence, &mut report).await;
-        let is_watching = client.spec.watch.is_some();
-        let reply = match judged {
+        let reply = match self.end_guardrail_report(received, report, judged) {
             Ok(()) => litellm::permitted(),
-            Err(not_permitted) => {
-                let failure = match not_permitted {
-                    NotPermitted::Stopped(stopped) => RequestError::new(StatusCode::FORBIDDEN, stopped.reason),
-                    NotPermitted::Failed(failure) => failure,
-                };
-                report.set_failure(&failure);
-                // In watch mode, nothing is stopped.
-                if is_watching { litellm::permitted() } else { litellm::blocked(&failure.message) }
-            }
+            Err(failure) => litellm::blocked(&failure.message),
         };
+        HttpReply::json(StatusCode::OK, &reply).mark_logged()
+    }
+
+    /// Begins the report of a judgement.
+    fn begin_guardrail_report(&self, received: &ModelRouteRequest) -> RequestReport {
+        let span = self.telemetry.begin_request(names::GUARDRAIL, received.trace_parent.as_ref());
+        RequestReport::begin(None, TurnTrace::begin(span, names::GUARDRAIL, &received.client.spec))
+    }
+
+    /// Writes the report of a judgement.
+    ///
+    /// # Errors
+    /// Why the request or the answer is stopped; in watch mode, nothing is.
+    fn end_guardrail_report(
+        &self,
+        received: &ModelRouteRequest,
+        mut report: RequestReport,
+        judged: Result<(), NotPermitted>,
+    ) -> Result<(), RequestError> {
+        let client = &received.client;
+        let judged = judged.map_err(|not_permitted| match not_permitted {
+            NotPermitted::Stopped(stopped) => RequestError::new(StatusCode::FORBIDDEN, stopped.reason),
+            NotPermitted::Failed(failure) => failure,
+        });
+        if let Err(failure) = &judged {
+            report.set_failure(failure);
+        }
         self.figures.count(&report.figures(), Instant::now());
         report.count_in(&self.metrics, &client.spec.name);
         report.end_trace(&client.spec);
         report.write(&self.log, &client.spec.name, received.key.as_deref());
-        HttpReply::json(StatusCode::OK, &reply).mark_logged()
+        if client.spec.watch.is_some() { Ok(()) } else { judged }
     }
 
     /// Judges a chat or an answer, and records verdicts. A chat is remembered for its answer.
@@ -89,17 +105,11 @@ impl ModelRoutes {
     ) -> Result<(), NotPermitted> {
         let client = &received.client;
         let request = GuardrailRequest::read(body).map_err(NotPermitted::because)?;
-        client.check_replaced()?;
-        self.recorder.check_witness_lag()?;
-        self.approvals.check_frozen(&client.spec, &recorded_name(received)).await?;
         let now = Instant::now();
         match request.input {
             GuardrailInput::Chat(chat) => {
                 let decoded = decode(received, &chat)?;
-                report.trace.set_model(names::GUARDRAIL, client, &decoded.model);
-                let replayed = RecordedChat::replay(client, &decoded, received.unmarked, presence)
-                    .and_then(RecordedChat::judge_request);
-                self.record(received, replayed.map(|()| Vec::new()), report).await?;
+                self.judge_chat(received, &decoded, presence, report).await?;
                 let Some(call) = request.call else { return Ok(()) };
                 let remembered =
                     self.remembered_chats.remember(&client.spec.name, &id_of(received, &call), &chat, now);
@@ -111,38 +121,63 @@ impl ModelRoutes {
             }
             GuardrailInput::Answer(answer) => {
                 let call = request.call.ok_or_else(|| NotPermitted::because(UNKNOWN_CALL))?;
-                let chats =
-                    self.remembered_chats.of_call(&client.spec.name, &id_of(received, &call), now);
+                let chats = self.remembered_chats.of_call(&client.spec.name, &id_of(received, &call), now);
                 if chats.is_empty() {
                     return Err(NotPermitted::because(UNKNOWN_CALL));
                 }
                 // Several chats can have the same id; the answer has to be permitted after each of them.
                 for chat in chats {
-                    self.judge_answer(received, &chat, answer.clone(), presence, report).await?;
+                    // The body of this request has a share of the memory, and the remembered chat has another one.
+                    let _share = self.reserve_chat(&chat)?;
+                    let decoded = decode(received, &chat)?;
+                    self.judge_answer(received, &decoded, answer.clone(), presence, report).await?;
                 }
                 Ok(())
             }
         }
     }
 
-    /// Judges an answer of the model to `chat`.
+    /// Judges whether the model may be asked for an answer to a chat.
+    ///
+    /// # Errors
+    /// Why it may not.
+    async fn judge_chat(
+        &self,
+        received: &ModelRouteRequest,
+        chat: &ReceivedRequest,
+        presence: &ClientPresence,
+        report: &mut RequestReport,
+    ) -> Result<(), NotPermitted> {
+        self.check_guardrail(received).await?;
+        report.trace.set_model(names::GUARDRAIL, &received.client, &chat.model);
+        let replayed = RecordedChat::replay(&received.client, chat, received.unmarked, presence)
+            .and_then(RecordedChat::judge_request);
+        self.record(received, replayed.map(|()| Vec::new()), report).await
+    }
+
+    /// Refuses a judgement while the client is frozen, was replaced by a reload, or a required witness is too far behind.
+    async fn check_guardrail(&self, received: &ModelRouteRequest) -> Result<(), RequestError> {
+        received.client.check_replaced()?;
+        self.recorder.check_witness_lag()?;
+        self.approvals.check_frozen(&received.client.spec, &recorded_name(received)).await
+    }
+
+    /// Judges an answer of the model to a chat.
     ///
     /// # Errors
     /// Why the answer is stopped.
     async fn judge_answer(
         &self,
         received: &ModelRouteRequest,
-        chat: &str,
+        chat: &ReceivedRequest,
         answer: Completion,
         presence: &ClientPresence,
         report: &mut RequestReport,
     ) -> Result<(), NotPermitted> {
         let client = &received.client;
-        // The body of this request has a share of the memory, and the remembered chat has another one.
-        let _share = self.reserve_chat(chat)?;
-        let decoded = decode(received, chat)?;
-        report.trace.set_model(names::GUARDRAIL, client, &decoded.model);
-        let mut replayed = RecordedChat::replay(client, &decoded, received.unmarked, presence)?;
+        self.check_guardrail(received).await?;
+        report.trace.set_model(names::GUARDRAIL, client, &chat.model);
+        let mut replayed = RecordedChat::replay(client, chat, received.unmarked, presence)?;
         // The verdicts on the chat were recorded with earlier requests.
         replayed.session.take_watched();
         let judged = replayed.judge_answer(answer);
@@ -184,7 +219,8 @@ impl ModelRoutes {
                 found => found,
             };
         }
-        let entries = verdicts.into_iter().map(|verdict| recorder::judged_entry(&client.spec, &name, verdict));
+        let entries =
+            verdicts.into_iter().map(|verdict| recorder::judged_entry(&client.spec, &name, verdict));
         let withheld = stopped.iter().flat_map(|stopped| stopped.withheld.iter().cloned());
         let withheld = withheld.map(|text| recorder::withheld_reply_entry(&client.spec, &name, text));
         let entries: Vec<AuditEntry> = entries.chain(withheld).collect();
@@ -214,9 +250,8 @@ const UNKNOWN_CALL: &str = "the answer belongs to no chat that was judged here: 
     and both must ask the same gateway";
 
 /// Decodes a chat.
-fn decode(received: &ModelRouteRequest, chat: &str) -> Result<Arc<ReceivedRequest>, NotPermitted> {
-    let decoded = received.client.prefix_cache.decode_whole(API, chat);
-    decoded.map(Arc::new).map_err(NotPermitted::because)
+fn decode(received: &ModelRouteRequest, chat: &str) -> Result<ReceivedRequest, NotPermitted> {
+    received.client.prefix_cache.decode_whole(API, chat).map_err(NotPermitted::because)
 }
 
 /// Returns the name of the conversation of a request in records.

@@ -74,8 +74,7 @@ impl ModelRoutes {
         let refuse = |failure: RequestError| error_reply(api, failure.status, &failure.message);
         let caller = self.authenticate(headers, certificate).await.map_err(refuse)?;
         if !caller.client.spec.guardrail {
-            let message =
-                "this client is no guardrail of another gateway: its operator can write `guardrail = true` in its section";
+            let message = "this client is no guardrail of another gateway: its operator can write `guardrail = true` in its section";
             return Err(error_reply(api, StatusCode::FORBIDDEN, message));
         }
         self.admit(api, headers, caller).await

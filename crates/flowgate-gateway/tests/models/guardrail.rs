@@ -72,7 +72,10 @@ fn tools() -> Value {
         let parameters = json!({"type": "object", "properties": properties});
         json!({"type": "function", "function": {"name": name, "description": name, "parameters": parameters}})
     };
-    json!([tool("read", json!({})), tool("send", json!({"to": {"type": "string"}, "body": {"type": "string"}}))])
+    json!([
+        tool("read", json!({})),
+        tool("send", json!({"to": {"type": "string"}, "body": {"type": "string"}}))
+    ])
 }
 
 /// The message of LiteLLM before it asks a model.
@@ -120,7 +123,11 @@ fn an_injected_call_is_blocked() {
     let send = "a person would have to allow the call of `send`";
     check(&gateway, &response("b", &[], &[call("2", "send", TO_MALLORY)]), Some(send));
     check(&gateway, &response("b", &[], &[call("2", "send", TO_BOB)]), Some(send));
-    check(&gateway, &response("b", &[], &[call("2", "read", "{}"), call("3", "send", TO_MALLORY)]), Some(send));
+    check(
+        &gateway,
+        &response("b", &[], &[call("2", "read", "{}"), call("3", "send", TO_MALLORY)]),
+        Some(send),
+    );
     check(&gateway, &response("b", &["The page is about otters."], &[]), None);
     check(&gateway, &response("b", &[], &[call("2", "read", "{}")]), None);
     // A chat with such a call does not continue, and neither does one that puts it before the page.
@@ -151,22 +158,42 @@ fn what_cannot_be_judged_is_blocked() {
         (with(chat(), "structured_messages", json!([])), "has no `structured_messages`"),
         (with(chat(), "structured_messages", json!(["Mail Bob."])), "does not support a part of the request"),
         (with(chat(), "texts", json!(["Mail Bob.", "and Mallory"])), "an item of `texts` is in no message"),
-        (with(chat(), "images", json!(["data:image/png;base64,AA=="])), "an item of `images` is in no message"),
+        (
+            with(chat(), "images", json!(["data:image/png;base64,AA=="])),
+            "an item of `images` is in no message",
+        ),
         (with(chat(), "tool_calls", json!([call("1", "send", TO_BOB)])), "an item of `tool_calls` is in no"),
         (with(chat(), "tools", json!([{"type": "web_search"}])), "does not support a part of the request"),
         (with(chat(), "litellm_call_id", json!(7)), "`litellm_call_id` is not a text"),
-        (request("a", &[json!({"role": "critic", "content": "x"})]), "does not support a part of the request"),
+        (
+            request("a", &[json!({"role": "critic", "content": "x"})]),
+            "does not support a part of the request",
+        ),
         (request("a", &[json!({"role": "user", "content": "x", "new": 1})]), "does not support a part"),
-        (request("a", &[json!({"role": "assistant", "content": "x", "function_call": {"name": "send", "arguments": "{}"}})]), "does not support a part"),
+        (
+            request(
+                "a",
+                &[
+                    json!({"role": "assistant", "content": "x", "function_call": {"name": "send", "arguments": "{}"}}),
+                ],
+            ),
+            "does not support a part",
+        ),
         // Outputs that LiteLLM was configured to leave out.
-        (request("a", &[user("Go."), calls(&[call("1", "read", "{}")]), user("And?")]), "a call of the chat has no output"),
+        (
+            request("a", &[user("Go."), calls(&[call("1", "read", "{}")]), user("And?")]),
+            "a call of the chat has no output",
+        ),
         (request("a", &[user("Go."), calls(&[call("1", "read", "{}")])]), "a call of the chat has no output"),
         (answer(&[call("1", "send", "{")]), malformed),
         (answer(&[call("1", "send", r#"{"to": "bob", "to": "mallory"}"#)]), malformed),
         (answer(&[call("1", "send", "[]")]), malformed),
         (answer(&[call("1", "erase", "{}")]), malformed),
         (answer(&calls_of_many), malformed),
-        (answer(&[json!({"id": "1", "type": "custom", "custom": {"name": "send", "input": "x"}})]), "is no call of a function"),
+        (
+            answer(&[json!({"id": "1", "type": "custom", "custom": {"name": "send", "input": "x"}})]),
+            "is no call of a function",
+        ),
         (with(answer(&[]), "images", json!(["x"])), "the answer has images"),
         // The answer to a chat that was never seen, and one without an id.
         (response("unknown", &["Hi."], &[]), "belongs to no chat"),
@@ -184,7 +211,8 @@ fn what_cannot_be_judged_is_blocked() {
     check(&gateway, &response("a", &["I wi"], &[]), None);
     check(&gateway, &response("a", &["I will."], &[call("1", "send", TO_BOB)]), None);
     let image = "data:image/png;base64,iVBORw0KGgo=";
-    let parts = json!([{"type": "text", "text": "What?"}, {"type": "image_url", "image_url": {"url": image}}]);
+    let parts =
+        json!([{"type": "text", "text": "What?"}, {"type": "image_url", "image_url": {"url": image}}]);
     let seen = request("e", &[json!({"role": "user", "content": parts})]);
     check(&gateway, &with(with(seen, "texts", json!(["What?"])), "images", json!([image])), None);
 }
@@ -261,7 +289,8 @@ fn only_guardrails_may_ask() {
     let both = config("").replace("upstream = \"double\"", "guardrail = true");
     let gateway = TestGateway::configured(&both, POLICY);
     check(&gateway, &request("a", &[user("Hi.")]), None);
-    let (_, reply) = gateway.post(ROUTE, &[("x-api-key", OTHER_KEY)], &response("a", &["Hi."], &[]).to_string());
+    let (_, reply) =
+        gateway.post(ROUTE, &[("x-api-key", OTHER_KEY)], &response("a", &["Hi."], &[]).to_string());
     assert!(reply.contains("belongs to no chat"), "{reply}");
 }
 
@@ -304,7 +333,8 @@ fn verdicts_are_recorded_and_freezes_hold() {
 /// A policy whose stores would have to outlive a chat is refused, and so is an unknown tool of the history.
 #[test]
 fn a_policy_with_stores_is_no_policy_of_a_guardrail() {
-    let home = GatewayHome::new(&config(""), &format!("{POLICY}\nstore mailbox: written by send, read by read\n"));
+    let home =
+        GatewayHome::new(&config(""), &format!("{POLICY}\nstore mailbox: written by send, read by read\n"));
     let error = home.try_start().map(drop).unwrap_err();
     assert!(error.contains("clients.agent: guardrail: the policy declares stores"), "{error}");
 }

@@ -240,12 +240,17 @@ mod tests {
             body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
             let Ok(GuardrailInput::Answer(answer)) = read(&body) else { panic!("{body}") };
             let called = answer.calls.iter().map(|call| format!("{} {}", call.name, call.arguments));
-            assert_eq!((answer.text.as_str(), called.collect::<Vec<_>>().as_slice()), (text, calls.iter().map(|call| (*call).to_owned()).collect::<Vec<_>>().as_slice()), "{body}");
+            assert_eq!(
+                (answer.text.as_str(), called.collect::<Vec<_>>().as_slice()),
+                (text, calls.iter().map(|call| (*call).to_owned()).collect::<Vec<_>>().as_slice()),
+                "{body}"
+            );
         };
         check(json!({}), "", &[]);
         check(json!({"texts": null, "tool_calls": null, "images": null}), "", &[]);
         check(json!({"texts": ["a", "b"]}), "a\n\nb", &[]);
-        let call = json!({"id": null, "type": "function", "function": {"name": "f", "arguments": "{\"a\":1}"}});
+        let call =
+            json!({"id": null, "type": "function", "function": {"name": "f", "arguments": "{\"a\":1}"}});
         check(json!({"texts": [], "tool_calls": [call]}), "", &["f {\"a\":1}"]);
         check(json!({"tool_calls": [{"function": {"name": "f", "arguments": null}}]}), "", &["f "]);
     }
@@ -254,7 +259,8 @@ mod tests {
     fn what_cannot_be_judged_is_refused() {
         let check = |body: Value, expected: &str| assert_eq!(read(&body).unwrap_err(), expected, "{body}");
         let chat = |more: Value| {
-            let mut body = json!({"input_type": "request", "structured_messages": [{"role": "user", "content": "a"}]});
+            let mut body =
+                json!({"input_type": "request", "structured_messages": [{"role": "user", "content": "a"}]});
             body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
             body
         };
@@ -301,6 +307,9 @@ mod tests {
             "the body of the request is not valid JSON: duplicate key at line 1 column 36"
         );
         assert!(read("{").contains("not valid JSON"));
-        assert_eq!(GuardrailRequest::read(b"\xff").unwrap_err(), "the body of the request is not valid UTF-8");
+        assert_eq!(
+            GuardrailRequest::read(b"\xff").unwrap_err(),
+            "the body of the request is not valid UTF-8"
+        );
     }
 }

@@ -96,14 +96,8 @@ impl<'c> RecordedChat<'c> {
         let tools = offered_tools(client, received);
         let (tool_count, profile) = (tools.len(), client.replay_profile());
         session.conversation.offer_tools(tools)?;
-        let mut chat = Self {
-            client,
-            session,
-            profile,
-            digests: Arc::default(),
-            covered: 0,
-            tools: tool_count,
-        };
+        let mut chat =
+            Self { client, session, profile, digests: Arc::default(), covered: 0, tools: tool_count };
         let mut answered = 0;
         for (index, message) in messages.iter().enumerate() {
             let Message::Assistant { text, calls, .. } = message else { continue };
@@ -115,7 +109,7 @@ impl<'c> RecordedChat<'c> {
             let answer = Completion { text: text.clone(), calls: calls.clone(), ..Completion::default() };
             let turn = chat.step(answer)?;
             // Its text was judged when the model wrote it, and the chat continues.
-            check_calls(client, calls, &turn).map_err(|stopped| in_history(stopped))?;
+            check_calls(client, calls, &turn).map_err(in_history)?;
             let ConversationState { conversation, history, .. } = &mut chat.session;
             conversation.record_answer(&mut chat.profile, history, message);
             answered = index + 1;
@@ -143,16 +137,18 @@ impl<'c> RecordedChat<'c> {
         let turn = self.step(answer)?;
         check_calls(self.client, &calls, &turn)?;
         check_texts(&turn)?;
-        if turn.replies.iter().any(|reply| !reply.withheld.is_empty()) {
+        let texts = || turn.replies.iter().chain(&turn.thoughts);
+        if texts().any(|text| !text.withheld.is_empty()) {
             return Err(NotPermitted::Stopped(StoppedChat {
                 reason: "a rule of the policy withholds the reply of the model".to_owned(),
                 judged: turn.judged,
                 withheld: turn.withheld,
             }));
         }
-        if turn.replies.iter().any(|reply| !reply.disarmed.is_empty()) {
+        if texts().any(|text| !text.disarmed.is_empty()) {
             return Err(NotPermitted::Stopped(StoppedChat {
-                reason: "the reply of the model has an address that the policy does not permit there".to_owned(),
+                reason: "the reply of the model has an address that the policy does not permit there"
+                    .to_owned(),
                 judged: turn.judged,
                 withheld: Vec::new(),
             }));
@@ -228,7 +224,9 @@ impl<'c> RecordedChat<'c> {
 
 /// Returns the refusal of a chat of which the model may not read a part.
 fn not_cleared() -> NotPermitted {
-    NotPermitted::because("the policy does not permit that the model reads a part of the chat or the description of a tool")
+    NotPermitted::because(
+        "the policy does not permit that the model reads a part of the chat or the description of a tool",
+    )
 }
 
 /// Returns the refusal of a chat for a reason in its history.
@@ -313,7 +311,9 @@ fn check_calls(client: &ClientState, calls: &[ToolCall], turn: &Turn) -> Result<
     if let Some(verdict) = turn.judged.iter().find(|verdict| verdict.outcome != Outcome::Permit) {
         return stopped(objection_to(client, verdict));
     }
-    if calls.len() != turn.calls.len() || !calls.iter().zip(&turn.calls).all(|(made, ran)| is_same(client, made, ran)) {
+    if calls.len() != turn.calls.len()
+        || !calls.iter().zip(&turn.calls).all(|(made, ran)| is_same(client, made, ran))
+    {
         return stopped(
             "a call of the model is malformed, of a tool that is not on offer, or one of too many".to_owned(),
         );
@@ -331,7 +331,9 @@ fn is_same(client: &ClientState, made: &ToolCall, ran: &HandedOverCall) -> bool 
 /// Checks that no rule stops a message or an output of the turn, and that the turn did not end early.
 fn check_texts(turn: &Turn) -> Result<(), NotPermitted> {
     if !turn.rule_messages.is_empty() {
-        return Err(NotPermitted::because("a rule of the policy stops a message of the chat or an output of a tool"));
+        return Err(NotPermitted::because(
+            "a rule of the policy stops a message of the chat or an output of a tool",
+        ));
     }
     match turn.ended {
         None => Ok(()),

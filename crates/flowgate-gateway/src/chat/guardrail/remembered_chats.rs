@@ -110,7 +110,8 @@ mod tests {
     #[test]
     fn chats_are_remembered_by_client_and_call() {
         let (chats, now) = (RememberedChats::default(), Instant::now());
-        for (client, call, chat) in [("a", "1", "one"), ("a", "1", "one"), ("a", "2", "two"), ("b", "1", "x")] {
+        for (client, call, chat) in [("a", "1", "one"), ("a", "1", "one"), ("a", "2", "two"), ("b", "1", "x")]
+        {
             assert_eq!(chats.remember(client, call, chat, now), Ok(()));
         }
         let check = |client: &str, call: &str, at: Instant, expected: &[&str]| {

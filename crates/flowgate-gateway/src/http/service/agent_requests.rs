@@ -122,8 +122,7 @@ impl GatewayService {
         let api = guardrail::API;
         let routes = self.chat(api)?;
         let (head, body) = request.into_parts();
-        let received =
-            routes.receive_for_guardrail(&head.headers, certificate_of(&head.extensions)).await?;
+        let received = routes.receive_for_guardrail(&head.headers, certificate_of(&head.extensions)).await?;
         protect_connection(&head.extensions);
         let read = self.receive(&head.headers, body).await?;
         let broken = FailureFormats {

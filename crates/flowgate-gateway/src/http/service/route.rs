@@ -18,6 +18,8 @@ pub(crate) enum ServiceRoute {
     Embeddings,
     /// A judgement for another gateway.
     Guardrail,
+    /// Judgements for Envoy, over gRPC.
+    ExternalProcessor,
     /// A method of a model in Gemini's API: the last segments of the path name both.
     ModelMethod,
     Models,
@@ -60,7 +62,8 @@ impl ServiceRoute {
     pub(super) fn has_own_access(self) -> bool {
         match self {
             Self::Health | Self::OpenApi | Self::Model(_) | Self::CountTokens => true,
-            Self::ModelMethod | Self::Models | Self::Embeddings | Self::Guardrail => true,
+            Self::ModelMethod | Self::Models | Self::Embeddings => true,
+            Self::Guardrail | Self::ExternalProcessor => true,
             Self::Questions | Self::QuestionEvents | Self::Question => true,
             Self::Decide | Self::DecideSeveral => true,
             Self::Frozen | Self::Freeze | Self::Grants | Self::WithdrawGrant | Self::Forget => true,
@@ -87,7 +90,7 @@ pub(crate) fn described_path(path: &'static str) -> &'static str {
 
 /// Every route: the list that the router is built from, that tests compare with `openapi.json`, and that the answer to
 /// an unknown path contains.
-pub(crate) const ROUTES: [(Method, &str, ServiceRoute); 48] = [
+pub(crate) const ROUTES: [(Method, &str, ServiceRoute); 49] = [
     (Method::POST, "/api/v1/policy/load", ServiceRoute::Load),
     (Method::POST, "/api/v1/policy/check", ServiceRoute::Check),
     (Method::POST, "/api/v1/policy/check/batch", ServiceRoute::Batch),
@@ -101,6 +104,7 @@ pub(crate) const ROUTES: [(Method, &str, ServiceRoute); 48] = [
     (Method::POST, "/v1/messages/count_tokens", ServiceRoute::CountTokens),
     (Method::POST, "/v1/embeddings", ServiceRoute::Embeddings),
     (Method::POST, "/beta/litellm_basic_guardrail_api", ServiceRoute::Guardrail),
+    (Method::POST, "/envoy.service.ext_proc.v3.ExternalProcessor/Process", ServiceRoute::ExternalProcessor),
     (Method::POST, "/v1beta/models/{*target}", ServiceRoute::ModelMethod),
     (Method::POST, "/v1/models/{*target}", ServiceRoute::ModelMethod),
     (Method::GET, "/v1beta/models", ServiceRoute::Models),
