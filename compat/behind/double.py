@@ -71,7 +71,7 @@ class Model(http.server.BaseHTTPRequestHandler):
         pass
 
     def do_POST(self):
-        body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        body = json.loads(self.body())
         self.server.asked.append(body)
         said = answer(body)
         if self.path.endswith("/responses"):
@@ -86,6 +86,17 @@ class Model(http.server.BaseHTTPRequestHandler):
         choice = {"index": 0, "message": message, "finish_reason": reason}
         reply = {"id": "a", "object": "chat.completion", "created": 1, "model": "double", "choices": [choice], "usage": usage}
         self.reply("application/json", json.dumps(reply).encode())
+
+    def body(self):
+        """The body of a request: Envoy sends one that was judged in pieces."""
+        if length := self.headers["content-length"]:
+            return self.rfile.read(int(length))
+        pieces = []
+        while size := int(self.rfile.readline(), 16):
+            pieces.append(self.rfile.read(size))
+            self.rfile.readline()
+        self.rfile.readline()
+        return b"".join(pieces)
 
     def respond(self, said):
         """The form in which LiteLLM asks for answers to Anthropic's messages."""
