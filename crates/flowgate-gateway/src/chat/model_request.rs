@@ -14,7 +14,6 @@ use super::authentication::Caller;
 use super::client_limits::ClientLimit;
 use super::clients::{ClientRequestPlace, ClientState};
 use super::error_reply::error_reply;
-use super::guardrail;
 use super::headers::{conversation_of, declared_default_source, passed_betas, with_conversation_header};
 use crate::http::reply::HttpReply;
 use crate::http::request_error::RequestError;
@@ -70,7 +69,7 @@ impl ModelRoutes {
         headers: &HeaderMap,
         certificate: Option<&ClientCertificate>,
     ) -> Result<ModelRouteRequest, HttpReply> {
-        let api = guardrail::API;
+        let api = Api::ChatCompletions;
         let refuse = |failure: RequestError| error_reply(api, failure.status, &failure.message);
         let caller = self.authenticate(headers, certificate).await.map_err(refuse)?;
         if !caller.client.spec.guardrail {

@@ -22,6 +22,7 @@ mod default_trusted;
 mod documents;
 mod embeddings;
 mod error_messages;
+mod external_processor;
 mod fallbacks;
 mod foreign_methods;
 mod freezes;

@@ -351,3 +351,158 @@ fn encode_answer(api: Api, form: AnswerForm, decoded: &ReceivedRequest, completi
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::messages::{HeaderMap, HeaderValue, ProtocolConfiguration};
+    use super::*;
+
+    fn headers(pairs: &[(&str, &str)], end_of_stream: bool) -> HttpHeaders {
+        let header = |(key, value): &(&str, &str)| HeaderValue {
+            key: (*key).to_owned(),
+            value: String::new(),
+            raw_value: value.as_bytes().to_vec(),
+        };
+        HttpHeaders {
+            headers: Some(HeaderMap { headers: pairs.iter().map(header).collect() }),
+            end_of_stream,
+        }
+    }
+
+    #[test]
+    fn only_requests_for_answers_and_lists_of_models_begin() {
+        let check = |method: &str, path: &str, has_body: bool, more: &[(&str, &str)], expected: &str| {
+            let head = [&[(":method", method), (":path", path)], more].concat();
+            let found = match begin(&headers(&head, !has_body)) {
+                Ok(Stage::AwaitsRequest(api, target)) => {
+                    format!("{api:?} {}", target.map(|target| target.model).unwrap_or_default())
+                }
+                Ok(Stage::Passes) => "passes".to_owned(),
+                other => if other.is_err() { "refused" } else { "" }.to_owned(),
+            };
+            assert_eq!(found.trim_end(), expected, "{method} {path}");
+        };
+        check("POST", "/v1/chat/completions", true, &[], "ChatCompletions");
+        check("POST", "/openai/v1/responses?x=1", true, &[], "Responses");
+        check("POST", "/v1/messages", true, &[], "Messages");
+        check("POST", "/v1beta/models/m:streamGenerateContent?alt=sse", true, &[], "GenerateContent m");
+        check("GET", "/v1/models", false, &[], "passes");
+        for (method, path, has_body) in [
+            ("POST", "/v1/chat/completions", false),
+            ("POST", "/v1/embeddings", true),
+            ("POST", "/v1/messages/count_tokens", true),
+            ("POST", "/v1beta/models/m:countTokens", true),
+            ("POST", "/v1beta/models/m:embedContent", true),
+            ("PUT", "/v1/chat/completions", true),
+            ("GET", "/v1/chat/completions/chatcmpl-1", false),
+            ("GET", "/v1/models", true),
+            ("OPTIONS", "/v1/chat/completions", false),
+        ] {
+            check(method, path, has_body, &[], "refused");
+        }
+        check("POST", "/v1/messages", true, &[("content-encoding", "gzip")], "refused");
+        check("POST", "/v1/messages", true, &[("content-encoding", "identity")], "Messages");
+        check("POST", "/v1/messages", true, &[(":path", "/v1/models")], "refused");
+        check(
+            "POST",
+            "/v1/messages",
+            true,
+            &[("content-encoding", ""), ("content-encoding", "gzip")],
+            "refused",
+        );
+    }
+
+    #[test]
+    fn answers_belong_to_judged_requests() {
+        let decoded = || {
+            let body = r#"{"model":"m","messages":[]}"#;
+            let body = flowgate_lm::json::Json::parse(body).unwrap();
+            Arc::new(Api::ChatCompletions.decode_request(&body).unwrap())
+        };
+        let stages: [(&str, &dyn Fn() -> Stage); 6] = [
+            ("begun", &|| Stage::Begun),
+            ("request", &|| Stage::AwaitsRequest(Api::ChatCompletions, None)),
+            ("answer", &|| Stage::AwaitsAnswer(Api::ChatCompletions, decoded())),
+            ("body", &|| Stage::AwaitsBody(Api::ChatCompletions, decoded(), AnswerForm::Json)),
+            ("passes", &|| Stage::Passes),
+            ("refused", &|| Stage::Refused),
+        ];
+        let check = |head: &[(&str, &str)], is_end: bool, expected: [&str; 6]| {
+            for ((name, stage), expected) in stages.iter().zip(expected) {
+                let found = match answer_stage(stage(), &headers(head, is_end)) {
+                    Ok((Stage::AwaitsBody(_, _, form), _)) => format!("{form:?}"),
+                    Ok((Stage::Passes, _)) => "passes".to_owned(),
+                    Ok(other) => format!("{other:?}"),
+                    Err(_) => "refused".to_owned(),
+                };
+                assert_eq!(found, expected, "{name}: {head:?}");
+            }
+        };
+        let (no, yes) = ("refused", "passes");
+        let ok = (":status", "200");
+        check(&[ok, ("content-type", "application/json")], false, [no, no, "Json", no, yes, no]);
+        check(
+            &[ok, ("content-type", "text/event-stream; charset=utf-8")],
+            false,
+            [no, no, "Events", no, yes, no],
+        );
+        check(&[ok, ("content-type", "text/html")], false, [no, no, no, no, yes, no]);
+        check(&[ok, ("content-type", "application/json")], true, [no, no, no, no, yes, no]);
+        let compressed = [ok, ("content-type", "application/json"), ("content-encoding", "gzip")];
+        check(&compressed, false, [no, no, no, no, yes, no]);
+        check(&[(":status", "500")], false, [yes, yes, yes, no, yes, no]);
+        // Without a status, or with two, it counts as an answer.
+        check(&[], false, [no, no, no, no, yes, no]);
+        check(&[(":status", "500"), ok], false, [no, no, no, no, yes, no]);
+    }
+
+    #[test]
+    fn a_proxy_that_would_not_obey_is_refused() {
+        let check = |observability_mode: bool, modes: Option<(i32, i32)>, expected: bool| {
+            let protocol_config = modes.map(|(request_body_mode, response_body_mode)| {
+                ProtocolConfiguration { request_body_mode, response_body_mode }
+            });
+            let request = ProcessingRequest { event: None, observability_mode, protocol_config };
+            assert_eq!(check_mode(&request).is_ok(), expected, "{request:?}");
+        };
+        check(false, None, true);
+        check(false, Some((2, 2)), true);
+        check(true, None, false);
+        for modes in [(0, 2), (2, 0), (1, 2), (2, 4), (0, 0)] {
+            check(false, Some(modes), false);
+        }
+        let body = |text: &[u8], end_of_stream: bool| {
+            whole_text(&HttpBody { body: text.to_vec(), end_of_stream }).is_ok()
+        };
+        assert_eq!([body(b"{}", true), body(b"{}", false), body(b"\xff", true)], [true, false, false]);
+    }
+
+    #[test]
+    fn answers_are_encoded_as_they_arrived() {
+        let decoded = {
+            let body = flowgate_lm::json::Json::parse(r#"{"model":"m","messages":[]}"#).unwrap();
+            Api::ChatCompletions.decode_request(&body).unwrap()
+        };
+        let call = flowgate_lm::chat::ToolCall {
+            id: "c".to_owned(),
+            name: "f".to_owned(),
+            arguments: "{}".to_owned(),
+        };
+        let completion = Completion {
+            text: "Hi.".to_owned(),
+            calls: vec![call],
+            stop: flowgate_lm::chat::Stop::Calls,
+            ..Completion::default()
+        };
+        for form in [AnswerForm::Json, AnswerForm::Events] {
+            let encoded = encode_answer(Api::ChatCompletions, form, &decoded, &completion);
+            let text = String::from_utf8(encoded).unwrap();
+            assert_eq!(decode_answer(Api::ChatCompletions, form, &text).unwrap(), completion, "{text}");
+            // A part of an answer is none.
+            let half = text.get(..text.len() / 2).unwrap();
+            assert!(decode_answer(Api::ChatCompletions, form, half).is_err(), "{half}");
+        }
+        let twice = r#"{"choices":[],"choices":[]}"#;
+        assert!(decode_answer(Api::ChatCompletions, AnswerForm::Json, twice).is_err());
+    }
+}
