@@ -5,7 +5,9 @@
 //! text around a match. If an expression has a group, the finding is the text of the group.
 
 use std::ops::Range;
+use std::sync::OnceLock;
 
+use aho_corasick::AhoCorasick;
 use regex::Regex;
 
 use super::{Finding, MAX_FINDINGS};
@@ -22,11 +24,26 @@ pub(super) struct DetectionRule {
     near: &'static [&'static str],
     /// Returns the number of bytes at the start of a match that are the finding.
     cut: fn(&str) -> usize,
+    /// The keywords of which the text must contain one, in any case of ASCII letters; none are required if it is empty.
+    keywords: &'static [&'static str],
+    /// The lowest entropy of a finding, in bits per character.
+    min_entropy: f64,
+    /// The number of the group that is the finding; with 0, it is the first group that is not empty.
+    group: usize,
 }
 
 /// Creates a rule without further conditions.
 pub(super) const fn rule(kind: &'static str, regex: &'static str) -> DetectionRule {
-    DetectionRule { kind, regex, check: |_| true, near: &[], cut: str::len }
+    DetectionRule {
+        kind,
+        regex,
+        check: |_| true,
+        near: &[],
+        cut: str::len,
+        keywords: &[],
+        min_entropy: 0.0,
+        group: 0,
+    }
 }
 
 impl DetectionRule {
@@ -44,6 +61,41 @@ impl DetectionRule {
     /// Counts only matches shortly after one of these words or phrases, given in lower case.
     pub(super) const fn after_phrases(self, near: &'static [&'static str]) -> Self {
         Self { near, ..self }
+    }
+
+    /// Searches only texts that contain one of these keywords, given in lower case. One search finds the keywords of all
+    /// rules of a table, so that a long table costs little in a text without them.
+    pub(super) const fn if_text_contains(self, keywords: &'static [&'static str]) -> Self {
+        Self { keywords, ..self }
+    }
+
+    /// Counts only findings of at least this entropy, in bits per character.
+    pub(super) const fn with_min_entropy(self, min_entropy: f64) -> Self {
+        Self { min_entropy, ..self }
+    }
+
+    /// Takes this group of the expression for the finding, in place of the first one that is not empty.
+    pub(super) const fn with_group(self, group: usize) -> Self {
+        Self { group, ..self }
+    }
+
+    /// Compiles the expression. Word boundaries are ASCII boundaries, since the library's fast automaton has no Unicode
+    /// ones.
+    fn compile(&self) -> Option<Regex> {
+        Regex::new(&self.regex.replace(r"\b", r"(?-u:\b)")).ok()
+    }
+
+    /// Returns the span of the finding in a match of the expression that begins at `start`.
+    fn finding(&self, regex: &Regex, text: &str, found: Range<usize>) -> Option<Range<usize>> {
+        if regex.captures_len() == 1 {
+            return Some(found);
+        }
+        let groups = regex.captures_at(text, found.start)?;
+        let group = match self.group {
+            0 => groups.iter().skip(1).flatten().find(|group| !group.is_empty()).or_else(|| groups.get(0)),
+            number => groups.get(number),
+        };
+        group.map(|group| group.range())
     }
 }
 
@@ -89,45 +141,61 @@ impl<'t> PatternMatch<'t> {
     }
 }
 
-/// The rules of a table, each with its compiled expression; `None` if the expression is invalid.
-pub(super) struct CompiledRules(Vec<(&'static DetectionRule, Option<Regex>)>);
+/// A table of rules, with their compiled expressions.
+pub(super) struct CompiledRules {
+    rules: Vec<CompiledRule>,
+    /// Finds the keywords of all rules.
+    keywords: Option<AhoCorasick>,
+    /// For each keyword of `keywords`, the index in `rules` of the rule that names it.
+    rule_of_keyword: Vec<usize>,
+}
+
+/// A rule with its expression, which is compiled when a text is first searched for it; `None` if it is invalid.
+struct CompiledRule {
+    rule: &'static DetectionRule,
+    regex: OnceLock<Option<Regex>>,
+}
 
 /// After a failed check, a match of at most this length is searched for another match; longer ones are skipped, so
 /// that time stays linear.
 const LOOK_INTO: usize = 64;
 
 impl CompiledRules {
-    /// Compiles a table. Word boundaries are ASCII boundaries, since the library's fast automaton has no Unicode ones.
+    /// Prepares a table.
     pub(super) fn new(rules: &'static [DetectionRule]) -> Self {
-        let compile = |rule: &DetectionRule| Regex::new(&rule.regex.replace(r"\b", r"(?-u:\b)")).ok();
-        Self(rules.iter().map(|rule| (rule, compile(rule))).collect())
+        let named = rules.iter().enumerate();
+        let named = named.flat_map(|(index, rule)| rule.keywords.iter().map(move |word| (*word, index)));
+        let (words, rule_of_keyword): (Vec<&str>, Vec<usize>) = named.unzip();
+        Self {
+            rules: rules.iter().map(|rule| CompiledRule { rule, regex: OnceLock::new() }).collect(),
+            // Building fails only for more keywords than any table has. Every rule is then searched for.
+            keywords: AhoCorasick::builder().ascii_case_insensitive(true).build(words).ok(),
+            rule_of_keyword,
+        }
     }
 
-    /// Returns the findings of the rules in order. Where two overlap, the earlier rule takes precedence. A match of a
-    /// rule is a finding if the rule's `check` accepts it and, where the rule names phrases (`near`), one of them is
-    /// shortly before. If the expression has a group, only the first group is the finding.
-    pub(super) fn find(&self, text: &str) -> Vec<Finding> {
-        let mut findings = DisjointFindings::default();
-        for (rule, regex) in &self.0 {
+    /// Adds the findings of the rules. Where two overlap, the earlier one takes precedence: that of an earlier rule, or one
+    /// that `findings` had before. A match of a rule is a finding if the rule's conditions hold.
+    pub(super) fn find_into(&self, text: &str, findings: &mut DisjointFindings) {
+        let named = self.rules_named_in(text);
+        for (CompiledRule { rule, regex }, is_named) in self.rules.iter().zip(named) {
+            if !is_named {
+                continue;
+            }
             // An invalid expression never matches; a test compiles all of them.
-            let Some(regex) = regex else { continue };
-            let has_group = regex.captures_len() > 1;
+            let Some(regex) = regex.get_or_init(|| rule.compile()) else { continue };
             let mut at = 0;
             while let Some(found) = regex.find_at(text, at) {
-                let group = if has_group {
-                    regex.captures_at(text, found.start()).and_then(|groups| groups.get(1))
-                } else {
-                    Some(found)
-                };
-                let matched = group.and_then(|group| {
+                let matched = rule.finding(regex, text, found.range()).and_then(|group| {
                     // Some kinds have a length that a regular expression cannot state; `cut` returns it.
-                    let length = (rule.cut)(group.as_str());
-                    let span = group.start()..group.start() + length;
-                    Some(PatternMatch { whole: text, text: text.get(span)?, start: group.start() })
+                    let length = (rule.cut)(text.get(group.clone())?);
+                    let span = group.start..group.start + length;
+                    Some(PatternMatch { whole: text, text: text.get(span)?, start: group.start })
                 });
                 let accepted = matched.filter(|matched| {
                     (rule.check)(*matched)
                         && (rule.near.is_empty() || matched.follows_phrase(rule.near))
+                        && (rule.min_entropy == 0.0 || entropy(matched.text) >= rule.min_entropy)
                         && findings.insert(Finding { kind: rule.kind, span: matched.span() })
                 });
                 // After a finding, the search continues at its end. A rejected match may overlap a valid one, so the
@@ -143,14 +211,57 @@ impl CompiledRules {
                 }
             }
         }
+    }
+
+    /// Returns the findings of the rules in order, as [`find_into`](Self::find_into) does.
+    pub(super) fn find(&self, text: &str) -> Vec<Finding> {
+        let mut findings = DisjointFindings::default();
+        self.find_into(text, &mut findings);
         findings.into_vec()
+    }
+
+    /// Returns for each rule whether the text contains one of its keywords; `true` for a rule without keywords.
+    fn rules_named_in(&self, text: &str) -> Vec<bool> {
+        let mut named: Vec<bool> = self.rules.iter().map(|row| row.rule.keywords.is_empty()).collect();
+        let mut missing = named.iter().filter(|is_named| !**is_named).count();
+        if missing == 0 {
+            return named;
+        }
+        let Some(keywords) = &self.keywords else { return vec![true; self.rules.len()] };
+        // Keywords may overlap: `key` is in `api_key`.
+        for found in keywords.find_overlapping_iter(text) {
+            let rule = self.rule_of_keyword.get(found.pattern().as_usize());
+            let Some(is_named) = rule.and_then(|rule| named.get_mut(*rule)) else { continue };
+            if !std::mem::replace(is_named, true) {
+                missing -= 1;
+                if missing == 0 {
+                    break;
+                }
+            }
+        }
+        named
     }
 
     /// Returns the kinds whose expression does not compile; the list must be empty.
     #[cfg(test)]
     pub(super) fn uncompiled_kinds(&self) -> Vec<&'static str> {
-        self.0.iter().filter(|(_, regex)| regex.is_none()).map(|(rule, _)| rule.kind).collect()
+        let invalid = self.rules.iter().filter(|row| row.rule.compile().is_none());
+        invalid.map(|row| row.rule.kind).collect()
     }
+}
+
+/// Returns the Shannon entropy in bits per character. Characters outside ASCII, which no key contains, count only in
+/// the length.
+pub(super) fn entropy(text: &str) -> f64 {
+    let mut counts = [0_u32; 128];
+    for c in text.chars() {
+        if let Some(count) = counts.get_mut(c as usize) {
+            *count += 1;
+        }
+    }
+    let total = text.chars().count().max(1) as f64;
+    let terms = counts.iter().filter(|count| **count > 0).map(|count| f64::from(*count) / total);
+    terms.map(|p| -p * p.log2()).sum()
 }
 
 /// Findings that do not overlap, in order.
@@ -202,6 +313,27 @@ mod tests {
         check("33 11 22", &[("NUMBER", "33"), ("PAIR", "11 22")]);
         check("a Set  of: x=ab", &[("AFTER", "ab")]);
         check("reset of x=ab", &[]);
+    }
+
+    #[test]
+    fn published_rules_have_keywords_groups_and_entropy() {
+        static RULES: &[DetectionRule] = &[
+            rule("KEY", "acme[=:]([a-z0-9]{8})(!?)").if_text_contains(&["acme"]).with_min_entropy(2.5),
+            rule("EITHER", "left=([0-9]+)|right=([0-9]+)").if_text_contains(&["left", "RIGHT="]),
+            rule("SECOND", "(?i)user=([a-z]+) pass=([a-z]+)")
+                .if_text_contains(&["ser=", "user="])
+                .with_group(2),
+        ];
+        let check = |text: &str, expected: &[(&str, &str)]| {
+            let found = CompiledRules::new(RULES).find(text);
+            let found: Vec<_> = found.iter().map(|f| (f.kind, text.get(f.span.clone()).unwrap())).collect();
+            assert_eq!(found, expected, "{text}");
+        };
+        check("acme=a1b2c3d4!", &[("KEY", "a1b2c3d4")]);
+        check("acme=aaaaaaa4 acme=a1b2c3d4", &[("KEY", "a1b2c3d4")]);
+        check("left=1 right=22", &[("EITHER", "1"), ("EITHER", "22")]);
+        check("USER=bob PASS=tulip", &[("SECOND", "tulip")]);
+        check("pass=tulip", &[]);
     }
 
     #[test]

@@ -1,21 +1,26 @@
 //! Finds secrets, for the function `secrets` of policies and `<SECRET>` in tool patterns: keys and tokens in the
 //! formats of their issuers, values assigned to a telling name, and random text.
 //!
-//! There are three layers; where two find the same text, the earlier one takes precedence:
+//! There are four layers; where two find the same text, the earlier one takes precedence:
 //!
 //! 1. The unique formats of issuers, such as `GITHUB_TOKEN`: reliable.
-//! 2. `SECRET_KEYWORD`: a value assigned to a name such as `password`, unless it is a placeholder or an expression.
-//! 3. `HIGH_ENTROPY`: a quoted run of base64 or hexadecimal digits that looks random. Digests are found too.
+//! 2. [`published`] rules, if the program was built with them.
+//! 3. `SECRET_KEYWORD`: a value assigned to a name such as `password`, unless it is a placeholder or an expression.
+//! 4. `HIGH_ENTROPY`: a quoted run of base64 or hexadecimal digits that looks random. Digests are found too.
 //!
 //! Not found: a secret in prose ("the password is hunter22"), split into pieces, or encoded once more. Addresses of
 //! hosts are `IP_ADDRESS` of [`personal`](super::personal).
 
+mod published;
+
 use std::sync::LazyLock;
 
 use super::Finding;
-use super::pattern::{CompiledRules, DetectionRule, PatternMatch, rule};
+use super::pattern::{CompiledRules, DetectionRule, DisjointFindings, PatternMatch, entropy, rule};
 
-static RULES: LazyLock<CompiledRules> = LazyLock::new(|| CompiledRules::new(TABLE));
+static ISSUER_RULES: LazyLock<CompiledRules> = LazyLock::new(|| CompiledRules::new(ISSUERS));
+static PUBLISHED_RULES: LazyLock<CompiledRules> = LazyLock::new(|| CompiledRules::new(published::RULES));
+static GENERIC_RULES: LazyLock<CompiledRules> = LazyLock::new(|| CompiledRules::new(GENERIC));
 
 /// Returns the keys, tokens and passwords in a text, in order and without overlap.
 ///
@@ -24,7 +29,16 @@ static RULES: LazyLock<CompiledRules> = LazyLock::new(|| CompiledRules::new(TABL
 /// assert_eq!((found[0].kind, found[0].span.clone()), ("AWS_ACCESS_KEY", 4..24));
 /// ```
 pub fn secrets(text: &str) -> impl Iterator<Item = Finding> + '_ {
-    RULES.find(text).into_iter()
+    find(text, &[&ISSUER_RULES, &PUBLISHED_RULES, &GENERIC_RULES]).into_iter()
+}
+
+/// Returns the findings of some tables. Where two overlap, that of the earlier table takes precedence.
+fn find(text: &str, tables: &[&CompiledRules]) -> Vec<Finding> {
+    let mut findings = DisjointFindings::default();
+    for rules in tables {
+        rules.find_into(text, &mut findings);
+    }
+    findings.into_vec()
 }
 
 /// Builds a pattern for `name = value` with a quoted or bare value, given the pattern of the name.
@@ -34,8 +48,8 @@ macro_rules! assigned {
     };
 }
 
-/// Where matches overlap, earlier rows take precedence.
-const TABLE: &[DetectionRule] = &[
+/// The formats of issuers and protocols. Where matches overlap, earlier rows take precedence.
+const ISSUERS: &[DetectionRule] = &[
     rule(
         "PRIVATE_KEY",
         r"-----BEGIN (?:[A-Z0-9]+ )*PRIVATE KEY(?: BLOCK)?-----(?:[^-]*-----END (?:[A-Z0-9]+ )*PRIVATE KEY(?: BLOCK)?-----)?",
@@ -46,13 +60,22 @@ const TABLE: &[DetectionRule] = &[
     rule("GITHUB_TOKEN", r"\bgithub_pat_[A-Za-z0-9_]{22,255}"),
     rule("GITLAB_TOKEN", r"\bgl(?:pat|rt|dt|ptt|ft|soat|imt|agent|cbt)-[A-Za-z0-9_-]{20,}"),
     rule("AWS_ACCESS_KEY", r"\b(?:A3T[A-Z0-9]|ABIA|ACCA|AKIA|ASIA)[0-9A-Z]{16}\b"),
-    rule("AWS_SECRET_KEY", assigned!(r"\baws[a-z0-9_ .-]{0,24}(?:key|secret|token|pwd|pass|password)[a-z0-9_-]{0,8}", "[0-9a-z/+]{40}"))
-        .check(is_complete_token),
+    rule(
+        "AWS_SECRET_KEY",
+        assigned!(
+            r"\baws[a-z0-9_ .-]{0,24}(?:key|secret|token|pwd|pass|password)[a-z0-9_-]{0,8}",
+            "[0-9a-z/+]{40}"
+        ),
+    )
+    .check(is_complete_token),
     rule("AZURE_STORAGE_KEY", r"\bAccountKey=[A-Za-z0-9+/=]{80,100}"),
     rule("AZURE_SECRET", r"\b[A-Za-z0-9_~.]{3}[0-9]Q~[A-Za-z0-9_~.-]{31,34}").check(is_complete_token),
     rule("SLACK_TOKEN", r"(?i)\bxox[aboprse]-(?:[0-9]+-)+[a-z0-9]+"),
     rule("SLACK_TOKEN", r"\bxapp-[0-9]-[A-Z0-9]+-[0-9]+-[a-f0-9]+"),
-    rule("SLACK_TOKEN", r"(?i)https://hooks\.slack\.com/(?:services|workflows)/T[a-z0-9_]+/[AB][a-z0-9_]+/[a-z0-9_]+(?:/[a-z0-9_]+)?"),
+    rule(
+        "SLACK_TOKEN",
+        r"(?i)https://hooks\.slack\.com/(?:services|workflows)/T[a-z0-9_]+/[AB][a-z0-9_]+/[a-z0-9_]+(?:/[a-z0-9_]+)?",
+    ),
     rule("ANTHROPIC_API_KEY", r"\bsk-ant-[a-z0-9]+-[A-Za-z0-9_-]{32,}"),
     rule("OPENROUTER_KEY", r"\bsk-or-v1-[0-9a-f]{64}\b"),
     rule("OPENAI_API_KEY", r"\bsk-[A-Za-z0-9_-]{0,100}T3BlbkFJ[A-Za-z0-9_-]{20,}"),
@@ -79,13 +102,18 @@ const TABLE: &[DetectionRule] = &[
     rule("PYPI_TOKEN", r"\bpypi-(?:AgEIcHlwaS5vcmc|AgENdGVzdC5weXBpLm9yZw)[A-Za-z0-9_-]{50,}"),
     rule("TWILIO_KEY", r"\b(?:AC|SK)[0-9a-f]{32}\b"),
     rule("TELEGRAM_TOKEN", r"\b[0-9]{8,10}:[A-Za-z0-9_-]{35}").check(is_complete_token),
-    rule("DISCORD_TOKEN", r"\b[MNO][A-Za-z0-9_-]{23,25}\.[A-Za-z0-9_-]{6}\.[A-Za-z0-9_-]{27,38}").check(is_complete_token),
-    rule("DISCORD_TOKEN", r"https://(?:[a-z]+\.)?discord(?:app)?\.com/api/webhooks/[0-9]+/[A-Za-z0-9_-]{60,}"),
+    rule("DISCORD_TOKEN", r"\b[MNO][A-Za-z0-9_-]{23,25}\.[A-Za-z0-9_-]{6}\.[A-Za-z0-9_-]{27,38}")
+        .check(is_complete_token),
+    rule(
+        "DISCORD_TOKEN",
+        r"https://(?:[a-z]+\.)?discord(?:app)?\.com/api/webhooks/[0-9]+/[A-Za-z0-9_-]{60,}",
+    ),
     rule("SQUARE_TOKEN", r"\bsq0(?:atp|csp|idp)-[0-9A-Za-z_-]{22,43}"),
     rule("SQUARE_TOKEN", r"\bEAAA[0-9A-Za-z_+=-]{60}").check(is_complete_token),
     rule("JSON_WEB_TOKEN", r"\beyJ[A-Za-z0-9_-]{10,}\.eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}"),
     rule("ARTIFACTORY_TOKEN", r"\b(?:AKC[A-Za-z0-9]{61,}|cmVmdGtu[A-Za-z0-9]{56})\b"),
-    rule("ARTIFACTORY_TOKEN", r"\bA(?:KC|P[0-9A-Fa-f])[A-Za-z0-9]{10,}\b").after_phrases(&["artifactory", "jfrog"]),
+    rule("ARTIFACTORY_TOKEN", r"\bA(?:KC|P[0-9A-Fa-f])[A-Za-z0-9]{10,}\b")
+        .after_phrases(&["artifactory", "jfrog"]),
     rule("VAULT_TOKEN", r"\bhv[sbr]\.[A-Za-z0-9_-]{24,}"),
     rule("TERRAFORM_TOKEN", r"\b[A-Za-z0-9]{14}\.atlasv1\.[A-Za-z0-9_=-]{60,70}"),
     rule("ATLASSIAN_TOKEN", r"\bATATT3[A-Za-z0-9_=-]{60,}"),
@@ -97,13 +125,35 @@ const TABLE: &[DetectionRule] = &[
     rule("POSTMAN_KEY", r"\bPMAK-[a-f0-9]{24}-[a-f0-9]{34}\b"),
     rule("SENTRY_TOKEN", r"\bsntr(?:ys|yu)_[A-Za-z0-9+/=_-]{40,}"),
     rule("SHOPIFY_TOKEN", r"\bshp(?:at|ca|pa|ss)_[a-fA-F0-9]{32}\b"),
-    rule("IBM_CLOUD_KEY", assigned!(r"\b(?:ibm|iam)[a-z0-9_ -]{0,16}(?:key|pwd|pass|password|token)", "[a-z0-9_-]{44}")).check(is_complete_token),
-    rule("IBM_COS_KEY", assigned!(r"\b(?:ibm)?[-_ ]?cos[-_ ]?(?:hmac)?[-_ ]?secret[-_ ]?(?:access)?[-_ ]?(?:key)?", "[a-f0-9]{48}"))
-        .check(is_complete_token),
-    rule("CLOUDANT_KEY", assigned!(r"\bcloudant[a-z0-9_ -]{0,16}(?:key|pwd|pass|password|token)", "[0-9a-f]{64}|[a-z]{24}")).check(is_complete_token),
-    rule("SOFTLAYER_KEY", assigned!(r"\b(?:softlayer|sl)[a-z0-9_ -]{0,16}(?:key|pwd|pass|password|token)", "[a-z0-9]{64}")).check(is_complete_token),
+    rule(
+        "IBM_CLOUD_KEY",
+        assigned!(r"\b(?:ibm|iam)[a-z0-9_ -]{0,16}(?:key|pwd|pass|password|token)", "[a-z0-9_-]{44}"),
+    )
+    .check(is_complete_token),
+    rule(
+        "IBM_COS_KEY",
+        assigned!(
+            r"\b(?:ibm)?[-_ ]?cos[-_ ]?(?:hmac)?[-_ ]?secret[-_ ]?(?:access)?[-_ ]?(?:key)?",
+            "[a-f0-9]{48}"
+        ),
+    )
+    .check(is_complete_token),
+    rule(
+        "CLOUDANT_KEY",
+        assigned!(r"\bcloudant[a-z0-9_ -]{0,16}(?:key|pwd|pass|password|token)", "[0-9a-f]{64}|[a-z]{24}"),
+    )
+    .check(is_complete_token),
+    rule(
+        "SOFTLAYER_KEY",
+        assigned!(r"\b(?:softlayer|sl)[a-z0-9_ -]{0,16}(?:key|pwd|pass|password|token)", "[a-z0-9]{64}"),
+    )
+    .check(is_complete_token),
     rule("BASIC_AUTH", r#"://([^:/?#@\s"'<>]{1,100}:[^/?#@\s"'<>]{1,200})@"#).check(|m| is_value(m.text)),
     rule("BASIC_AUTH", r"(?i)\bauthorization: basic ([a-z0-9+/]{8,}={0,2})"),
+];
+
+/// Signs of a secret of any issuer: the name of the value, or its entropy. Earlier rows take precedence.
+const GENERIC: &[DetectionRule] = &[
     rule("SECRET_KEYWORD", concat!(
         r"(?i)(?:password|passwd|passphrase|pwd|secret|secret_?key|api_?key|auth_?key|(?:auth|access|refresh|bearer|api)_?token",
         r"|client_?secret|private_?key|credentials?)",
@@ -213,20 +263,6 @@ fn is_identifier(text: &str) -> bool {
     2 * characters >= 7 * runs
 }
 
-/// Returns the Shannon entropy in bits per character. Characters outside ASCII, which no key contains, count only in
-/// the length.
-fn entropy(text: &str) -> f64 {
-    let mut counts = [0_u32; 128];
-    for c in text.chars() {
-        if let Some(count) = counts.get_mut(c as usize) {
-            *count += 1;
-        }
-    }
-    let total = text.chars().count().max(1) as f64;
-    let terms = counts.iter().filter(|count| **count > 0).map(|count| f64::from(*count) / total);
-    terms.map(|p| -p * p.log2()).sum()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -234,7 +270,9 @@ mod tests {
     #[test]
     fn what_is_found() {
         let check = |text: &str, expected: &[&str]| {
-            let found: Vec<_> = secrets(text).map(|finding| finding.kind).collect();
+            // Without published rules, which know more kinds.
+            let found = find(text, &[&ISSUER_RULES, &GENERIC_RULES]);
+            let found: Vec<_> = found.iter().map(|finding| finding.kind).collect();
             assert_eq!(found, expected, "{text}");
         };
         let run = |n: usize| "aB3dE6gH9".chars().cycle().take(n).collect::<String>();
@@ -270,6 +308,8 @@ mod tests {
 
     #[test]
     fn every_pattern_compiles() {
-        assert!(RULES.uncompiled_kinds().is_empty(), "{:?}", RULES.uncompiled_kinds());
+        for rules in [&ISSUER_RULES, &PUBLISHED_RULES, &GENERIC_RULES] {
+            assert_eq!(rules.uncompiled_kinds(), [""; 0]);
+        }
     }
 }

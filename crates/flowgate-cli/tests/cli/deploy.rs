@@ -11,6 +11,7 @@
 mod gateway;
 mod queries;
 mod release;
+mod secret_rules;
 mod yaml;
 
 use std::collections::{BTreeMap, BTreeSet};
