@@ -304,7 +304,7 @@ mod tests {
         let read = |body: &str| GuardrailRequest::read(body.as_bytes()).unwrap_err();
         assert_eq!(
             read(r#"{"input_type":"response","input_type":"request"}"#),
-            "the body of the request is not valid JSON: duplicate key at line 1 column 36"
+            "the body of the request is not valid JSON: duplicate key at line 1 column 37"
         );
         assert!(read("{").contains("not valid JSON"));
         assert_eq!(
