@@ -19,6 +19,7 @@
 //! * `stream`: streams its answer; `error_reply`: builds errors in the form of its API.
 //! * `report`: writes its log line; `turn_trace`: records its spans.
 //! * `embeddings`: answers a request for embeddings, if the policy permits it.
+//! * `guardrail`: judges chats that run through another gateway.
 //! * `model_list`: answers a request for the list of models; `count_tokens`: answers a request for a number of tokens.
 //!
 //! These modules use:
@@ -44,6 +45,7 @@ mod credentials;
 pub(crate) mod embeddings;
 pub(crate) mod error_reply;
 mod fallback_model;
+pub(crate) mod guardrail;
 pub(crate) mod headers;
 mod maintenance;
 mod model_error;
@@ -94,6 +96,7 @@ use crate::watching;
 use crate::witness::HeadDestinations;
 use clients::Clients;
 use conversations::Conversations;
+use guardrail::remembered_chats::RememberedChats;
 
 /// The state that all model routes share.
 #[derive(Debug)]
@@ -120,6 +123,8 @@ pub(crate) struct ModelRoutes {
     pub(crate) metrics: Arc<AgentMetrics>,
     /// Records requests as spans.
     pub(crate) telemetry: Telemetry,
+    /// The chats of other gateways whose answers were not judged yet.
+    remembered_chats: Arc<RememberedChats>,
     /// The evaluations of stored conversations that people have begun.
     pub(crate) reviews: ReviewRuns,
     /// The sections of the configuration file that are in force until the process ends.
@@ -219,6 +224,7 @@ impl ModelRoutes {
             figures: Arc::new(FigureSeries::new(Instant::now())),
             metrics,
             telemetry,
+            remembered_chats: Arc::default(),
             reviews: ReviewRuns::default(),
             fixed_sections,
             retention: store.retention,

@@ -196,6 +196,8 @@ pub struct ClientSettings {
     pub system_messages: SystemMessageTrust,
     /// What the gateway answers if the client asks for verdicts on calls.
     pub safeguards: SafeguardAnswer,
+    /// Whether it is another gateway that may ask for judgements of its chats.
+    pub guardrail: bool,
     /// Whether the file sets `interactive` and not `user-messages`: a person who can be asked did not necessarily write
     /// the messages.
     pub is_interactive_alone: bool,

@@ -179,8 +179,8 @@ impl Conversation {
         self.view_builder(None).build(label)
     }
 
-    /// Returns the name by which the model calls a tool.
-    pub(crate) fn tool_name(&self, tool: &Tool) -> Option<&str> {
+    /// Returns the name by which the model calls a tool that is on offer; `None` for any other.
+    pub fn tool_name(&self, tool: &Tool) -> Option<&str> {
         self.tools.catalogue().name_of(tool)
     }
 

@@ -28,7 +28,7 @@ use flowgate_lm::wire;
 use serde_json::Value;
 
 use cache::ConversationCache;
-pub(crate) use load::{one_off, replay, replay_recording, replay_with};
+pub(crate) use load::{one_off, recorded_elsewhere, replay, replay_recording, replay_with};
 use load::{replay_missing, turn_count};
 use stored_turn::StoredInput;
 

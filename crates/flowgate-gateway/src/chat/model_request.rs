@@ -16,6 +16,8 @@ use super::clients::{ClientRequestPlace, ClientState};
 use super::error_reply::error_reply;
 use super::headers::{conversation_of, declared_default_source, passed_betas, with_conversation_header};
 use crate::http::reply::HttpReply;
+use crate::http::request_error::RequestError;
+use crate::telemetry::names;
 use crate::telemetry::refusal::RefusedRequest;
 use crate::tls::client_certificate::ClientCertificate;
 use crate::virtual_keys::valid_key::ValidKey;
@@ -68,6 +70,29 @@ impl ModelRoutes {
             RefusedRequest::new(&self.telemetry, operation, client, trace_parent.clone())
         });
         let refused = refused.unwrap_or_default();
+        let received = self.admit(api, headers, caller, (trace_parent, refused.clone())).await;
+        received.inspect_err(|reply| refused.record(reply.status))
+    }
+
+    /// Reads the headers of a request of another gateway that asks for a judgement, as [`Self::receive`] does. The client
+    /// needs no upstream, and must be configured as a guardrail.
+    pub(crate) async fn receive_for_guardrail(
+        &self,
+        headers: &HeaderMap,
+        certificate: Option<&ClientCertificate>,
+    ) -> Result<ModelRouteRequest, HttpReply> {
+        let api = Api::ChatCompletions;
+        let refuse = |failure: RequestError| {
+            error_reply(api, failure.status, &failure.message).annotate(failure.detail)
+        };
+        let caller = self.authenticate(headers, certificate).await.map_err(refuse)?;
+        if !caller.client.spec.guardrail {
+            let message = "this client is no guardrail of another gateway: its operator can write `guardrail = true` in its section";
+            return Err(error_reply(api, StatusCode::FORBIDDEN, message));
+        }
+        let trace_parent = self.telemetry.read_parent(headers);
+        let client = &caller.client.spec.name;
+        let refused = RefusedRequest::new(&self.telemetry, names::GUARDRAIL, client, trace_parent.clone());
         let received = self.admit(api, headers, caller, (trace_parent, refused.clone())).await;
         received.inspect_err(|reply| refused.record(reply.status))
     }

@@ -57,6 +57,7 @@ impl ModelRoutes {
             figures: Arc::clone(&self.figures),
             metrics: Arc::clone(&self.metrics),
             telemetry: self.telemetry.clone(),
+            remembered_chats: Arc::clone(&self.remembered_chats),
             reviews: ReviewRuns::default(),
             // Those that the running process opened at its start, whatever the file has now.
             fixed_sections: self.fixed_sections.clone(),

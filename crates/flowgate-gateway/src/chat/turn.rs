@@ -486,7 +486,7 @@ fn take_audit_events(client: &ClientState, name: &str, turn: &mut Done) -> Vec<A
 
 /// Builds the offer of a client's tool from its declaration. Its description gets the label that the policy gives it,
 /// as the description of a server's tool does. A client declares no schema of the output.
-fn to_offered_tool(client: &ClientSettings, tool: &ToolSpec) -> OfferedTool {
+pub(super) fn to_offered_tool(client: &ClientSettings, tool: &ToolSpec) -> OfferedTool {
     OfferedTool {
         tool: client.tool_of(&tool.name),
         description: tool.description.clone(),

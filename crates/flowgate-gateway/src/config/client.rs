@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
+use flowgate::monitor::Monitor;
 use flowgate::policy::{Dialect, Policy};
 use flowgate_audit::watch::WatchLog;
 use flowgate_guard::conversation::StepLabelling;
@@ -85,9 +86,10 @@ impl ConfigReader<'_> {
                 ));
             }
         }
-        if upstream.is_none() && servers.is_empty() {
+        if upstream.is_none() && servers.is_empty() && !spec.guardrail {
             return Err(
-                "the section has no upstream: write upstream = \"NAME\", or mcp = [\"NAME\"]".to_owned()
+                "the section has no upstream: write upstream = \"NAME\", or mcp = [\"NAME\"], or guardrail = true"
+                    .to_owned()
             );
         }
         let path = self.folder.join(&spec.policy);
@@ -129,6 +131,12 @@ impl ConfigReader<'_> {
                 (permissive, Some(ClientWatch { policy: own_policy, log: log.clone() }), Method::Everything)
             }
         };
+        // The labels of stores would have to outlive the chats of the other gateway, which have no session here.
+        if spec.guardrail && declares_stores(&policy) {
+            return Err("guardrail: the policy declares stores, whose labels a guardrail does not keep from one chat to the next: \
+                 remove the `store` statements, or let the agents use this gateway itself"
+                .to_owned());
+        }
         // The basis covers every setting whose change makes a replay diverge.
         let server_names: Vec<_> = servers.iter().map(|server| (&server.name, &server.prefix)).collect();
         // Trust in text that strangers may have written must be set explicitly, by the option that names it.
@@ -187,6 +195,7 @@ impl ConfigReader<'_> {
                 // In watch mode, the policy stops nothing, so it vouches for nothing.
                 _ => SafeguardAnswer::Unsupported,
             },
+            guardrail: spec.guardrail,
             is_interactive_alone: spec.interactive && spec.user_messages.is_none(),
             quotations: DatabaseSpec::default().quotations,
             quotation_age: DatabaseSpec::default().quotation_age,
@@ -199,4 +208,10 @@ impl ConfigReader<'_> {
             sessions: usize::try_from(spec.sessions).unwrap_or(usize::MAX).max(1),
         })
     }
+}
+
+/// Returns whether a policy declares stores.
+fn declares_stores(policy: &Arc<Policy>) -> bool {
+    let record = Monitor::new(Arc::clone(policy)).external_state_record();
+    record.get("declared").and_then(Value::as_array).is_none_or(|declared| !declared.is_empty())
 }

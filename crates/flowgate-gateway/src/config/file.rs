@@ -372,6 +372,8 @@ pub(super) struct ClientSpec {
     #[serde(default)]
     pub(super) safeguards: SafeguardSpec,
     #[serde(default)]
+    pub(super) guardrail: bool,
+    #[serde(default)]
     pub(super) pinned: Vec<String>,
     #[serde(default)]
     pub(super) input: Map<String, Value>,

@@ -84,7 +84,7 @@ fn problems_are_named_with_their_place() {
     );
     check(
         format!("{UPSTREAM}{CLIENT}polcy = \"x\"\n"),
-        "line 7: unknown field `polcy`, expected one of `mode`, `key-from`, `key-file`, `certificate`, `token`, `tenant`, `owner`, `policy`, `upstream`, `mcp`, `fallback`, `small-model`, `method`, `step-labels`, `interactive`, `user-messages`, `system-messages`, `safeguards`, `pinned`, `input`, `requests-per-minute`, `tokens-per-day`, `cost-per-day`, `parallel`, `sessions`",
+        "line 7: unknown field `polcy`, expected one of `mode`, `key-from`, `key-file`, `certificate`, `token`, `tenant`, `owner`, `policy`, `upstream`, `mcp`, `fallback`, `small-model`, `method`, `step-labels`, `interactive`, `user-messages`, `system-messages`, `safeguards`, `guardrail`, `pinned`, `input`, `requests-per-minute`, `tokens-per-day`, `cost-per-day`, `parallel`, `sessions`",
     );
     let watching = |more: &str| format!("{UPSTREAM}{CLIENT}mode = \"watch\"\n{more}");
     check(watching("[watch]\nfile = \"watch.jsonl\"\n"), "");
@@ -216,7 +216,7 @@ fn problems_are_named_with_their_place() {
     check(with("mcp = [\"web\"]\n"), "clients.a: the configuration has no server `web`; known ones are: ");
     check(
         CLIENT.replace("upstream = \"local\"\n", ""),
-        "clients.a: the section has no upstream: write upstream = \"NAME\", or mcp = [\"NAME\"]",
+        "clients.a: the section has no upstream: write upstream = \"NAME\", or mcp = [\"NAME\"], or guardrail = true",
     );
     check(
         with("[mcp.web]\nurl = \"web\"\n"),

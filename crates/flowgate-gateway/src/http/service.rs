@@ -4,6 +4,7 @@
 //! * `receive`: reads the body of a request.
 //! * `reached_limits`: reports limits that were reached, in the log and as rejections.
 //! * `agent_requests`: serves turns of agents, and messages to MCP servers.
+//! * `external_processor`: serves Envoy's external processor.
 //! * `long_response`: sends responses that take long, in one piece or as a stream.
 //! * `page`: serves the page for people.
 //! * `policy_review`: serves evaluations of policies for people.
@@ -12,6 +13,7 @@
 //! * `route`: lists the routes.
 
 mod agent_requests;
+mod external_processor;
 mod long_response;
 mod metrics;
 mod page;
@@ -250,6 +252,8 @@ impl GatewayService {
             ServiceRoute::Model(api) => return self.turn(api, None, request).await,
             ServiceRoute::CountTokens => self.count_tokens(Api::Messages, request).await,
             ServiceRoute::Embeddings => return self.embeddings(request).await,
+            ServiceRoute::ExternalProcessor => return self.process_externally(request).await,
+            ServiceRoute::Guardrail => return self.guardrail(request).await,
             ServiceRoute::ModelMethod => return self.model_method(request).await,
             ServiceRoute::Server => return self.exchange(request).await,
             ServiceRoute::EndConnection => self.end_connection(request).await,

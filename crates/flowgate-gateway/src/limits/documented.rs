@@ -92,6 +92,10 @@ fn documented_defaults_are_those_of_the_code() {
         ),
         ("hidden items that are reported for one conversation", crate::visibility::MAX_EXPLAINED.to_string()),
         ("messages of one stream of a server", crate::mcp_proxy::listening::MAX_UNSOLICITED.to_string()),
+        (
+            "bytes of the chats of one client that await an answer elsewhere",
+            mib(crate::chat::guardrail::remembered_chats::MAX_BYTES),
+        ),
         ("spans that wait for the collector", crate::telemetry::export::MAX_WAITING.to_string()),
         (
             "cancelled requests that are remembered",

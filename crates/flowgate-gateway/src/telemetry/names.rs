@@ -6,7 +6,7 @@
 /// The name under which all spans are recorded.
 pub(crate) const SCOPE: &str = "flowgate";
 
-/// The operation of a span: `chat`, `embeddings` or `execute_tool`.
+/// The operation of a span: `chat`, `embeddings`, `guardrail` or `execute_tool`.
 pub(crate) const OPERATION: &str = "gen_ai.operation.name";
 /// The form of the provider's API.
 pub(crate) const PROVIDER: &str = "gen_ai.provider.name";
@@ -71,6 +71,8 @@ pub(crate) const RETRY_EVENT: &str = "flowgate.retry";
 pub(crate) const CHAT: &str = "chat";
 /// The operation of a request for embeddings.
 pub(crate) const EMBEDDINGS: &str = "embeddings";
+/// The operation of a judgement for another gateway.
+pub(crate) const GUARDRAIL: &str = "guardrail";
 /// The operation of a call of a tool.
 pub(crate) const EXECUTE_TOOL: &str = "execute_tool";
 /// What replaces a name that nobody on the side of the operator has written.

@@ -10,6 +10,7 @@ use flowgate::monitor::Monitor;
 use flowgate_guard::approve::DigestKey;
 use flowgate_guard::conversation::{CallVerdict, Conversation, ConversationSettings};
 use flowgate_guard::history::History;
+use flowgate_guard::method::Method;
 
 use super::{ConversationHandle, ConversationState, Conversations};
 use crate::chat::clients::ClientState;
@@ -218,8 +219,26 @@ pub(crate) fn one_off(client: &ClientState) -> Result<ConversationState, Request
     empty_state(client, 0, &random::hex(&key))
 }
 
+/// Creates a conversation of a client for one request, in which a chat is judged that another gateway has with a model.
+/// It is never stored. That gateway shows the model everything, and has its own limits on the messages of a turn.
+///
+/// # Errors
+/// If the system has no random bytes.
+pub(crate) fn recorded_elsewhere(client: &ClientState) -> Result<ConversationState, RequestError> {
+    let mut session = one_off(client)?;
+    let key = random::bytes::<32>().map_err(|_| DatabaseError::NoRandomBytes)?;
+    let settings = ConversationSettings {
+        steps: usize::MAX,
+        messages: usize::MAX,
+        ..ConversationSettings::new(Method::Everything, DigestKey::new(key))
+    };
+    session.answers.begin_turn();
+    session.conversation = conversation_with(client, settings, &session.answers)?;
+    Ok(session)
+}
+
 /// Creates an empty conversation of a client, with `key` as the key of its digests. The answers of its extern
-/// predicates are added to `journal`.
+/// predicates are added to `journal`. Its inputs are recorded.
 ///
 /// # Errors
 /// If the conversation cannot be created.
@@ -233,13 +252,23 @@ fn new_conversation(
         step_labels: client.spec.step_labels,
         ..ConversationSettings::new(client.spec.method, DigestKey::new(key))
     };
-    let mut monitor = Monitor::new(Arc::clone(&client.spec.policy));
-    monitor.set_parameters(&client.spec.input);
-    monitor.set_predicates(journal.predicates(&client.spec.predicates), Vec::new());
-    let mut conversation = Conversation::new(monitor, Vec::new(), settings)?;
+    let mut conversation = conversation_with(client, settings, journal)?;
     // From now on, inputs are recorded, so that each turn can be stored.
     conversation.journal_mut().start();
     Ok(conversation)
+}
+
+/// Creates an empty conversation of a client with these settings. The answers of its extern predicates are added to
+/// `journal`.
+fn conversation_with(
+    client: &ClientState,
+    settings: ConversationSettings,
+    journal: &PredicateJournal,
+) -> Result<Conversation, RequestError> {
+    let mut monitor = Monitor::new(Arc::clone(&client.spec.policy));
+    monitor.set_parameters(&client.spec.input);
+    monitor.set_predicates(journal.predicates(&client.spec.predicates), Vec::new());
+    Ok(Conversation::new(monitor, Vec::new(), settings)?)
 }
 
 /// Creates the state of a conversation that has no turns yet. `id` is its number in the database, and `key` the key

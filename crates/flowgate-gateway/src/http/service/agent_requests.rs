@@ -15,7 +15,7 @@ use super::long_response::{EXCHANGES, FailureFormats, STREAMS, TURNS, for_mcp_pr
 use super::{GatewayService, busy_reply, certificate_of, last_segment, protect_connection};
 use crate::chat::error_reply::error_reply;
 use crate::chat::headers::with_conversation_header;
-use crate::chat::{ModelRoutes, embeddings, stream};
+use crate::chat::{ModelRoutes, embeddings, guardrail, stream};
 use crate::http::client_presence::ClientPresence;
 use crate::http::reply::HttpReply;
 use crate::http::workers::WorkError;
@@ -122,6 +122,29 @@ impl GatewayService {
             let client = received.client.spec.name.clone();
             let turn = async move { Some(routes.embeddings(&received, &read.bytes, &presence).await) };
             record_busy(&refused, service.turns.run(&client, Box::pin(turn)).await)
+        };
+        self.respond(&TURNS, broken, answer).await
+    }
+
+    /// Serves a request of another gateway for a judgement of a chat, as one of the turns of its client. Returns the error
+    /// to send if the request is refused before its body is read.
+    pub(super) async fn guardrail(self: &Arc<Self>, request: Request) -> Result<Response, HttpReply> {
+        let api = guardrail::API;
+        let routes = self.chat(api)?;
+        let (head, body) = request.into_parts();
+        let received = routes.receive_for_guardrail(&head.headers, certificate_of(&head.extensions)).await?;
+        protect_connection(&head.extensions);
+        let read = self.receive(&head.headers, body).await?;
+        let broken = FailureFormats {
+            reply: move |status, message: &str| error_reply(api, status, message),
+            event: move |status, message: &str| stream::stream_error_event(api, status, message),
+        };
+        let service = Arc::clone(self);
+        // The answer is no stream.
+        let answer = move |presence: ClientPresence, _| async move {
+            let client = received.client.spec.name.clone();
+            let turn = async move { Some(routes.guardrail(&received, &read.bytes, &presence).await) };
+            service.turns.run(&client, Box::pin(turn)).await
         };
         self.respond(&TURNS, broken, answer).await
     }

@@ -18,6 +18,10 @@ pub(crate) enum ServiceRoute {
     Model(Api),
     CountTokens,
     Embeddings,
+    /// A judgement for another gateway.
+    Guardrail,
+    /// Judgements for Envoy, over gRPC.
+    ExternalProcessor,
     /// A method of a model in Gemini's API: the last segments of the path name both.
     ModelMethod,
     Models,
@@ -63,6 +67,7 @@ impl ServiceRoute {
         match self {
             Self::Health | Self::OpenApi | Self::Model(_) | Self::CountTokens => true,
             Self::ModelMethod | Self::Models | Self::Embeddings => true,
+            Self::Guardrail | Self::ExternalProcessor => true,
             Self::Questions | Self::QuestionEvents | Self::Question => true,
             Self::Decide | Self::DecideSeveral => true,
             Self::Frozen | Self::Freeze | Self::Grants | Self::WithdrawGrant | Self::Forget => true,
@@ -103,6 +108,8 @@ pub(crate) const ROUTES: [(Method, &str, ServiceRoute); 49] = [
     (Method::POST, "/v1/messages", ServiceRoute::Model(Api::Messages)),
     (Method::POST, "/v1/messages/count_tokens", ServiceRoute::CountTokens),
     (Method::POST, "/v1/embeddings", ServiceRoute::Embeddings),
+    (Method::POST, "/beta/litellm_basic_guardrail_api", ServiceRoute::Guardrail),
+    (Method::POST, "/envoy.service.ext_proc.v3.ExternalProcessor/Process", ServiceRoute::ExternalProcessor),
     (Method::POST, "/v1beta/models/{*target}", ServiceRoute::ModelMethod),
     (Method::POST, "/v1/models/{*target}", ServiceRoute::ModelMethod),
     (Method::GET, "/v1beta/models", ServiceRoute::Models),

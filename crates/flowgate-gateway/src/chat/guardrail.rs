@@ -1,0 +1,265 @@
+//! Judges chats that run through another gateway, which asks this one before and after it asks the model: as LiteLLM's
+//! generic guardrail API, or as Envoy's external processor. `http::service` calls it.
+//!
+//! The chat is replayed in a conversation of one request, under the policy of the client. Before the model is asked, the
+//! reply says whether the model may read the chat; after it, whether the answer may reach the agent. What cannot be
+//! judged is stopped, in a reply that a client of the other gateway can read. Nobody is asked.
+//!
+//! * `litellm`: the messages of LiteLLM.
+//! * `ext_proc`: the messages of Envoy.
+//! * `recorded_chat`: replays and judges a chat.
+//! * `remembered_chats`: the chats whose answers have not been judged yet.
+
+pub(crate) mod ext_proc;
+mod litellm;
+mod recorded_chat;
+pub(crate) mod remembered_chats;
+
+use std::time::Instant;
+
+use axum::http::StatusCode;
+use flowgate_guard::conversation::CallVerdict;
+use flowgate_lm::chat::Completion;
+use flowgate_lm::wire::{Api, ReceivedRequest};
+
+use super::ModelRoutes;
+use super::model_request::ModelRouteRequest;
+use super::report::RequestReport;
+use super::turn_trace::TurnTrace;
+use crate::http::client_presence::ClientPresence;
+use crate::http::reply::HttpReply;
+use crate::http::request_error::RequestError;
+use crate::http::value_budget::ValueBudgetShare;
+use crate::limits::estimated_memory;
+use crate::recorder::{self, AuditEntry};
+use crate::telemetry::names;
+use crate::virtual_keys::scope::scope;
+use litellm::{GuardrailInput, GuardrailRequest};
+use recorded_chat::{NotPermitted, RecordedChat};
+
+/// The form of the chats, and of errors before a body is read.
+pub(crate) const API: Api = Api::ChatCompletions;
+/// The name of the conversation in records. A client cannot name its conversation so, since the header is ASCII.
+const RECORDED_NAME: &str = "«guardrail»";
+
+impl ModelRoutes {
+    /// Answers a message of LiteLLM's guardrail, and writes its line of the operator's log. The status is 200 also if the
+    /// chat or the answer is stopped: LiteLLM can be configured to continue after any other status. `presence` says
+    /// whether LiteLLM still waits.
+    pub(crate) async fn guardrail(
+        &self,
+        received: &ModelRouteRequest,
+        body: &[u8],
+        presence: &ClientPresence,
+    ) -> HttpReply {
+        let mut report = self.begin_guardrail_report(received);
+        let judged = self.judge_guardrail(received, body, presence, &mut report).await;
+        let reply = match self.end_guardrail_report(received, report, judged) {
+            Ok(()) => litellm::permitted(),
+            Err(failure) => litellm::blocked(&failure.message),
+        };
+        HttpReply::json(StatusCode::OK, &reply).mark_logged()
+    }
+
+    /// Begins the report of a judgement.
+    fn begin_guardrail_report(&self, received: &ModelRouteRequest) -> RequestReport {
+        let span = self.telemetry.begin_request(names::GUARDRAIL, received.trace_parent.as_ref());
+        RequestReport::begin(None, TurnTrace::begin(span, names::GUARDRAIL, &received.client.spec))
+    }
+
+    /// Writes the report of a judgement.
+    ///
+    /// # Errors
+    /// Why the request or the answer is stopped; in watch mode, nothing is.
+    fn end_guardrail_report(
+        &self,
+        received: &ModelRouteRequest,
+        mut report: RequestReport,
+        judged: Result<(), NotPermitted>,
+    ) -> Result<(), RequestError> {
+        let client = &received.client;
+        let judged = judged.map_err(|not_permitted| match not_permitted {
+            NotPermitted::Stopped(stopped) => RequestError::new(StatusCode::FORBIDDEN, stopped.reason),
+            NotPermitted::Failed(failure) => failure,
+        });
+        if let Err(failure) = &judged {
+            report.set_failure(failure);
+        }
+        self.figures.count(&report.figures(), Instant::now());
+        report.count_in(&self.metrics, &client.spec.name);
+        report.end_trace(&client.spec);
+        report.write(&self.log, &client.spec.name, received.key.as_deref());
+        if client.spec.watch.is_some() { Ok(()) } else { judged }
+    }
+
+    /// Judges a chat or an answer, and records verdicts. A chat is remembered for its answer.
+    ///
+    /// # Errors
+    /// Why the chat or the answer is stopped.
+    async fn judge_guardrail(
+        &self,
+        received: &ModelRouteRequest,
+        body: &[u8],
+        presence: &ClientPresence,
+        report: &mut RequestReport,
+    ) -> Result<(), NotPermitted> {
+        let client = &received.client;
+        let request = GuardrailRequest::read(body).map_err(NotPermitted::because)?;
+        let now = Instant::now();
+        match request.input {
+            GuardrailInput::Chat(chat) => {
+                let decoded = decode(received, &chat)?;
+                self.judge_chat(received, &decoded, presence, report).await?;
+                let Some(call) = request.call else { return Ok(()) };
+                let remembered =
+                    self.remembered_chats.remember(&client.spec.name, &id_of(received, &call), &chat, now);
+                remembered.map_err(|_| {
+                    NotPermitted::because(
+                        "too many chats have the same `litellm_call_id`: do not send `x-litellm-call-id`, or send another one with each request",
+                    )
+                })
+            }
+            GuardrailInput::Answer(answer) => {
+                let call = request.call.ok_or_else(|| NotPermitted::because(UNKNOWN_CALL))?;
+                let chats = self.remembered_chats.of_call(&client.spec.name, &id_of(received, &call), now);
+                if chats.is_empty() {
+                    return Err(NotPermitted::because(UNKNOWN_CALL));
+                }
+                // Several chats can have the same id; the answer has to be permitted after each of them.
+                for chat in chats {
+                    // The body of this request has a share of the memory, and the remembered chat has another one.
+                    let _share = self.reserve_chat(&chat)?;
+                    let decoded = decode(received, &chat)?;
+                    self.judge_answer(received, &decoded, answer.clone(), presence, report).await?;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Judges whether the model may be asked for an answer to a chat.
+    ///
+    /// # Errors
+    /// Why it may not.
+    async fn judge_chat(
+        &self,
+        received: &ModelRouteRequest,
+        chat: &ReceivedRequest,
+        presence: &ClientPresence,
+        report: &mut RequestReport,
+    ) -> Result<(), NotPermitted> {
+        self.check_guardrail(received).await?;
+        report.trace.set_model(names::GUARDRAIL, &received.client, &chat.model);
+        let replayed = RecordedChat::replay(&received.client, chat, received.unmarked, presence)
+            .and_then(RecordedChat::judge_request);
+        self.record(received, replayed.map(|()| Vec::new()), report).await
+    }
+
+    /// Refuses a judgement while the client is frozen, was replaced by a reload, or a required witness is too far behind.
+    async fn check_guardrail(&self, received: &ModelRouteRequest) -> Result<(), RequestError> {
+        received.client.check_replaced()?;
+        self.recorder.check_witness_lag()?;
+        self.approvals.check_frozen(&received.client.spec, &recorded_name(received)).await
+    }
+
+    /// Judges an answer of the model to a chat.
+    ///
+    /// # Errors
+    /// Why the answer is stopped.
+    async fn judge_answer(
+        &self,
+        received: &ModelRouteRequest,
+        chat: &ReceivedRequest,
+        answer: Completion,
+        presence: &ClientPresence,
+        report: &mut RequestReport,
+    ) -> Result<(), NotPermitted> {
+        let client = &received.client;
+        self.check_guardrail(received).await?;
+        report.trace.set_model(names::GUARDRAIL, client, &chat.model);
+        let mut replayed = RecordedChat::replay(client, chat, received.unmarked, presence)?;
+        // The verdicts on the chat were recorded with earlier requests.
+        replayed.session.take_watched();
+        let judged = replayed.judge_answer(answer);
+        let watched = replayed.session.take_watched();
+        if client.spec.watch.is_some() {
+            self.record_watched(&client.spec, &watched);
+        }
+        drop(replayed);
+        let is_permitted = judged.is_ok();
+        self.record(received, judged, report).await?;
+        if client.spec.watch.is_some() && is_permitted {
+            report.set_watched(&watched, client);
+        }
+        Ok(())
+    }
+
+    /// Records the verdicts on calls in the audit log and in `report`. A permitted call whose tool is frozen is stopped.
+    ///
+    /// # Errors
+    /// The refusal in `judged`, that a tool is frozen, or that the verdicts cannot be recorded.
+    async fn record(
+        &self,
+        received: &ModelRouteRequest,
+        judged: Result<Vec<CallVerdict>, NotPermitted>,
+        report: &mut RequestReport,
+    ) -> Result<(), NotPermitted> {
+        let (client, name) = (&received.client, recorded_name(received));
+        let (verdicts, stopped) = match judged {
+            Ok(verdicts) => (verdicts, None),
+            Err(NotPermitted::Stopped(mut stopped)) => (std::mem::take(&mut stopped.judged), Some(stopped)),
+            Err(failed) => return Err(failed),
+        };
+        report.add_judged(&verdicts, client);
+        let mut frozen = None;
+        for verdict in &verdicts {
+            let tool = verdict.tool.to_string();
+            frozen = match frozen {
+                None => self.approvals.freeze_reason(&client.spec, &name, &tool).await,
+                found => found,
+            };
+        }
+        let entries =
+            verdicts.into_iter().map(|verdict| recorder::judged_entry(&client.spec, &name, verdict));
+        let withheld = stopped.iter().flat_map(|stopped| stopped.withheld.iter().cloned());
+        let withheld = withheld.map(|text| recorder::withheld_reply_entry(&client.spec, &name, text));
+        let entries: Vec<AuditEntry> = entries.chain(withheld).collect();
+        self.recorder.record_redacting(&entries, received.key.as_deref())?;
+        match (stopped, frozen) {
+            (Some(stopped), _) => Err(NotPermitted::Stopped(stopped)),
+            (None, Some(why)) => Err(NotPermitted::because(why)),
+            (None, None) => Ok(()),
+        }
+    }
+
+    /// Reserves memory for a chat until the returned share is dropped.
+    ///
+    /// # Errors
+    /// If there is no room now.
+    fn reserve_chat(&self, chat: &str) -> Result<ValueBudgetShare, NotPermitted> {
+        let share = self.values.take(estimated_memory(chat.as_bytes()));
+        share.map_err(|_| {
+            let why = "the gateway is overloaded: try again in a second";
+            RequestError::new(StatusCode::SERVICE_UNAVAILABLE, why).into()
+        })
+    }
+}
+
+/// Why an answer is stopped that belongs to no known chat.
+const UNKNOWN_CALL: &str = "the answer belongs to no chat that was judged here: the guardrail needs the modes `pre_call` and `post_call`, \
+    and both must ask the same gateway";
+
+/// Decodes a chat.
+fn decode(received: &ModelRouteRequest, chat: &str) -> Result<ReceivedRequest, NotPermitted> {
+    received.client.prefix_cache.decode_whole(API, chat).map_err(NotPermitted::because)
+}
+
+/// Returns the name of the conversation of a request in records.
+fn recorded_name(received: &ModelRouteRequest) -> String {
+    scope(received.virtual_key.as_ref().map(|key| key.id.as_str())) + RECORDED_NAME
+}
+
+/// Returns the id under which a chat is remembered: virtual keys do not share chats.
+fn id_of(received: &ModelRouteRequest, call: &str) -> String {
+    scope(received.virtual_key.as_ref().map(|key| key.id.as_str())) + call
+}

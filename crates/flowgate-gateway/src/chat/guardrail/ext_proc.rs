@@ -1,0 +1,508 @@
+//! Judges the HTTP requests of agents that pass through Envoy, or through another proxy that asks an external processor
+//! as Envoy does. `http::service::external_processor` reads the stream of messages about one HTTP request and passes each
+//! of them to [`ExtProcStream::process`].
+//!
+//! What passes on is what was judged: the bodies of the request and of the answer are encoded again from what the gateway
+//! has decoded. Every other request with a body is refused, and so is one that Envoy does not pass in one piece.
+//!
+//! The stream must not end cleanly before everything was judged: Envoy then continues without the processor.
+
+pub(crate) mod messages;
+
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use axum::http::StatusCode;
+use flowgate::json::{self, Numbers};
+use flowgate_lm::chat::Completion;
+use flowgate_lm::sse::{EventSplitter, SseEvent};
+use flowgate_lm::wire::generate_content::{Method, Target};
+use flowgate_lm::wire::{Api, ReceivedRequest, ResponseHead};
+
+use super::NotPermitted;
+use crate::chat::ModelRoutes;
+use crate::chat::model_request::ModelRouteRequest;
+use crate::http::client_presence::ClientPresence;
+use crate::http::request_error::RequestError;
+use crate::random;
+use messages::{
+    BUFFERED, CommonAnswer, HttpBody, HttpHeaders, Ignored, ImmediateResponse, ProcessingAnswer,
+    ProcessingEvent, ProcessingRequest, ProcessingResponse,
+};
+
+/// The state of the judgement of one HTTP request and its response.
+#[derive(Debug)]
+pub(crate) struct ExtProcStream {
+    received: ModelRouteRequest,
+    stage: Stage,
+}
+
+/// What was judged so far.
+#[derive(Debug)]
+enum Stage {
+    /// Nothing has arrived.
+    Begun,
+    /// The body of a request for an answer of a model is next. The target is what the address asks for, in Gemini's API.
+    AwaitsRequest(Api, Option<Target>),
+    /// The model is asked; its answer is next.
+    AwaitsAnswer(Api, Arc<ReceivedRequest>),
+    /// The body of the answer is next, as a stream of events or in one piece.
+    AwaitsBody(Api, Arc<ReceivedRequest>, AnswerForm),
+    /// Nothing more needs to be judged: the list of models, or an error.
+    Passes,
+    /// The request was refused.
+    Refused,
+}
+
+/// The form of the body of an answer.
+#[derive(Debug, Clone, Copy)]
+enum AnswerForm {
+    Json,
+    Events,
+}
+
+impl ExtProcStream {
+    /// Creates the state for an HTTP request of which nothing has arrived. `received` is who asks for the judgement.
+    pub(crate) fn new(received: ModelRouteRequest) -> Self {
+        Self { received, stage: Stage::Begun }
+    }
+
+    /// Returns the name of the client that asks for the judgement.
+    pub(crate) fn client_name(&self) -> &str {
+        &self.received.client.spec.name
+    }
+
+    /// Answers a message. A message that does not fit what has arrived before is answered with a refusal of the HTTP
+    /// request.
+    pub(crate) async fn process(
+        &mut self,
+        routes: &ModelRoutes,
+        request: ProcessingRequest,
+        presence: &ClientPresence,
+    ) -> ProcessingResponse {
+        // A stream that fails below stays refused.
+        let stage = std::mem::replace(&mut self.stage, Stage::Refused);
+        let api = match &stage {
+            Stage::AwaitsRequest(api, _) | Stage::AwaitsAnswer(api, _) | Stage::AwaitsBody(api, ..) => *api,
+            _ => super::API,
+        };
+        let answered = match check_mode(&request) {
+            Err(failure) => Err(failure),
+            Ok(()) => self.next(routes, stage, request.event, presence).await,
+        };
+        ProcessingResponse::of(answered.unwrap_or_else(|failure| {
+            let body = api.encode_error(failure.status.as_u16(), &format!("flowgate: {}", failure.message));
+            ProcessingAnswer::Immediate(ImmediateResponse::json(failure.status.as_u16(), &body))
+        }))
+    }
+
+    /// Answers an event at this stage, and sets the next stage.
+    async fn next(
+        &mut self,
+        routes: &ModelRoutes,
+        stage: Stage,
+        event: Option<ProcessingEvent>,
+        presence: &ClientPresence,
+    ) -> Result<ProcessingAnswer, RequestError> {
+        let (stage, answer) = match (stage, event) {
+            (Stage::Begun, Some(ProcessingEvent::RequestHeaders(headers))) => {
+                let stage = begin(&headers)?;
+                // A compressed answer cannot be judged, and the length of the body changes.
+                let answer = match stage {
+                    Stage::AwaitsRequest(..) => {
+                        CommonAnswer::without_headers(&["accept-encoding", "content-length"])
+                    }
+                    _ => CommonAnswer::default(),
+                };
+                (stage, ProcessingAnswer::RequestHeaders(answer))
+            }
+            (Stage::AwaitsRequest(api, target), Some(ProcessingEvent::RequestBody(body))) => {
+                let (decoded, body) = self.judge_request(routes, api, target, &body, presence).await?;
+                (
+                    Stage::AwaitsAnswer(api, decoded),
+                    ProcessingAnswer::RequestBody(CommonAnswer::with_body(body)),
+                )
+            }
+            (stage, Some(ProcessingEvent::ResponseHeaders(headers))) => {
+                let (stage, answer) = answer_stage(stage, &headers)?;
+                (stage, ProcessingAnswer::ResponseHeaders(answer))
+            }
+            (Stage::AwaitsBody(api, decoded, form), Some(ProcessingEvent::ResponseBody(body))) => {
+                let body = self.judge_answer(routes, api, &decoded, form, &body, presence).await?;
+                (Stage::Passes, ProcessingAnswer::ResponseBody(CommonAnswer::with_body(body)))
+            }
+            (Stage::Passes, Some(ProcessingEvent::ResponseBody(_))) => {
+                (Stage::Passes, ProcessingAnswer::ResponseBody(CommonAnswer::default()))
+            }
+            (stage, Some(ProcessingEvent::RequestTrailers(_))) => {
+                (stage, ProcessingAnswer::RequestTrailers(Ignored {}))
+            }
+            (stage, Some(ProcessingEvent::ResponseTrailers(_))) => {
+                (stage, ProcessingAnswer::ResponseTrailers(Ignored {}))
+            }
+            _ => return Err(misconfigured()),
+        };
+        self.stage = stage;
+        Ok(answer)
+    }
+
+    /// Judges the body of a request. Returns the decoded request, and the body that the model's server receives.
+    ///
+    /// # Errors
+    /// Why the request is refused. In watch mode, nothing that can be decoded is refused.
+    async fn judge_request(
+        &self,
+        routes: &ModelRoutes,
+        api: Api,
+        target: Option<Target>,
+        body: &HttpBody,
+        presence: &ClientPresence,
+    ) -> Result<(Arc<ReceivedRequest>, Vec<u8>), RequestError> {
+        let text = whole_text(body)?;
+        let mut report = routes.begin_guardrail_report(&self.received);
+        let mut judged = None;
+        let outcome = async {
+            let _share = routes.reserve_chat(text)?;
+            let decoded = self.received.client.prefix_cache.decode_whole(api, text);
+            let decoded = decoded.map_err(NotPermitted::because)?;
+            let decoded = match &target {
+                Some(target) => decoded.addressed_to(target),
+                None => decoded,
+            };
+            if let Some(feature) = api.unsupported_feature(&decoded.request) {
+                return Err(NotPermitted::because(format!("the gateway does not support {feature}")));
+            }
+            let decoded = Arc::new(decoded);
+            judged = Some(Arc::clone(&decoded));
+            routes.judge_chat(&self.received, &decoded, presence, &mut report).await
+        };
+        let outcome = outcome.await;
+        routes.end_guardrail_report(&self.received, report, outcome)?;
+        let decoded = judged.ok_or_else(misconfigured)?;
+        let body = api.encode_request(&decoded.request, &decoded.model, decoded.stream);
+        Ok((decoded, body.to_string().into_bytes()))
+    }
+
+    /// Judges the body of an answer, and returns the body that the agent receives.
+    ///
+    /// # Errors
+    /// Why the answer is stopped.
+    async fn judge_answer(
+        &self,
+        routes: &ModelRoutes,
+        api: Api,
+        decoded: &ReceivedRequest,
+        form: AnswerForm,
+        body: &HttpBody,
+        presence: &ClientPresence,
+    ) -> Result<Vec<u8>, RequestError> {
+        let text = whole_text(body)?;
+        let mut report = routes.begin_guardrail_report(&self.received);
+        let mut judged = None;
+        let outcome = async {
+            let _share = routes.reserve_chat(text)?;
+            let mut completion = decode_answer(api, form, text)?;
+            // What only the model's server can read cannot be judged.
+            for thought in &mut completion.thoughts {
+                *thought = flowgate_lm::chat::ReasoningPart {
+                    texts: std::mem::take(&mut thought.texts),
+                    ..flowgate_lm::chat::ReasoningPart::default()
+                };
+            }
+            judged = Some(completion.clone());
+            routes.judge_answer(&self.received, decoded, completion, presence, &mut report).await
+        };
+        let outcome = outcome.await;
+        routes.end_guardrail_report(&self.received, report, outcome)?;
+        let completion = judged.ok_or_else(misconfigured)?;
+        Ok(encode_answer(api, form, decoded, &completion))
+    }
+}
+
+/// Refuses a message of a proxy that would not obey the answer, or that does not pass bodies in one piece.
+fn check_mode(request: &ProcessingRequest) -> Result<(), RequestError> {
+    let is_buffered = request
+        .protocol_config
+        .as_ref()
+        .is_none_or(|config| config.request_body_mode == BUFFERED && config.response_body_mode == BUFFERED);
+    if request.observability_mode || !is_buffered { Err(misconfigured()) } else { Ok(()) }
+}
+
+/// Returns the refusal of what an external processor cannot judge because of its configuration.
+fn misconfigured() -> RequestError {
+    let message = "the external processor must see whole bodies: set request_header_mode and response_header_mode to SEND, \
+        request_body_mode and response_body_mode to BUFFERED, and no observability_mode";
+    RequestError::new(StatusCode::INTERNAL_SERVER_ERROR, message)
+}
+
+/// Returns what the head of a request asks for.
+///
+/// # Errors
+/// If it is neither a request for an answer of a model nor one for the list of models.
+fn begin(headers: &HttpHeaders) -> Result<Stage, RequestError> {
+    let refuse = |why: &str| Err(RequestError::new(StatusCode::FORBIDDEN, why));
+    let (Some(method), Some(path)) = (headers.get(":method"), headers.get(":path")) else {
+        return refuse("the head of the request is ambiguous");
+    };
+    if !matches!(headers.get("content-encoding"), Some("" | "identity")) {
+        return refuse("the body of the request is compressed: send it as it is");
+    }
+    let path = path.split('?').next().unwrap_or_default();
+    match (method, headers.end_of_stream) {
+        ("POST", false) => match api_of(path) {
+            Some((api, target)) => Ok(Stage::AwaitsRequest(api, target)),
+            None => refuse("only requests for answers of models can be judged here"),
+        },
+        ("GET" | "HEAD", true) if path.ends_with("/models") => Ok(Stage::Passes),
+        _ => refuse("only requests for answers of models, and for their list, can be judged here"),
+    }
+}
+
+/// Returns the API of a request with this path below any address, and what the address asks for in Gemini's API.
+fn api_of(path: &str) -> Option<(Api, Option<Target>)> {
+    let fixed = [Api::ChatCompletions, Api::Responses, Api::Messages];
+    if let Some(api) = fixed.into_iter().find(|api| path.ends_with(&*api.path("", false))) {
+        return Some((api, None));
+    }
+    let (_, target) = path.rsplit_once("/models/")?;
+    let target = Target::parse(target)?;
+    (target.method != Method::CountTokens).then_some((Api::GenerateContent, Some(target)))
+}
+
+/// Returns the stage after the head of a response, and the answer to it.
+///
+/// # Errors
+/// If the response belongs to a request that was not judged, or its body cannot be judged.
+fn answer_stage(stage: Stage, headers: &HttpHeaders) -> Result<(Stage, CommonAnswer), RequestError> {
+    let status = headers.get(":status").and_then(|status| status.parse::<u16>().ok()).unwrap_or(200);
+    // Errors of the model's server and of the proxy itself have no answer of a model.
+    let is_error = status >= 400;
+    match stage {
+        Stage::Passes | Stage::Begun | Stage::AwaitsRequest(..) | Stage::AwaitsAnswer(..) if is_error => {
+            Ok((Stage::Passes, CommonAnswer::default()))
+        }
+        Stage::Passes => Ok((Stage::Passes, CommonAnswer::default())),
+        Stage::AwaitsAnswer(api, decoded) => {
+            let is_plain = matches!(headers.get("content-encoding"), Some("" | "identity"));
+            let media_type = headers.get("content-type").unwrap_or_default();
+            let form = match media_type.split(';').next().unwrap_or_default().trim() {
+                "application/json" => Some(AnswerForm::Json),
+                "text/event-stream" => Some(AnswerForm::Events),
+                _ => None,
+            };
+            match form.filter(|_| is_plain && !headers.end_of_stream) {
+                Some(form) => Ok((
+                    Stage::AwaitsBody(api, decoded, form),
+                    CommonAnswer::without_headers(&["content-length"]),
+                )),
+                None => Err(RequestError::new(
+                    StatusCode::BAD_GATEWAY,
+                    "the answer of the model's server is neither JSON nor a stream of events, or is compressed",
+                )),
+            }
+        }
+        _ => Err(misconfigured()),
+    }
+}
+
+/// Returns the text of a body that arrived in one piece.
+fn whole_text(body: &HttpBody) -> Result<&str, RequestError> {
+    if !body.end_of_stream {
+        return Err(misconfigured());
+    }
+    std::str::from_utf8(&body.body)
+        .map_err(|_| RequestError::new(StatusCode::BAD_REQUEST, "the body is not valid UTF-8"))
+}
+
+/// Decodes the answer of a model's server.
+fn decode_answer(api: Api, form: AnswerForm, text: &str) -> Result<Completion, NotPermitted> {
+    let unreadable = |_| NotPermitted::because("the answer of the model's server cannot be read");
+    match form {
+        AnswerForm::Json => {
+            let body = json::parse(text, Numbers::Any)
+                .map_err(|_| NotPermitted::because("the answer of the model's server is not valid JSON"))?;
+            api.decode_response(&body).map_err(unreadable)
+        }
+        AnswerForm::Events => {
+            let (mut decoder, mut splitter) = (api.decoder(), EventSplitter::default());
+            for event in splitter.feed(text.as_bytes()) {
+                if decoder.is_done() {
+                    break;
+                }
+                let event = event.map_err(unreadable)?;
+                decoder.feed(&event, &mut flowgate_lm::ignore_deltas).map_err(unreadable)?;
+            }
+            decoder.finish().map_err(unreadable)
+        }
+    }
+}
+
+/// Encodes an answer in the form in which it arrived.
+fn encode_answer(api: Api, form: AnswerForm, decoded: &ReceivedRequest, completion: &Completion) -> Vec<u8> {
+    let created = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
+    // The id only tells answers apart.
+    let id = format!("flowgate-{}", random::unguessable_name().unwrap_or_default());
+    let head = ResponseHead { id: &id, model: &decoded.model, created, tools: &decoded.tool_forms };
+    match form {
+        AnswerForm::Json => api.encode_response(completion, head).to_string().into_bytes(),
+        AnswerForm::Events => {
+            let events = api.encode_stream(completion, head, decoded.usage);
+            events.iter().map(SseEvent::encode).collect::<String>().into_bytes()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::messages::{HeaderMap, HeaderValue, ProtocolConfiguration};
+    use super::*;
+
+    fn headers(pairs: &[(&str, &str)], end_of_stream: bool) -> HttpHeaders {
+        let header = |(key, value): &(&str, &str)| HeaderValue {
+            key: (*key).to_owned(),
+            value: String::new(),
+            raw_value: value.as_bytes().to_vec(),
+        };
+        HttpHeaders {
+            headers: Some(HeaderMap { headers: pairs.iter().map(header).collect() }),
+            end_of_stream,
+        }
+    }
+
+    #[test]
+    fn only_requests_for_answers_and_lists_of_models_begin() {
+        let check = |method: &str, path: &str, has_body: bool, more: &[(&str, &str)], expected: &str| {
+            let head = [&[(":method", method), (":path", path)], more].concat();
+            let found = match begin(&headers(&head, !has_body)) {
+                Ok(Stage::AwaitsRequest(api, target)) => {
+                    format!("{api:?} {}", target.map(|target| target.model).unwrap_or_default())
+                }
+                Ok(Stage::Passes) => "passes".to_owned(),
+                other => if other.is_err() { "refused" } else { "" }.to_owned(),
+            };
+            assert_eq!(found.trim_end(), expected, "{method} {path}");
+        };
+        check("POST", "/v1/chat/completions", true, &[], "ChatCompletions");
+        check("POST", "/openai/v1/responses?x=1", true, &[], "Responses");
+        check("POST", "/v1/messages", true, &[], "Messages");
+        check("POST", "/v1beta/models/m:streamGenerateContent?alt=sse", true, &[], "GenerateContent m");
+        check("GET", "/v1/models", false, &[], "passes");
+        for (method, path, has_body) in [
+            ("POST", "/v1/chat/completions", false),
+            ("POST", "/v1/embeddings", true),
+            ("POST", "/v1/messages/count_tokens", true),
+            ("POST", "/v1beta/models/m:countTokens", true),
+            ("POST", "/v1beta/models/m:embedContent", true),
+            ("PUT", "/v1/chat/completions", true),
+            ("GET", "/v1/chat/completions/chatcmpl-1", false),
+            ("GET", "/v1/models", true),
+            ("OPTIONS", "/v1/chat/completions", false),
+        ] {
+            check(method, path, has_body, &[], "refused");
+        }
+        check("POST", "/v1/messages", true, &[("content-encoding", "gzip")], "refused");
+        check("POST", "/v1/messages", true, &[("content-encoding", "identity")], "Messages");
+        check("POST", "/v1/messages", true, &[(":path", "/v1/models")], "refused");
+        check(
+            "POST",
+            "/v1/messages",
+            true,
+            &[("content-encoding", ""), ("content-encoding", "gzip")],
+            "refused",
+        );
+    }
+
+    #[test]
+    fn answers_belong_to_judged_requests() {
+        let decoded = || {
+            let body = r#"{"model":"m","messages":[]}"#;
+            let body = flowgate_lm::json::Json::parse(body).unwrap();
+            Arc::new(Api::ChatCompletions.decode_request(&body).unwrap())
+        };
+        let stages: [(&str, &dyn Fn() -> Stage); 6] = [
+            ("begun", &|| Stage::Begun),
+            ("request", &|| Stage::AwaitsRequest(Api::ChatCompletions, None)),
+            ("answer", &|| Stage::AwaitsAnswer(Api::ChatCompletions, decoded())),
+            ("body", &|| Stage::AwaitsBody(Api::ChatCompletions, decoded(), AnswerForm::Json)),
+            ("passes", &|| Stage::Passes),
+            ("refused", &|| Stage::Refused),
+        ];
+        let check = |head: &[(&str, &str)], is_end: bool, expected: [&str; 6]| {
+            for ((name, stage), expected) in stages.iter().zip(expected) {
+                let found = match answer_stage(stage(), &headers(head, is_end)) {
+                    Ok((Stage::AwaitsBody(_, _, form), _)) => format!("{form:?}"),
+                    Ok((Stage::Passes, _)) => "passes".to_owned(),
+                    Ok(other) => format!("{other:?}"),
+                    Err(_) => "refused".to_owned(),
+                };
+                assert_eq!(found, expected, "{name}: {head:?}");
+            }
+        };
+        let (no, yes) = ("refused", "passes");
+        let ok = (":status", "200");
+        check(&[ok, ("content-type", "application/json")], false, [no, no, "Json", no, yes, no]);
+        check(
+            &[ok, ("content-type", "text/event-stream; charset=utf-8")],
+            false,
+            [no, no, "Events", no, yes, no],
+        );
+        check(&[ok, ("content-type", "text/html")], false, [no, no, no, no, yes, no]);
+        check(&[ok, ("content-type", "application/json")], true, [no, no, no, no, yes, no]);
+        let compressed = [ok, ("content-type", "application/json"), ("content-encoding", "gzip")];
+        check(&compressed, false, [no, no, no, no, yes, no]);
+        check(&[(":status", "500")], false, [yes, yes, yes, no, yes, no]);
+        // Without a status, or with two, it counts as an answer.
+        check(&[], false, [no, no, no, no, yes, no]);
+        check(&[(":status", "500"), ok], false, [no, no, no, no, yes, no]);
+    }
+
+    #[test]
+    fn a_proxy_that_would_not_obey_is_refused() {
+        let check = |observability_mode: bool, modes: Option<(i32, i32)>, expected: bool| {
+            let protocol_config = modes.map(|(request_body_mode, response_body_mode)| {
+                ProtocolConfiguration { request_body_mode, response_body_mode }
+            });
+            let request = ProcessingRequest { event: None, observability_mode, protocol_config };
+            assert_eq!(check_mode(&request).is_ok(), expected, "{request:?}");
+        };
+        check(false, None, true);
+        check(false, Some((2, 2)), true);
+        check(true, None, false);
+        for modes in [(0, 2), (2, 0), (1, 2), (2, 4), (0, 0)] {
+            check(false, Some(modes), false);
+        }
+        let body = |text: &[u8], end_of_stream: bool| {
+            whole_text(&HttpBody { body: text.to_vec(), end_of_stream }).is_ok()
+        };
+        assert_eq!([body(b"{}", true), body(b"{}", false), body(b"\xff", true)], [true, false, false]);
+    }
+
+    #[test]
+    fn answers_are_encoded_as_they_arrived() {
+        let decoded = {
+            let body = flowgate_lm::json::Json::parse(r#"{"model":"m","messages":[]}"#).unwrap();
+            Api::ChatCompletions.decode_request(&body).unwrap()
+        };
+        let call = flowgate_lm::chat::ToolCall {
+            id: "c".to_owned(),
+            name: "f".to_owned(),
+            arguments: "{}".to_owned(),
+        };
+        let completion = Completion {
+            text: "Hi.".to_owned(),
+            calls: vec![call],
+            stop: flowgate_lm::chat::Stop::Calls,
+            ..Completion::default()
+        };
+        for form in [AnswerForm::Json, AnswerForm::Events] {
+            let encoded = encode_answer(Api::ChatCompletions, form, &decoded, &completion);
+            let text = String::from_utf8(encoded).unwrap();
+            assert_eq!(decode_answer(Api::ChatCompletions, form, &text).unwrap(), completion, "{text}");
+            // A part of an answer is none.
+            let half = text.get(..text.len() / 2).unwrap();
+            assert!(decode_answer(Api::ChatCompletions, form, half).is_err(), "{half}");
+        }
+        let twice = r#"{"choices":[],"choices":[]}"#;
+        assert!(decode_answer(Api::ChatCompletions, AnswerForm::Json, twice).is_err());
+    }
+}

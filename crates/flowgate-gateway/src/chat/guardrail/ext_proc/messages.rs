@@ -1,0 +1,214 @@
+//! Defines the messages of Envoy's external processor (`envoy.service.ext_proc.v3`), as far as the gateway reads or
+//! writes them. Envoy ignores absent fields, and the decoder ignores those that are not declared here.
+
+/// A message of Envoy about one HTTP request and its response.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct ProcessingRequest {
+    #[prost(oneof = "ProcessingEvent", tags = "2, 3, 4, 5, 6, 7")]
+    pub(super) event: Option<ProcessingEvent>,
+    /// Whether Envoy ignores what the processor answers.
+    #[prost(bool, tag = "10")]
+    pub(super) observability_mode: bool,
+    /// How Envoy is configured; in the first message of a stream.
+    #[prost(message, optional, tag = "11")]
+    pub(super) protocol_config: Option<ProtocolConfiguration>,
+}
+
+/// What has arrived at Envoy.
+#[derive(Clone, PartialEq, prost::Oneof)]
+pub(super) enum ProcessingEvent {
+    #[prost(message, tag = "2")]
+    RequestHeaders(HttpHeaders),
+    #[prost(message, tag = "3")]
+    ResponseHeaders(HttpHeaders),
+    #[prost(message, tag = "4")]
+    RequestBody(HttpBody),
+    #[prost(message, tag = "5")]
+    ResponseBody(HttpBody),
+    #[prost(message, tag = "6")]
+    RequestTrailers(Ignored),
+    #[prost(message, tag = "7")]
+    ResponseTrailers(Ignored),
+}
+
+/// A message of which nothing is read.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct Ignored {}
+
+/// How Envoy sends bodies. The numbers are those of `ProcessingMode.BodySendMode`.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct ProtocolConfiguration {
+    #[prost(int32, tag = "1")]
+    pub(super) request_body_mode: i32,
+    #[prost(int32, tag = "2")]
+    pub(super) response_body_mode: i32,
+}
+
+/// The mode in which a body arrives in one piece.
+pub(super) const BUFFERED: i32 = 2;
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct HttpHeaders {
+    #[prost(message, optional, tag = "1")]
+    pub(super) headers: Option<HeaderMap>,
+    /// Whether there is no body.
+    #[prost(bool, tag = "3")]
+    pub(super) end_of_stream: bool,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct HeaderMap {
+    #[prost(message, repeated, tag = "1")]
+    pub(super) headers: Vec<HeaderValue>,
+}
+
+/// A header; Envoy writes the value in `raw_value`.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct HeaderValue {
+    #[prost(string, tag = "1")]
+    pub(super) key: String,
+    #[prost(string, tag = "2")]
+    pub(super) value: String,
+    #[prost(bytes = "vec", tag = "3")]
+    pub(super) raw_value: Vec<u8>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct HttpBody {
+    #[prost(bytes = "vec", tag = "1")]
+    pub(super) body: Vec<u8>,
+    /// Whether this is the end of the body.
+    #[prost(bool, tag = "2")]
+    pub(super) end_of_stream: bool,
+}
+
+/// The answer to a message of Envoy.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct ProcessingResponse {
+    #[prost(oneof = "ProcessingAnswer", tags = "1, 2, 3, 4, 5, 6, 7")]
+    pub(super) answer: Option<ProcessingAnswer>,
+}
+
+/// What Envoy is to do.
+#[derive(Clone, PartialEq, prost::Oneof)]
+pub(super) enum ProcessingAnswer {
+    #[prost(message, tag = "1")]
+    RequestHeaders(CommonAnswer),
+    #[prost(message, tag = "2")]
+    ResponseHeaders(CommonAnswer),
+    #[prost(message, tag = "3")]
+    RequestBody(CommonAnswer),
+    #[prost(message, tag = "4")]
+    ResponseBody(CommonAnswer),
+    #[prost(message, tag = "5")]
+    RequestTrailers(Ignored),
+    #[prost(message, tag = "6")]
+    ResponseTrailers(Ignored),
+    #[prost(message, tag = "7")]
+    Immediate(ImmediateResponse),
+}
+
+/// Lets Envoy continue: `HeadersResponse` and `BodyResponse`, which have the same form.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct CommonAnswer {
+    #[prost(message, optional, tag = "1")]
+    pub(super) response: Option<CommonResponse>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct CommonResponse {
+    #[prost(message, optional, tag = "2")]
+    pub(super) header_mutation: Option<HeaderMutation>,
+    #[prost(message, optional, tag = "3")]
+    pub(super) body_mutation: Option<BodyMutation>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct HeaderMutation {
+    #[prost(message, repeated, tag = "1")]
+    pub(super) set_headers: Vec<HeaderValueOption>,
+    #[prost(string, repeated, tag = "2")]
+    pub(super) remove_headers: Vec<String>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct HeaderValueOption {
+    #[prost(message, optional, tag = "1")]
+    pub(super) header: Option<HeaderValue>,
+}
+
+/// Replaces a body.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct BodyMutation {
+    #[prost(bytes = "vec", tag = "1")]
+    pub(super) body: Vec<u8>,
+}
+
+/// Ends the HTTP request with a response of the processor.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct ImmediateResponse {
+    #[prost(message, optional, tag = "1")]
+    pub(super) status: Option<HttpStatus>,
+    #[prost(message, optional, tag = "2")]
+    pub(super) headers: Option<HeaderMutation>,
+    #[prost(bytes = "vec", tag = "3")]
+    pub(super) body: Vec<u8>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct HttpStatus {
+    #[prost(int32, tag = "1")]
+    pub(super) code: i32,
+}
+
+impl ProcessingResponse {
+    pub(super) fn of(answer: ProcessingAnswer) -> Self {
+        Self { answer: Some(answer) }
+    }
+}
+
+impl CommonAnswer {
+    /// Lets Envoy continue without these headers.
+    pub(super) fn without_headers(names: &[&str]) -> Self {
+        let remove_headers = names.iter().map(|name| (*name).to_owned()).collect();
+        let header_mutation = Some(HeaderMutation { set_headers: Vec::new(), remove_headers });
+        Self { response: Some(CommonResponse { header_mutation, body_mutation: None }) }
+    }
+
+    /// Lets Envoy continue with this body in place of the one that arrived.
+    pub(super) fn with_body(body: Vec<u8>) -> Self {
+        let body_mutation = Some(BodyMutation { body });
+        Self { response: Some(CommonResponse { header_mutation: None, body_mutation }) }
+    }
+}
+
+impl ImmediateResponse {
+    /// Creates a response in JSON.
+    pub(super) fn json(status: u16, body: &serde_json::Value) -> Self {
+        let header = HeaderValue {
+            key: "content-type".to_owned(),
+            value: String::new(),
+            raw_value: b"application/json".to_vec(),
+        };
+        let set_headers = vec![HeaderValueOption { header: Some(header) }];
+        Self {
+            status: Some(HttpStatus { code: status.into() }),
+            headers: Some(HeaderMutation { set_headers, remove_headers: Vec::new() }),
+            body: body.to_string().into_bytes(),
+        }
+    }
+}
+
+impl HttpHeaders {
+    /// Returns the only value of a header; an empty text if it is absent, and `None` if it occurs twice or is no text.
+    pub(super) fn get(&self, name: &str) -> Option<&str> {
+        let mut values = self.headers.iter().flat_map(|map| &map.headers).filter(|header| header.key == name);
+        let (value, other) = (values.next(), values.next());
+        match (value, other) {
+            (None, _) => Some(""),
+            (Some(header), None) if header.raw_value.is_empty() => Some(&header.value),
+            (Some(header), None) => std::str::from_utf8(&header.raw_value).ok(),
+            (Some(_), Some(_)) => None,
+        }
+    }
+}

@@ -1,0 +1,315 @@
+//! Reads and writes the messages of LiteLLM's generic guardrail API: the chat before LiteLLM asks a model, and the
+//! answer of the model, which comes without the chat.
+//!
+//! LiteLLM sends the texts twice: as a list, and in `structured_messages`, which has roles, calls and the ids of outputs.
+//! Only the second form can be judged. A text, an image or a call that is not in it would be one that the model reads and
+//! the policy does not, so the request is then refused, as is every request that has no `structured_messages`.
+
+use std::collections::HashSet;
+
+use flowgate::json::{self, Numbers};
+use flowgate_lm::chat::{Completion, Stop, ToolCall};
+use serde_json::{Map, Value, json};
+
+/// The longest id of a call of a model, in bytes.
+const MAX_CALL_ID: usize = 256;
+/// What separates the texts of several alternatives of an answer.
+const TEXT_SEPARATOR: &str = "\n\n";
+
+/// A message of LiteLLM.
+#[derive(Debug, PartialEq)]
+pub(super) struct GuardrailRequest {
+    /// The id of the call of the model, which the answer has as well.
+    pub(super) call: Option<String>,
+    pub(super) input: GuardrailInput,
+}
+
+/// What LiteLLM asks about.
+#[derive(Debug, PartialEq)]
+pub(super) enum GuardrailInput {
+    /// The chat before the model is asked, as the text of a request for chat completions, and the name of the model.
+    Chat(String),
+    /// The answer of the model. An answer that is streamed arrives several times, each time with more of its text.
+    Answer(Completion),
+}
+
+impl GuardrailRequest {
+    /// Reads the body of a request. Unknown fields are ignored: they describe LiteLLM and its caller.
+    ///
+    /// # Errors
+    /// If the body has not the form of LiteLLM, or has something that the chat in it does not have. The message says what
+    /// is wrong.
+    pub(super) fn read(body: &[u8]) -> Result<Self, String> {
+        let text = std::str::from_utf8(body).map_err(|_| "the body of the request is not valid UTF-8")?;
+        let fields = match json::parse(text, Numbers::Any) {
+            Ok(Value::Object(fields)) => fields,
+            Ok(_) => return Err("the body of the request is not a JSON object".to_owned()),
+            Err(error) => return Err(format!("the body of the request is not valid JSON: {error}")),
+        };
+        let call = match fields.get("litellm_call_id") {
+            None | Some(Value::Null) => None,
+            Some(Value::String(id)) if !id.is_empty() && id.len() <= MAX_CALL_ID => Some(id.clone()),
+            Some(_) => return Err(format!("`litellm_call_id` is not a text of 1 to {MAX_CALL_ID} bytes")),
+        };
+        let input = match fields.get("input_type").and_then(Value::as_str) {
+            Some("request") => GuardrailInput::Chat(read_chat(&fields)?),
+            Some("response") => GuardrailInput::Answer(read_answer(&fields)?),
+            _ => return Err("`input_type` is neither \"request\" nor \"response\"".to_owned()),
+        };
+        Ok(Self { call, input })
+    }
+}
+
+/// Returns the body of the reply that lets LiteLLM continue.
+pub(super) fn permitted() -> Value {
+    json!({"action": "NONE"})
+}
+
+/// Returns the body of the reply that stops the request or the answer, for this reason.
+pub(super) fn blocked(reason: &str) -> Value {
+    json!({"action": "BLOCKED", "blocked_reason": format!("flowgate: {reason}")})
+}
+
+/// Returns the chat in the fields of a request, as the text of a request for chat completions.
+fn read_chat(fields: &Map<String, Value>) -> Result<String, String> {
+    let messages = list(fields, "structured_messages")?;
+    if messages.is_empty() {
+        return Err("the request has no `structured_messages`: only chats can be judged".to_owned());
+    }
+    check_contents(fields, messages)?;
+    let messages: Vec<Value> = messages.iter().cloned().map(without_notes).collect();
+    let model = fields.get("model").and_then(Value::as_str).unwrap_or("unknown");
+    Ok(json!({"model": model, "messages": messages, "tools": list(fields, "tools")?}).to_string())
+}
+
+/// Returns the answer of a model in the fields of a request. Alternatives (`n`) count as one answer with all calls.
+fn read_answer(fields: &Map<String, Value>) -> Result<Completion, String> {
+    if !list(fields, "images")?.is_empty() {
+        return Err("the answer has images, which cannot be judged".to_owned());
+    }
+    let texts: Option<Vec<&str>> = list(fields, "texts")?.iter().map(Value::as_str).collect();
+    let texts = texts.ok_or("an item of `texts` is not a text")?;
+    let calls: Option<Vec<ToolCall>> = list(fields, "tool_calls")?.iter().map(read_call).collect();
+    let calls = calls.ok_or("an item of `tool_calls` is no call of a function")?;
+    let stop = if calls.is_empty() { Stop::End } else { Stop::Calls };
+    Ok(Completion { text: texts.join(TEXT_SEPARATOR), calls, stop, ..Completion::default() })
+}
+
+/// Reads a call of a function; `None` for any other value. The id of a streamed call can be missing, and no output refers
+/// to it here.
+fn read_call(call: &Value) -> Option<ToolCall> {
+    if !matches!(call.get("type"), None | Some(Value::Null)) && call.get("type")? != "function" {
+        return None;
+    }
+    let function = call.get("function")?;
+    let text = |value: Option<&Value>| match value {
+        None | Some(Value::Null) => Some(String::new()),
+        Some(Value::String(text)) => Some(text.clone()),
+        Some(_) => None,
+    };
+    let name = function.get("name")?.as_str()?.to_owned();
+    Some(ToolCall { id: text(call.get("id"))?, name, arguments: text(function.get("arguments"))? })
+}
+
+/// Returns a field that is a list; without the field, an empty one.
+fn list<'f>(fields: &'f Map<String, Value>, name: &str) -> Result<&'f [Value], String> {
+    match fields.get(name) {
+        None | Some(Value::Null) => Ok(&[]),
+        Some(Value::Array(items)) => Ok(items),
+        Some(_) => Err(format!("`{name}` is not a list")),
+    }
+}
+
+/// Checks that each text, image and call of a request is in its messages.
+fn check_contents(fields: &Map<String, Value>, messages: &[Value]) -> Result<(), String> {
+    let mut known = HashSet::new();
+    messages.iter().for_each(|message| collect_texts(message, &mut known));
+    for name in ["texts", "images"] {
+        for text in list(fields, name)? {
+            let text = text.as_str().ok_or_else(|| format!("an item of `{name}` is not a text"))?;
+            if !text.is_empty() && !known.contains(text) {
+                return Err(format!("an item of `{name}` is in no message of `structured_messages`"));
+            }
+        }
+    }
+    let calls: Vec<ToolCall> = messages
+        .iter()
+        .filter_map(|message| message.get("tool_calls")?.as_array())
+        .flatten()
+        .filter_map(read_call)
+        .collect();
+    let made: HashSet<(&str, &str)> =
+        calls.iter().map(|call| (call.name.as_str(), call.arguments.as_str())).collect();
+    for call in list(fields, "tool_calls")? {
+        let call = read_call(call).ok_or("an item of `tool_calls` is no call of a function")?;
+        if !made.contains(&(call.name.as_str(), call.arguments.as_str())) {
+            return Err("an item of `tool_calls` is in no message of `structured_messages`".to_owned());
+        }
+    }
+    Ok(())
+}
+
+/// Adds all texts in a value to `known`.
+fn collect_texts<'v>(value: &'v Value, known: &mut HashSet<&'v str>) {
+    match value {
+        Value::String(text) => {
+            known.insert(text);
+        }
+        Value::Array(items) => items.iter().for_each(|item| collect_texts(item, known)),
+        Value::Object(fields) => fields.values().for_each(|field| collect_texts(field, known)),
+        _ => {}
+    }
+}
+
+/// The fields of messages, parts and calls that LiteLLM adds for providers: how to cache, and the reasoning of the model,
+/// which only the model itself reads again.
+const NOTES: [&str; 5] =
+    ["cache_control", "provider_specific_fields", "reasoning_content", "reasoning_items", "thinking_blocks"];
+
+/// Returns a message without the fields in [`NOTES`] and without fields that are null. The texts, names and arguments in
+/// it are unchanged.
+fn without_notes(message: Value) -> Value {
+    let clean = |value: Value| match value {
+        Value::Object(mut fields) => {
+            fields.retain(|name, field| !field.is_null() && !NOTES.contains(&name.as_str()));
+            Value::Object(fields)
+        }
+        other => other,
+    };
+    let Value::Object(mut fields) = clean(message) else { return Value::Null };
+    for name in ["content", "tool_calls"] {
+        if let Some(Value::Array(items)) = fields.get_mut(name) {
+            for item in items {
+                *item = clean(item.take());
+                if let Some(function) = item.get_mut("function") {
+                    *function = clean(function.take());
+                }
+            }
+        }
+    }
+    Value::Object(fields)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(body: &Value) -> Result<GuardrailInput, String> {
+        GuardrailRequest::read(body.to_string().as_bytes()).map(|request| request.input)
+    }
+
+    #[test]
+    fn chats_are_read_from_the_messages() {
+        let messages = json!([
+            {"role": "system", "content": "Help.", "cache_control": {"type": "ephemeral"}},
+            {"role": "user", "content": [{"type": "text", "text": "Go.", "cache_control": null}]},
+            {"role": "assistant", "content": null, "thinking_blocks": [], "tool_calls": [{
+                "id": "1", "type": "function", "index": 0,
+                "function": {"name": "f", "arguments": "{}", "provider_specific_fields": null},
+            }]},
+            {"role": "tool", "content": "out", "tool_call_id": "1"},
+        ]);
+        let body = json!({
+            "input_type": "request", "litellm_call_id": "c", "model": "m", "texts": ["Help.", "Go.", "", "out"],
+            "structured_messages": messages, "request_data": {}, "new_field": 1,
+            "tool_calls": [{"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}}],
+            "tools": [{"type": "function", "function": {"name": "f"}}],
+        });
+        let request = GuardrailRequest::read(body.to_string().as_bytes()).unwrap();
+        let expected = json!({
+            "model": "m",
+            "messages": [
+                {"role": "system", "content": "Help."},
+                {"role": "user", "content": [{"type": "text", "text": "Go."}]},
+                {"role": "assistant", "tool_calls": [{
+                    "id": "1", "type": "function", "index": 0, "function": {"name": "f", "arguments": "{}"},
+                }]},
+                {"role": "tool", "content": "out", "tool_call_id": "1"},
+            ],
+            "tools": [{"type": "function", "function": {"name": "f"}}],
+        });
+        let GuardrailInput::Chat(chat) = &request.input else { panic!("{request:?}") };
+        assert_eq!(serde_json::from_str::<Value>(chat).unwrap(), expected);
+        assert_eq!(request.call.as_deref(), Some("c"));
+    }
+
+    #[test]
+    fn answers_are_read() {
+        let check = |more: Value, text: &str, calls: &[&str]| {
+            let mut body = json!({"input_type": "response"});
+            body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            let Ok(GuardrailInput::Answer(answer)) = read(&body) else { panic!("{body}") };
+            let called = answer.calls.iter().map(|call| format!("{} {}", call.name, call.arguments));
+            assert_eq!(
+                (answer.text.as_str(), called.collect::<Vec<_>>().as_slice()),
+                (text, calls.iter().map(|call| (*call).to_owned()).collect::<Vec<_>>().as_slice()),
+                "{body}"
+            );
+        };
+        check(json!({}), "", &[]);
+        check(json!({"texts": null, "tool_calls": null, "images": null}), "", &[]);
+        check(json!({"texts": ["a", "b"]}), "a\n\nb", &[]);
+        let call =
+            json!({"id": null, "type": "function", "function": {"name": "f", "arguments": "{\"a\":1}"}});
+        check(json!({"texts": [], "tool_calls": [call]}), "", &["f {\"a\":1}"]);
+        check(json!({"tool_calls": [{"function": {"name": "f", "arguments": null}}]}), "", &["f "]);
+    }
+
+    #[test]
+    fn what_cannot_be_judged_is_refused() {
+        let check = |body: Value, expected: &str| assert_eq!(read(&body).unwrap_err(), expected, "{body}");
+        let chat = |more: Value| {
+            let mut body =
+                json!({"input_type": "request", "structured_messages": [{"role": "user", "content": "a"}]});
+            body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            body
+        };
+        let input_type = "`input_type` is neither \"request\" nor \"response\"";
+        check(json!({}), input_type);
+        check(json!({"input_type": "other"}), input_type);
+        check(json!([]), "the body of the request is not a JSON object");
+        let no_chat = "the request has no `structured_messages`: only chats can be judged";
+        check(json!({"input_type": "request", "texts": ["a"]}), no_chat);
+        check(chat(json!({"structured_messages": null})), no_chat);
+        check(chat(json!({"structured_messages": "a"})), "`structured_messages` is not a list");
+        check(
+            chat(json!({"texts": ["a", "more"]})),
+            "an item of `texts` is in no message of `structured_messages`",
+        );
+        check(
+            chat(json!({"images": ["https://x.org"]})),
+            "an item of `images` is in no message of `structured_messages`",
+        );
+        check(chat(json!({"texts": [1]})), "an item of `texts` is not a text");
+        let call = json!({"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}});
+        check(
+            chat(json!({"tool_calls": [call]})),
+            "an item of `tool_calls` is in no message of `structured_messages`",
+        );
+        check(chat(json!({"litellm_call_id": ""})), "`litellm_call_id` is not a text of 1 to 256 bytes");
+        check(chat(json!({"litellm_call_id": 1})), "`litellm_call_id` is not a text of 1 to 256 bytes");
+        let answer = |name: &str, value: Value| json!({"input_type": "response", name: value});
+        let no_call = "an item of `tool_calls` is no call of a function";
+        for call in [
+            json!({"id": "1", "type": "custom", "custom": {"name": "f"}}),
+            json!({"function": {"arguments": "{}"}}),
+            json!({"function": {"name": "f", "arguments": {}}}),
+            json!({"id": 1, "function": {"name": "f", "arguments": "{}"}}),
+            json!(null),
+        ] {
+            check(answer("tool_calls", json!([call])), no_call);
+        }
+        check(answer("texts", json!([null])), "an item of `texts` is not a text");
+        check(answer("images", json!(["x"])), "the answer has images, which cannot be judged");
+        let read = |body: &str| GuardrailRequest::read(body.as_bytes()).unwrap_err();
+        assert_eq!(
+            read(r#"{"input_type":"response","input_type":"request"}"#),
+            "the body of the request is not valid JSON: duplicate key at line 1 column 37"
+        );
+        assert!(read("{").contains("not valid JSON"));
+        assert_eq!(
+            GuardrailRequest::read(b"\xff").unwrap_err(),
+            "the body of the request is not valid UTF-8"
+        );
+    }
+}

@@ -1,0 +1,370 @@
+//! Judges a chat with a model that another gateway asks: replays the chat in a conversation of one request, which is not
+//! stored, and judges each message of the model as if this gateway had received it from the model.
+//!
+//! The other gateway has shown the model the whole chat. So the conversation runs under the method *everything*, in which
+//! the messages of the model carry the labels of all that precedes them; and a chat of which a part would have been
+//! hidden from the model is stopped. Nobody is asked: a call that a person would have to allow is stopped.
+
+use std::sync::Arc;
+
+use axum::http::StatusCode;
+use flowgate::monitor::{Outcome, Reason, ReasonKind};
+use flowgate::trace::Call;
+use flowgate_guard::approve::Decision;
+use flowgate_guard::conversation::{CallVerdict, Conversation, HandedOverCall, Need, Turn, TurnEnd};
+use flowgate_guard::history::{ClientProfile, MessageDigests, SentChat};
+use flowgate_guard::view::View;
+use flowgate_guard::{DescriptionAuthor, OfferedTool};
+use flowgate_lm::chat::{Completion, Message, Source, Stop, ToolCall};
+use flowgate_lm::wire::ReceivedRequest;
+use serde_json::json;
+
+use crate::chat::clients::ClientState;
+use crate::chat::conversations::{ConversationState, recorded_elsewhere};
+use crate::chat::prefix_cache::with_default_provenance;
+use crate::chat::turn::to_offered_tool;
+use crate::http::client_presence::ClientPresence;
+use crate::http::request_error::RequestError;
+
+/// The most messages of the model in one chat: each is judged with every request.
+const MAX_ANSWERS: usize = 1000;
+
+/// Why a chat or an answer is not judged as permitted.
+#[derive(Debug)]
+pub(super) enum NotPermitted {
+    /// The policy stops it, or it cannot be judged.
+    Stopped(StoppedChat),
+    /// The gateway failed, or the client has disconnected.
+    Failed(RequestError),
+}
+
+/// What the policy stops, or what cannot be judged.
+#[derive(Debug, Default)]
+pub(super) struct StoppedChat {
+    /// Why, for the program behind the other gateway: without content of the chat.
+    pub(super) reason: String,
+    /// The verdicts on the calls of the message.
+    pub(super) judged: Vec<CallVerdict>,
+    /// The texts of the model that a rule withholds.
+    pub(super) withheld: Vec<String>,
+}
+
+impl NotPermitted {
+    /// Creates the refusal of a chat for a reason other than a verdict on a call.
+    pub(super) fn because(reason: impl Into<String>) -> Self {
+        Self::Stopped(StoppedChat { reason: reason.into(), ..StoppedChat::default() })
+    }
+}
+
+impl<E: Into<RequestError>> From<E> for NotPermitted {
+    fn from(error: E) -> Self {
+        Self::Failed(error.into())
+    }
+}
+
+/// A chat that was replayed, up to the next message of the model.
+#[derive(Debug)]
+pub(super) struct RecordedChat<'c> {
+    client: &'c ClientState,
+    pub(super) session: ConversationState,
+    /// What the operator declares about the client, and the texts of this chat.
+    profile: ClientProfile,
+    /// The digests of the first messages, whose number is `covered`.
+    digests: Arc<MessageDigests>,
+    covered: usize,
+    /// The number of tools on offer.
+    tools: usize,
+}
+
+impl<'c> RecordedChat<'c> {
+    /// Replays a chat. Unmarked parts of user messages have the provenance `unmarked`, if that is given. Stops early if
+    /// the client has disconnected.
+    ///
+    /// # Errors
+    /// If the policy stops a message or does not permit an earlier call, the chat is no complete one, or it is too long.
+    pub(super) fn replay(
+        client: &'c ClientState,
+        received: &ReceivedRequest,
+        unmarked: Option<Source>,
+        presence: &ClientPresence,
+    ) -> Result<Self, NotPermitted> {
+        let messages: &[Message] = &received.request.messages;
+        check_completeness(messages)?;
+        let sources = with_default_provenance(received.sources.clone(), messages, unmarked);
+        let mut session = recorded_elsewhere(client)?;
+        session.begin_watching(&client.spec);
+        let tools = offered_tools(client, received);
+        let (tool_count, profile) = (tools.len(), client.replay_profile());
+        session.conversation.offer_tools(tools)?;
+        let mut chat =
+            Self { client, session, profile, digests: Arc::default(), covered: 0, tools: tool_count };
+        let mut answered = 0;
+        for (index, message) in messages.iter().enumerate() {
+            let Message::Assistant { text, calls, .. } = message else { continue };
+            if presence.is_disconnected() {
+                let why = "the client no longer waits for the answer";
+                return Err(RequestError::new(StatusCode::REQUEST_TIMEOUT, why).into());
+            }
+            chat.accept(messages, &sources, answered..index)?;
+            let answer = Completion { text: text.clone(), calls: calls.clone(), ..Completion::default() };
+            let turn = chat.step(answer)?;
+            // Its text was judged when the model wrote it, and the chat continues.
+            check_calls(client, calls, &turn).map_err(in_history)?;
+            let ConversationState { conversation, history, .. } = &mut chat.session;
+            conversation.record_answer(&mut chat.profile, history, message);
+            answered = index + 1;
+        }
+        chat.accept(messages, &sources, answered..messages.len())?;
+        Ok(chat)
+    }
+
+    /// Judges whether the model may be asked for the next message. The replayed chat ends here.
+    ///
+    /// # Errors
+    /// If a rule stops a text of the chat, or the model may not read a part of it.
+    pub(super) fn judge_request(mut self) -> Result<(), NotPermitted> {
+        // The empty message ends the turn, which reports what rules stop.
+        let turn = self.step(Completion::default())?;
+        check_texts(&turn)
+    }
+
+    /// Judges the next message of the model. Returns the verdicts on its calls, which are all permitted.
+    ///
+    /// # Errors
+    /// If the policy does not permit a call or stops the text.
+    pub(super) fn judge_answer(&mut self, answer: Completion) -> Result<Vec<CallVerdict>, NotPermitted> {
+        let calls = answer.calls.clone();
+        let turn = self.step(answer)?;
+        check_calls(self.client, &calls, &turn)?;
+        check_texts(&turn)?;
+        let texts = || turn.replies.iter().chain(&turn.thoughts);
+        if texts().any(|text| !text.withheld.is_empty()) {
+            return Err(NotPermitted::Stopped(StoppedChat {
+                reason: "a rule of the policy withholds the reply of the model".to_owned(),
+                judged: turn.judged,
+                withheld: turn.withheld,
+            }));
+        }
+        if texts().any(|text| !text.disarmed.is_empty()) {
+            return Err(NotPermitted::Stopped(StoppedChat {
+                reason: "the reply of the model has an address that the policy does not permit there"
+                    .to_owned(),
+                judged: turn.judged,
+                withheld: Vec::new(),
+            }));
+        }
+        Ok(turn.judged)
+    }
+
+    /// Adds the messages in `new`, none of which is the model's. Without messages, the model continues.
+    ///
+    /// # Errors
+    /// If the conversation has no room.
+    fn accept(
+        &mut self,
+        messages: &[Message],
+        sources: &flowgate_lm::chat::Sources,
+        new: std::ops::Range<usize>,
+    ) -> Result<(), NotPermitted> {
+        let ConversationState { conversation, history, .. } = &mut self.session;
+        if new.is_empty() {
+            conversation.continue_turn();
+            return Ok(());
+        }
+        // Begins with the last message of the model, whose digest is not covered yet.
+        let full = messages.get(self.covered..new.end).unwrap_or_default();
+        let sent = SentChat::continuing(&self.digests, full).with_sources(sources.starting_at(self.covered));
+        (self.digests, self.covered) = (sent.message_digests(), new.end);
+        let merged = conversation.accept_chat(&mut self.profile, history, &sent)?;
+        let merged = merged.ok_or_else(|| NotPermitted::because("the chat cannot be replayed"))?;
+        self.client.add_leaked_bits(merged.bits);
+        Ok(())
+    }
+
+    /// Passes in the next message of the model, and returns the turn that ends with it. Calls that may run count as run;
+    /// all others are refused.
+    ///
+    /// # Errors
+    /// If the model may not read a part of the chat, or may not continue it.
+    fn step(&mut self, answer: Completion) -> Result<Turn, NotPermitted> {
+        match self.session.conversation.need() {
+            Need::Complete(view) => self.check_view(&view)?,
+            Need::User(turn) if turn.ended == Some(TurnEnd::Clearance) => return Err(not_cleared()),
+            _ => return Err(NotPermitted::because("the chat is too long to be judged")),
+        }
+        let conversation = &mut self.session.conversation;
+        let calls = answer.calls.into_iter().map(|call| named_for_model(self.client, conversation, call));
+        let stop = if answer.text.is_empty() { Stop::End } else { answer.stop };
+        let answer = Completion { calls: calls.collect(), stop, ..answer };
+        conversation.accept_completion(answer);
+        loop {
+            match conversation.need() {
+                Need::Run(call) => conversation.hand_over(call),
+                Need::Approve(_) => conversation.accept_decision(Decision::Unasked),
+                Need::User(turn) => return Ok(turn),
+                // All calls were refused, and a guarded model would be asked again.
+                Need::Complete(_) => {
+                    let judged = conversation.running_turn_mut().take_judged_calls();
+                    conversation.stop();
+                    return Ok(Turn { judged, ..Turn::default() });
+                }
+                Need::Screen(_) | Need::Fill(_) => {
+                    return Err(NotPermitted::because("the chat cannot be judged by its policy"));
+                }
+            }
+        }
+    }
+
+    /// Checks that nothing of the chat would have been hidden from the model, which was shown all of it.
+    fn check_view(&self, view: &View) -> Result<(), NotPermitted> {
+        let shows_all = view.names.is_empty() && view.request.tools.len() == self.tools;
+        if shows_all { Ok(()) } else { Err(not_cleared()) }
+    }
+}
+
+/// Returns the refusal of a chat of which the model may not read a part.
+fn not_cleared() -> NotPermitted {
+    NotPermitted::because(
+        "the policy does not permit that the model reads a part of the chat or the description of a tool",
+    )
+}
+
+/// Returns the refusal of a chat for a reason in its history.
+fn in_history(stopped: NotPermitted) -> NotPermitted {
+    match stopped {
+        NotPermitted::Stopped(stopped) => NotPermitted::Stopped(StoppedChat {
+            reason: format!("an earlier message of the chat: {}; begin a new chat", stopped.reason),
+            ..stopped
+        }),
+        failed => failed,
+    }
+}
+
+/// Checks that a chat has the output of each call before the model continues. Another gateway can be configured to leave
+/// outputs out, and an output that is not judged raises no label.
+fn check_completeness(messages: &[Message]) -> Result<(), NotPermitted> {
+    let mut open: Vec<&str> = Vec::new();
+    let mut answers = 0_usize;
+    for message in messages {
+        match message {
+            Message::Tool { call_id, .. } => open.retain(|id| id != call_id),
+            _ if !open.is_empty() => break,
+            Message::Assistant { calls, .. } => {
+                answers += 1;
+                open = calls.iter().map(|call| call.id.as_str()).collect();
+            }
+            Message::System(_) | Message::User(_) => {}
+        }
+    }
+    if !open.is_empty() {
+        return Err(NotPermitted::because(
+            "a call of the chat has no output: the gateway that asks must not leave out messages of tools",
+        ));
+    }
+    if answers > MAX_ANSWERS {
+        return Err(NotPermitted::because(format!(
+            "the chat has more than {MAX_ANSWERS} messages of the model: begin a new one"
+        )));
+    }
+    Ok(())
+}
+
+/// Returns the tools of a request, and those that the chat has called and that are no longer on offer.
+fn offered_tools(client: &ClientState, received: &ReceivedRequest) -> Vec<OfferedTool> {
+    let request = &received.request;
+    let mut tools: Vec<OfferedTool> =
+        request.tools.iter().map(|tool| to_offered_tool(&client.spec, tool)).collect();
+    let called = request.messages.iter().flat_map(|message| match message {
+        Message::Assistant { calls, .. } => calls.as_slice(),
+        _ => &[],
+    });
+    let mut known: std::collections::HashSet<_> = tools.iter().map(|offered| offered.tool.clone()).collect();
+    for call in called {
+        let tool = client.spec.tool_of(&call.name);
+        if known.insert(tool.clone()) {
+            tools.push(OfferedTool {
+                tool,
+                description: String::new(),
+                parameters: json!({"type": "object"}).into(),
+                output: None,
+                // There is no text of others to be labelled.
+                words: DescriptionAuthor::Operator,
+            });
+        }
+    }
+    tools
+}
+
+/// Returns a call under the name by which a guarded model calls the tool, which may differ from the client's.
+fn named_for_model(client: &ClientState, conversation: &Conversation, call: ToolCall) -> ToolCall {
+    let name = conversation.tool_name(&client.spec.tool_of(&call.name)).map(str::to_owned);
+    // The name of a tool that is not on offer stays, and the call is refused.
+    ToolCall { name: name.unwrap_or_else(|| format!("{} (not on offer)", call.name)), ..call }
+}
+
+/// Checks that each call of a message was permitted as it was written.
+fn check_calls(client: &ClientState, calls: &[ToolCall], turn: &Turn) -> Result<(), NotPermitted> {
+    let stopped = |reason| {
+        let (judged, withheld) = (turn.judged.clone(), turn.withheld.clone());
+        Err(NotPermitted::Stopped(StoppedChat { reason, judged, withheld }))
+    };
+    if let Some(verdict) = turn.judged.iter().find(|verdict| verdict.outcome != Outcome::Permit) {
+        return stopped(objection_to(client, verdict));
+    }
+    if calls.len() != turn.calls.len()
+        || !calls.iter().zip(&turn.calls).all(|(made, ran)| is_same(client, made, ran))
+    {
+        return stopped(
+            "a call of the model is malformed, of a tool that is not on offer, or one of too many".to_owned(),
+        );
+    }
+    Ok(())
+}
+
+/// Returns whether the call that was permitted is the one that the model made.
+fn is_same(client: &ClientState, made: &ToolCall, ran: &HandedOverCall) -> bool {
+    let read = |arguments: &str| Call::from_json("", ran.tool.clone(), arguments).arguments;
+    let (written, judged) = (read(&made.arguments), read(&ran.arguments));
+    client.spec.tool_of(&made.name) == ran.tool && written.is_ok() && written == judged
+}
+
+/// Checks that no rule stops a message or an output of the turn, and that the turn did not end early.
+fn check_texts(turn: &Turn) -> Result<(), NotPermitted> {
+    if !turn.rule_messages.is_empty() {
+        return Err(NotPermitted::because(
+            "a rule of the policy stops a message of the chat or an output of a tool",
+        ));
+    }
+    match turn.ended {
+        None => Ok(()),
+        Some(_) => Err(NotPermitted::because("the chat is too long to be judged")),
+    }
+}
+
+/// Describes why a call is not permitted, without content.
+fn objection_to(client: &ClientState, verdict: &CallVerdict) -> String {
+    let tool = client.spec.name_of(&verdict.tool);
+    let mut reasons: Vec<String> = verdict.reasons.iter().map(describe).collect();
+    reasons.dedup();
+    let reasons = reasons.join("; ");
+    match verdict.outcome {
+        Outcome::Confirm => format!(
+            "a person would have to allow the call of `{tool}`, and nobody can be asked here: {reasons}"
+        ),
+        _ => format!("the policy does not permit the call of `{tool}`: {reasons}"),
+    }
+}
+
+/// Describes a reason without content. The message of a rule may quote some.
+fn describe(reason: &Reason) -> String {
+    match reason.kind {
+        ReasonKind::Rule | ReasonKind::RuleError => "a rule of the policy".to_owned(),
+        kind if reason.label.is_empty() => kind.name().to_owned(),
+        kind => format!(
+            "{}: {} where at most {} may be",
+            kind.name(),
+            reason.label.join(" "),
+            reason.required.join(" ")
+        ),
+    }
+}

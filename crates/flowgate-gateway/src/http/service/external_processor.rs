@@ -1,0 +1,226 @@
+//! Serves Envoy's external processor: reads the messages of a gRPC stream about one HTTP request, and sends the answers.
+//!
+//! A stream that ends with the status 0 lets Envoy continue without the processor. So it does only after Envoy has ended
+//! its side; every failure ends the stream with another status, or without one.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use axum::body::Body;
+use axum::extract::Request;
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::response::Response;
+use http_body_util::BodyExt as _;
+use hyper::body::{Body as HttpBody, Bytes, Frame};
+use prost::Message as _;
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::mpsc::{Receiver, Sender, channel};
+use tokio::time::timeout;
+
+use super::{GatewayService, certificate_of, protect_connection};
+use crate::chat::ModelRoutes;
+use crate::chat::guardrail;
+use crate::chat::guardrail::ext_proc::ExtProcStream;
+use crate::chat::guardrail::ext_proc::messages::ProcessingRequest;
+use crate::http::client_presence::ClientPresence;
+use crate::http::reply::HttpReply;
+
+/// The bytes before each message of gRPC: whether it is compressed, and its length.
+const PREFIX: usize = 5;
+/// The bytes that a message may have in addition to a body.
+const FOR_A_HEAD: usize = 64 << 10;
+/// The answers that wait for Envoy.
+const QUEUE_CAPACITY: usize = 4;
+
+/// Why a stream ends with an error: a status of gRPC, and its name.
+#[derive(Debug, Clone, Copy)]
+enum StreamFailure {
+    /// A message is malformed, or compressed.
+    Malformed,
+    /// A message is too large, or there is no room for it now.
+    TooLarge,
+    /// A message did not arrive in time, or the gateway is overloaded.
+    Unavailable,
+}
+
+impl StreamFailure {
+    /// Returns the status of gRPC. None is 0, which would let Envoy continue.
+    fn status(self) -> &'static str {
+        match self {
+            Self::Malformed => "3",
+            Self::TooLarge => "8",
+            Self::Unavailable => "14",
+        }
+    }
+}
+
+impl GatewayService {
+    /// Serves one stream of Envoy, with the messages about one HTTP request. Returns the error to send if the stream is
+    /// refused before a message is read.
+    pub(super) async fn process_externally(
+        self: &Arc<Self>,
+        request: Request,
+    ) -> Result<Response, HttpReply> {
+        let routes = self.chat(guardrail::API)?;
+        let (head, body) = request.into_parts();
+        let content_type = head.headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+        if !matches!(content_type, Some("application/grpc" | "application/grpc+proto")) {
+            let message =
+                "this route is for the external processor of Envoy: send `Content-Type: application/grpc`";
+            return Err(HttpReply::detail(StatusCode::UNSUPPORTED_MEDIA_TYPE, message));
+        }
+        let received = routes.receive_for_guardrail(&head.headers, certificate_of(&head.extensions)).await?;
+        protect_connection(&head.extensions);
+        let (sender, frames) = channel(QUEUE_CAPACITY);
+        let service = Arc::clone(self);
+        tokio::spawn(async move {
+            let limit = service.limits.turn_time;
+            let messages = GrpcReader { body, bytes: Vec::new(), limit: service.limits.body + FOR_A_HEAD };
+            let stream = ExtProcStream::new(received);
+            let ended = timeout(limit, service.answer_messages(&routes, stream, messages, &sender)).await;
+            let status = match ended.unwrap_or(Err(StreamFailure::Unavailable)) {
+                Ok(()) => "0",
+                Err(failure) => failure.status(),
+            };
+            let mut trailers = HeaderMap::new();
+            trailers.insert("grpc-status", HeaderValue::from_static(status));
+            // Envoy may have ended the stream.
+            let _ = sender.send(Frame::trailers(trailers)).await;
+        });
+        let mut response = Response::new(Body::new(GrpcAnswers(frames)));
+        let content_type = HeaderValue::from_static("application/grpc");
+        response.headers_mut().insert(header::CONTENT_TYPE, content_type);
+        Ok(response)
+    }
+
+    /// Answers messages until Envoy ends its side of the stream.
+    ///
+    /// # Errors
+    /// If a message cannot be read or answered.
+    async fn answer_messages(
+        &self,
+        routes: &Arc<ModelRoutes>,
+        mut stream: ExtProcStream,
+        mut messages: GrpcReader,
+        answers: &Sender<Frame<Bytes>>,
+    ) -> Result<(), StreamFailure> {
+        while let Some((message, held)) = messages.next(self).await? {
+            let request =
+                ProcessingRequest::decode(message.as_slice()).map_err(|_| StreamFailure::Malformed)?;
+            drop(message);
+            let (client, routes) = (stream.client_name().to_owned(), Arc::clone(routes));
+            let turn = async move {
+                let answer = stream.process(&routes, request, &ClientPresence::default()).await;
+                (stream, answer)
+            };
+            let done = self.turns.run(&client, Box::pin(turn)).await;
+            let (continued, answer) = done.map_err(|_| StreamFailure::Unavailable)?;
+            stream = continued;
+            drop(held);
+            let encoded = answer.encode_to_vec();
+            let length = u32::try_from(encoded.len()).map_err(|_| StreamFailure::TooLarge)?;
+            let framed = [&[0], length.to_be_bytes().as_slice(), &encoded].concat();
+            if answers.send(Frame::data(framed.into())).await.is_err() {
+                // Envoy no longer waits.
+                return Err(StreamFailure::Unavailable);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Reads the messages of a gRPC stream.
+struct GrpcReader {
+    body: Body,
+    /// What has arrived and is not read.
+    bytes: Vec<u8>,
+    /// The most bytes of a message.
+    limit: usize,
+}
+
+impl GrpcReader {
+    /// Returns the next message, with its share of the bytes of all bodies; `None` at the end of the stream. A message may
+    /// take as long to arrive as a body, once it has begun.
+    ///
+    /// # Errors
+    /// If the message is malformed, too large, or does not arrive in time.
+    async fn next(
+        &mut self,
+        service: &GatewayService,
+    ) -> Result<Option<(Vec<u8>, OwnedSemaphorePermit)>, StreamFailure> {
+        // Between two messages, the model is asked.
+        if self.bytes.is_empty() && !self.read().await? {
+            return Ok(None);
+        }
+        let whole = timeout(service.limits.body_time, self.read_message(service)).await;
+        whole.unwrap_or(Err(StreamFailure::Unavailable)).map(Some)
+    }
+
+    /// Reads until a whole message has arrived.
+    async fn read_message(
+        &mut self,
+        service: &GatewayService,
+    ) -> Result<(Vec<u8>, OwnedSemaphorePermit), StreamFailure> {
+        while self.bytes.len() < PREFIX {
+            self.read_more().await?;
+        }
+        let Some((&[compressed, length @ ..], _)) = self.bytes.split_first_chunk::<PREFIX>() else {
+            return Err(StreamFailure::Malformed);
+        };
+        if compressed != 0 {
+            return Err(StreamFailure::Malformed);
+        }
+        let length = u32::from_be_bytes(length);
+        let end = usize::try_from(length).unwrap_or(usize::MAX).saturating_add(PREFIX);
+        if end > self.limit {
+            return Err(StreamFailure::TooLarge);
+        }
+        let held = Arc::clone(&service.bodies).try_acquire_many_owned(length);
+        let held = held.map_err(|_| StreamFailure::TooLarge)?;
+        while self.bytes.len() < end {
+            self.read_more().await?;
+        }
+        let rest = self.bytes.split_off(end);
+        let mut message = std::mem::replace(&mut self.bytes, rest);
+        message.drain(..PREFIX);
+        Ok((message, held))
+    }
+
+    /// Reads more of a message that has begun.
+    async fn read_more(&mut self) -> Result<(), StreamFailure> {
+        if self.read().await? { Ok(()) } else { Err(StreamFailure::Malformed) }
+    }
+
+    /// Reads what arrives next. Returns false at the end of the stream.
+    async fn read(&mut self) -> Result<bool, StreamFailure> {
+        loop {
+            match self.body.frame().await {
+                None => return Ok(false),
+                Some(Err(_)) => return Err(StreamFailure::Malformed),
+                Some(Ok(frame)) => {
+                    let Ok(data) = frame.into_data() else { continue };
+                    if !data.is_empty() {
+                        self.bytes.extend_from_slice(&data);
+                        return Ok(true);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The body of the response: the frames from the channel. Without trailers, the stream has failed.
+struct GrpcAnswers(Receiver<Frame<Bytes>>);
+
+impl HttpBody for GrpcAnswers {
+    type Data = Bytes;
+    type Error = std::convert::Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        self.0.poll_recv(context).map(|frame| frame.map(Ok))
+    }
+}

@@ -1,0 +1,125 @@
+//! Tests of the stream on which Envoy asks: no failure ends it with the status 0, after which Envoy would continue without
+//! the gateway. `compat/behind/run` tests the judgements with Envoy itself.
+
+use flowgate_gateway::limits::ServerLimits;
+use h2::client::Builder;
+use hyper::body::Bytes;
+use hyper::{Method, Request};
+use tokio::net::TcpStream;
+
+use crate::gateway::{GatewayHome, KEY, OTHER_KEY, POLICY, TestGateway};
+
+const ROUTE: &str = "/envoy.service.ext_proc.v3.ExternalProcessor/Process";
+
+/// What a stream has received: the status of HTTP, the answers, and the status of gRPC at its end.
+#[derive(Debug)]
+struct Ended {
+    status: u16,
+    answers: Vec<u8>,
+    grpc: Option<String>,
+}
+
+/// Sends these pieces on a stream with a key, and ends it if `ends`.
+async fn send(
+    gateway: &TestGateway,
+    key: &str,
+    content_type: &str,
+    pieces: Vec<Vec<u8>>,
+    ends: bool,
+) -> Ended {
+    let socket = TcpStream::connect(gateway.address).await.unwrap();
+    let (mut client, connection) = Builder::new().handshake::<_, Bytes>(socket).await.unwrap();
+    let connection = tokio::spawn(connection);
+    let request = Request::builder()
+        .method(Method::POST)
+        .uri(format!("http://{}{ROUTE}", gateway.address))
+        .header("content-type", content_type)
+        .header("authorization", format!("Bearer {key}"))
+        .body(())
+        .unwrap();
+    let (response, mut stream) = client.send_request(request, false).unwrap();
+    for piece in pieces {
+        // The gateway may have ended the stream.
+        let _ = stream.send_data(piece.into(), false);
+    }
+    if ends {
+        let _ = stream.send_data(Bytes::new(), true);
+    }
+    let response = response.await.unwrap();
+    let (status, mut body, mut answers) = (response.status().as_u16(), response.into_body(), Vec::new());
+    while let Some(Ok(data)) = body.data().await {
+        let _ = body.flow_control().release_capacity(data.len());
+        answers.extend_from_slice(&data);
+    }
+    let trailers = body.trailers().await.ok().flatten();
+    let grpc = trailers.and_then(|trailers| Some(trailers.get("grpc-status")?.to_str().unwrap().to_owned()));
+    connection.abort();
+    Ended { status, answers, grpc }
+}
+
+/// Frames a message of gRPC.
+fn framed(message: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(message.len()).unwrap().to_be_bytes();
+    [&[0], length.as_slice(), message].concat()
+}
+
+/// A field of a message, with its length.
+fn field(tag: u8, content: &[u8]) -> Vec<u8> {
+    let length = u8::try_from(content.len()).unwrap();
+    assert!(length < 128);
+    [&[tag << 3 | 2, length], content].concat()
+}
+
+/// The head of a request for a chat, as Envoy sends it.
+fn head() -> Vec<u8> {
+    let header =
+        |name: &str, value: &str| field(1, &[field(1, name.as_bytes()), field(3, value.as_bytes())].concat());
+    let headers = [header(":method", "POST"), header(":path", "/v1/chat/completions")].concat();
+    field(2, &field(1, &headers))
+}
+
+#[test]
+fn no_failure_ends_a_stream_cleanly() {
+    let text = "[clients.agent]\nkey-from = \"KEY\"\npolicy = \"policy.flow\"\nguardrail = true\n\
+        [upstreams.double]\nurl = \"http://127.0.0.1:1/v1\"\n\
+        [clients.other]\nkey-from = \"OTHER\"\nupstream = \"double\"\npolicy = \"policy.flow\"\n";
+    let home = GatewayHome::new(text, POLICY);
+    let (gateway, _) = home.start_within(ServerLimits { body: 4096, ..ServerLimits::default() });
+    let run = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let check =
+        |key: &str, pieces: Vec<Vec<u8>>, ends: bool, status: u16, grpc: Option<&str>, has_answer: bool| {
+            let shown = format!("{pieces:?}");
+            let ended = run.block_on(send(&gateway, key, "application/grpc", pieces, ends));
+            let found = (ended.status, ended.grpc.as_deref(), !ended.answers.is_empty());
+            assert_eq!(found, (status, grpc, has_answer), "{shown}: {ended:?}");
+            ended.answers
+        };
+    // Only Envoy's own end is clean.
+    check(KEY, vec![], true, 200, Some("0"), false);
+    let answer = check(KEY, vec![framed(&head())], true, 200, Some("0"), true);
+    // `request_headers`, and not `immediate_response`.
+    assert_eq!(answer[5], 1 << 3 | 2, "{answer:?}");
+    // The head in two pieces, and two messages in one.
+    let head_again = framed(&head());
+    let (first, second) = head_again.split_at(7);
+    check(KEY, vec![first.to_vec(), second.to_vec()], true, 200, Some("0"), true);
+    let both = [framed(&head()), framed(&head())].concat();
+    let answers = check(KEY, vec![both], true, 200, Some("0"), true);
+    // A second head is refused, at `immediate_response`.
+    let second_answer =
+        5 + usize::try_from(u32::from_be_bytes([answers[1], answers[2], answers[3], answers[4]])).unwrap();
+    assert_eq!(answers[second_answer + 5], 7 << 3 | 2, "{answers:?}");
+    // Malformed: no message, a compressed one, a part of one, one that is too large.
+    check(KEY, vec![framed(&[0xff, 0xff])], false, 200, Some("3"), false);
+    check(KEY, vec![[&[1], &framed(&head())[1..]].concat()], false, 200, Some("3"), false);
+    check(KEY, vec![vec![0, 0, 0]], true, 200, Some("3"), false);
+    check(KEY, vec![head_again[..9].to_vec()], true, 200, Some("3"), false);
+    check(KEY, vec![vec![0, 0x7f, 0xff, 0xff, 0xff]], false, 200, Some("8"), false);
+    // An empty message fits no stage, and is refused.
+    let refused = check(KEY, vec![framed(&[])], true, 200, Some("0"), true);
+    assert_eq!(refused[5], 7 << 3 | 2, "{refused:?}");
+    check("no-key-of-any-client", vec![], true, 401, None, true);
+    check(OTHER_KEY, vec![], true, 403, None, true);
+    let ended = run.block_on(send(&gateway, KEY, "application/json", vec![], true));
+    assert_eq!((ended.status, ended.grpc), (415, None));
+}
