@@ -25,6 +25,9 @@ For Codex, in ~/.codex/hooks.json: the same with `--harness codex`, and SessionS
 milliseconds. Their events are recorded in a file for each session (--sessions). What they add to the context without a
 hook, such as AGENTS.md, is an empty message of the role `attachment/context`. Codex cannot ask: `ask` is `deny` there.
 
+For Cursor (`--harness cursor`), Copilot CLI (`--harness copilot`) and OpenCode (`--harness opencode`, run by a plugin), see
+examples/hooks. Cursor and OpenCode cannot ask either.
+
 To try a policy without stopping anything, for a week or so:
   flowgate hook --policy /etc/flowgate/claude.flow --watch ~/flowgate-watch.jsonl
   flowgate report ~/flowgate-watch.jsonl
@@ -49,6 +52,13 @@ pub(crate) enum Harness {
     Codex,
     /// Gemini CLI, by the events of its session.
     Gemini,
+    /// Cursor, by the events of its session.
+    Cursor,
+    /// Copilot CLI, by the events of its session.
+    Copilot,
+    /// OpenCode, by the events that a plugin reports.
+    #[value(name = "opencode")]
+    OpenCode,
 }
 
 /// The options of `hook`.
@@ -67,8 +77,8 @@ pub(crate) struct HookArgs {
     /// Decide `deny` where the policy asks a person: for runs that nobody watches. Gemini CLI with `-p` otherwise waits without end.
     #[arg(long)]
     pub(crate) no_questions: bool,
-    /// Decide `allow` if the policy permits the call: Claude Code then does not ask the user. Without it, Claude Code's own permissions
-    /// still apply. Other agents always apply theirs.
+    /// Decide `allow` if the policy permits the call: Claude Code and Cursor then do not ask the user. Without it, their own
+    /// permissions still apply. Other agents always apply theirs.
     #[arg(long)]
     pub(crate) allow: bool,
     /// Watch only: append what would be decided to this file, and let the agent go on. `flowgate report FILE` sums it up.
