@@ -10,11 +10,12 @@ pub(super) const HOOK_HELP: &str = "\
 For Claude Code, in ~/.claude/settings.json, with the policy where the agent cannot write:
   {\"hooks\": {
     \"PreToolUse\": [{\"matcher\": \"*\", \"hooks\": [{\"type\": \"command\", \"timeout\": 60,
+        \"onFailure\": \"block\",
         \"command\": \"flowgate hook --policy /etc/flowgate/claude.flow || exit 2\"}]}],
     \"PostToolUse\": [ the same ], \"UserPromptSubmit\": [ the same, without the matcher ]}}
 
-`|| exit 2` blocks the call if the program is missing. --seconds must be less than `timeout`, because Claude Code
-ignores a hook that takes longer.
+`onFailure` blocks the call if the program is missing or takes too long; `|| exit 2` is for versions before 2.1.295. --seconds
+must be less than `timeout`, because those versions ignore a hook that takes longer.
 
 In policies, Claude Code's tools have their own names, `tool:Bash`, and tools of MCP servers are `tool:SERVER/NAME`.
 Roles of messages: `user` for text that a person typed; `assistant` for text that the model wrote, including summaries
@@ -31,7 +32,7 @@ examples/hooks. Cursor and OpenCode cannot ask either.
 To try a policy without stopping anything, for a week or so:
   flowgate hook --policy /etc/flowgate/claude.flow --watch ~/flowgate-watch.jsonl
   flowgate report ~/flowgate-watch.jsonl
-Without `|| exit 2`, a hook that fails stops nothing either.
+Without `onFailure` and `|| exit 2`, a hook that fails stops nothing either.
 
 Decisions (by the names of Claude Code's events):
   PreToolUse         deny or ask, with the reason; allow only with --allow

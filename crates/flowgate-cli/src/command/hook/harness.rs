@@ -99,8 +99,8 @@ impl Harness {
         }
     }
 
-    /// Returns the line to print on the standard output; `None` if the agent's own permissions decide. Only Claude
-    /// Code and Cursor let a hook `allow` a call without their own question.
+    /// Returns the line to print on the standard output; `None` if the agent's own permissions decide. `allow` says that a
+    /// permitted call is allowed explicitly; only Claude Code and Cursor have a form for it.
     pub(super) fn print(self, answer: &HookAnswer, allow: bool) -> Option<String> {
         match self {
             Self::ClaudeCode => answer.print(allow),
