@@ -7,7 +7,7 @@
 
 use flowgate::monitor::Outcome;
 use flowgate::trace::Tool;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::super::HookEvent;
 use super::super::answer::{HookAnswer, reason_text};
