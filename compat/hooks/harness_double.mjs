@@ -1,4 +1,4 @@
-// A model double for Codex and Gemini CLI: it makes the calls that a script names, one after the other, and keeps what it was sent.
+// A model double for coding agents: it makes the calls that a script names, one after the other, and keeps what it was sent.
 
 import http from "node:http";
 
@@ -34,21 +34,37 @@ function generateContent(body, steps) {
   return { outputs, text: `data: ${JSON.stringify({ candidates: [candidate], usageMetadata })}\n\n` };
 }
 
+/** OpenAI's chat completions, as OpenCode and Copilot CLI ask for them. */
+function chat(body, steps) {
+  const outputs = (body.messages ?? []).filter((message) => message.role === "tool").map((message) => JSON.stringify(message.content));
+  // A request without tools is for a title, or the like.
+  const step = body.tools?.length ? steps[outputs.length] : undefined;
+  const index = outputs.length;
+  const call = step && { index: 0, id: `call_${index}`, type: "function", function: { name: step[0], arguments: JSON.stringify(step[1]) } };
+  const delta = step ? { role: "assistant", content: null, tool_calls: [call] } : { role: "assistant", content: "Done." };
+  const base = { id: `c${index}`, object: "chat.completion.chunk", created: 1, model: body.model };
+  const events = [
+    { ...base, choices: [{ index: 0, delta, finish_reason: null }] },
+    { ...base, choices: [{ index: 0, delta: {}, finish_reason: step ? "tool_calls" : "stop" }], usage: { prompt_tokens: 1, completion_tokens: 1, total_tokens: 2 } },
+  ];
+  return { outputs, text: events.map((event) => `data: ${JSON.stringify(event)}\n\n`).join("") + "data: [DONE]\n\n" };
+}
+
 /** Starts it. `state.outputs` holds the outputs of the last request, `state.asked` all requests. */
 export function start(form, steps) {
-  const reply = { responses, generateContent }[form];
+  const reply = { responses, generateContent, chat }[form];
   const state = { outputs: [], asked: "" };
   const server = http.createServer((request, response) => {
     let text = "";
     request.on("data", (part) => (text += part));
     request.on("end", () => {
       state.asked += text;
-      if (!/responses|GenerateContent/.test(request.url)) {
+      if (!/responses|GenerateContent|chat\/completions/.test(request.url)) {
         response.writeHead(404, { "content-type": "application/json" });
         return response.end("{}");
       }
       const made = reply(JSON.parse(text), steps);
-      state.outputs = made.outputs;
+      if (made.outputs.length > 0) state.outputs = made.outputs;
       response.writeHead(200, { "content-type": "text/event-stream" });
       response.end(made.text);
     });

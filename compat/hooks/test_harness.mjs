@@ -1,4 +1,4 @@
-// Codex and Gemini CLI run a script of calls, and `flowgate hook --harness` judges them under examples/hooks. Their own permissions are off,
+// Coding agents run a script of calls, and `flowgate hook --harness` judges them under examples/hooks. Their own permissions are off,
 // so that only the hook decides.
 
 import assert from "node:assert/strict";
@@ -8,7 +8,7 @@ import path from "node:path";
 import { test } from "node:test";
 import { start } from "./harness_double.mjs";
 
-const { FLOWGATE, FLOWGATE_ROOT, CODEX, GEMINI, WORK, PATH } = process.env;
+const { FLOWGATE, FLOWGATE_ROOT, CODEX, GEMINI, COPILOT, OPENCODE, WORK, PATH } = process.env;
 const KEY = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8";
 
 const AGENTS = {
@@ -34,6 +34,32 @@ const AGENTS = {
       fs.writeFileSync(path.join(home, ".gemini/settings.json"), JSON.stringify({ ...settings, ...quiet }));
       const args = [GEMINI, "--skip-trust", "--yolo", "-m", "gemini-2.5-flash", "-p", "tidy up"];
       return { command: process.execPath, args, env: { GEMINI_API_KEY: "x", GOOGLE_GEMINI_BASE_URL: url } };
+    },
+  },
+  copilot: {
+    form: "chat",
+    shell: (command) => ["bash", { command, description: "a step" }],
+    configure(home, url, hooks) {
+      fs.mkdirSync(path.join(home, ".copilot/hooks"), { recursive: true });
+      fs.writeFileSync(path.join(home, ".copilot/hooks/flowgate.json"), hooks("copilot-hooks.json"));
+      const provider = { COPILOT_PROVIDER_BASE_URL: `${url}/v1`, COPILOT_PROVIDER_TYPE: "openai", COPILOT_PROVIDER_API_KEY: "x" };
+      const env = { ...provider, COPILOT_MODEL: "gpt-5", COPILOT_OFFLINE: "true", COPILOT_AUTO_UPDATE: "false" };
+      return { command: COPILOT, args: ["-p", "tidy up", "--allow-all-tools", "--allow-all-paths"], env };
+    },
+  },
+  opencode: {
+    form: "chat",
+    shell: (command) => ["bash", { command, description: "a step" }],
+    configure(home, url, hooks) {
+      const folder = path.join(home, ".config/opencode");
+      fs.mkdirSync(path.join(folder, "plugin"), { recursive: true });
+      fs.writeFileSync(path.join(folder, "plugin/flowgate.js"), hooks("opencode.js"));
+      const models = { double: { name: "double", tool_call: true, limit: { context: 100000, output: 1000 } } };
+      const provider = { npm: "@ai-sdk/openai-compatible", options: { baseURL: `${url}/v1`, apiKey: "x" }, models };
+      const settings = { provider: { double: provider }, model: "double/double", small_model: "double/double", permission: "allow", autoupdate: false, share: "disabled" };
+      fs.writeFileSync(path.join(folder, "opencode.json"), JSON.stringify(settings));
+      const env = { OPENCODE_DISABLE_AUTOUPDATE: "1", OPENCODE_DISABLE_MODELS_FETCH: "1", OPENCODE_DISABLE_LSP_DOWNLOAD: "1" };
+      return { command: OPENCODE, args: ["run", "tidy up"], env };
     },
   },
 };

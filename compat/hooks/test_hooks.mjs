@@ -12,7 +12,7 @@ const TASK = "tidy up";
 const KEY = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8";
 
 /** Runs Claude Code once; gives what each call was answered, as the model was told. */
-async function run(name, script, { command, prompt = TASK, more = [] } = {}) {
+async function run(name, script, { command, edit = (text) => text, prompt = TASK, more = [] } = {}) {
   const home = path.join(WORK, name);
   const project = path.join(home, "project");
   fs.mkdirSync(path.join(home, ".claude"), { recursive: true });
@@ -24,7 +24,7 @@ async function run(name, script, { command, prompt = TASK, more = [] } = {}) {
     .readFileSync(path.join(FLOWGATE_ROOT, "examples/hooks/settings.json"), "utf8")
     .replaceAll("flowgate hook", command ?? `${FLOWGATE} hook`)
     .replaceAll("/etc/flowgate/claude.flow", path.join(FLOWGATE_ROOT, "examples/hooks/policy.flow"));
-  fs.writeFileSync(path.join(home, ".claude/settings.json"), settings);
+  fs.writeFileSync(path.join(home, ".claude/settings.json"), edit(settings));
   const at = (text) => text.replaceAll("PROJECT", project).replaceAll("HOME", home);
   const double = await start(JSON.parse(at(JSON.stringify({ task: TASK, ...script }))));
   const child = spawn(CLAUDE, ["-p", prompt, "--permission-mode", "bypassPermissions", "--model", "claude-sonnet-5", ...more], {
@@ -139,4 +139,17 @@ test("a hook that is not there stops every call", async () => {
   const { answers, project } = await run("missing", { steps: [["Bash", { command: "touch PROJECT/paid" }]] }, { command: "/nowhere/flowgate hook" });
   assert.equal(answers.length, 0, "the prompt itself is stopped");
   assert.ok(!fs.existsSync(path.join(project, "paid")));
+});
+
+test("a hook that fails or takes too long stops everything by `onFailure` alone", async () => {
+  const steps = [["Bash", { command: "touch PROJECT/paid" }]];
+  const isPaid = async (name, command, edit) => {
+    const { project } = await run(name, { steps }, { command, edit: (text) => edit(text.replaceAll(" || exit 2", "")) });
+    return fs.existsSync(path.join(project, "paid"));
+  };
+  const slow = (text) => text.replaceAll('"timeout": 60', '"timeout": 1');
+  assert.equal(await isPaid("failing", "/nowhere/flowgate hook", (text) => text), false);
+  assert.equal(await isPaid("slow", "sleep 5; true", slow), false);
+  // Without it, the call runs.
+  assert.equal(await isPaid("ignored", "/nowhere/flowgate hook", (text) => text.replaceAll('"onFailure": "block"', '"once": false')), true);
 });

@@ -369,7 +369,7 @@ pub(crate) enum Command {
     #[cfg(feature = "run")]
     #[command(after_help = mcp::MCP_HELP)]
     Mcp(McpArgs),
-    /// Judge the tool calls of Claude Code, Codex or Gemini CLI, as a hook that runs before and after each tool.
+    /// Judge the tool calls of Claude Code and other coding agents, as a hook that runs before and after each tool.
     ///
     /// The command reads the event from the standard input, labels the whole transcript by the policy, and judges the call as if the whole
     /// transcript had influenced it. It prints a decision, or nothing if the policy has no objection. On any failure the decision is

@@ -10,11 +10,12 @@ pub(super) const HOOK_HELP: &str = "\
 For Claude Code, in ~/.claude/settings.json, with the policy where the agent cannot write:
   {\"hooks\": {
     \"PreToolUse\": [{\"matcher\": \"*\", \"hooks\": [{\"type\": \"command\", \"timeout\": 60,
+        \"onFailure\": \"block\",
         \"command\": \"flowgate hook --policy /etc/flowgate/claude.flow || exit 2\"}]}],
     \"PostToolUse\": [ the same ], \"UserPromptSubmit\": [ the same, without the matcher ]}}
 
-`|| exit 2` blocks the call if the program is missing. --seconds must be less than `timeout`, because Claude Code
-ignores a hook that takes longer.
+`onFailure` blocks the call if the program is missing or takes too long; `|| exit 2` is for versions before 2.1.295. --seconds
+must be less than `timeout`, because those versions ignore a hook that takes longer.
 
 In policies, Claude Code's tools have their own names, `tool:Bash`, and tools of MCP servers are `tool:SERVER/NAME`.
 Roles of messages: `user` for text that a person typed; `assistant` for text that the model wrote, including summaries
@@ -25,10 +26,13 @@ For Codex, in ~/.codex/hooks.json: the same with `--harness codex`, and SessionS
 milliseconds. Their events are recorded in a file for each session (--sessions). What they add to the context without a
 hook, such as AGENTS.md, is an empty message of the role `attachment/context`. Codex cannot ask: `ask` is `deny` there.
 
+For Cursor (`--harness cursor`), Copilot CLI (`--harness copilot`) and OpenCode (`--harness opencode`, run by a plugin), see
+examples/hooks. Cursor and OpenCode cannot ask either.
+
 To try a policy without stopping anything, for a week or so:
   flowgate hook --policy /etc/flowgate/claude.flow --watch ~/flowgate-watch.jsonl
   flowgate report ~/flowgate-watch.jsonl
-Without `|| exit 2`, a hook that fails stops nothing either.
+Without `onFailure` and `|| exit 2`, a hook that fails stops nothing either.
 
 Decisions (by the names of Claude Code's events):
   PreToolUse         deny or ask, with the reason; allow only with --allow
@@ -49,6 +53,13 @@ pub(crate) enum Harness {
     Codex,
     /// Gemini CLI, by the events of its session.
     Gemini,
+    /// Cursor, by the events of its session.
+    Cursor,
+    /// Copilot CLI, by the events of its session.
+    Copilot,
+    /// OpenCode, by the events that a plugin reports.
+    #[value(name = "opencode")]
+    OpenCode,
 }
 
 /// The options of `hook`.
@@ -67,8 +78,8 @@ pub(crate) struct HookArgs {
     /// Decide `deny` where the policy asks a person: for runs that nobody watches. Gemini CLI with `-p` otherwise waits without end.
     #[arg(long)]
     pub(crate) no_questions: bool,
-    /// Decide `allow` if the policy permits the call: Claude Code then does not ask the user. Without it, Claude Code's own permissions
-    /// still apply. Other agents always apply theirs.
+    /// Decide `allow` if the policy permits the call: Claude Code and Cursor then do not ask the user. Without it, their own
+    /// permissions still apply. Other agents always apply theirs.
     #[arg(long)]
     pub(crate) allow: bool,
     /// Watch only: append what would be decided to this file, and let the agent go on. `flowgate report FILE` sums it up.

@@ -1,11 +1,14 @@
 //! Reads the events of coding agents whose transcripts `flowgate hook` does not read, and formats its answers to them.
-//! One file per agent: [`codex`], [`gemini`]. [`super::logged`] judges the events.
+//! One file per agent: [`codex`], [`copilot`], [`cursor`], [`gemini`], [`opencode`]. [`super::logged`] judges the events.
 //!
 //! Such an agent (*harness*) runs a hook with a JSON object on the standard input. Each has names of its own for events
 //! and fields, and its own form of an answer; the rest of the command knows only [`HarnessEvent`] and [`HookAnswer`].
 
 mod codex;
+mod copilot;
+mod cursor;
 mod gemini;
+mod opencode;
 
 use flowgate::trace::Tool;
 use serde_json::{Map, Value};
@@ -60,6 +63,9 @@ impl Harness {
             Self::ClaudeCode => "Claude Code",
             Self::Codex => "Codex",
             Self::Gemini => "Gemini CLI",
+            Self::Cursor => "Cursor",
+            Self::Copilot => "Copilot CLI",
+            Self::OpenCode => "OpenCode",
         }
     }
 
@@ -69,6 +75,9 @@ impl Harness {
             Self::ClaudeCode => "claude-code",
             Self::Codex => "codex",
             Self::Gemini => "gemini",
+            Self::Cursor => "cursor",
+            Self::Copilot => "copilot",
+            Self::OpenCode => "opencode",
         }
     }
 
@@ -84,24 +93,32 @@ impl Harness {
             }
             Self::Codex => codex::parse(&fields),
             Self::Gemini => gemini::parse(&fields),
+            Self::Cursor => cursor::parse(&fields),
+            Self::Copilot => copilot::parse(&fields),
+            Self::OpenCode => opencode::parse(&fields),
         }
     }
 
-    /// Returns the line to print on the standard output; `None` if the agent's own permissions decide. Only Claude Code
-    /// lets a hook `allow` a call without its own question.
+    /// Returns the line to print on the standard output; `None` if the agent's own permissions decide. `allow` says that a
+    /// permitted call is allowed explicitly; only Claude Code and Cursor have a form for it.
     pub(super) fn print(self, answer: &HookAnswer, allow: bool) -> Option<String> {
         match self {
             Self::ClaudeCode => answer.print(allow),
             Self::Codex => codex::print(answer),
             Self::Gemini => gemini::print(answer),
+            Self::Cursor => Some(cursor::print(answer, allow)),
+            Self::Copilot => copilot::print(answer),
+            Self::OpenCode => opencode::print(answer),
         }
     }
 
     /// Returns the reason why the agent cannot ask the user because of a hook; `None` if it can.
     pub(super) fn never_asks(self) -> Option<&'static str> {
         match self {
-            Self::ClaudeCode | Self::Gemini => None,
+            Self::ClaudeCode | Self::Gemini | Self::Copilot => None,
             Self::Codex => Some("Codex cannot ask a person"),
+            Self::Cursor => Some("Cursor cannot ask a person"),
+            Self::OpenCode => Some("OpenCode cannot ask a person"),
         }
     }
 }
@@ -142,6 +159,12 @@ impl Fields<'_> {
     /// Returns the value at `key`, which must exist.
     fn value(&self, key: &str) -> Result<&Value, EventError> {
         self.input.get(key).ok_or_else(|| self.missing("the field", key))
+    }
+
+    /// Returns the Boolean value at `key`, which must exist.
+    fn flag(&self, key: &str) -> Result<bool, EventError> {
+        let flag = self.input.get(key).and_then(Value::as_bool);
+        flag.ok_or_else(|| self.missing("the Boolean value", key))
     }
 
     /// Returns the error for a missing field; `what` says which type it must have.

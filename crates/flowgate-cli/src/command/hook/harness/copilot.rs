@@ -1,0 +1,76 @@
+//! Reads the events of Copilot CLI and formats answers to it, for [`super::Harness`].
+//!
+//! The hook is configured by the names of events in the format that Copilot shares with VS Code, such as `PreToolUse`:
+//! under the other names, such as `preToolUse`, an event does not state what it is. Copilot states no ids of calls. It
+//! ignores the answer to a prompt and to the output of a failed tool. The events and answers have the forms of the hooks
+//! reference of Copilot.
+
+use flowgate::monitor::Outcome;
+use flowgate::trace::Tool;
+use serde_json::json;
+
+use super::super::HookEvent;
+use super::super::answer::{HookAnswer, reason_text};
+use super::{EventError, EventKind, Fields, HarnessEvent, ToolUse};
+
+/// The events that the hook judges, for error messages.
+const JUDGED: &str = "SessionStart, UserPromptSubmit, PreToolUse, PostToolUse and PostToolUseFailure";
+
+/// Parses an event of Copilot CLI.
+///
+/// # Errors
+/// If the hook does not judge events of this kind, or a field is missing or has another form.
+pub(super) fn parse(fields: &Fields<'_>) -> Result<HarnessEvent, EventError> {
+    if !fields.input.contains_key("hook_event_name") && fields.input.contains_key("sessionId") {
+        return Err(EventError::Invalid(format!(
+            "this event of Copilot CLI does not state its name; configure the hook for {JUDGED}, with capital letters"
+        )));
+    }
+    let session = fields.text("session_id")?.to_owned();
+    let kind = match fields.text("hook_event_name")? {
+        "SessionStart" => {
+            EventKind::Start { is_resumed: !matches!(fields.text("source")?, "startup" | "new") }
+        }
+        "UserPromptSubmit" => EventKind::Prompt { role: "user", text: fields.text("prompt")?.to_owned() },
+        "PreToolUse" => EventKind::Call(tool_use(fields)?),
+        "PostToolUse" => {
+            let result = fields.value("tool_result")?;
+            // The part that the model receives.
+            let response = result.get("text_result_for_llm").unwrap_or(result).clone();
+            EventKind::Output { tool_use: tool_use(fields)?, response, is_error: Some(false) }
+        }
+        "PostToolUseFailure" => EventKind::Output {
+            tool_use: tool_use(fields)?,
+            response: fields.value("error")?.clone(),
+            is_error: Some(true),
+        },
+        other => return Err(fields.not_judged(other, JUDGED)),
+    };
+    Ok(HarnessEvent { session, kind })
+}
+
+/// Returns the call of an event: its tool and its arguments. It has no id. The name of a tool of a server is one word
+/// with the name of the server, which is not taken apart.
+fn tool_use(fields: &Fields<'_>) -> Result<ToolUse, EventError> {
+    let tool = Tool::local(fields.text("tool_name")?);
+    Ok(ToolUse { id: None, tool, arguments: fields.value("tool_input")?.clone() })
+}
+
+/// Returns the line to print for Copilot CLI; `None` if there is no objection, so that its own permissions decide, or if
+/// Copilot ignores the answer.
+pub(super) fn print(answer: &HookAnswer) -> Option<String> {
+    let line = match answer {
+        HookAnswer::Nothing | HookAnswer::Call(Outcome::Permit, _) => return None,
+        HookAnswer::Call(Outcome::Confirm, why) => {
+            json!({"permissionDecision": "ask", "permissionDecisionReason": reason_text(why)})
+        }
+        HookAnswer::Call(Outcome::Deny, why) => {
+            json!({"permissionDecision": "deny", "permissionDecisionReason": reason_text(why)})
+        }
+        HookAnswer::Stop(HookEvent::PostToolUse, why, _) => {
+            json!({"modifiedResult": {"resultType": "success", "textResultForLlm": reason_text(why)}})
+        }
+        HookAnswer::Stop(..) => return None,
+    };
+    Some(line.to_string())
+}
