@@ -445,6 +445,9 @@ pub fn read_with_methods(
             return Err(ConfigError(message));
         }
     }
+    for client in &clients {
+        login.iter().try_for_each(|login| login.check_client(client, &people)).map_err(ConfigError)?;
+    }
     let (asking, webhook) =
         reader.approvals(file.approvals).map_err(|why| ConfigError(format!("approvals: {why}")))?;
     for client in &mut clients {

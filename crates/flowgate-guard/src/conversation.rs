@@ -301,8 +301,10 @@ impl Conversation {
 /// Returns the messages of the rules that forbid an event which is in the trace already; its text must then not be
 /// shown. Rules that only log are left out.
 fn blocking_messages(findings: Vec<EventFinding>) -> Vec<String> {
+    // What cannot be evaluated stops a text as what matches does.
+    let kinds = [ReasonKind::Rule, ReasonKind::RuleError, ReasonKind::Limit];
     let is_blocking = |finding: &EventFinding| {
-        finding.reason.kind == ReasonKind::Rule && finding.reason.action != flowgate::policy::Action::Log
+        kinds.contains(&finding.reason.kind) && finding.reason.action != flowgate::policy::Action::Log
     };
     findings.into_iter().filter(is_blocking).map(|finding| finding.reason.message).collect()
 }

@@ -21,6 +21,9 @@ pub(crate) const GROUP: &str = "group:";
 /// The principals of the person, in a list of readers of the configuration.
 const OWN: &str = "*";
 
+/// The most labels that bound what one person may read.
+const MAX_BOUNDS: usize = 4_096;
+
 /// The replacement for what a person may not read: a constant, so that it reveals nothing.
 pub(crate) const HIDDEN: &str = "[hidden: your clearance does not cover this]";
 
@@ -95,6 +98,11 @@ impl Clearance {
                     "may-read: no policy of a client that this person can see declares `lattice {dimension}: readers`: correct the name, or declare the lattice"
                 ));
             }
+            if readers.iter().any(|earlier: &ReaderNames| earlier.dimension == dimension) {
+                return Err(format!(
+                    "may-read: `{dimension}(...)` is written twice: write all its names in one, separated by commas"
+                ));
+            }
             let principals = principals.split(',').map(str::trim).filter(|name| !name.is_empty());
             let (own, others): (Vec<&str>, Vec<&str>) = principals.partition(|name| *name == OWN);
             let (names, is_own) = (others.into_iter().map(str::to_owned).collect(), !own.is_empty());
@@ -154,6 +162,10 @@ impl Clearance {
                 names.iter().filter_map(|name| principal(std::slice::from_ref(name))).collect();
             if parts.is_empty() {
                 parts.extend(principal(&[]));
+            }
+            // A person with very many principals in several dimensions may read what everyone may.
+            if bounds.len().saturating_mul(parts.len()) > MAX_BOUNDS {
+                return Label::BOTTOM.into();
             }
             let pairs = bounds.iter().flat_map(|bound| parts.iter().map(move |part| (bound, part)));
             bounds = pairs.map(|(bound, part)| space.replace(bound, part)).collect();

@@ -328,13 +328,19 @@ impl Clients {
                 return Ok((Arc::clone(client), provider_key));
             }
             // The certificate alone authenticates this client.
-            (None, Some(client)) if client.spec.key.is_none() && own.is_none() => client,
+            (None, Some(client))
+                if client.spec.key.is_none() && client.spec.token.is_none() && own.is_none() =>
+            {
+                client
+            }
             (None, _) if own.is_some() || standard.is_some() => {
                 return Err(
                     "the key is that of no client of this gateway: send the one that its operator gave you",
                 );
             }
-            (None, Some(_)) => return Err("this client must send its key in addition to its certificate"),
+            (None, Some(_)) => {
+                return Err("this client must send its key or token in addition to its certificate");
+            }
             (None, None) if certificate.is_some() => {
                 return Err("the certificate is that of no client of this gateway: ask its operator");
             }

@@ -131,6 +131,11 @@ impl ConfigReader<'_> {
                 (permissive, Some(ClientWatch { policy: own_policy, log: log.clone() }), Method::Everything)
             }
         };
+        // The chat of a request and its answer come in separate messages, of which only the first may have the parameters.
+        if spec.guardrail && spec.token.is_some() {
+            return Err("guardrail: another gateway sends one key for all its agents, so `token` cannot apply: remove one of the settings"
+                .to_owned());
+        }
         // The labels of stores would have to outlive the chats of the other gateway, which have no session here.
         if spec.guardrail && declares_stores(&policy) {
             return Err("guardrail: the policy declares stores, whose labels a guardrail does not keep from one chat to the next: \

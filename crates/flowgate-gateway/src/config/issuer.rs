@@ -57,6 +57,12 @@ impl ConfigReader<'_> {
                 let path = self.folder.join(file);
                 let keys = KeySet::read(&self.text(&path)?);
                 let keys = keys.map_err(|why| format!("jwks-file: {}: {why}", path.display()))?;
+                if keys.len() == 0 {
+                    return Err(format!(
+                        "jwks-file: {}: it has no public key with a `kid` that can verify a signature",
+                        path.display()
+                    ));
+                }
                 KeySource::File(Arc::new(keys))
             }
             (None, Some(url)) if !is_protected(&url) => return Err(no_protection("jwks-url")),

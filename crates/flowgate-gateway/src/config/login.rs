@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::file::{GroupSpec, LoginSpec};
-use super::{ClientSettings, ConfigReader, find_named};
+use super::{ClientSettings, ConfigReader, Person, find_named};
 use crate::approvals::clearance::Clearance;
 use crate::config::Role;
 use crate::identity::issuer::{Issuer, is_protected};
@@ -48,6 +48,37 @@ impl GroupRole {
     pub(crate) fn decides_for(&self, tenant: &str) -> bool {
         self.role >= Role::Approver
             && (self.tenants.is_empty() || self.tenants.iter().any(|known| known == tenant))
+    }
+}
+
+impl LoginSettings {
+    /// Checks that a client is consistent with logins. `people` are those of the configuration.
+    ///
+    /// # Errors
+    /// If the owner of the client could decide its questions under the name of a login, or if the ID token of a login
+    /// would authenticate the client. The message is for the operator.
+    pub(super) fn check_client(&self, client: &ClientSettings, people: &[Person]) -> Result<(), String> {
+        let of_owner = |person: &&Person| Some(&person.name) == client.owner.as_ref();
+        if let Some(owner) = people.iter().find(of_owner).filter(|owner| owner.subject.is_none())
+            && self.groups.iter().any(|group| group.decides_for(&client.tenant))
+        {
+            let (client, owner) = (&client.name, &owner.name);
+            return Err(format!(
+                "clients.{client}: its owner `{owner}` may be in a group of [login.oidc.groups] and then decide the client's questions: write the owner's `subject` in [people.{owner}]"
+            ));
+        }
+        let issuer = &self.issuer.settings.issuer;
+        let takes_id_tokens = client
+            .token
+            .as_ref()
+            .is_some_and(|token| token.issuer.settings.issuer == *issuer && token.audience == self.client_id);
+        if takes_id_tokens {
+            return Err(format!(
+                "clients.{}: token: `audience` is the `client-id` of [login.oidc], so everyone who can log in at the issuer could use the client: let the issuer make tokens for another audience",
+                client.name
+            ));
+        }
+        Ok(())
     }
 }
 

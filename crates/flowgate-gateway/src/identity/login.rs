@@ -5,7 +5,7 @@
 //! own HTTP stack. What the flow needs beside the verification of tokens is here.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -16,10 +16,13 @@ use url::form_urlencoded::byte_serialize;
 
 use super::issuer::IssuerDescription;
 use super::login_identity::LoginIdentity;
-use super::pending_logins::{LoginSecrets, PendingLogins};
+use super::pending_logins::{LoginParty, LoginSecrets, PendingLogins};
 use super::token::{TokenRefusal, UnverifiedToken};
 use crate::config::LoginSettings;
 use crate::log::OperatorLog;
+
+/// How long a login waits while as many others as may ask the issuer at the same time do.
+const EXCHANGE_WAIT: Duration = Duration::from_secs(2);
 
 /// Why a login failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -64,7 +67,8 @@ impl LoginSettings {
         let address = description.address("authorization_endpoint").map_err(LoginFailure::Issuer)?;
         let mut address = Url::parse(address)
             .map_err(|_| LoginFailure::Issuer("`authorization_endpoint` is no address".to_owned()))?;
-        let (cookie, secrets) = logins.begin(Instant::now()).map_err(|_| LoginFailure::Random)?;
+        let (cookie, secrets) =
+            logins.begin(self.party(), Instant::now()).map_err(|_| LoginFailure::Random)?;
         address
             .query_pairs_mut()
             .append_pair("response_type", "code")
@@ -76,6 +80,11 @@ impl LoginSettings {
             .append_pair("code_challenge", &secrets.challenge())
             .append_pair("code_challenge_method", "S256");
         Ok((cookie, address.into()))
+    }
+
+    /// Returns what a login belongs to: the issuer, and the name under which the issuer knows the gateway.
+    fn party(&self) -> LoginParty {
+        LoginParty { issuer: self.issuer.settings.issuer.clone(), client_id: self.client_id.clone() }
     }
 
     /// Completes the login of the browser with this cookie: exchanges the code for an ID token, verifies it, and returns
@@ -94,6 +103,12 @@ impl LoginSettings {
             logins.take_returned(cookie, returned.state, Instant::now()).ok_or(LoginFailure::Request(
                 "the state is that of no login that this browser has begun in the last ten minutes",
             ))?;
+        // The configuration may have been reloaded in between.
+        if secrets.party != self.party() {
+            return Err(LoginFailure::Request(
+                "the login has begun at another issuer than that of the configuration",
+            ));
+        }
         let description = self.issuer.recent_description().await.map_err(LoginFailure::Issuer)?;
         let own = &self.issuer.settings.issuer;
         // The code of another issuer must not be sent to this one.
@@ -159,7 +174,13 @@ impl LoginSettings {
             }
         };
         let issuer = Arc::clone(&self.issuer);
-        let _place = self.issuer.exchanges.acquire().await;
+        // Anybody can begin a login and return from it with a code of no worth.
+        let place = tokio::time::timeout(EXCHANGE_WAIT, self.issuer.exchanges.acquire()).await;
+        let _place = place.map_err(|_| {
+            LoginFailure::Issuer(
+                "the issuer is still answering to earlier logins: try again later".to_owned(),
+            )
+        })?;
         let sent = tokio::task::spawn_blocking(move || {
             let fields: Vec<(&str, &str)> =
                 fields.iter().map(|(name, value)| (*name, value.as_str())).collect();

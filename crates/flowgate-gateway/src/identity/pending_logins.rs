@@ -43,9 +43,20 @@ enum LoginStep {
     Complete(LoginIdentity),
 }
 
+/// What a login belongs to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct LoginParty {
+    /// The issuer at which the person logs in.
+    pub(crate) issuer: String,
+    /// The name under which the issuer knows the gateway.
+    pub(crate) client_id: String,
+}
+
 /// The secrets of a login that has begun.
 #[derive(Clone)]
 pub(crate) struct LoginSecrets {
+    /// What the login belongs to.
+    pub(crate) party: LoginParty,
     /// The value that the issuer returns to the gateway with the code.
     pub(crate) state: String,
     /// The value that the ID token contains.
@@ -62,9 +73,9 @@ impl std::fmt::Debug for LoginSecrets {
 
 impl LoginSecrets {
     /// Draws new secrets.
-    fn draw() -> Result<Self, RandomError> {
+    fn draw(party: LoginParty) -> Result<Self, RandomError> {
         let secret = || random::bytes::<32>().map(|bytes| URL_SAFE_NO_PAD.encode(bytes));
-        Ok(Self { state: secret()?, nonce: secret()?, verifier: secret()? })
+        Ok(Self { party, state: secret()?, nonce: secret()?, verifier: secret()? })
     }
 
     /// Returns the digest of the verifier, which the issuer receives at the beginning.
@@ -74,17 +85,23 @@ impl LoginSecrets {
 }
 
 impl PendingLogins {
-    /// Begins a login. Returns the value of the cookie, and the secrets. At the limit, the oldest login is dropped.
+    /// Begins a login. Returns the value of the cookie, and the secrets. At the limit, the oldest login is dropped that is not
+    /// complete: anybody can begin logins, and must not be able to drop those of people who are known.
     ///
     /// # Errors
     /// If the system returned no random bytes.
-    pub(crate) fn begin(&self, now: Instant) -> Result<(String, LoginSecrets), RandomError> {
+    pub(crate) fn begin(
+        &self,
+        party: LoginParty,
+        now: Instant,
+    ) -> Result<(String, LoginSecrets), RandomError> {
         let cookie = random::hex(&random::bytes::<32>()?);
-        let secrets = LoginSecrets::draw()?;
+        let secrets = LoginSecrets::draw(party)?;
         let mut logins = self.logins();
         logins.retain(|_, login| !login.is_over(now));
-        if logins.len() >= MAX_LOGINS
-            && let Some(oldest) = logins.iter().min_by_key(|(_, login)| login.begun).map(|(id, _)| *id)
+        let begun = || logins.iter().filter(|(_, login)| matches!(login.step, LoginStep::AtIssuer(_)));
+        if begun().count() >= MAX_LOGINS
+            && let Some(oldest) = begun().min_by_key(|(_, login)| login.begun).map(|(id, _)| *id)
         {
             logins.remove(&oldest);
         }
@@ -156,6 +173,10 @@ mod tests {
 
     use super::*;
 
+    fn party() -> LoginParty {
+        LoginParty { issuer: "https://a.example".to_owned(), client_id: "gate".to_owned() }
+    }
+
     fn identity() -> LoginIdentity {
         LoginIdentity {
             issuer: "https://a.example".to_owned(),
@@ -169,7 +190,7 @@ mod tests {
     #[test]
     fn a_state_is_accepted_once_from_its_browser() {
         let (logins, now) = (PendingLogins::default(), Instant::now());
-        let [ann, bob] = [(); 2].map(|()| logins.begin(now).unwrap());
+        let [ann, bob] = [(); 2].map(|()| logins.begin(party(), now).unwrap());
         assert!(logins.take_returned(&ann.0, &bob.1.state, now).is_none());
         assert!(logins.take_returned(&bob.0, &ann.1.state, now).is_none());
         assert!(logins.take_returned(&ann.0, &ann.1.state, now).is_some());
@@ -177,7 +198,7 @@ mod tests {
         let secrets = logins.take_returned(&bob.0, &bob.1.state, now).unwrap();
         assert_eq!(secrets.nonce, bob.1.nonce);
         assert!(logins.take_returned(&bob.0, &bob.1.state, now).is_none());
-        let late = logins.begin(now).unwrap();
+        let late = logins.begin(party(), now).unwrap();
         assert!(logins.take_returned(&late.0, &late.1.state, now + LOGIN_TIME).is_none());
         assert!(logins.take_returned("", "", now).is_none());
     }
@@ -185,7 +206,7 @@ mod tests {
     #[test]
     fn a_complete_login_is_taken_once() {
         let (logins, now) = (PendingLogins::default(), Instant::now());
-        let (begun, _) = logins.begin(now).unwrap();
+        let (begun, _) = logins.begin(party(), now).unwrap();
         assert!(logins.take_complete(&begun, now).is_none());
         let [one, late] = [(); 2].map(|()| logins.complete(identity(), now).unwrap());
         assert_eq!(logins.take_complete(&one, now), Some(identity()));
@@ -196,7 +217,7 @@ mod tests {
     #[test]
     fn the_number_of_logins_is_bounded() {
         let (logins, now) = (PendingLogins::default(), Instant::now());
-        let first = logins.begin(now).unwrap();
+        let first = logins.begin(party(), now).unwrap();
         for number in 0..MAX_LOGINS {
             logins.begin(now + Duration::from_micros(1 + u64::try_from(number).unwrap())).unwrap();
         }
@@ -207,7 +228,7 @@ mod tests {
     #[test]
     fn secrets_are_not_shown() {
         let (logins, now) = (PendingLogins::default(), Instant::now());
-        let (_, secrets) = logins.begin(now).unwrap();
+        let (_, secrets) = logins.begin(party(), now).unwrap();
         let shown = format!("{logins:?} {secrets:?}");
         for secret in [&secrets.state, &secrets.nonce, &secrets.verifier] {
             assert!(secret.len() == 43 && !shown.contains(secret.as_str()));

@@ -53,11 +53,14 @@ pub(crate) enum SessionHolder {
 }
 
 impl SessionHolder {
-    /// Returns the name of the person.
-    fn name(&self) -> &str {
-        match self {
-            Self::Person(name) => name,
-            Self::LoggedIn(identity) => &identity.name,
+    /// Returns whether this is the account of another session: a name of the configuration, or a subject of an issuer.
+    fn is_account_of(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Person(one), Self::Person(other)) => one == other,
+            (Self::LoggedIn(one), Self::LoggedIn(other)) => {
+                (&one.issuer, &one.subject) == (&other.issuer, &other.subject)
+            }
+            _ => false,
         }
     }
 }
@@ -108,7 +111,7 @@ impl PageSessions {
         let secrets = SessionSecrets { cookie: secret()?, lifetime, token: secret()? };
         let mut sessions = self.sessions();
         sessions.retain(|_, session| !session.is_over(now));
-        let of_person = || sessions.iter().filter(|(_, session)| session.holder.name() == holder.name());
+        let of_person = || sessions.iter().filter(|(_, session)| session.holder.is_account_of(&holder));
         if of_person().count() >= MAX_SESSIONS
             && let Some(oldest) = of_person().min_by_key(|(_, session)| session.begun).map(|(id, _)| *id)
         {

@@ -95,7 +95,7 @@ pub(crate) fn described_path(path: &'static str) -> &'static str {
 
 /// Every route: the list that the router is built from, that tests compare with `openapi.json`, and that the answer to
 /// an unknown path contains.
-pub(crate) const ROUTES: [(Method, &str, ServiceRoute); 49] = [
+pub(crate) const ROUTES: [(Method, &str, ServiceRoute); 51] = [
     (Method::POST, "/api/v1/policy/load", ServiceRoute::Load),
     (Method::POST, "/api/v1/policy/check", ServiceRoute::Check),
     (Method::POST, "/api/v1/policy/check/batch", ServiceRoute::Batch),
