@@ -132,7 +132,7 @@ impl ConfigReader<'_> {
             }
         };
         // The chat of a request and its answer come in separate messages, of which only the first may have the parameters.
-        if spec.guardrail && spec.token.is_some() {
+        if spec.guardrail && token.is_some() {
             return Err("guardrail: another gateway sends one key for all its agents, so `token` cannot apply: remove one of the settings"
                 .to_owned());
         }

@@ -219,7 +219,7 @@ mod tests {
         let (logins, now) = (PendingLogins::default(), Instant::now());
         let first = logins.begin(party(), now).unwrap();
         for number in 0..MAX_LOGINS {
-            logins.begin(now + Duration::from_micros(1 + u64::try_from(number).unwrap())).unwrap();
+            logins.begin(party(), now + Duration::from_micros(1 + u64::try_from(number).unwrap())).unwrap();
         }
         assert_eq!(logins.logins().len(), MAX_LOGINS);
         assert!(logins.take_returned(&first.0, &first.1.state, now).is_none());

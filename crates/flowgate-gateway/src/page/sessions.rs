@@ -236,7 +236,8 @@ mod tests {
         let [ann, bob] = ["ann", "bob"].map(|name| begin(&sessions, name, now));
         let check = |cookie: &str, token: &str, expected: Option<&str>| {
             let found = sessions.find(&headers(cookie, token), now).map(|(_, holder)| holder);
-            assert_eq!(found.as_ref().map(SessionHolder::name), expected, "{cookie} {token}");
+            let expected = expected.map(|name| SessionHolder::Person(name.to_owned()));
+            assert_eq!(found, expected, "{cookie} {token}");
         };
         let cookie = format!("{COOKIE}={}", ann.cookie);
         check(&cookie, &ann.token, Some("ann"));

@@ -437,8 +437,8 @@ It carries untrusted, private. Why you are asked:
         let asking = (ASKING, Method::LowestFirst);
         let [a, b, c, d] = ["a", "b", "c", "d"].map(|name| format!("{{\"to\": \"{name}\"}}"));
         let calls = [a.as_str(), &b, &c, &d];
-        for (lines, questions, allowed) in [(["n", "n", "n", "y"], 3, 0), (["n", "n", "y", "y"], 4, 2)] {
-            let (output, found) = asked_about(asking, &calls, &lines, Duration::from_secs(60));
+        for (lines, questions, allowed) in [(&["n", "n", "n", "y"], 3, 0), (&["n", "n", "y", "y"], 4, 2)] {
+            let (output, found) = asked_about(asking, &calls, lines, Duration::from_secs(60));
             assert_eq!(output.matches("send: allow this call once?").count(), questions, "{output}");
             assert_eq!(found, allowed, "{output}");
             assert_eq!(output.contains("you are not asked"), questions == 3, "{output}");
