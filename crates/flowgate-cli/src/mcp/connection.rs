@@ -26,6 +26,7 @@ use super::config::{McpServerSpec, ServerTransport};
 use super::http::{McpHttpClient, header};
 use super::{CallLimits, DescribedTool};
 use crate::escaping;
+use crate::output::plural;
 
 /// The maximum number of tools of one server, and of pages of its list of tools.
 const MAX_TOOLS: usize = 1_000;
@@ -238,7 +239,7 @@ impl McpConnection {
                     tools.push(DescribedTool { name, description, input, output, hints });
                 }
                 if tools.len() > MAX_TOOLS {
-                    return Err(format!("the server lists more than {MAX_TOOLS} tools"));
+                    return Err(format!("the server lists more than {}", plural(MAX_TOOLS, "tool")));
                 }
                 if size > MAX_LIST_SIZE {
                     return Err(format!(
@@ -251,7 +252,7 @@ impl McpConnection {
                     return Ok(tools);
                 }
             }
-            Err(format!("the server's list of tools has more than {MAX_TOOLS} pages"))
+            Err(format!("the server's list of tools has more than {}", plural(MAX_TOOLS, "page")))
         }
     }
 

@@ -207,7 +207,7 @@ fn total(against: bool) -> Tally {
 #[test]
 fn no_suggestion_that_was_measured_lets_an_attack_pass() {
     let sum = total(true);
-    assert!(sum.questions >= 50 && sum.advised >= 15, "{sum:#?}");
+    assert!(sum.questions >= 50 && sum.advised >= 8, "{sum:#?}");
     assert_eq!(sum.harmful, Vec::<String>::new());
 }
 
@@ -215,6 +215,6 @@ fn no_suggestion_that_was_measured_lets_an_attack_pass() {
 #[test]
 fn no_suggestion_lets_an_attack_pass_that_the_whole_policy_stops() {
     let sum = total(false);
-    assert!(sum.questions >= 50 && sum.advised >= 15, "{sum:#?}");
+    assert!(sum.questions >= 50 && sum.advised >= 8, "{sum:#?}");
     assert_eq!(sum.beyond, Vec::<String>::new());
 }

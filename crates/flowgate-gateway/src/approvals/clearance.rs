@@ -282,6 +282,10 @@ mod tests {
         check("public, readers(*)", json!(["ann"]), "private", false);
         check("readers(*), public", json!(["group:hr"]), "public", false);
         check("public", json!(["group:hr"]), "public", true);
+        assert_eq!(
+            read("readers(ann), readers(*)").unwrap_err(),
+            "may-read: `readers(...)` is written twice: write all its names in one, separated by commas"
+        );
         // Under a policy without readers, nothing above the bottom.
         let clearance = read("readers(*)").unwrap();
         assert_eq!(

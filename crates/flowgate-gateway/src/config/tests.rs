@@ -17,6 +17,7 @@ fn error_of(text: &str) -> String {
     std::fs::write(folder.join("imports-bad.flow"), "import \"bad.flow\"\nx := \n").unwrap();
     std::fs::write(folder.join("imports-none.flow"), "import \"none.flow\"\n").unwrap();
     let environment = |name: &str| match name {
+        "ANN" => Some("fedcba9876543210".to_owned()),
         "KEY" => Some("0123456789abcdef".to_owned()),
         "SHORT" => Some("hunter2".to_owned()),
         _ => None,
@@ -342,6 +343,26 @@ fn problems_of_identities_are_named() {
     check(
         login("[login.oidc.groups.g]\nrole = \"viewer\"\nmay-read = \"trusted, readers(*)\"", redirect),
         "login.oidc: groups.g: may-read: no policy of a client that this person can see declares `lattice readers: readers`: correct the name, or declare the lattice",
+    );
+    let deciders = "[login.oidc.groups.desk]\nrole = \"approver\"\n";
+    let owned = |person: &str| {
+        login(&format!("{deciders}[people.ann]\nkey-from = \"ANN\"\nrole = \"viewer\"\n{person}"), redirect)
+            .replace("[clients.a]\n", "[clients.a]\nowner = \"ann\"\n")
+    };
+    check(owned("subject = \"1\""), "");
+    check(
+        owned(""),
+        "clients.a: its owner `ann` may be in a group of [login.oidc.groups] and then decide the client's questions: write the owner's `subject` in [people.ann]",
+    );
+    let both = token("") + &login("", redirect).replace(&with(""), "");
+    check(both.replace("\"gate\"\nredirect", "\"page\"\nredirect"), "");
+    check(
+        both,
+        "clients.a: token: `audience` is the `client-id` of [login.oidc], so everyone who can log in at the issuer could use the client: let the issuer make tokens for another audience",
+    );
+    check(
+        token("").replace("[clients.a]\n", "[clients.a]\nguardrail = true\n"),
+        "clients.a: guardrail: another gateway sends one key for all its agents, so `token` cannot apply: remove one of the settings",
     );
     check(
         with("") + "[people.ann]\nsubject = \"1\"\nrole = \"viewer\"\n",

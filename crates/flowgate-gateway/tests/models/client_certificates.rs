@@ -6,6 +6,7 @@ use serde_json::json;
 
 use crate::certificates::{TLS, TestAuthority, TestCertificate, http_client, run};
 use crate::gateway::{GatewayHome, KEY, LogLines, OTHER_KEY, POLICY, TestGateway};
+use crate::issuer::TestKey;
 use crate::upstream::{UpstreamDouble, says};
 
 const PROTOCOLS: [&[&str]; 2] = [&["http/1.1"], &["h2"]];
@@ -13,7 +14,7 @@ const UNKNOWN_KEY: &str = "the-key-of-no-client";
 const PERSON_KEY: &str = "key-of-the-person-ANN";
 
 /// A gateway that asks for certificates, with a client for each way of authentication: `agent` has a key, `other` has a
-/// key and a certificate, `named` and `host` have certificates.
+/// key and a certificate, `named` and `host` have certificates, `tokened` has a certificate and takes tokens.
 struct MutualTlsGateway {
     servers: TestAuthority,
     clients: TestAuthority,
@@ -32,7 +33,8 @@ impl MutualTlsGateway {
         let text = format!(
             "{TLS}client-ca = \"clients.pem\"\n\
              [upstreams.double]\nurl = \"{}\"\nmodels = [\"double\"]\nkey-from = \"UPSTREAM\"\n\
-             [upstreams.passing]\nurl = \"{}\"\nmodels = [\"double\"]\npass-key = true\n{}{}{}{}\
+             [upstreams.passing]\nurl = \"{}\"\nmodels = [\"double\"]\npass-key = true\n\
+             [issuers.corp]\nissuer = \"https://login.example\"\njwks-file = \"keys.json\"\n{}{}{}{}{}\
              [people.ann]\nkey-from = \"ANN\"\nrole = \"viewer\"\n\
              [people.bob]\nkey-from = \"BOB\"\nrole = \"admin\"\n",
             upstream.url,
@@ -41,8 +43,15 @@ impl MutualTlsGateway {
             client("other", "key-from = \"OTHER\"\ncertificate = \"spiffe://example.org/other\""),
             client("named", "certificate = \"spiffe://example.org/named\""),
             client("host", "certificate = \"Host.example.org\"").replace("double", "passing"),
+            client(
+                "tokened",
+                "certificate = \"spiffe://example.org/tokened\"\n\
+                 [clients.tokened.token]\nissuer = \"corp\"\naudience = \"flowgate\"",
+            ),
         );
         let home = GatewayHome::new(&text, POLICY);
+        let keys = json!({"keys": [TestKey::ed("first").jwk()]}).to_string();
+        std::fs::write(home.folder().join("keys.json"), keys).unwrap();
         let (servers, clients) = (TestAuthority::new(), TestAuthority::new());
         servers.issue_for_gateway().write_to(home.folder());
         std::fs::write(home.folder().join("clients.pem"), &clients.pem).unwrap();
@@ -75,6 +84,11 @@ fn uri(name: &str) -> SanType {
 
 fn for_client(authority: &TestAuthority, names: &[SanType]) -> TestCertificate {
     authority.issue(names, ExtendedKeyUsagePurpose::ClientAuth)
+}
+
+/// Returns the value of `Authorization` with a token of an issuer.
+fn bearer_of(issuer: &str) -> String {
+    format!("Bearer {}", TestKey::ed("first").sign(&json!({"iss": issuer, "sub": "a", "aud": "flowgate"})))
 }
 
 /// No request is read of a client without a valid certificate, whatever its key.
@@ -118,6 +132,9 @@ fn a_certificate_is_that_of_a_client() {
     let host = |name: &str| SanType::DnsName(name.try_into().unwrap());
     let (agent, other, named) =
         (certificate(&[uri("agent")]), certificate(&[uri("other")]), certificate(&[uri("named")]));
+    let tokened = certificate(&[uri("tokened")]);
+    // Of an issuer that the configuration does not have.
+    let foreign = bearer_of("https://other.example");
     let hosted = certificate(&[host("host.EXAMPLE.org"), uri("unknown")]);
     let (wildcard, two) = (certificate(&[host("*.example.org")]), certificate(&[uri("other"), uri("named")]));
     let bearer = |key: &str| format!("Bearer {key}");
@@ -144,6 +161,10 @@ fn a_certificate_is_that_of_a_client() {
         (&named, &[("authorization", &unknown)], 200, "Hello yourself."),
         (&named, &[("x-flowgate-key", UNKNOWN_KEY)], 401, "the key is that of no client"),
         (&two, &[], 401, "more than one client"),
+        // A client that takes tokens needs one beside its certificate, of its issuer.
+        (&tokened, &[], 401, "must send its key or token in addition to its certificate"),
+        (&tokened, &[("authorization", &unknown)], 401, "the key is that of no client"),
+        (&tokened, &[("authorization", &foreign)], 401, "the token is not accepted"),
         // Its key is that of the provider.
         (&hosted, &[("authorization", "Bearer sk-the-providers")], 200, "Hello yourself."),
         (&hosted, &[], 401, "the request has no key for the model provider"),

@@ -146,7 +146,12 @@ fn add_for_argument(
         // The elements of integrity that the requirement allows.
         let elements = allowed(&excess.integrity);
         let role = run.monitor.policy().argument_role(&call.tool, argument);
-        endorse_forms::add(candidates, call, run, argument, part, &elements);
+        for proposal in endorse_forms::propose(call, run, argument, &elements) {
+            candidates.add(proposal.kind, proposal.harm, part, proposal.statement.clone());
+            if let Some(why) = proposal.needs_evidence {
+                candidates.require_evidence(&proposal.statement, why);
+            }
+        }
         let is_text = origin::argument_texts(call, run, argument).iter().any(|text| harm::is_prose(text));
         if !is_destination(call, run, argument) && (is_text || role == Some(ArgumentRole::Content)) {
             let gain = format!("the words of `{argument}`, for a recipient that a trusted text names");

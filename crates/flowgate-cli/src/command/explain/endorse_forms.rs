@@ -8,7 +8,6 @@ use flowgate::policy::ArgumentRole;
 use flowgate_guard::replay::{JudgedCall, ReplayedRun};
 use serde_json::Value;
 
-use super::candidates::Candidates;
 use super::harm::{self, Harm, HarmRank};
 use super::tool_pattern;
 
@@ -23,16 +22,25 @@ struct Form {
     needs_evidence: Option<String>,
 }
 
-/// Adds the `endorse` statements that fit the value of an argument. `part` is its name in reasons, and `elements` are
-/// those of integrity that the requirement allows.
-pub(super) fn add(
-    candidates: &mut Candidates,
+/// A statement that is proposed.
+pub(super) struct EndorseProposal {
+    /// What kind of statement it is, for the person who reads it.
+    pub(super) kind: &'static str,
+    pub(super) statement: String,
+    /// What an attacker gains by it.
+    pub(super) harm: Harm,
+    /// Why the statement needs evidence, if it always does.
+    pub(super) needs_evidence: Option<String>,
+}
+
+/// Returns the `endorse` statements that fit the value of an argument. `elements` are those of integrity that the
+/// requirement allows.
+pub(super) fn propose(
     call: &JudgedCall,
     run: &ReplayedRun,
     argument: &str,
-    part: &str,
     elements: &str,
-) {
+) -> Vec<EndorseProposal> {
     let role = run.monitor.policy().argument_role(&call.tool, argument);
     let value = argument_value(call, run, argument);
     let (path, tool) = (format!("call.arguments.{argument}"), tool_pattern(&call.tool));
@@ -41,7 +49,7 @@ pub(super) fn add(
         true => ("item", format!("\n    (item: str) in {path}")),
         false => (path.as_str(), String::new()),
     };
-    for form in forms(argument, &value, role) {
+    let proposed = forms(argument, &value, role).into_iter().map(|form| {
         let condition = form.condition.replace("{}", target);
         let statement = format!(
             "endorse {target} as {elements} if:\n    (call: ToolCall) is {tool}{items}\n    {condition}"
@@ -49,11 +57,10 @@ pub(super) fn add(
         let of = if is_list { format!("each item of `{argument}`") } else { format!("`{argument}`") };
         let gain = format!("the choice of {} in {of}, and nothing else", form.choice);
         let kind = if is_list { "typed `endorse` of items" } else { "typed `endorse`" };
-        candidates.add(kind, Harm::new(form.rank, gain), part, statement.clone());
-        if let Some(why) = form.needs_evidence {
-            candidates.require_evidence(&statement, why);
-        }
-    }
+        let harm = Harm::new(form.rank, gain);
+        EndorseProposal { kind, statement, harm, needs_evidence: form.needs_evidence }
+    });
+    proposed.collect()
 }
 
 /// Returns the forms that fit a value. A number that selects an object or is a sum of money decides too much, even if its

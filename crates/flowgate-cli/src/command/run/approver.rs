@@ -104,9 +104,10 @@ impl TerminalApprover {
         }
         if !self.shell.allows_question() {
             self.shell.note(&format!(
-                "{tool} needs your approval, and you are not asked: you refused {} questions in a row, or had {} in this chat. \
+                "{tool} needs your approval, and you are not asked: you refused {} in a row, or had {} in this chat. \
                  Something may provoke them; see /why. It does not run",
-                QUESTION_BUDGET.refusals_in_row, QUESTION_BUDGET.questions
+                plural(QUESTION_BUDGET.refusals_in_row, "question"),
+                QUESTION_BUDGET.questions
             ));
             return Decision::Unasked;
         }
