@@ -402,7 +402,11 @@ fn a_corpus_is_read_from_a_folder() {
         2,
         "there is no benchmark `other`; use one of injecagent, tau-bench",
     );
-    check(&["bench", "corpus", "injecagent", ".", "--method", "judge"], 2, "this measurement has no method `judge`");
+    check(
+        &["bench", "corpus", "injecagent", ".", "--method", "judge"],
+        2,
+        "this measurement has no method `judge`",
+    );
     check(&["bench", "corpus", "--help"], 0, "How to read the table:");
 }
 

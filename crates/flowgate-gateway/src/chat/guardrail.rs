@@ -70,7 +70,8 @@ impl ModelRoutes {
     /// Writes the report of a judgement.
     ///
     /// # Errors
-    /// Why the request or the answer is stopped; in watch mode, nothing is.
+    /// Why the request or the answer is stopped. In watch mode the policy stops nothing; freezes, limits and failures of the
+    /// gateway do.
     fn end_guardrail_report(
         &self,
         received: &ModelRouteRequest,
@@ -78,6 +79,8 @@ impl ModelRoutes {
         judged: Result<(), NotPermitted>,
     ) -> Result<(), RequestError> {
         let client = &received.client;
+        let is_only_watched =
+            client.spec.watch.is_some() && matches!(judged, Ok(()) | Err(NotPermitted::Stopped(_)));
         let judged = judged.map_err(|not_permitted| match not_permitted {
             NotPermitted::Stopped(stopped) => RequestError::new(StatusCode::FORBIDDEN, stopped.reason),
             NotPermitted::Failed(failure) => failure,
@@ -89,7 +92,7 @@ impl ModelRoutes {
         report.count_in(&self.metrics, &client.spec.name);
         report.end_trace(&client.spec);
         report.write(&self.log, &client.spec.name, received.key.as_deref());
-        if client.spec.watch.is_some() { Ok(()) } else { judged }
+        if is_only_watched { Ok(()) } else { judged }
     }
 
     /// Judges a chat or an answer, and records verdicts. A chat is remembered for its answer.
@@ -149,6 +152,10 @@ impl ModelRoutes {
         report: &mut RequestReport,
     ) -> Result<(), NotPermitted> {
         self.check_guardrail(received).await?;
+        if received.virtual_key.as_ref().is_some_and(|key| !key.permits_model(&chat.model)) {
+            let message = "this key may not be used for the model that the chat asks for";
+            return Err(RequestError::new(StatusCode::FORBIDDEN, message).into());
+        }
         report.trace.set_model(names::GUARDRAIL, &received.client, &chat.model);
         let replayed = RecordedChat::replay(&received.client, chat, received.unmarked, presence)
             .and_then(RecordedChat::judge_request);

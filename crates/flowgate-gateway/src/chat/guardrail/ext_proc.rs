@@ -24,6 +24,7 @@ use crate::chat::ModelRoutes;
 use crate::chat::model_request::ModelRouteRequest;
 use crate::http::client_presence::ClientPresence;
 use crate::http::request_error::RequestError;
+use crate::http::value_budget::ValueBudgetShare;
 use crate::random;
 use messages::{
     BUFFERED, CommonAnswer, HttpBody, HttpHeaders, Ignored, ImmediateResponse, ProcessingAnswer,
@@ -45,13 +46,21 @@ enum Stage {
     /// The body of a request for an answer of a model is next. The target is what the address asks for, in Gemini's API.
     AwaitsRequest(Api, Option<Target>),
     /// The model is asked; its answer is next.
-    AwaitsAnswer(Api, Arc<ReceivedRequest>),
+    AwaitsAnswer(Api, HeldChat),
     /// The body of the answer is next, as a stream of events or in one piece.
-    AwaitsBody(Api, Arc<ReceivedRequest>, AnswerForm),
+    AwaitsBody(Api, HeldChat, AnswerForm),
     /// Nothing more needs to be judged: the list of models, or an error.
     Passes,
     /// The request was refused.
     Refused,
+}
+
+/// A judged chat, which is held until the model has answered.
+#[derive(Debug)]
+struct HeldChat {
+    chat: Arc<ReceivedRequest>,
+    /// Its share of the memory of the gateway.
+    _share: ValueBudgetShare,
 }
 
 /// The form of the body of an answer.
@@ -117,18 +126,15 @@ impl ExtProcStream {
                 (stage, ProcessingAnswer::RequestHeaders(answer))
             }
             (Stage::AwaitsRequest(api, target), Some(ProcessingEvent::RequestBody(body))) => {
-                let (decoded, body) = self.judge_request(routes, api, target, &body, presence).await?;
-                (
-                    Stage::AwaitsAnswer(api, decoded),
-                    ProcessingAnswer::RequestBody(CommonAnswer::with_body(body)),
-                )
+                let (held, body) = self.judge_request(routes, api, target, &body, presence).await?;
+                (Stage::AwaitsAnswer(api, held), ProcessingAnswer::RequestBody(CommonAnswer::with_body(body)))
             }
             (stage, Some(ProcessingEvent::ResponseHeaders(headers))) => {
                 let (stage, answer) = answer_stage(stage, &headers)?;
                 (stage, ProcessingAnswer::ResponseHeaders(answer))
             }
-            (Stage::AwaitsBody(api, decoded, form), Some(ProcessingEvent::ResponseBody(body))) => {
-                let body = self.judge_answer(routes, api, &decoded, form, &body, presence).await?;
+            (Stage::AwaitsBody(api, held, form), Some(ProcessingEvent::ResponseBody(body))) => {
+                let body = self.judge_answer(routes, api, &held.chat, form, &body, presence).await?;
                 (Stage::Passes, ProcessingAnswer::ResponseBody(CommonAnswer::with_body(body)))
             }
             (Stage::Passes, Some(ProcessingEvent::ResponseBody(_))) => {
@@ -157,12 +163,12 @@ impl ExtProcStream {
         target: Option<Target>,
         body: &HttpBody,
         presence: &ClientPresence,
-    ) -> Result<(Arc<ReceivedRequest>, Vec<u8>), RequestError> {
+    ) -> Result<(HeldChat, Vec<u8>), RequestError> {
         let text = whole_text(body)?;
         let mut report = routes.begin_guardrail_report(&self.received);
         let mut judged = None;
         let outcome = async {
-            let _share = routes.reserve_chat(text)?;
+            let share = routes.reserve_chat(text)?;
             let decoded = self.received.client.prefix_cache.decode_whole(api, text);
             let decoded = decoded.map_err(NotPermitted::because)?;
             let decoded = match &target {
@@ -173,14 +179,14 @@ impl ExtProcStream {
                 return Err(NotPermitted::because(format!("the gateway does not support {feature}")));
             }
             let decoded = Arc::new(decoded);
-            judged = Some(Arc::clone(&decoded));
+            judged = Some(HeldChat { chat: Arc::clone(&decoded), _share: share });
             routes.judge_chat(&self.received, &decoded, presence, &mut report).await
         };
         let outcome = outcome.await;
         routes.end_guardrail_report(&self.received, report, outcome)?;
-        let decoded = judged.ok_or_else(misconfigured)?;
-        let body = api.encode_request(&decoded.request, &decoded.model, decoded.stream);
-        Ok((decoded, body.to_string().into_bytes()))
+        let held = judged.ok_or_else(misconfigured)?;
+        let body = api.encode_request(&held.chat.request, &held.chat.model, held.chat.stream);
+        Ok((held, body.to_string().into_bytes()))
     }
 
     /// Judges the body of an answer, and returns the body that the agent receives.
@@ -414,16 +420,18 @@ mod tests {
 
     #[test]
     fn answers_belong_to_judged_requests() {
-        let decoded = || {
+        let memory = Arc::new(tokio::sync::Semaphore::new(100));
+        let held = || {
             let body = r#"{"model":"m","messages":[]}"#;
             let body = flowgate_lm::json::Json::parse(body).unwrap();
-            Arc::new(Api::ChatCompletions.decode_request(&body).unwrap())
+            let chat = Arc::new(Api::ChatCompletions.decode_request(&body).unwrap());
+            HeldChat { chat, _share: Arc::clone(&memory).try_acquire_owned().unwrap() }
         };
         let stages: [(&str, &dyn Fn() -> Stage); 6] = [
             ("begun", &|| Stage::Begun),
             ("request", &|| Stage::AwaitsRequest(Api::ChatCompletions, None)),
-            ("answer", &|| Stage::AwaitsAnswer(Api::ChatCompletions, decoded())),
-            ("body", &|| Stage::AwaitsBody(Api::ChatCompletions, decoded(), AnswerForm::Json)),
+            ("answer", &|| Stage::AwaitsAnswer(Api::ChatCompletions, held())),
+            ("body", &|| Stage::AwaitsBody(Api::ChatCompletions, held(), AnswerForm::Json)),
             ("passes", &|| Stage::Passes),
             ("refused", &|| Stage::Refused),
         ];

@@ -5,6 +5,7 @@
 //! the messages of the model carry the labels of all that precedes them; and a chat of which a part would have been
 //! hidden from the model is stopped. Nobody is asked: a call that a person would have to allow is stopped.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use axum::http::StatusCode;
@@ -133,7 +134,7 @@ impl<'c> RecordedChat<'c> {
     /// # Errors
     /// If the policy does not permit a call or stops the text.
     pub(super) fn judge_answer(&mut self, answer: Completion) -> Result<Vec<CallVerdict>, NotPermitted> {
-        let calls = answer.calls.clone();
+        let (calls, written) = (answer.calls.clone(), texts_of(&answer));
         let turn = self.step(answer)?;
         check_calls(self.client, &calls, &turn)?;
         check_texts(&turn)?;
@@ -145,7 +146,10 @@ impl<'c> RecordedChat<'c> {
                 withheld: turn.withheld,
             }));
         }
-        if texts().any(|text| !text.disarmed.is_empty()) {
+        // The other gateway passes on what the model has written, and not what would be shown here. An address can be
+        // broken apart without being listed.
+        let is_shown = |written: &String| texts().any(|shown| shown.text == *written);
+        if texts().any(|text| !text.disarmed.is_empty()) || !written.iter().all(is_shown) {
             return Err(NotPermitted::Stopped(StoppedChat {
                 reason: "the reply of the model has an address that the policy does not permit there"
                     .to_owned(),
@@ -240,18 +244,36 @@ fn in_history(stopped: NotPermitted) -> NotPermitted {
     }
 }
 
+/// Returns the texts of an answer of the model that an agent can show.
+fn texts_of(answer: &Completion) -> Vec<String> {
+    let thoughts = answer.thoughts.iter().flat_map(|thought| &thought.texts);
+    std::iter::once(&answer.text).chain(thoughts).filter(|text| !text.is_empty()).cloned().collect()
+}
+
 /// Checks that a chat has the output of each call before the model continues. Another gateway can be configured to leave
-/// outputs out, and an output that is not judged raises no label.
+/// outputs out, and an output that is not judged raises no label. An output without its call would not have the label of its
+/// tool.
 fn check_completeness(messages: &[Message]) -> Result<(), NotPermitted> {
     let mut open: Vec<&str> = Vec::new();
     let mut answers = 0_usize;
     for message in messages {
         match message {
-            Message::Tool { call_id, .. } => open.retain(|id| id != call_id),
+            Message::Tool { call_id, .. } => match open.iter().position(|id| id == call_id) {
+                Some(index) => drop(open.remove(index)),
+                None => {
+                    return Err(NotPermitted::because(
+                        "an output in the chat belongs to no call before it: the gateway that asks must not leave out calls",
+                    ));
+                }
+            },
             _ if !open.is_empty() => break,
             Message::Assistant { calls, .. } => {
                 answers += 1;
                 open = calls.iter().map(|call| call.id.as_str()).collect();
+                let distinct: HashSet<&str> = open.iter().copied().collect();
+                if distinct.len() < open.len() {
+                    return Err(NotPermitted::because("two calls of one message have the same id"));
+                }
             }
             Message::System(_) | Message::User(_) => {}
         }
@@ -278,7 +300,7 @@ fn offered_tools(client: &ClientState, received: &ReceivedRequest) -> Vec<Offere
         Message::Assistant { calls, .. } => calls.as_slice(),
         _ => &[],
     });
-    let mut known: std::collections::HashSet<_> = tools.iter().map(|offered| offered.tool.clone()).collect();
+    let mut known: HashSet<_> = tools.iter().map(|offered| offered.tool.clone()).collect();
     for call in called {
         let tool = client.spec.tool_of(&call.name);
         if known.insert(tool.clone()) {

@@ -151,10 +151,11 @@ impl Database {
             }
         }
         report.is_complete = true;
-        self.complete_encryption().await?;
-        if is_file && report.encrypted > 0 {
+        // Even if this run has encrypted nothing: an earlier one may have ended before it overwrote the free pages.
+        if is_file {
             self.overwrite_free_pages().await?;
         }
+        self.complete_encryption().await?;
         Ok(report)
     }
 
