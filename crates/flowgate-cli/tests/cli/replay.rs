@@ -139,7 +139,7 @@ fn grants_save_questions() {
     let replay = |more: &[&str]| {
         let words = ["replay", "--policy", name(&policy), "--method", "lowest-first", "--format", "json"];
         let output = flowgate(&[&words, more, &[name(&runs)]].concat());
-        let printed = String::from_utf8(output.stdout.clone()).unwrap();
+        let printed = String::from_utf8(output.stdout).unwrap();
         let rows = printed.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
         let figures = rows.into_iter().find(|row| row["type"] == "figures").unwrap();
         figures["questions"].clone()

@@ -1,11 +1,14 @@
 //! Tests of valid configuration files, and of the error messages about invalid ones.
 
+use std::sync::LazyLock;
+
 use super::*;
 
 const UPSTREAM: &str = "[upstreams.local]\nurl = \"http://localhost:8080/v1\"\n";
 const CLIENT: &str = "[clients.a]\nkey-from = \"KEY\"\nupstream = \"local\"\npolicy = \"p.flow\"\n";
 
-fn error_of(text: &str) -> String {
+/// The folder with the files that configurations name. It is written once, since tests run at the same time.
+static FOLDER: LazyLock<std::path::PathBuf> = LazyLock::new(|| {
     let folder = std::env::temp_dir().join(format!("flowgate-config-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
     std::fs::write(folder.join("p.flow"), "lattice integrity: trusted < untrusted\n").unwrap();
@@ -16,24 +19,28 @@ fn error_of(text: &str) -> String {
     std::fs::write(folder.join("shared/b.flow"), "import \"../p.flow\"\n").unwrap();
     std::fs::write(folder.join("imports-bad.flow"), "import \"bad.flow\"\nx := \n").unwrap();
     std::fs::write(folder.join("imports-none.flow"), "import \"none.flow\"\n").unwrap();
+    std::fs::write(folder.join("store.key"), format!("{}\n{}\n", "00".repeat(32), "11".repeat(32))).unwrap();
+    folder
+});
+
+fn error_of(text: &str) -> String {
+    let folder = &*FOLDER;
     let environment = |name: &str| match name {
         "ANN" => Some("fedcba9876543210".to_owned()),
         "KEY" => Some("0123456789abcdef".to_owned()),
         "SHORT" => Some("hunter2".to_owned()),
         _ => None,
     };
-    let read = read(text, &folder, &environment);
+    let read = read(text, folder, &environment);
     read.map_or_else(
         |error| error.to_string().replace(&folder.display().to_string(), "DIR"),
         |_| String::new(),
     )
 }
 
-/// Writes a file with two keys of a database.
+/// Returns a file with two keys of a database.
 fn store_key() -> std::path::PathBuf {
-    let file = std::env::temp_dir().join(format!("flowgate-store-key-{}", std::process::id()));
-    std::fs::write(&file, format!("{}\n{}\n", "00".repeat(32), "11".repeat(32))).unwrap();
-    file
+    FOLDER.join("store.key")
 }
 
 #[test]

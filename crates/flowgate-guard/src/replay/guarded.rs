@@ -483,11 +483,12 @@ require trusted, public grant conversation if:
     (call: ToolCall) is tool:send"#,
         );
         let allowing = format!("store mail: written by send, read by get_mails\n{allowing}");
-        let (asked, granted) = ("looked confirm", "looked permit");
+        // After the look for the first call, the page is shown.
+        let (first, asked, granted) = ("looked confirm", "shown confirm", "shown permit");
         for (policy, decision, expected) in [
-            (allowing.as_str(), Decision::AllowForConversation, [asked, granted, asked]),
-            (&allowing, Decision::Allow, [asked, asked, asked]),
-            (POLICY, Decision::AllowForConversation, [asked, asked, asked]),
+            (allowing.as_str(), Decision::AllowForConversation, [first, granted, asked]),
+            (&allowing, Decision::Allow, [first, asked, asked]),
+            (POLICY, Decision::AllowForConversation, [first, asked, asked]),
         ] {
             check_with(policy, decision, Method::LowestFirst, "Write to them", page, &calls, &expected);
         }
