@@ -38,7 +38,7 @@ pub enum EncryptionKeyError {
     Form(usize),
     /// The key of this number is the same as an earlier one.
     Repeated(usize),
-    /// There are more than [`MAX_KEYS`] keys.
+    /// There are more than `MAX_KEYS` keys.
     TooMany,
 }
 
