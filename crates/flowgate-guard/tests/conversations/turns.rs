@@ -47,6 +47,24 @@ fn a_read_text_is_hidden_until_the_model_looks() {
     );
 }
 
+/// A text over which a rule cannot be evaluated is stopped like one that matches.
+#[test]
+fn a_rule_that_fails_withholds_a_reply() {
+    let check = |condition: &str, expected: &[&str]| {
+        let rule = format!(
+            "raise \"no\" if:\n    (message: Message)\n    message.role == \"assistant\"\n    {condition}\n"
+        );
+        let mut run = ScriptedConversation::new(&format!("{POLICY}{rule}"), Method::LowestFirst);
+        let turn = run.turn("Hello?", &["Hello."]);
+        let shown: Vec<&str> = turn.replies.iter().map(|reply| reply.text.as_str()).collect();
+        assert_eq!(shown, expected, "{condition}");
+    };
+    check("message.content == \"Bye.\"", &["Hello."]);
+    check("message.content == \"Hello.\"", &[""]);
+    check("input.team == \"desk\"", &[""]);
+    check("message.content == \"Bye.\"\n    input.team == \"desk\"", &["Hello."]);
+}
+
 #[test]
 fn a_slot_carries_hidden_text_where_the_page_could_not_choose() {
     let mut run = ScriptedConversation::new(POLICY, Method::LowestFirst);
