@@ -193,7 +193,7 @@ test("a mail is approved, granted from now on, and the grant is withdrawn", asyn
   assert.deepEqual(await first, ["send_mail"]);
 
   const second = agentSays("Mail Ann hello", "second");
-  const question = card(page, "send_mail");
+  const question = card(page, "send_mail").filter({ hasText: "conversation second" });
   await question.getByText("Limits of").click();
   await question.getByLabel("Calls a day, at most").fill("3");
   await question.getByRole("button", { name: /Allow from now on/ }).click();

@@ -34,13 +34,22 @@ let rest = 0;
 
 const path = (question) => `/api/v1/approvals/${encodeURIComponent(question.id)}`;
 
-/** Draws at once after a pause, and then not before the next one is over, however many questions change. */
-function schedule() {
-  if (isScheduled) return;
+/** The timer that waits for the end of a pause; 0 if none does. */
+let waiting = 0;
+
+/** Draws after the pause since the last drawing, however many questions change; at once if the person has answered. */
+function schedule(isOwn = false) {
+  if (isScheduled && !(isOwn && waiting)) return;
+  clearTimeout(waiting);
+  waiting = 0;
   isScheduled = true;
-  const pause = rest - performance.now();
-  if (pause > 0) setTimeout(() => requestAnimationFrame(drawNow), pause);
-  else requestAnimationFrame(drawNow);
+  const pause = isOwn ? 0 : rest - performance.now();
+  const drawNext = () => {
+    waiting = 0;
+    requestAnimationFrame(drawNow);
+  };
+  if (pause > 0) waiting = setTimeout(drawNext, pause);
+  else drawNext();
 }
 
 function drawNow() {
@@ -142,7 +151,7 @@ async function decide(question, decision, terms) {
     if (now && now.state !== "open") close(now, `Your answer came too late: ${outcomeOf(now)}.`);
     else announce(`Not decided: ${refusal.message}.`);
   }
-  schedule();
+  schedule(true);
 }
 
 /** Questions of one turn of a conversation are one group. */
