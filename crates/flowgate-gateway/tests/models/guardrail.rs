@@ -299,7 +299,7 @@ fn only_guardrails_may_ask() {
     assert!(reply.contains("belongs to no chat"), "{reply}");
 }
 
-/// Verdicts on answers are recorded, and a freeze stops a call; in watch mode, nothing is stopped.
+/// Verdicts on answers are recorded, and a freeze stops a call; in watch mode, a freeze stops, and the policy does not.
 #[test]
 fn verdicts_are_recorded_and_freezes_hold() {
     let more = "[people.bob]\nkey-from = \"bob\"\nrole = \"admin\"\n[audit]\nfile = \"audit.jsonl\"\n";
@@ -319,12 +319,16 @@ fn verdicts_are_recorded_and_freezes_hold() {
     assert!(judged.iter().all(|line| line.contains("«guardrail»")), "{log}");
 
     let watch = "mode = \"watch\"\n[watch]\nfile = \"watch.jsonl\"\n";
-    let home = GatewayHome::new(&config(watch), POLICY);
+    let admin = "[people.bob]\nkey-from = \"bob\"\nrole = \"admin\"\n";
+    let home = GatewayHome::new(&(config(watch) + admin), POLICY);
     let (gateway, mut lines): (TestGateway, LogLines) = home.start_with_log();
     check(&gateway, &request("a", &has_read(&[])), None);
     assert_eq!(ask(&gateway, &response("a", &[], &[call("2", "send", TO_MALLORY)])), None);
     assert_eq!(ask(&gateway, &response("unknown", &[], &[])), None);
     assert_eq!(lines.next("turn")["permitted"], 0);
+    let freeze = json!({"kind": "client", "what": "agent", "frozen": true});
+    assert_eq!(PersonClient(&gateway, "bob").post("/api/v1/freezes", &freeze).0, 200);
+    check(&gateway, &request("b", &has_read(&[])), Some("frozen"));
     gateway.stop();
     let watched = std::fs::read_to_string(home.folder().join("watch.jsonl")).unwrap();
     let outcomes: Vec<(Value, Value)> = watched

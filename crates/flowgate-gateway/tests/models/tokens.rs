@@ -242,6 +242,22 @@ fn claims_choose_the_client() {
     );
 }
 
+/// Two clients of one issuer, told apart by their audiences.
+#[test]
+fn the_audience_chooses_the_client() {
+    let (upstream, issuer) = (UpstreamDouble::new(|_| says("Hello.")), IssuerDouble::new());
+    let mut home = home(&upstream, &issuer, "", POLICY);
+    home.edit(
+        "[issuers.corp]",
+        "[clients.ci2]\nupstream = \"double\"\npolicy = \"policy.flow\"\n[clients.ci2.token]\nissuer = \"corp\"\naudience = \"flowgate-2\"\n[issuers.corp]",
+    );
+    let (gateway, mut log) = home.start_with_log();
+    for (audience, client) in [("flowgate", "ci"), ("flowgate-2", "ci2")] {
+        assert_eq!(ask_with(&gateway, &issuer.token(&json!({"aud": audience}))).0, 200);
+        assert_eq!(log.next("turn")["client"], client);
+    }
+}
+
 /// Each subject has its own conversations and limits, and is named in records.
 #[test]
 fn subjects_are_separate() {
