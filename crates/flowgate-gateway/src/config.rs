@@ -20,12 +20,14 @@ mod approvals;
 mod audit;
 mod budget;
 mod client;
+mod client_settings;
 mod dropped_parts;
 mod file;
 pub(crate) mod fixed_sections;
 mod issuer;
 mod loader;
 pub(crate) mod login;
+mod message_trust;
 mod person;
 mod server;
 mod telemetry;
@@ -40,14 +42,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use flowgate::policy::Policy;
 use flowgate_audit::watch::WatchLog;
-use flowgate_guard::conversation::StepLabelling;
-use flowgate_guard::history::MessageTemplate;
-use flowgate_guard::method::{Method, MethodRegistry};
+use flowgate_guard::method::MethodRegistry;
 use flowgate_lm::remote::Authorities;
-use flowgate_lm::wire::SafeguardAnswer;
-use serde_json::{Map, Value};
 use sha2::{Digest as _, Sha256};
 
 pub use budget::Budget;
@@ -58,18 +55,17 @@ pub use loader::ConfigLoader;
 use file::{ConfigFile, FormatSpec, StoreTable};
 
 pub use crate::database::{DatabaseAddress, DatabaseAddressError, EncryptionKeys};
-use crate::identity::client_token::ClientToken;
 use crate::log::LogLineFormat;
 use crate::predicates::{PredicateSourceError, PredicateSourceSpec, PredicateSources};
 use crate::random;
 use crate::read_error;
 use crate::secret::Secret;
-use crate::tls::client_certificate::CertificateName;
 use crate::tls::files::TlsSettings;
-use crate::watching::ClientWatch;
 pub use approvals::{ApprovalSettings, WebhookSettings};
 pub use audit::AuditSpec;
+pub use client_settings::ClientSettings;
 pub(crate) use login::LoginSettings;
+pub use message_trust::{SystemMessageTrust, UserMessageTrust};
 pub use person::{Person, Role};
 pub use server::McpServer;
 pub use telemetry::TelemetrySpec;
@@ -148,138 +144,6 @@ impl Default for DatabaseSpec {
 const DAY: u64 = 24 * 60 * 60;
 /// The default file of the database, in the folder of the configuration.
 const FILE: &str = "flowgate.db";
-
-/// A client and its settings.
-#[derive(Debug)]
-pub struct ClientSettings {
-    /// Its name, in messages to the operator.
-    pub name: String,
-    /// The key that it sends, if it has one. A client without a key has a certificate.
-    pub key: Option<Secret>,
-    /// The name in the certificate that it presents, if it must present one.
-    pub certificate: Option<CertificateName>,
-    /// The tokens that authenticate it, if any do.
-    pub(crate) token: Option<ClientToken>,
-    /// The time until its questions expire.
-    pub approval_ttl: Duration,
-    /// The person on whose behalf it asks, who never decides its questions.
-    pub owner: Option<String>,
-    /// Its tenant: clients of one tenant share the labels of stores.
-    pub tenant: String,
-    /// The policy under which its conversations run: its own or, in watch mode, one that permits everything.
-    pub policy: Arc<Policy>,
-    /// Its own policy and the log of verdicts, in watch mode.
-    pub watch: Option<ClientWatch>,
-    /// The file of the policy, as the configuration names it.
-    pub policy_file: String,
-    /// The services and modules that answer the policy's extern predicates.
-    pub predicates: PredicateSources,
-    /// The digest of the policy and all other settings that a replay of its conversations depends on.
-    pub basis: String,
-    /// The upstream of its requests to a model, if it may send any.
-    pub upstream: Option<Arc<UpstreamConfig>>,
-    /// The upstreams that are asked, in this order, if `upstream` cannot answer.
-    pub fallback: Vec<FallbackUpstream>,
-    /// The MCP servers that it may use.
-    pub servers: Vec<Arc<McpServer>>,
-    /// The model that screens and fills slots; the requested model, if none is set.
-    pub small_model: Option<String>,
-    /// The method that chooses the view of each step.
-    pub method: Method,
-    /// How the steps are labelled.
-    pub step_labels: StepLabelling,
-    /// Whether a person uses it interactively.
-    pub interactive: bool,
-    /// The extent to which its user messages are trusted.
-    pub user_messages: UserMessageTrust,
-    /// The extent to which its system messages are trusted.
-    pub system_messages: SystemMessageTrust,
-    /// What the gateway answers if the client asks for verdicts on calls.
-    pub safeguards: SafeguardAnswer,
-    /// Whether it is another gateway that may ask for judgements of its chats.
-    pub guardrail: bool,
-    /// Whether the file sets `interactive` and not `user-messages`: a person who can be asked did not necessarily write
-    /// the messages.
-    pub is_interactive_alone: bool,
-    /// The limit on remembered text that it was shown, in windows: about one per byte of normalised text.
-    pub quotations: usize,
-    /// The retention time of the remembered texts.
-    pub quotation_age: Duration,
-    /// Whether the person who uses the client interactively decides the policy's questions about calls of MCP servers:
-    /// only if no approver is configured for the client.
-    pub asks_in_front: bool,
-    /// Message templates that the operator has pinned.
-    pub pinned: Vec<MessageTemplate>,
-    /// The parameters of its policy: the values of `input.NAME`.
-    pub input: Map<String, Value>,
-    /// The most requests that it may send per minute.
-    pub requests_per_minute: u32,
-    /// What its models may use on one day.
-    pub budget: Budget,
-    /// The most requests that it may send in parallel.
-    pub parallel: usize,
-    /// The most conversations of it that are stored.
-    pub sessions: usize,
-}
-
-impl ClientSettings {
-    /// Returns the policy that the configuration file names for the client. In watch mode, it is judged but not
-    /// enforced.
-    pub fn own_policy(&self) -> &Arc<Policy> {
-        self.watch.as_ref().map_or(&self.policy, |watch| &watch.policy)
-    }
-}
-
-/// The extent to which a client's user messages are trusted as the user's own.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum UserMessageTrust {
-    /// No part.
-    Untrusted,
-    /// The parts that the client marks as typed by a person.
-    Marked,
-    /// The marked and the unmarked parts, although the agent may have pasted untrusted text into the latter.
-    TrustUnmarkedEvenIfPasted,
-}
-
-impl UserMessageTrust {
-    /// Returns the name that the configuration file has for the value.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Untrusted => "untrusted",
-            Self::Marked => "marked",
-            Self::TrustUnmarkedEvenIfPasted => "trust-unmarked-even-if-pasted",
-        }
-    }
-
-    /// Returns whether parts of user messages are trusted that the client has not marked with a provenance.
-    pub(crate) fn trusts_unmarked(self) -> bool {
-        self == Self::TrustUnmarkedEvenIfPasted
-    }
-
-    /// Returns whether parts of user messages are trusted that the client marks as typed by a person.
-    pub(crate) fn believes_marks(self) -> bool {
-        self != Self::Untrusted
-    }
-}
-
-/// The extent to which a client's system messages are trusted as the operator's own.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum SystemMessageTrust {
-    /// Those that the operator has pinned.
-    #[default]
-    Pinned,
-    /// All of them, although the agent's program may have filled untrusted text into them.
-    TrustEvenIfFilledIn,
-}
-
-impl SystemMessageTrust {
-    /// Returns whether system messages are trusted that the operator has not pinned.
-    pub(crate) fn trusts_all(self) -> bool {
-        self == Self::TrustEvenIfFilledIn
-    }
-}
 
 /// An error in the file: one line, with its position.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! What a command runs beside itself, and what a command reads: the result of [`launches`](super::launches).
+//! The commands and the code that a command starts, and the input that it reads: the result of [`launches`](super::launches).
 
 use std::ops::Range;
 

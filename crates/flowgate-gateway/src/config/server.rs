@@ -1,13 +1,9 @@
-//! Reads the sections `[mcp.*]`, one for each MCP server. It also translates names of tools: a client offers a tool of
-//! a server to its model under the name of the tool with the server's `prefix`, and a policy names the tool as
-//! `SERVER/TOOL`.
-
-use std::sync::Arc;
+//! Reads the sections `[mcp.*]`, one for each MCP server.
 
 use flowgate::trace::Tool;
 
+use super::ConfigReader;
 use super::file::ServerSpec;
-use super::{ClientSettings, ConfigReader, UpstreamConfig};
 use crate::mcp_proxy::upstream::McpServerClient;
 
 /// An MCP server.
@@ -22,43 +18,6 @@ pub struct McpServer {
     /// Whether people approve its tools before any of them is on offer; otherwise those of the first list that a
     /// tenant receives count as approved.
     pub approves_first: bool,
-}
-
-impl ClientSettings {
-    /// Returns the upstream that receives the client's requests for a model.
-    ///
-    /// # Errors
-    /// If the configuration gives the client no upstream.
-    pub(crate) fn upstream(&self) -> Result<&UpstreamConfig, &'static str> {
-        self.upstream
-            .as_deref()
-            .ok_or("this client has no model: its operator can give it one with `upstream` in [clients.NAME]")
-    }
-
-    /// Returns the MCP server of this name, if the client may use it.
-    pub(crate) fn server(&self, name: &str) -> Option<&Arc<McpServer>> {
-        self.servers.iter().find(|server| server.name == name)
-    }
-
-    /// Returns the tool that the client offers its model under a name: the tool of a server if the name begins with the
-    /// server's prefix, otherwise a tool of the client itself.
-    pub(crate) fn tool_of(&self, name: &str) -> Tool {
-        let mut servers = self.servers.iter();
-        let server_and_rest =
-            servers.find_map(|server| Some((server, name.strip_prefix(server.prefix.as_deref()?)?)));
-        match server_and_rest {
-            // A name that is nothing but the prefix names no tool of the server.
-            Some((server, rest)) if !rest.is_empty() => Tool::of(&server.name, rest),
-            _ => Tool::local(name),
-        }
-    }
-
-    /// Returns the name under which the client offers a tool to its model; the inverse of [`tool_of`](Self::tool_of).
-    pub(crate) fn name_of(&self, tool: &Tool) -> String {
-        let server = tool.server.as_deref().and_then(|name| self.server(name));
-        let prefix = server.and_then(|server| server.prefix.as_deref()).unwrap_or_default();
-        format!("{prefix}{}", tool.name)
-    }
 }
 
 impl ConfigReader<'_> {

@@ -406,6 +406,24 @@ fn a_reload_ends_sessions_of_people_without_a_role() {
     assert_eq!((ann.get(SESSION).status, dora.get(SESSION).status), (200, 401));
 }
 
+/// A login that has begun under other settings is not completed: its code would go to another party than that which made it.
+#[test]
+fn a_reload_of_the_issuer_ends_logins_that_have_begun() {
+    let (upstream, issuer) = (UpstreamDouble::new(|_| says("Hello.")), IssuerDouble::new());
+    let mut home = home(&upstream, &issuer, "", POLICY);
+    let (gateway, _log) = home.start_reloadable();
+    let mut ann = Browser::logs_in(&gateway, &issuer, &json!({"sub": "s-ann", "preferred_username": "a"}));
+    let mut dora = Browser::new(&gateway);
+    let address = dora.begins();
+    let code = issuer.log_in(&address, &json!({"preferred_username": "dora", "groups": ["desk"]}));
+    home.edit("client-id = \"gate\"", "client-id = \"gate-2\"");
+    home.save();
+    assert_eq!(ann.send(Method::POST, "/api/v1/policies/reload", &[], "").status, 200);
+    let before = issuer.exchanges().len();
+    assert_eq!(dora.returns(&address, &code, "").status, 400);
+    assert_eq!(issuer.exchanges().len(), before);
+}
+
 /// What only finance may read is shown to people in the group, and to no other.
 #[test]
 fn groups_are_readers() {

@@ -316,6 +316,24 @@ async fn an_interrupted_run_is_continued() {
     check_everything(&database).await;
 }
 
+/// A run that ended before it overwrote the free pages of a file leaves that to the next one, which finds no row to encrypt.
+#[tokio::test]
+async fn free_pages_are_overwritten_by_a_later_run() {
+    let files = TestDatabases::new("encryption-free-pages");
+    let [_, place] = files.addresses();
+    let database = Database::open(&place).await.unwrap();
+    store_everything(&database).await;
+    close(database).await;
+    for (overwrites, encrypted) in [(false, 7), (true, 0)] {
+        let database = Database::open_with_keys(&place, &keys(&[1])).await.unwrap();
+        let report = database.encrypt_all(false, overwrites, &mut |_, _| true).await.unwrap();
+        assert_eq!((report.encrypted, report.is_complete), (encrypted, true));
+        close(database).await;
+        let stored = read_files(place.file().unwrap());
+        assert_eq!(has_marker(&stored), !overwrites);
+    }
+}
+
 /// What an operation that needs the altered value returns.
 async fn read_after_change(database: &Database, column: ContentColumn) -> Result<(), DatabaseError> {
     match column {

@@ -23,7 +23,7 @@ const JUDGED: &str = "SessionStart, UserPromptSubmit, PreToolUse, PostToolUse an
 pub(super) fn parse(fields: &Fields<'_>) -> Result<HarnessEvent, EventError> {
     if !fields.input.contains_key("hook_event_name") && fields.input.contains_key("sessionId") {
         return Err(EventError::Invalid(format!(
-            "this event of Copilot CLI does not state its name; configure the hook for {JUDGED}, with capital letters"
+            "this event of Copilot CLI does not state its name; configure the hook for {JUDGED}, spelled exactly like this"
         )));
     }
     let session = fields.text("session_id")?.to_owned();
