@@ -5,6 +5,7 @@
 //! be used twice.
 
 mod asking;
+mod limits;
 #[cfg(test)]
 mod tests;
 
@@ -14,6 +15,7 @@ use serde::Deserialize as _;
 use serde_json::Value;
 
 use self::asking::QuestionToAsk;
+pub(crate) use self::limits::{AskedLimits, QuestionLimit, QuestionLimits};
 use super::Database;
 use super::changes::{NO_CHANGES, next_change};
 use super::encryption::{ContentCipher, ContentPlace};
@@ -122,19 +124,8 @@ pub(crate) struct NewQuestion<'a> {
     pub(crate) since: i64,
     /// The questions of this turn whose approvals are used already.
     pub(crate) used: &'a [String],
-    /// The bounds on questions.
+    /// The limits on questions.
     pub(crate) most: QuestionLimits,
-}
-
-/// The bounds on questions.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct QuestionLimits {
-    /// The most open questions of one conversation.
-    pub(crate) of_conversation: i64,
-    /// The most open questions of one client.
-    pub(crate) of_client: i64,
-    /// The most questions of one conversation in an hour, open or not, without those that a lasting grant answered.
-    pub(crate) an_hour: i64,
 }
 
 /// The outcome of asking.
@@ -144,12 +135,8 @@ pub(crate) enum AskOutcome {
     Known(String),
     /// The question is new and has this id. Its predecessors about a state that has changed since are void.
     New(String),
-    /// Not asked: the conversation has too many open questions.
-    FullConversation,
-    /// Not asked: the client has too many open questions.
-    FullClient,
-    /// Not asked: the conversation has asked too many questions within an hour.
-    TooManyAnHour,
+    /// Not asked: this limit is reached.
+    Full(QuestionLimit),
 }
 
 /// The reason why a question cannot be decided.

@@ -5,9 +5,8 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::{
-    AskOutcome, HIDDEN_MEMBER, MAX_OFFERED, NewQuestion, QuestionLimits, QuestionState, TURN_OF_TOOL_OFFER,
-};
+use super::limits::QuestionLimits;
+use super::{AskOutcome, HIDDEN_MEMBER, NewQuestion, QuestionState, TURN_OF_TOOL_OFFER};
 use crate::database::encryption::{Content, ContentCipher, ContentPlace};
 use crate::database::error::DatabaseError;
 use crate::database::transaction::{DynTransaction, SqlRow};
@@ -88,48 +87,14 @@ impl QuestionToAsk {
         Ok(None)
     }
 
-    /// Returns which limit on questions is reached: of the conversation, of the client, or of an hour; `None` if there
-    /// is room for this one.
+    /// Returns the limit on questions that is reached; `None` if there is room for this one.
     pub(super) async fn find_full(
         &self,
         tx: &mut DynTransaction<'_>,
     ) -> Result<Option<AskOutcome>, DatabaseError> {
-        // Questions about offered tools are counted separately, so that they take no room from questions about calls.
-        // Their name is that of a server instead of a conversation. The limit on one conversation leaves room for the
-        // client's other conversations.
         let is_offer = self.turn == TURN_OF_TOOL_OFFER;
-        let (turn_condition, conversation_limit) =
-            if is_offer { ("= ?3", MAX_OFFERED) } else { ("> ?3", self.most.of_conversation) };
-        let sql = format!(
-            "SELECT COUNT(*), COALESCE(SUM(CASE WHEN name = ?2 THEN 1 ELSE 0 END), 0) FROM questions \
-             WHERE client = ?1 AND turn {turn_condition} AND state = 'open' AND {{unexpired}}"
-        );
-        let values = [(&self.client).into(), (&self.name).into(), TURN_OF_TOOL_OFFER.into()];
-        let rows = tx.query(&sql, &values).await?;
-        let counts = rows
-            .first()
-            .ok_or(DatabaseError::Damaged("the count of open questions in `questions` returned no row"))?;
-        let (open_of_client, open_here) = (counts.integer(0)?, counts.integer(1)?);
-        Ok(match open_here >= conversation_limit {
-            true => Some(AskOutcome::FullConversation),
-            false if !is_offer && open_of_client >= self.most.of_client => Some(AskOutcome::FullClient),
-            false if !is_offer && self.asked_in_an_hour(tx).await? >= self.most.an_hour => {
-                Some(AskOutcome::TooManyAnHour)
-            }
-            false => None,
-        })
-    }
-
-    /// Returns how many questions about calls the conversation has asked people within the last hour. Leaves out
-    /// questions that a lasting grant answered, and questions with a time more than a minute in the future, which were
-    /// stored before the clock was set back.
-    async fn asked_in_an_hour(&self, tx: &mut DynTransaction<'_>) -> Result<i64, DatabaseError> {
-        let sql = "SELECT COUNT(*) FROM questions WHERE client = ?1 AND name = ?2 AND turn > ?3 AND lasting_grant = '' \
-                   AND asked > {now} - 3600000 AND asked <= {now} + 60000";
-        let values = [(&self.client).into(), (&self.name).into(), TURN_OF_TOOL_OFFER.into()];
-        let rows = tx.query(sql, &values).await?;
-        let row = rows.first();
-        row.ok_or(DatabaseError::Damaged("the count of questions in `questions` returned no row"))?.integer(0)
+        let reached = self.most.find_reached(tx, (&self.client, &self.name), is_offer).await?;
+        Ok(reached.map(AskOutcome::Full))
     }
 
     /// Voids the open and allowed questions that differ from this one only in the external state that they are about:
