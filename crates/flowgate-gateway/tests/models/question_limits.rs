@@ -217,6 +217,6 @@ fn a_flood_of_questions_gets_refusals_and_an_alarm() {
         }
         gateway.stop();
         let most = line["most"].as_u64().unwrap();
-        assert_eq!(unasked(&home), [json!(["agent", "pay", format!("too many {what}: {most}")])]);
+        assert_eq!(unasked(&home), [json!(["agent", "bank/pay", format!("too many {what}: {most}")])]);
     }
 }
