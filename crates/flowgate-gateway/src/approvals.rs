@@ -11,6 +11,7 @@
 //!   which they decide questions.
 //! * `freezes`: checks whether something is frozen; `freeze_targets`: looks up the names that can be frozen;
 //!   `freeze_kind`: names the kinds of these targets.
+//! * `conversation_grants`: lists and withdraws approvals for the rest of a conversation.
 //! * `lasting_grants`: answers questions by approvals for all conversations of a client.
 //! * `question_content`: writes what the database stores of a question, and what a person sees.
 //! * `question_limits`: reports that a limit on questions is reached.
@@ -19,6 +20,7 @@
 //! * `webhook`: notifies another program of questions and decisions.
 
 pub(crate) mod clearance;
+mod conversation_grants;
 pub(crate) mod decisions;
 pub(crate) mod freeze_kind;
 pub(crate) mod freeze_targets;
@@ -276,6 +278,7 @@ impl ApprovalService {
             client: &client.name,
             name: conversation,
             tenant: &client.tenant,
+            basis: &client.basis,
             digest: &ask.digest,
             content: &content,
             expires_after: millis(self.asking.expires_after),

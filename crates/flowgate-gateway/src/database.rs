@@ -75,6 +75,7 @@ pub(crate) use lasting_grants::{GrantCandidate, GrantLimits, NewGrant, StoredGra
 pub(crate) use questions::{
     AskOutcome, AskedLimits, DecideError, HIDDEN_MEMBER, MAX_OFFERED, NewQuestion, PersonDecision,
     QuestionLimit, QuestionLimits, QuestionState, StoredQuestion, TURN_OF_TOOL_OFFER, TURN_OUTSIDE_CHAT,
+    WithdrawnGrant,
 };
 pub(crate) use quotations::{NewShownTexts, ShownText};
 pub(crate) use request_quotas::RequestAdmission;

@@ -46,6 +46,7 @@ impl ApprovalService {
             client: &client.name,
             name: &conversation,
             tenant: &client.tenant,
+            basis: &client.basis,
             digest: &offer.digest,
             content: &content.to_string(),
             expires_after: millis(self.asking.expires_after),

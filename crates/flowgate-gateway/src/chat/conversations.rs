@@ -103,6 +103,8 @@ pub(crate) struct ConversationState {
     pub(crate) used_approvals: Vec<ApprovalReference>,
     /// Approvals whose calls do not run.
     pub(crate) void_approvals: Vec<ApprovalReference>,
+    /// The withdrawn grants, by the ids of their questions, that the conversation does not contain any more.
+    pub(crate) removed_grants: Vec<String>,
     /// Whether the turn must not be stored, because a question could not be asked or an MCP input failed halfway.
     pub(crate) is_abandoned: bool,
     /// The explanations that were logged already and are not repeated.

@@ -339,6 +339,7 @@ mod tests {
             client,
             name: "n",
             tenant: "t",
+            basis: "b",
             digest: id,
             content: "{}",
             expires_after: 3_600_000,

@@ -43,6 +43,7 @@ fn question<'a>(id: &'a str, text: &'a str, turn: i64) -> NewQuestion<'a> {
         client: "c",
         name: "one",
         tenant: "t",
+        basis: "b",
         digest: "d",
         content: text,
         expires_after: 3_600_000,

@@ -17,6 +17,7 @@ pub(super) struct QuestionToAsk {
     client: String,
     name: String,
     tenant: String,
+    basis: String,
     digest: String,
     content: Content,
     expires_after: i64,
@@ -35,6 +36,7 @@ impl QuestionToAsk {
             client: new.client.to_owned(),
             name: new.name.to_owned(),
             tenant: new.tenant.to_owned(),
+            basis: new.basis.to_owned(),
             digest: new.digest.to_owned(),
             content: new.content.into(),
             expires_after: new.expires_after,
@@ -125,11 +127,11 @@ impl QuestionToAsk {
 
     /// Inserts the question as open. `change` is the number under which event streams report it.
     pub(super) async fn insert(&self, tx: &mut DynTransaction<'_>, change: i64) -> Result<(), DatabaseError> {
-        let Self { id, client, name, tenant, digest, expires_after, turn, .. } = self;
+        let Self { id, client, name, tenant, basis, digest, expires_after, turn, .. } = self;
         let content = self.cipher.seal(&self.content, &self.place(id))?;
         let sql = "INSERT INTO questions (id, client, name, tenant, digest, content, state, asked, expires, \
-                   decided_by, decided, change, turn) \
-                   VALUES (?1, ?2, ?3, ?4, ?5, ?6, 'open', {now}, {now} + ?7, '', 0, ?8, ?9)";
+                   decided_by, decided, change, turn, basis) \
+                   VALUES (?1, ?2, ?3, ?4, ?5, ?6, 'open', {now}, {now} + ?7, '', 0, ?8, ?9, ?10)";
         let values = [
             id.into(),
             client.into(),
@@ -140,6 +142,7 @@ impl QuestionToAsk {
             (*expires_after).into(),
             change.into(),
             (*turn).into(),
+            basis.into(),
         ];
         tx.execute(sql, &values).await.map(drop)
     }
