@@ -131,6 +131,11 @@ impl ApprovalReference {
         Self { id, digest, tool, content, is_for_several: times > 1, turn: 0, left: times.saturating_sub(1) }
     }
 
+    /// Returns whether the answer covers a further call, which has not been judged yet.
+    pub(crate) fn covers_further_calls(&self) -> bool {
+        self.left > 0
+    }
+
     /// Uses the answer for one further call, if it covers several equal calls of which one is not judged yet, and
     /// `ask` is about exactly such a call. Returns whether it was used.
     pub(crate) fn take_equal_call(&mut self, ask: &ApprovalRequest) -> bool {
@@ -253,13 +258,6 @@ impl ApprovalService {
         let may_grant = ask.is_grantable() && turns >= 0;
         // `shown` is for the audit log. `content` is for the database, which also needs what people are not shown.
         let (shown, mut content) = (shown_content(ask), stored_content(ask, may_grant));
-        if turns < 0
-            && let Some(content) = content.as_object_mut()
-        {
-            // Such a question stays open while other answers arrive, which change the evidence. A question is found
-            // by its content, so a repeated call would not find this one.
-            content.remove("evidence");
-        }
         let offer = GrantOffer::new(client, ask);
         if let (Some(offer), Some(Value::Object(hidden))) = (&offer, content.get_mut(HIDDEN_MEMBER)) {
             hidden.insert(OFFER.to_owned(), json!(offer));

@@ -277,8 +277,12 @@ fn elicitation_params(
 ) -> Map<String, Value> {
     let reasons =
         question.judgement().reasons.iter().map(|reason| format!("* {}", escape_invisible(&reason.message)));
+    let evidence = monitor.question_evidence(question);
+    let evidence: String =
+        evidence.iter().map(|sentence| format!("\n* {}", escape_invisible(sentence))).collect();
+    let evidence = if evidence.is_empty() { evidence } else { format!("\n\nWhat is known:{evidence}") };
     let text = format!(
-        "The policy asks before this call runs. {}\n\nTool: {}\nArguments: {shown}\n\nWhy:\n{}",
+        "The policy asks before this call runs. {}\n\nTool: {}\nArguments: {shown}\n\nWhy:\n{}{evidence}",
         escape_invisible(&question.summary(monitor.policy())),
         escape_invisible(&pending.tool.to_string()),
         reasons.collect::<Vec<_>>().join("\n")

@@ -255,11 +255,13 @@ pub(crate) async fn run(
             })?;
         }
         session.conversation.accept_decision(decision);
+        person.earlier = std::mem::take(&mut session.earlier_answers);
         is_resumed = true;
         // The request that asked may have stored questions about later calls. If those calls turn out not to need
         // them, they are voided below.
         person.announced = true;
     } else {
+        session.earlier_answers.clear();
         // Questions of a conversation that was carried over are about calls that no longer wait.
         if session.conversation.waits_for_decision() || session.is_newly_carried() {
             approvals.void_questions(&client.spec, name, &[]).await?;
@@ -319,6 +321,7 @@ pub(crate) async fn run(
         observer: &mut streamer,
     };
     let outcome = agent.continue_turn(&mut session.conversation).await;
+    let further = person.answers_for_further_calls();
     let PersonApprover { used, question, upcoming, announced, asked, failure: approval_failure, .. } = person;
     report.trace.set_judging(streamer.clock, asked);
     report.trace.set_answered(&calls);
@@ -363,6 +366,9 @@ pub(crate) async fn run(
             && !(asked.is_for_several && runs(&asked.digest))
     };
     (session.void_approvals, session.used_approvals) = used.into_iter().partition(is_void);
+    if turn.ended == Some(TurnEnd::Asked) {
+        session.earlier_answers = further;
+    }
     session.events = take_audit_events(client, name, &mut turn);
     // A turn that waits for a person hands over no calls.
     if turn.ended != Some(TurnEnd::Asked) {

@@ -308,6 +308,7 @@ pub(super) fn empty_state(
         used_approvals: Vec::new(),
         void_approvals: Vec::new(),
         removed_grants: Vec::new(),
+        earlier_answers: Vec::new(),
         is_abandoned: false,
         explained: ReportedItems::default(),
         carried: None,

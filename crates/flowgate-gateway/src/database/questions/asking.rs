@@ -11,6 +11,9 @@ use crate::database::encryption::{Content, ContentCipher, ContentPlace};
 use crate::database::error::DatabaseError;
 use crate::database::transaction::{DynTransaction, SqlRow};
 
+/// The member of a question's content with the evidence about the values of its call.
+const EVIDENCE: &str = "evidence";
+
 /// An owned copy of a [`NewQuestion`], which the operation on the database takes with it.
 pub(super) struct QuestionToAsk {
     pub(super) id: String,
@@ -74,6 +77,13 @@ impl QuestionToAsk {
         tx.query(sql, &values).await?.iter_mut().map(opened).collect()
     }
 
+    /// Returns whether a question with this content asks the same. A question outside the chat stays open while other
+    /// answers arrive, which change the evidence about its values, so there the evidence may differ.
+    fn is_same(&self, content: &str) -> bool {
+        let own = self.content.as_str();
+        content == own || self.turn < 0 && without_evidence(content) == without_evidence(own)
+    }
+
     /// Finds a question with the same content that was asked since the same message of the model, has not expired,
     /// and whose approval this turn does not use. So a repeated request does not ask people twice. Returns it as
     /// [`AskOutcome::Known`]; `None` if there is none.
@@ -82,7 +92,7 @@ impl QuestionToAsk {
         tx: &mut DynTransaction<'_>,
     ) -> Result<Option<AskOutcome>, DatabaseError> {
         for (id, content, _) in self.find_about_call(tx).await? {
-            if content == self.content.as_str() && !self.used.contains(&id) {
+            if self.is_same(&content) && !self.used.contains(&id) {
                 return Ok(Some(AskOutcome::Known(id)));
             }
         }
@@ -109,10 +119,11 @@ impl QuestionToAsk {
     ) -> Result<Vec<String>, DatabaseError> {
         let mut void = Vec::new();
         let content = self.content.as_str();
+        let is_outside_chat = self.turn < 0;
         for (id, other_content, state) in self.find_about_call(tx).await? {
-            if other_content == content
+            if self.is_same(&other_content)
                 || self.used.contains(&id)
-                || without_state(&other_content) != without_state(content)
+                || without_state(&other_content, is_outside_chat) != without_state(content, is_outside_chat)
             {
                 continue;
             }
@@ -148,10 +159,20 @@ impl QuestionToAsk {
     }
 }
 
-/// Parses the content of a question, and removes the external state that the question is about; `None` if the content
-/// is not valid JSON.
-fn without_state(content: &str) -> Option<Value> {
+/// Parses the content of a question, and removes the evidence about its values; `None` if the content is not valid JSON.
+fn without_evidence(content: &str) -> Option<Value> {
     let mut content: Value = serde_json::from_str(content).ok()?;
+    content.as_object_mut()?.remove(EVIDENCE);
+    Some(content)
+}
+
+/// Parses the content of a question, and removes the external state that the question is about, and the evidence about
+/// its values if the question is outside the chat. `None` if the content is not valid JSON.
+fn without_state(content: &str, is_outside_chat: bool) -> Option<Value> {
+    let mut content = match is_outside_chat {
+        true => without_evidence(content)?,
+        false => serde_json::from_str(content).ok()?,
+    };
     if let Some(Value::Object(hidden)) = content.get_mut(HIDDEN_MEMBER) {
         hidden.remove("state");
     }
