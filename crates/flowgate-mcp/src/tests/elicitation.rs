@@ -88,6 +88,17 @@ fn a_call_is_repeated_with_the_decision_of_the_person() {
     check(ask(json!("accept"), "a", Some("flowgate-999")), "refused: malformed");
 }
 
+/// The person is told where the values come from that untrusted text may have chosen.
+#[test]
+fn a_question_states_the_evidence() {
+    let mut session = retrying(true);
+    let asked = parsed(&session.client(&delete(5, "old-notes.txt", &json!({})))).remove(0);
+    let name = asked["result"]["requestState"].as_str().unwrap();
+    let message = asked["result"]["inputRequests"][name]["params"]["message"].as_str().unwrap();
+    let known = "What is known:\n* \"old-notes.txt\" is in no text that this question may show.";
+    assert!(message.ends_with(known), "{message}");
+}
+
 /// After refusals in a row, or as many questions as a session may ask, the person is not asked any more: the agent gets a
 /// refusal, and the operator a note. An approval ends the row.
 #[test]

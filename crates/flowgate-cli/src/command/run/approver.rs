@@ -385,7 +385,8 @@ ask \"calls of send\" if:
             name,
             caller: who,
             sources: EventSources::default(),
-            repeated: None,
+            repeated: Vec::new(),
+            announced: Vec::new(),
         };
         let begun = Instant::now();
         let mut agent = Agent {
@@ -430,13 +431,15 @@ It carries untrusted, private. Why you are asked:
     ///
     /// Rows: the calls of the message, what the person types, how many questions appear, how many calls are allowed.
     #[test]
-    fn equal_calls_in_succession_are_one_question() {
+    fn equal_calls_of_a_message_are_one_question() {
         let asking = (ASKING, Method::LowestFirst);
         let (ann, bob) = (r#"{"to": "ann"}"#, r#"{"to": "bob"}"#);
         for (calls, lines, questions, allowed) in [
             (&[ann, ann, ann][..], &["y"][..], 1, 3),
             (&[ann, ann], &["n"], 1, 0),
-            (&[ann, bob, ann], &["y", "n", "y"], 3, 2),
+            (&[ann, bob, ann], &["y", "n"], 2, 2),
+            (&[ann, bob, ann], &["n", "y"], 2, 1),
+            (&[ann, bob, ann, bob], &["y", "y"], 2, 4),
             (&[ann, ann, bob], &["y", "n"], 2, 2),
         ] {
             let (output, found) = asked_about(asking, calls, lines, Duration::from_secs(60));
