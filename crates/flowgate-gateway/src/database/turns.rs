@@ -195,7 +195,8 @@ impl Database {
         others_texts.try_recv().map_err(|_| DatabaseError::Closed)
     }
 
-    /// Adds to a turn what is persisted with every turn: the end of its lease, and the head of the audit log.
+    /// Returns the write of a turn to the database: the turn, the holder whose lease it ends, and the newest head of the
+    /// audit log, all of them in one transaction.
     fn turn_write(&self, turn: PersistedTurn) -> TurnWrite {
         let holder = self.is_shared.then(|| self.holder.clone());
         let (cache, cipher) = (Arc::clone(&self.cache), Arc::clone(&self.cipher));
