@@ -34,7 +34,7 @@ const ELICIT: &str = "elicitation/create";
 /// The maximum number of calls that wait to be sent again with a person's answer. Older ones are dropped, which denies
 /// them.
 const MAX_RETRIES: usize = 64;
-/// What the agent is told of a call that a person is not asked about.
+/// The verdict in the refusal of a call that a person is not asked about.
 const TOO_MANY: &str = "nobody was asked, since there are too many questions";
 
 /// A person's answer to the question whether a call may run.

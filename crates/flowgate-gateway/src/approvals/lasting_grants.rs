@@ -24,7 +24,6 @@ use serde_json::{Map, Number, Value, json};
 use sha2::{Digest as _, Sha256};
 
 use super::ApprovalService;
-use super::routes::database_error_reply;
 use crate::config::{ClientSettings, Role};
 use crate::database::{
     DatabaseError, GrantCandidate, GrantLimits, HIDDEN_MEMBER, NewGrant, StoredGrant, StoredQuestion,
@@ -305,7 +304,12 @@ impl ApprovalService {
         // A person without tenants: one query for all of them, without a tenant.
         let all = person.tenants.is_empty().then_some(None);
         for tenant in tenants.chain(all) {
-            grants.extend(self.store.lasting_grants(tenant).await.map_err(database_error_reply)?);
+            grants.extend(
+                self.store
+                    .lasting_grants(tenant)
+                    .await
+                    .map_err(|error| HttpReply::of_database_error(&error))?,
+            );
         }
         let lasting = grants.iter().map(|grant| {
             let stored: Value = serde_json::from_str(&grant.content).unwrap_or_default();
@@ -313,7 +317,11 @@ impl ApprovalService {
             self.grant_json(grant, &call)
         });
         let mut listed: Vec<Value> = lasting.collect();
-        listed.extend(self.list_conversation_grants(&person).await.map_err(database_error_reply)?);
+        listed.extend(
+            self.list_conversation_grants(&person)
+                .await
+                .map_err(|error| HttpReply::of_database_error(&error))?,
+        );
         Ok(HttpReply::json(StatusCode::OK, &json!({"grants": listed})))
     }
 
@@ -325,20 +333,26 @@ impl ApprovalService {
     /// may not see, or the withdrawal cannot be recorded or stored.
     pub(crate) async fn withdraw_grant(&self, headers: &HeaderMap, id: &str) -> Result<HttpReply, HttpReply> {
         let person = self.person(headers, Role::Approver)?;
-        let is_withdrawn = match self.store.lasting_grant(id).await.map_err(database_error_reply)? {
-            Some(grant) if person.sees_tenant(&grant.tenant) => {
-                let what = format!("lasting-grant {}", grant.id);
-                self.record_withdrawal(&person, what, self.store.withdraw_lasting_grant(&grant.id)).await
-            }
-            Some(_) => Ok(false),
-            None => match self.store.conversation_grant(id).await.map_err(database_error_reply)? {
+        let is_withdrawn =
+            match self.store.lasting_grant(id).await.map_err(|error| HttpReply::of_database_error(&error))? {
                 Some(grant) if person.sees_tenant(&grant.tenant) => {
-                    self.withdraw_conversation_grant(&person, &grant).await
+                    let what = format!("lasting-grant {}", grant.id);
+                    self.record_withdrawal(&person, what, self.store.withdraw_lasting_grant(&grant.id)).await
                 }
-                _ => Ok(false),
-            },
-        };
-        if !is_withdrawn.map_err(database_error_reply)? {
+                Some(_) => Ok(false),
+                None => match self
+                    .store
+                    .conversation_grant(id)
+                    .await
+                    .map_err(|error| HttpReply::of_database_error(&error))?
+                {
+                    Some(grant) if person.sees_tenant(&grant.tenant) => {
+                        self.withdraw_conversation_grant(&person, &grant).await
+                    }
+                    _ => Ok(false),
+                },
+            };
+        if !is_withdrawn.map_err(|error| HttpReply::of_database_error(&error))? {
             return Err(no_grant_reply());
         }
         Ok(HttpReply::json(StatusCode::OK, &json!({"id": id, "withdrawn": true})))

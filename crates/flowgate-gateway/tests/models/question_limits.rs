@@ -198,13 +198,13 @@ fn a_flood_of_questions_gets_refusals_and_an_alarm() {
         let gateway = home.start();
         let ann = PersonClient(&gateway, "ann");
         for (number, decision) in decisions.iter().enumerate() {
-            let said = pay(&gateway, &conversation(number));
+            let said = pay(&gateway, conversation(number));
             assert!(said.contains("nobody has answered yet"), "{what}: {said}");
             assert_eq!(ann.says(&ann.first(), decision).0, 200, "{what}");
         }
         gateway.stop();
         let (gateway, mut log) = home.start_with_log();
-        let said = pay(&gateway, &conversation(decisions.len()));
+        let said = pay(&gateway, conversation(decisions.len()));
         assert!(said.contains("nobody was asked, since there are too many questions"), "{what}: {said}");
         assert_eq!(PersonClient(&gateway, "ann").open(), Vec::<Value>::new(), "{what}");
         let line = log.next("limit");

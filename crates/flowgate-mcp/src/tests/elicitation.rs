@@ -88,7 +88,7 @@ fn a_call_is_repeated_with_the_decision_of_the_person() {
     check(ask(json!("accept"), "a", Some("flowgate-999")), "refused: malformed");
 }
 
-/// The person is told where the values come from that untrusted text may have chosen.
+/// A question says where the values come from that untrusted text may have chosen.
 #[test]
 fn a_question_states_the_evidence() {
     let mut session = retrying(true);

@@ -299,7 +299,9 @@ async fn refusals_in_a_row_end_the_questions_of_a_conversation() {
     for (steps, may_ask) in rows {
         let store = Database::open(&DatabaseAddress::Memory).await.unwrap();
         let most = AskedLimits { refusals: 3, ..ANY_NUMBER };
-        let run = async |sql: String| drop(store.execute_for_test(&sql).await.unwrap());
+        let run = async |sql: String| {
+            store.execute_for_test(&sql).await.unwrap();
+        };
         for (number, step) in steps.iter().enumerate() {
             // The questions of one millisecond have no order, so every step makes the earlier ones older.
             run("UPDATE questions SET asked = asked - 5, decided = CASE WHEN decided > 0 THEN decided - 5 ELSE 0 END".to_owned())
