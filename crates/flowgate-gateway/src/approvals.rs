@@ -46,8 +46,8 @@ use tokio::sync::watch;
 
 use crate::config::{ApprovalSettings, ClientSettings};
 use crate::database::{
-    AskOutcome, Database, DatabaseError, HIDDEN_MEMBER, NewQuestion, QuestionLimit, QuestionState,
-    StoredQuestion,
+    AskOutcome, Database, DatabaseError, HIDDEN_MEMBER, NewQuestion, QuestionLimit, QuestionOrigin,
+    QuestionState, StoredQuestion,
 };
 use crate::http::client_presence::ClientPresence;
 use crate::identity::pending_logins::PendingLogins;
@@ -114,21 +114,29 @@ pub(crate) struct ApprovalReference {
     content: Value,
     /// Whether the answer covers several calls, each exactly like the others.
     pub(crate) is_for_several: bool,
-    /// The number of persisted turns when the question was asked, if an earlier request asked it; otherwise 0.
-    pub(crate) turn: i64,
+    /// The number of persisted turns when the question was asked, if an earlier request asked it in the chat.
+    pub(crate) turn: Option<i64>,
     /// If the answer covers several equal calls: how many of them, after the first one, have not been judged yet.
     left: u64,
 }
 
 impl ApprovalReference {
-    /// Creates the reference to the question with this id, digest and stored content (JSON). Its `turn` is 0, which is
-    /// right for a question of the current request; the caller sets it for a question of an earlier request.
+    /// Creates the reference to the question with this id, digest and stored content (JSON). It has no `turn`;
+    /// the caller sets it for a question of an earlier request.
     pub(crate) fn new(id: String, digest: String, content: &str) -> Self {
         let mut content: Value = serde_json::from_str(content).unwrap_or_default();
         let tool = content.get("tool").and_then(Value::as_str).unwrap_or_default().to_owned();
         let times = content.get(TIMES).and_then(Value::as_u64).unwrap_or(1);
         remove_variable_members(&mut content);
-        Self { id, digest, tool, content, is_for_several: times > 1, turn: 0, left: times.saturating_sub(1) }
+        Self {
+            id,
+            digest,
+            tool,
+            content,
+            is_for_several: times > 1,
+            turn: None,
+            left: times.saturating_sub(1),
+        }
     }
 
     /// Returns whether the answer covers a further call, which has not been judged yet.
@@ -152,11 +160,8 @@ impl ApprovalReference {
 pub(crate) struct ApprovalContext<'t> {
     pub(crate) client: &'t ClientSettings,
     pub(crate) conversation: &'t str,
-    /// The number of turns of the conversation that were persisted before; a negative constant of the database for a
-    /// question outside the chat.
-    pub(crate) turns: i64,
-    /// The value of `turns` when the first question about the model's last message was asked.
-    pub(crate) since: i64,
+    /// Where the question arises.
+    pub(crate) origin: QuestionOrigin,
     pub(crate) presence: &'t ClientPresence,
     /// The client's key for the upstream, if it sends one; it is removed from every record.
     pub(crate) key: Option<&'t str>,
@@ -251,11 +256,10 @@ impl ApprovalService {
         ask: &ApprovalRequest,
         used: &[ApprovalReference],
     ) -> Result<Result<ApprovalReference, QuestionLimit>, DatabaseError> {
-        let ApprovalContext { client, conversation, turns, key, .. } = context;
+        let ApprovalContext { client, conversation, origin, key, .. } = context;
         let id = random::unguessable_name().map_err(|_| DatabaseError::NoRandomBytes)?;
-        // Questions outside the chat have a negative number of turns. They cannot be granted, since only calls of the
-        // chat are compared with grants.
-        let may_grant = ask.is_grantable() && turns >= 0;
+        // Questions outside the chat cannot be granted, since only calls of the chat are compared with grants.
+        let may_grant = ask.is_grantable() && origin.turns().is_some();
         // `shown` is for the audit log. `content` is for the database, which also needs what people are not shown.
         let (shown, mut content) = (shown_content(ask), stored_content(ask, may_grant));
         let offer = GrantOffer::new(client, ask);
@@ -276,12 +280,11 @@ impl ApprovalService {
             client: &client.name,
             name: conversation,
             tenant: &client.tenant,
-            basis: &client.basis,
+            config_fingerprint: &client.config_fingerprint,
             digest: &ask.digest,
             content: &content,
             expires_after: millis(self.asking.expires_after),
-            turn: turns,
-            since: context.since,
+            origin,
             used: &used,
             most: limits,
         };
@@ -337,7 +340,8 @@ impl ApprovalService {
         context: ApprovalContext<'_>,
         digest: &str,
     ) -> Result<ApprovalOutcome, DatabaseError> {
-        let ApprovalContext { client, conversation, turns, .. } = context;
+        let ApprovalContext { client, conversation, origin, .. } = context;
+        let Some(turns) = origin.turns() else { return Ok(ApprovalOutcome::NOBODY) };
         let question = self.store.find_question((&client.name, conversation), digest, turns).await?;
         let Some(question) = question else { return Ok(ApprovalOutcome::NOBODY) };
         // `find_question` searches only turns before this one. The question belongs to the turn of the request that

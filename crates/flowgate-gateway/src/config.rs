@@ -323,10 +323,10 @@ pub fn read_with_methods(
         client.asks_in_front = client.interactive
             && !people.iter().any(is_approver_of_client)
             && !groups.any(|group| group.decides_for(&client.tenant));
-        // `basis` is the digest of the settings under which stored conversations can be replayed. They include whether
+        // `config_fingerprint` is the digest of the settings under which stored conversations can be replayed. They include whether
         // the person who uses the client is asked in its chat.
-        let basis = serde_json::json!([client.basis, client.asks_in_front]);
-        client.basis = random::hex(&Sha256::digest(basis.to_string()));
+        let covered_settings = serde_json::json!([client.config_fingerprint, client.asks_in_front]);
+        client.config_fingerprint = random::hex(&Sha256::digest(covered_settings.to_string()));
     }
     let store = reader.store(file.store).map_err(|why| ConfigError(format!("store: {why}")))?;
     for client in &mut clients {

@@ -74,8 +74,7 @@ pub use error::{DatabaseError, MigrationError};
 pub(crate) use lasting_grants::{GrantCandidate, GrantLimits, NewGrant, StoredGrant};
 pub(crate) use questions::{
     AskOutcome, AskedLimits, DecideError, HIDDEN_MEMBER, MAX_OFFERED, NewQuestion, PersonDecision,
-    QuestionLimit, QuestionLimits, QuestionState, StoredQuestion, TURN_OF_TOOL_OFFER, TURN_OUTSIDE_CHAT,
-    WithdrawnGrant,
+    QuestionLimit, QuestionLimits, QuestionOrigin, QuestionState, StoredQuestion, WithdrawnGrant,
 };
 pub(crate) use quotations::{NewShownTexts, ShownText};
 pub(crate) use request_quotas::RequestAdmission;

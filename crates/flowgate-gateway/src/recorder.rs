@@ -129,7 +129,8 @@ impl Recorder {
     /// Records that the clients have these policies from now on.
     fn record_configuration(&self, clients: &[ClientSettings]) -> Result<(), DatabaseError> {
         // The digest of each client's policy, with all settings that a replay of its conversations depends on.
-        let mut policies: Vec<String> = clients.iter().map(|client| client.basis.clone()).collect();
+        let mut policies: Vec<String> =
+            clients.iter().map(|client| client.config_fingerprint.clone()).collect();
         policies.sort();
         policies.dedup();
         self.record(&[AuditEvent::ConfigurationLoaded { policies }.into()])
@@ -367,7 +368,7 @@ pub(crate) fn judged_entry(
         conversation: name.to_owned(),
         client: client.name.clone(),
         tenant: client.tenant.clone(),
-        policy: client.basis.clone(),
+        policy: client.config_fingerprint.clone(),
         tool: call.tool.to_string(),
         verdict: call.outcome,
         reasons: reason_names(client, &call.reasons),

@@ -34,7 +34,8 @@ impl ApprovalService {
             let conversation = format!("{}/{}", grant.client, grant.name);
             let is_frozen =
                 freezes.iter().any(|freeze| freeze.kind == "grants" && freeze.what == conversation);
-            let is_of_policy = self.people.basis(&grant.client) == Some(grant.basis.as_str());
+            let is_of_policy =
+                self.people.config_fingerprint(&grant.client) == Some(grant.config_fingerprint.as_str());
             json!({
                 "id": grant.id,
                 "kind": "conversation",
@@ -44,7 +45,7 @@ impl ApprovalService {
                 "who": grant.decided_by,
                 "granted": grant.decided,
                 "expires": null,
-                "policy": grant.basis,
+                "policy": grant.config_fingerprint,
                 // A conversation that continues under another policy or other settings has no grants.
                 "in_force": is_of_policy && !is_frozen,
                 "grant_leaves_open": changeable_arguments(grant),

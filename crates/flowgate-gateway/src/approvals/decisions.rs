@@ -257,14 +257,18 @@ impl ApprovalService {
             };
         }
         // The digest of the client's policy and settings, under which alone the grant is valid.
-        let basis = self.people.basis(&question.client);
-        let Some((offer, basis)) = GrantOffer::of_question(question).zip(basis) else {
+        let config_fingerprint = self.people.config_fingerprint(&question.client);
+        let Some((offer, config_fingerprint)) = GrantOffer::of_question(question).zip(config_fingerprint)
+        else {
             let message = "this question cannot be granted beyond its conversation, since the policy says neither \
                 `grant N days` nor `grant always` for it, or the tool reads external state: send `allow` or `deny`";
             return refuse(StatusCode::CONFLICT, message);
         };
         let terms = terms.unwrap_or(&NO_TERMS);
-        offer.grant(basis.to_owned(), terms).map(Some).map_err(|fault| (StatusCode::CONFLICT, fault))
+        offer
+            .grant(config_fingerprint.to_owned(), terms)
+            .map(Some)
+            .map_err(|fault| (StatusCode::CONFLICT, fault))
     }
 }
 

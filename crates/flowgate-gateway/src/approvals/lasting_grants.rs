@@ -87,7 +87,7 @@ impl GrantOffer {
         };
         // The digest of the question, without the value of the argument `amount` if it names one.
         let digest_without =
-            |amount: Option<&str>| matching_digest((&client.name, &client.basis), ask, amount);
+            |amount: Option<&str>| matching_digest((&client.name, &client.config_fingerprint), ask, amount);
         let amounts = amounts(&client.policy, ask);
         let amounts =
             amounts.map(|(name, value)| (name.clone(), digest_without(Some(&name)), value)).collect();
@@ -122,13 +122,13 @@ impl GrantOffer {
         self.days.map_or(GrantScope::Always, GrantScope::Days).to_string()
     }
 
-    /// Creates the grant with these terms, under the policy and settings whose digest is `basis`. The calls of the
+    /// Creates the grant with these terms, under the policy and settings whose digest is `config_fingerprint`. The calls of the
     /// answered question count as its first use. A grant without `days` in its terms holds for [`DEFAULT_DAYS`], or for
     /// as long as the policy allows if that is shorter; with 0, it holds until it is withdrawn.
     ///
     /// # Errors
     /// If the terms exceed what the policy allows, or are too small for the answered question itself.
-    pub(super) fn grant(self, basis: String, terms: &GrantTerms) -> Result<NewGrant, String> {
+    pub(super) fn grant(self, config_fingerprint: String, terms: &GrantTerms) -> Result<NewGrant, String> {
         let days = match (terms.days, self.days) {
             (None, most) => Some(most.unwrap_or(DEFAULT_DAYS).min(DEFAULT_DAYS)),
             (Some(0), None) => None,
@@ -175,7 +175,7 @@ impl GrantOffer {
             .map_err(|_| "the operating system gives no random bytes".to_owned())?;
         Ok(NewGrant {
             id,
-            basis,
+            config_fingerprint,
             matching,
             days,
             limits: GrantLimits { calls, sum },
@@ -219,9 +219,13 @@ fn millionths(value: &Value) -> Option<i64> {
 
 /// Returns the digest of everything in which a question has to equal this one to be covered by a grant: two questions
 /// with equal digests are about equal calls. It leaves out the values of the changeable arguments (the payload) and of
-/// the argument `amount`, whose sum a grant may limit instead. `basis` is the digest of the policy and settings of the
+/// the argument `amount`, whose sum a grant may limit instead. `config_fingerprint` is the digest of the policy and settings of the
 /// client with the name `client`.
-fn matching_digest((client, basis): (&str, &str), ask: &ApprovalRequest, amount: Option<&str>) -> String {
+fn matching_digest(
+    (client, config_fingerprint): (&str, &str),
+    ask: &ApprovalRequest,
+    amount: Option<&str>,
+) -> String {
     let mut arguments = ask.arguments.as_object().cloned().unwrap_or_default();
     for name in ask.changeable.iter().map(String::as_str).chain(amount) {
         if let Some(value) = arguments.get_mut(name) {
@@ -238,7 +242,7 @@ fn matching_digest((client, basis): (&str, &str), ask: &ApprovalRequest, amount:
         .collect();
     let common = json!({
         "client": client,
-        "basis": basis,
+        "basis": config_fingerprint,
         "tool": [ask.tool.server, ask.tool.name],
         "arguments": sorted(&Value::Object(arguments)),
         "changeable": ask.changeable,
@@ -377,12 +381,12 @@ impl ApprovalService {
             "granted": grant.granted,
             // 0 is stored for a grant without an end.
             "expires": (grant.expires != 0).then_some(grant.expires),
-            "policy": grant.basis,
+            "policy": grant.config_fingerprint,
             "calls_a_day": grant.limits.calls,
             "calls_today": calls,
             "sum_a_day": grant.limits.sum.as_ref().map(limit),
             // A grant has no effect while its client has another policy or other settings.
-            "in_force": self.people.basis(&grant.client) == Some(grant.basis.as_str()),
+            "in_force": self.people.config_fingerprint(&grant.client) == Some(grant.config_fingerprint.as_str()),
             "call": call,
         })
     }

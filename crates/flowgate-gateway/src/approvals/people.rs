@@ -27,7 +27,7 @@ pub(crate) struct People {
     /// The tenant of each client.
     tenants: BTreeMap<String, String>,
     /// The digest of the policy and settings of each client.
-    bases: BTreeMap<String, String>,
+    fingerprints: BTreeMap<String, String>,
 }
 
 impl People {
@@ -39,14 +39,15 @@ impl People {
         let policies = clients.iter().map(|client| (client.name.clone(), Arc::clone(&client.policy)));
         let tenants = clients.iter().map(|client| (client.name.clone(), client.tenant.clone()));
         let owners = clients.iter().filter_map(owner).collect();
-        let bases = clients.iter().map(|client| (client.name.clone(), client.basis.clone()));
+        let fingerprints =
+            clients.iter().map(|client| (client.name.clone(), client.config_fingerprint.clone()));
         Self {
             people: people.into_iter().map(Arc::new).collect(),
             login,
             owners,
             policies: policies.collect(),
             tenants: tenants.collect(),
-            bases: bases.collect(),
+            fingerprints: fingerprints.collect(),
         }
     }
 
@@ -76,8 +77,8 @@ impl People {
     }
 
     /// Returns the digest of the policy and settings of a client.
-    pub(crate) fn basis(&self, client: &str) -> Option<&str> {
-        self.bases.get(client).map(String::as_str)
+    pub(crate) fn config_fingerprint(&self, client: &str) -> Option<&str> {
+        self.fingerprints.get(client).map(String::as_str)
     }
 
     /// Returns whether any person may decide questions of a client.

@@ -307,8 +307,7 @@ impl ApprovalService {
             "state": question.state.name(),
             "client": question.client,
             "conversation": question.name,
-            // Questions outside the chat and about offered tools have a negative number instead of a turn.
-            "turn": (question.turn >= 0).then_some(question.turn),
+            "turn": question.turn,
             "tenant": question.tenant,
             "digest": question.digest,
             "asked": question.asked,

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::{ApprovalService, millis};
 use crate::config::ClientSettings;
-use crate::database::{AskOutcome, DatabaseError, MAX_OFFERED, NewQuestion, TURN_OF_TOOL_OFFER, ToolOffer};
+use crate::database::{AskOutcome, DatabaseError, MAX_OFFERED, NewQuestion, QuestionOrigin, ToolOffer};
 use crate::log::Limit;
 use crate::random;
 use crate::recorder::AuditEntry;
@@ -46,13 +46,11 @@ impl ApprovalService {
             client: &client.name,
             name: &conversation,
             tenant: &client.tenant,
-            basis: &client.basis,
+            config_fingerprint: &client.config_fingerprint,
             digest: &offer.digest,
             content: &content.to_string(),
             expires_after: millis(self.asking.expires_after),
-            // Such a question belongs to no turn of a chat.
-            turn: TURN_OF_TOOL_OFFER,
-            since: TURN_OF_TOOL_OFFER,
+            origin: QuestionOrigin::ToolOffer,
             used: &[],
             most: self.question_limits(),
         };

@@ -253,7 +253,8 @@ impl Clients {
     /// requests whose turn has not begun are refused.
     pub(crate) fn replace_by(&self, later: &Self) {
         for client in &self.0 {
-            let is_same = |other: Arc<ClientState>| other.spec.basis == client.spec.basis;
+            let is_same =
+                |other: Arc<ClientState>| other.spec.config_fingerprint == client.spec.config_fingerprint;
             if !later.find_by_name(&client.spec.name).is_some_and(is_same) {
                 client.is_replaced.store(true, Ordering::Relaxed);
             }

@@ -347,10 +347,11 @@ impl Conversations {
         // Another gateway may have recreated the conversation under the same name. The turns in memory and those in
         // `opened` must together be all stored turns.
         let is_same_conversation = locked.session.as_ref().is_some_and(|session| {
-            let is_same_basis = opened.basis == client.spec.basis && session.carried.is_none();
+            let is_same_config =
+                opened.config_fingerprint == client.spec.config_fingerprint && session.carried.is_none();
             let is_same_key = session.key == opened.key;
             session.id == opened.id
-                && is_same_basis
+                && is_same_config
                 && is_same_key
                 && session.turns + turn_count(&opened) == opened.turns
         });

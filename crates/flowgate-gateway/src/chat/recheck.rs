@@ -180,8 +180,8 @@ async fn recheck_conversations(
         let logged_count = count(logs.iter().map(Vec::len).sum());
         let journal = store.read_journal(&name, &conversation).await?;
         let client_and_journal = clients.find_by_name(&name).zip(journal);
-        let Some((client, mut journal)) =
-            client_and_journal.filter(|(client, journal)| client.spec.basis == journal.basis)
+        let Some((client, mut journal)) = client_and_journal
+            .filter(|(client, journal)| client.spec.config_fingerprint == journal.config_fingerprint)
         else {
             report.gone += logged_count;
             // A conversation without verdicts is still reported, since it could not be compared.
@@ -192,7 +192,7 @@ async fn recheck_conversations(
         journal.inputs.truncate(usize::try_from(turns).unwrap_or(usize::MAX));
         // Verdicts under another policy belong to an earlier conversation of the same name.
         let verdicts_under_policy = |log: VerdictsOfLog| -> Vec<VerdictRow> {
-            let same = log.into_iter().filter(|(policy, _)| *policy == journal.basis);
+            let same = log.into_iter().filter(|(policy, _)| *policy == journal.config_fingerprint);
             same.map(|(_, verdict)| verdict).collect()
         };
         let logs: Vec<Vec<VerdictRow>> = logs.into_iter().map(verdicts_under_policy).collect();

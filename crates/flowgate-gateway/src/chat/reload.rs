@@ -105,7 +105,8 @@ impl ModelRoutes {
 /// Returns whether the earlier and the later settings of a client differ in what its conversations depend on, or in its
 /// own policy. In watch mode, conversations do not depend on that policy, so it is compared separately.
 fn is_changed(earlier: &ClientSettings, later: &ClientSettings) -> bool {
-    earlier.basis != later.basis || earlier.own_policy().source() != later.own_policy().source()
+    earlier.config_fingerprint != later.config_fingerprint
+        || earlier.own_policy().source() != later.own_policy().source()
 }
 
 #[cfg(test)]

@@ -50,7 +50,7 @@ pub fn read_stored_trace(
                     return Ok(StoredTraceOutcome::UnknownConversation(names));
                 };
                 // The digest of the policy and the settings under which the conversation began.
-                if journal.basis != client.spec.basis {
+                if journal.config_fingerprint != client.spec.config_fingerprint {
                     let why =
                         "its policy or the settings of its client have changed since it began; restore them";
                     return Ok(StoredTraceOutcome::Unreadable(why.to_owned()));

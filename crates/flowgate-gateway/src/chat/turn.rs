@@ -35,7 +35,7 @@ use super::upstream_model::UpstreamModel;
 use crate::approvals::freeze_targets::FreezeTargets;
 use crate::approvals::{ApprovalContext, ApprovalOutcome, ApprovalReference, ApprovalService};
 use crate::config::{ClientSettings, UpstreamConfig};
-use crate::database::{DatabaseError, WithdrawnGrant};
+use crate::database::{DatabaseError, QuestionOrigin, WithdrawnGrant};
 use crate::http::client_presence::ClientPresence;
 use crate::http::request_error::RequestError;
 use crate::http::waiting_status::WaitingStatus;
@@ -215,11 +215,11 @@ pub(crate) async fn run(
     let were_approvals_withdrawn = approvals.withdraw_frozen(&client.spec, name, withdraws_from).await?;
     // Whether this request continues a turn that waited for a person.
     let mut is_resumed = false;
+    let turns = session.turns();
     let context = ApprovalContext {
         client: &client.spec,
         conversation: name,
-        turns: session.turns(),
-        since: session.turns(),
+        origin: QuestionOrigin::Chat { turns, since: turns },
         presence,
         key,
     };
@@ -230,7 +230,8 @@ pub(crate) async fn run(
         let digest = session.conversation.pending_question_digest().unwrap_or_default();
         let ApprovalOutcome { decision, asked } = approvals.await_earlier_answer(context, &digest).await?;
         // The request that asked may also have stored questions about later calls. They count from its turn on.
-        person.context.since = asked.as_ref().map_or(context.since, |asked| asked.turn);
+        let since = asked.as_ref().and_then(|asked| asked.turn).unwrap_or(turns);
+        person.context.origin = QuestionOrigin::Chat { turns, since };
         match decision {
             Decision::Later => {
                 // 0: only the request that asked knows how many questions about later calls it stored.

@@ -28,9 +28,11 @@ use crate::secret::Secret;
 use crate::tls::client_certificate::CertificateName;
 use crate::watching::{ClientWatch, permissive_policy};
 
-/// The version of the stored form of conversations. It is part of the basis: conversations that were stored in another
+/// The version of the stored form of conversations. It is part of the fingerprint: conversations that were stored in another
 /// version are not replayed.
 const FORMAT: u32 = 6;
+/// The parameter of the policy that has the client's tenant, unless the configuration sets it from something else.
+const TENANT: &str = "tenant";
 
 impl ConfigReader<'_> {
     /// Checks the section of the client `name`, reads its policy, and returns the settings. `upstreams`, `servers` and `issuers`
@@ -142,14 +144,14 @@ impl ConfigReader<'_> {
                  remove the `store` statements, or let the agents use this gateway itself"
                 .to_owned());
         }
-        // The basis covers every setting whose change makes a replay diverge.
+        // The fingerprint covers every setting whose change makes a replay diverge.
         let server_names: Vec<_> = servers.iter().map(|server| (&server.name, &server.prefix)).collect();
         // Trust in text that strangers may have written must be set explicitly, by the option that names it.
         let user_messages = spec.user_messages.unwrap_or(UserMessageTrust::Untrusted);
         let trust_name = user_messages.name();
         let step_labels = StepLabelling::from(spec.step_labels);
         let labelling = format!("{step_labels:?}");
-        let mut basis = vec![serde_json::json!([
+        let mut covered_settings = vec![serde_json::json!([
             FORMAT,
             policy.source(),
             method.name(),
@@ -158,30 +160,42 @@ impl ConfigReader<'_> {
             spec.pinned,
             server_names
         ])];
-        // Without these settings, the basis is that of earlier versions, so that stored conversations go on.
+        // Without these settings, the fingerprint is that of earlier versions, so that stored conversations go on.
         if spec.system_messages.trusts_all() {
-            basis.push("trusts-system".into());
+            covered_settings.push("trusts-system".into());
         }
-        if !spec.input.is_empty() {
-            basis.push(spec.input.clone().into());
+        let has_explicit_tenant = spec.tenant.is_some();
+        let tenant = spec.tenant.unwrap_or_else(|| name.to_owned());
+        let mut input = spec.input;
+        let is_tenant_set = input.contains_key(TENANT)
+            || token.as_ref().is_some_and(|token| token.input.contains_key(TENANT));
+        // A tenant that is the name of the client cannot change.
+        if !is_tenant_set && has_explicit_tenant {
+            input.insert(TENANT.to_owned(), tenant.as_str().into());
+        }
+        if !input.is_empty() {
+            covered_settings.push(input.clone().into());
+        }
+        if !is_tenant_set {
+            input.insert(TENANT.to_owned(), tenant.as_str().into());
         }
         // Without these settings, the list has one element, and only this element counts.
-        let basis = match basis.as_slice() {
+        let covered_settings = match covered_settings.as_slice() {
             [alone] => alone.to_string(),
-            _ => Value::from(basis).to_string(),
+            _ => Value::from(covered_settings).to_string(),
         };
-        let basis = random::hex(&Sha256::digest(basis));
+        let config_fingerprint = random::hex(&Sha256::digest(covered_settings));
         // The caller sets what depends on other sections: the predicates, the times and sizes of `[approvals]` and
         // `[store]`, and `asks_in_front`.
         Ok(ClientSettings {
-            basis,
+            config_fingerprint,
             name: name.to_owned(),
             owner: spec.owner,
             approval_ttl: ApprovalSettings::default().expires_after,
             key: key.map(Secret::new),
             certificate,
             token,
-            tenant: spec.tenant.unwrap_or_else(|| name.to_owned()),
+            tenant,
             policy,
             watch,
             policy_file: spec.policy.display().to_string(),
@@ -206,7 +220,7 @@ impl ConfigReader<'_> {
             quotation_age: DatabaseSpec::default().quotation_age,
             asks_in_front: false,
             pinned: spec.pinned.iter().map(|form| MessageTemplate::new(form)).collect(),
-            input: spec.input,
+            input,
             requests_per_minute: spec.requests_per_minute.max(1),
             budget,
             parallel: usize::try_from(spec.parallel).unwrap_or(usize::MAX).max(1),

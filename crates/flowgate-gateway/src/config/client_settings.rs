@@ -46,7 +46,7 @@ pub struct ClientSettings {
     /// The services and modules that answer the policy's extern predicates.
     pub predicates: PredicateSources,
     /// The digest of the policy and all other settings that a replay of its conversations depends on.
-    pub basis: String,
+    pub config_fingerprint: String,
     /// The upstream of its requests to a model, if it may send any.
     pub upstream: Option<Arc<UpstreamConfig>>,
     /// The upstreams that are asked, in this order, if `upstream` cannot answer.

@@ -402,3 +402,20 @@ fn longer_keys_are_hidden_first() {
         config.keys.iter().fold("0123456789abcdef-and-more".to_owned(), |text, key| key.redacted_from(&text));
     assert_eq!((config.keys.len(), hidden.as_str()), (2, "[key]"));
 }
+
+#[test]
+fn the_policy_learns_the_tenant() {
+    let check = |lines: &str, expected: serde_json::Value, is_in_fingerprint: bool| {
+        let key = |_: &str| Some("0123456789abcdef".to_owned());
+        let client = |lines: &str| {
+            read(&format!("{UPSTREAM}{CLIENT}{lines}"), &FOLDER, &key).unwrap().clients.remove(0)
+        };
+        let (found, plain) = (client(lines), client(""));
+        assert_eq!(serde_json::Value::from(found.input), expected, "{lines}");
+        assert_eq!(found.config_fingerprint != plain.config_fingerprint, is_in_fingerprint, "{lines}");
+    };
+    check("", serde_json::json!({"tenant": "a"}), false);
+    check("tenant = \"acme\"", serde_json::json!({"tenant": "acme"}), true);
+    check("input = { n = 1 }", serde_json::json!({"n": 1, "tenant": "a"}), true);
+    check("tenant = \"acme\"\ninput = { tenant = 3 }", serde_json::json!({"tenant": 3}), true);
+}

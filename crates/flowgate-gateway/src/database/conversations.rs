@@ -29,7 +29,7 @@ pub(crate) struct OpenedConversation {
     /// Its number, which is never reused.
     pub(crate) id: i64,
     /// The digest of the client's settings that its journal was written under.
-    pub(crate) basis: String,
+    pub(crate) config_fingerprint: String,
     /// The key of its digests, in hexadecimal.
     pub(crate) key: String,
     /// The number of persisted turns.
@@ -44,7 +44,7 @@ pub(crate) struct OpenedConversation {
 #[derive(Debug)]
 pub(crate) struct ConversationJournal {
     /// The digest of the client's settings that the journal was written under.
-    pub(crate) basis: String,
+    pub(crate) config_fingerprint: String,
     /// The key of its digests.
     pub(crate) key: String,
     /// The journal, turn by turn.
@@ -97,16 +97,16 @@ impl Database {
         Ok(None)
     }
 
-    /// Opens a conversation and takes the lease; creates it if it does not exist. `basis` is the digest of the client's
+    /// Opens a conversation and takes the lease; creates it if it does not exist. `config_fingerprint` is the digest of the client's
     /// settings, and `key` the key of the digests of a conversation that is created. The first `known` turns, which the
-    /// caller has in memory, are not read; all turns are read if the conversation was stored on another basis.
+    /// caller has in memory, are not read; all turns are read if the conversation was stored under another fingerprint.
     ///
     /// # Errors
     /// [`DatabaseError::ConversationHeld`] if another gateway has the lease.
     pub(crate) async fn open_conversation(
         &self,
         (client, name): (&str, &str),
-        basis: &str,
+        config_fingerprint: &str,
         key: &str,
         known: i64,
     ) -> Result<OpenedConversation, DatabaseError> {
@@ -114,7 +114,7 @@ impl Database {
         let new = NewConversation {
             client: client.to_owned(),
             name: name.to_owned(),
-            basis: basis.to_owned(),
+            config_fingerprint: config_fingerprint.to_owned(),
             key: Content::from(key),
             holder,
             lease_millis,
@@ -130,7 +130,7 @@ impl Database {
                 {
                     return Ok(opened);
                 }
-                let NewConversation { client, name, basis, holder, lease_millis, .. } = &new;
+                let NewConversation { client, name, config_fingerprint, holder, lease_millis, .. } = &new;
                 // Takes the lease if it is free, expired, or ends so far in the future that the clock must have been
                 // set back since; or if no other gateway uses the database (?2 = 0).
                 let sql = "UPDATE conversations SET holder = ?1, held_until = {now} + ?2, used = {used} \
@@ -138,12 +138,12 @@ impl Database {
                            RETURNING basis, key, id";
                 let values = [holder.into(), (*lease_millis).into(), client.into(), name.into()];
                 if let Some(row) = tx.query(sql, &values).await?.first_mut() {
-                    let (stored_basis, id) = (row.text(0)?, row.integer(2)?);
+                    let (stored_fingerprint, id) = (row.text(0)?, row.integer(2)?);
                     let key = cipher.open_column(row, 1, &ContentPlace::conversation_key(client, name))?;
-                    let known = if stored_basis == *basis { known } else { 0 };
+                    let known = if stored_fingerprint == *config_fingerprint { known } else { 0 };
                     let opened = OpenedConversation {
                         id,
-                        basis: stored_basis,
+                        config_fingerprint: stored_fingerprint,
                         key,
                         turns: 0,
                         bytes: 0,
@@ -177,7 +177,7 @@ impl Database {
                 let Some(row) = rows.first_mut() else { return Ok(None) };
                 let inputs = read_inputs(tx, (&client, &name), row.integer(2)?, 0, &cipher).await?;
                 let key = cipher.open_column(row, 1, &ContentPlace::conversation_key(&client, &name))?;
-                Ok(Some(ConversationJournal { basis: row.text(0)?, key, inputs }))
+                Ok(Some(ConversationJournal { config_fingerprint: row.text(0)?, key, inputs }))
             })
         })
         .await
@@ -381,7 +381,7 @@ async fn find_in_chunk(
 struct NewConversation {
     client: String,
     name: String,
-    basis: String,
+    config_fingerprint: String,
     key: Content,
     /// The gateway that takes the lease; empty without a lease.
     holder: String,
@@ -396,18 +396,25 @@ impl NewConversation {
         tx: &mut DynTransaction<'_>,
         cipher: &ContentCipher,
     ) -> Result<Option<OpenedConversation>, DatabaseError> {
-        let Self { client, name, basis, key, holder, lease_millis } = self;
+        let Self { client, name, config_fingerprint, key, holder, lease_millis } = self;
         let sql = "INSERT INTO conversations (client, name, basis, key, used, holder, held_until) \
                    VALUES (?1, ?2, ?3, ?4, {now}, ?5, CASE WHEN ?6 = 0 THEN 0 ELSE {now} + ?6 END) \
                    ON CONFLICT DO NOTHING RETURNING id";
         let sealed = cipher.seal(key, &ContentPlace::conversation_key(client, name))?;
         let lease = *lease_millis;
-        let values =
-            [client.into(), name.into(), basis.into(), (&sealed).into(), holder.into(), lease.into()];
+        let values = [
+            client.into(),
+            name.into(),
+            config_fingerprint.into(),
+            (&sealed).into(),
+            holder.into(),
+            lease.into(),
+        ];
         let rows = tx.query(sql, &values).await?;
         let Some(row) = rows.first() else { return Ok(None) };
-        let (id, basis, key) = (row.integer(0)?, basis.clone(), key.as_str().to_owned());
-        Ok(Some(OpenedConversation { id, basis, key, turns: 0, bytes: 0, inputs: Vec::new() }))
+        let (id, config_fingerprint, key) =
+            (row.integer(0)?, config_fingerprint.clone(), key.as_str().to_owned());
+        Ok(Some(OpenedConversation { id, config_fingerprint, key, turns: 0, bytes: 0, inputs: Vec::new() }))
     }
 }
 

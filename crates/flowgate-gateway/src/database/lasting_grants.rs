@@ -25,7 +25,7 @@ pub(crate) struct StoredGrant {
     pub(crate) client: String,
     pub(crate) tenant: String,
     /// The digest of the policy and settings of the client for which it was given.
-    pub(crate) basis: String,
+    pub(crate) config_fingerprint: String,
     /// What the person was shown, in JSON.
     pub(crate) content: String,
     /// The person who gave it.
@@ -52,7 +52,7 @@ pub(crate) struct GrantLimits {
 #[derive(Debug, Clone)]
 pub(crate) struct NewGrant {
     pub(crate) id: String,
-    pub(crate) basis: String,
+    pub(crate) config_fingerprint: String,
     /// The digest of what a covered question has in common with the granted one.
     pub(crate) matching: String,
     /// The number of days after which it expires; `None`: it holds until it is withdrawn.
@@ -241,7 +241,7 @@ pub(super) async fn insert(
                FROM questions WHERE id = ?11";
     let values = [
         (&new.id).into(),
-        (&new.basis).into(),
+        (&new.config_fingerprint).into(),
         (&matching).into(),
         who.into(),
         days.into(),
@@ -312,7 +312,7 @@ fn read(row: &mut SqlRow, cipher: &ContentCipher) -> Result<StoredGrant, Databas
         id,
         client,
         tenant,
-        basis: row.text(3)?,
+        config_fingerprint: row.text(3)?,
         content,
         who: row.text(5)?,
         granted: row.integer(6)?,
@@ -329,7 +329,8 @@ fn read(row: &mut SqlRow, cipher: &ContentCipher) -> Result<StoredGrant, Databas
 mod tests {
     use super::*;
     use crate::database::{
-        AskOutcome, DatabaseAddress, NewQuestion, PersonDecision, QuestionLimits, QuestionState,
+        AskOutcome, DatabaseAddress, NewQuestion, PersonDecision, QuestionLimits, QuestionOrigin,
+        QuestionState,
     };
 
     /// Asks a question of a client, and gives its id.
@@ -339,12 +340,11 @@ mod tests {
             client,
             name: "n",
             tenant: "t",
-            basis: "b",
+            config_fingerprint: "b",
             digest: id,
             content: "{}",
             expires_after: 3_600_000,
-            turn: 0,
-            since: 0,
+            origin: QuestionOrigin::Chat { turns: 0, since: 0 },
             used: &[],
             most: QuestionLimits::UNLIMITED,
         };
@@ -356,7 +356,7 @@ mod tests {
         ask(store, "c", id).await;
         let grant = NewGrant {
             id: format!("grant {id}"),
-            basis: "b".to_owned(),
+            config_fingerprint: "b".to_owned(),
             matching: "m".to_owned(),
             days,
             limits,
@@ -471,7 +471,7 @@ mod tests {
                 id: String::new(),
                 client: String::new(),
                 tenant: String::new(),
-                basis: String::new(),
+                config_fingerprint: String::new(),
                 content: String::new(),
                 who: String::new(),
                 granted: 0,

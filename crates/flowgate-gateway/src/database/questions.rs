@@ -7,6 +7,7 @@
 mod asking;
 mod conversation_grants;
 mod limits;
+mod origin;
 #[cfg(test)]
 mod tests;
 
@@ -20,6 +21,7 @@ use self::conversation_grants::GRANTED;
 pub(crate) use self::conversation_grants::WithdrawnGrant;
 pub(super) use self::conversation_grants::note_removed;
 pub(crate) use self::limits::{AskedLimits, QuestionLimit, QuestionLimits};
+pub(crate) use self::origin::QuestionOrigin;
 use super::Database;
 use super::changes::{NO_CHANGES, next_change};
 use super::encryption::{ContentCipher, ContentPlace};
@@ -89,12 +91,12 @@ pub(crate) struct StoredQuestion {
     pub(crate) change: i64,
     /// Whether the approval holds for the rest of the conversation.
     pub(crate) is_granted: bool,
-    /// The number of persisted turns of the conversation before, or [`TURN_OUTSIDE_CHAT`] or [`TURN_OF_TOOL_OFFER`].
-    pub(crate) turn: i64,
+    /// The number of persisted turns of the conversation when it was asked; `None` for a question outside the chat.
+    pub(crate) turn: Option<i64>,
     /// The lasting grant that answered it; empty if none did.
     pub(crate) lasting_grant: String,
     /// The digest of the policy and settings of the client under which it was asked.
-    pub(crate) basis: String,
+    pub(crate) config_fingerprint: String,
 }
 
 /// What a person decides.
@@ -119,17 +121,15 @@ pub(crate) struct NewQuestion<'a> {
     pub(crate) name: &'a str,
     pub(crate) tenant: &'a str,
     /// The digest of the policy and settings of the client.
-    pub(crate) basis: &'a str,
+    pub(crate) config_fingerprint: &'a str,
     /// The digest of the call.
     pub(crate) digest: &'a str,
     /// The content that people are shown, in JSON.
     pub(crate) content: &'a str,
     /// The time until it expires, in milliseconds.
     pub(crate) expires_after: i64,
-    /// The number of persisted turns of the conversation, or [`TURN_OUTSIDE_CHAT`] or [`TURN_OF_TOOL_OFFER`].
-    pub(crate) turn: i64,
-    /// The value of `turn` when the first question about the same message of the model was asked.
-    pub(crate) since: i64,
+    /// Where it arises.
+    pub(crate) origin: QuestionOrigin,
     /// The questions of this turn whose approvals are used already.
     pub(crate) used: &'a [String],
     /// The limits on questions.
@@ -160,11 +160,6 @@ pub(crate) enum DecideError {
 
 /// The bound on open questions about the tools of one server, for one client.
 pub(crate) const MAX_OFFERED: i64 = 20;
-/// The turn of a question beside the chat: it remains open across the turns of its conversation, for the same call and
-/// the same reasons.
-pub(crate) const TURN_OUTSIDE_CHAT: i64 = -1;
-/// The turn of a question about a tool that a server offers.
-pub(crate) const TURN_OF_TOOL_OFFER: i64 = -2;
 /// The member of a question's content that people are not shown: the state that it is about, and the labels of its
 /// parts.
 pub(crate) const HIDDEN_MEMBER: &str = "flowgate";
@@ -537,8 +532,8 @@ fn read(row: &mut SqlRow, cipher: &ContentCipher) -> Result<StoredQuestion, Data
         decided: row.integer(10)?,
         change: row.integer(11)?,
         is_granted: row.integer(12)? == GRANTED,
-        turn: row.integer(13)?,
+        turn: QuestionOrigin::turns_of_column(row.integer(13)?),
         lasting_grant: row.text(14)?,
-        basis: row.text(15)?,
+        config_fingerprint: row.text(15)?,
     })
 }

@@ -54,7 +54,7 @@ pub(crate) struct PersistedTurn {
 #[derive(Debug, Clone)]
 pub(crate) struct CarriedTurns {
     /// The digest of the client's settings, which include the other policy.
-    pub(crate) basis: String,
+    pub(crate) config_fingerprint: String,
     /// The new key of the digests.
     pub(crate) key: Content,
     /// The inputs of each turn in their stored form.
@@ -342,7 +342,7 @@ impl CarriedTurns {
     ) -> Result<(), DatabaseError> {
         let sql = "UPDATE conversations SET basis = ?1, key = ?2 WHERE id = ?3";
         let key = cipher.seal(&self.key, &ContentPlace::conversation_key(client, name))?;
-        let values = [(&self.basis).into(), (&key).into(), conversation.into()];
+        let values = [(&self.config_fingerprint).into(), (&key).into(), conversation.into()];
         if tx.execute(sql, &values).await? != 1 {
             return Err(DatabaseError::Overtaken);
         }

@@ -15,7 +15,7 @@ use super::request::McpRequest;
 use crate::approvals::{ApprovalContext, ApprovalOutcome, ApprovalReference};
 use crate::chat::ModelRoutes;
 use crate::chat::conversations::ConversationState;
-use crate::database::{DatabaseError, TURN_OUTSIDE_CHAT};
+use crate::database::{DatabaseError, QuestionOrigin};
 use crate::http::client_presence::ClientPresence;
 use crate::http::request_error::RequestError;
 
@@ -98,12 +98,11 @@ impl McpExchange<'_> {
             return Ok((PersonAnswer::Nothing, None));
         };
         let ask = session.conversation.approval_request(proxy_question);
-        // A message to an MCP server belongs to no turn of the chat, and has no key for a model provider.
+        // A message to an MCP server has no key for a model provider.
         let context = ApprovalContext {
             client: &client.spec,
             conversation,
-            turns: TURN_OUTSIDE_CHAT,
-            since: TURN_OUTSIDE_CHAT,
+            origin: QuestionOrigin::OutsideChat,
             presence: self.presence,
             key: None,
         };

@@ -60,7 +60,7 @@ impl ModelRoutes {
         let client = client.ok_or_else(unknown)?;
         let journal = self.approvals.store.read_journal(&client.spec.name, name).await;
         let journal = journal.map_err(|error| HttpReply::of_database_error(&error))?.ok_or_else(unknown)?;
-        if journal.basis != client.spec.basis {
+        if journal.config_fingerprint != client.spec.config_fingerprint {
             let message = "the policy or the settings of the client have changed since this conversation began, so it \
                 cannot be replayed: a conversation that begins now can be shown";
             return Err(HttpReply::detail(StatusCode::CONFLICT, message));

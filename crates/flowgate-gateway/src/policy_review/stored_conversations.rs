@@ -98,7 +98,7 @@ impl ModelRoutes {
                 let Some(journal) = journal.map_err(failed)? else { continue };
                 considered += 1;
                 let size: usize = journal.inputs.iter().map(String::len).sum();
-                if journal.basis != client.spec.basis {
+                if journal.config_fingerprint != client.spec.config_fingerprint {
                     counts.other_policy += 1;
                 } else if size > MAX_JOURNAL || bytes + size > MAX_JOURNALS {
                     counts.too_large += 1;

@@ -90,7 +90,11 @@ fn carry_turns(
     drop(history);
     session.prefixes = session.history.prefixes();
     (session.turns, session.touched) = (opened.turns, Instant::now());
-    session.carried = Some(CarriedTurns { basis: client.spec.basis.clone(), key: key.into(), inputs });
+    session.carried = Some(CarriedTurns {
+        config_fingerprint: client.spec.config_fingerprint.clone(),
+        key: key.into(),
+        inputs,
+    });
     Ok(session)
 }
 

@@ -38,7 +38,7 @@ impl Conversations {
         // has its key.
         let key = random::bytes::<32>().map_err(|_| DatabaseError::NoRandomBytes)?;
         let name = (client.spec.name.as_str(), handle.name());
-        self.store.open_conversation(name, &client.spec.basis, &random::hex(&key), turns).await
+        self.store.open_conversation(name, &client.spec.config_fingerprint, &random::hex(&key), turns).await
     }
 
     /// Replays a conversation from its stored inputs, or carries it over from another policy. If neither is possible,
@@ -57,7 +57,7 @@ impl Conversations {
             true => opened,
             false => self.open(client, handle, 0).await?,
         };
-        if opened.basis != client.spec.basis {
+        if opened.config_fingerprint != client.spec.config_fingerprint {
             if let Some(session) = self.carry_over(client, handle, &opened).await? {
                 return Ok(session);
             }

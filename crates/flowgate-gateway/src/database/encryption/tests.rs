@@ -7,6 +7,7 @@ use base64::engine::general_purpose::STANDARD;
 
 use super::place::{ContentColumn, DigestColumn};
 use super::{Content, EncryptionKeys};
+use crate::database::QuestionOrigin;
 use crate::database::postgres::tests::create_database;
 use crate::database::turns::tests::{TestDatabases, test_turn};
 use crate::database::{
@@ -37,18 +38,17 @@ fn content(what: &str) -> Content {
     serde_json::json!([what, MARKER]).to_string().into()
 }
 
-fn question<'a>(id: &'a str, text: &'a str, turn: i64) -> NewQuestion<'a> {
+fn question<'a>(id: &'a str, text: &'a str, turns: i64) -> NewQuestion<'a> {
     NewQuestion {
         id,
         client: "c",
         name: "one",
         tenant: "t",
-        basis: "b",
+        config_fingerprint: "b",
         digest: "d",
         content: text,
         expires_after: 3_600_000,
-        turn,
-        since: 0,
+        origin: QuestionOrigin::Chat { turns, since: 0 },
         used: &[],
         most: QuestionLimits::UNLIMITED,
     }
@@ -70,7 +70,7 @@ async fn store_everything(database: &Database) {
         full: Vec::new(),
     };
     let carried = CarriedTurns {
-        basis: "b".to_owned(),
+        config_fingerprint: "b".to_owned(),
         key: content("carried key"),
         inputs: vec![content("carried turn")],
     };
@@ -85,7 +85,7 @@ async fn store_everything(database: &Database) {
     assert!(matches!(database.ask(&question("q", &text, 1), |_| Ok(())).await, Ok(AskOutcome::New(_))));
     let grant = NewGrant {
         id: "g".to_owned(),
-        basis: "b".to_owned(),
+        config_fingerprint: "b".to_owned(),
         matching: MATCHING.to_owned(),
         days: None,
         limits: GrantLimits::default(),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::limits::QuestionLimits;
-use super::{AskOutcome, HIDDEN_MEMBER, NewQuestion, QuestionState, TURN_OF_TOOL_OFFER};
+use super::{AskOutcome, HIDDEN_MEMBER, NewQuestion, QuestionOrigin, QuestionState};
 use crate::database::encryption::{Content, ContentCipher, ContentPlace};
 use crate::database::error::DatabaseError;
 use crate::database::transaction::{DynTransaction, SqlRow};
@@ -20,12 +20,11 @@ pub(super) struct QuestionToAsk {
     client: String,
     name: String,
     tenant: String,
-    basis: String,
+    config_fingerprint: String,
     digest: String,
     content: Content,
     expires_after: i64,
-    turn: i64,
-    since: i64,
+    origin: QuestionOrigin,
     used: Vec<String>,
     most: QuestionLimits,
     cipher: Arc<ContentCipher>,
@@ -39,12 +38,11 @@ impl QuestionToAsk {
             client: new.client.to_owned(),
             name: new.name.to_owned(),
             tenant: new.tenant.to_owned(),
-            basis: new.basis.to_owned(),
+            config_fingerprint: new.config_fingerprint.to_owned(),
             digest: new.digest.to_owned(),
             content: new.content.into(),
             expires_after: new.expires_after,
-            turn: new.turn,
-            since: new.since,
+            origin: new.origin,
             used: new.used.to_vec(),
             most: new.most,
             cipher: Arc::clone(cipher),
@@ -63,12 +61,12 @@ impl QuestionToAsk {
         &self,
         tx: &mut DynTransaction<'_>,
     ) -> Result<Vec<(String, String, String)>, DatabaseError> {
-        let Self { client, name, tenant, digest, turn, since, .. } = self;
+        let Self { client, name, tenant, digest, origin, .. } = self;
         // The limit bounds the work; a question that is not found for this reason is asked again.
         let sql = "SELECT id, content, state FROM questions WHERE client = ?1 AND name = ?2 AND tenant = ?3 AND digest = ?4 \
                    AND turn BETWEEN ?5 AND ?6 AND state IN ('open', 'allowed') AND {unexpired} ORDER BY asked DESC LIMIT 100";
-        let values =
-            [client.into(), name.into(), tenant.into(), digest.into(), (*since).into(), (*turn).into()];
+        let (first, last) = (origin.first_column().into(), origin.to_column().into());
+        let values = [client.into(), name.into(), tenant.into(), digest.into(), first, last];
         let opened = |row: &mut SqlRow| {
             let id = row.text(0)?;
             let content = self.cipher.open_column(row, 1, &self.place(&id))?;
@@ -81,7 +79,7 @@ impl QuestionToAsk {
     /// answers arrive, which change the evidence about its values, so there the evidence may differ.
     fn is_same(&self, content: &str) -> bool {
         let own = self.content.as_str();
-        content == own || self.turn < 0 && without_evidence(content) == without_evidence(own)
+        content == own || self.origin.turns().is_none() && without_evidence(content) == without_evidence(own)
     }
 
     /// Finds a question with the same content that was asked since the same message of the model, has not expired,
@@ -104,7 +102,7 @@ impl QuestionToAsk {
         &self,
         tx: &mut DynTransaction<'_>,
     ) -> Result<Option<AskOutcome>, DatabaseError> {
-        let is_offer = self.turn == TURN_OF_TOOL_OFFER;
+        let is_offer = self.origin == QuestionOrigin::ToolOffer;
         let reached = self.most.find_reached(tx, (&self.client, &self.name), is_offer).await?;
         Ok(reached.map(AskOutcome::Full))
     }
@@ -119,7 +117,7 @@ impl QuestionToAsk {
     ) -> Result<Vec<String>, DatabaseError> {
         let mut void = Vec::new();
         let content = self.content.as_str();
-        let is_outside_chat = self.turn < 0;
+        let is_outside_chat = self.origin.turns().is_none();
         for (id, other_content, state) in self.find_about_call(tx).await? {
             if self.is_same(&other_content)
                 || self.used.contains(&id)
@@ -138,7 +136,7 @@ impl QuestionToAsk {
 
     /// Inserts the question as open. `change` is the number under which event streams report it.
     pub(super) async fn insert(&self, tx: &mut DynTransaction<'_>, change: i64) -> Result<(), DatabaseError> {
-        let Self { id, client, name, tenant, basis, digest, expires_after, turn, .. } = self;
+        let Self { id, client, name, tenant, config_fingerprint, digest, expires_after, origin, .. } = self;
         let content = self.cipher.seal(&self.content, &self.place(id))?;
         let sql = "INSERT INTO questions (id, client, name, tenant, digest, content, state, asked, expires, \
                    decided_by, decided, change, turn, basis) \
@@ -152,8 +150,8 @@ impl QuestionToAsk {
             (&content).into(),
             (*expires_after).into(),
             change.into(),
-            (*turn).into(),
-            basis.into(),
+            origin.to_column().into(),
+            config_fingerprint.into(),
         ];
         tx.execute(sql, &values).await.map(drop)
     }

@@ -10,7 +10,7 @@
 //! since many questions expire where nobody is at work. A conversation that continues without the answer leaves a void
 //! question, which is neither.
 
-use super::{MAX_OFFERED, TURN_OF_TOOL_OFFER};
+use super::{MAX_OFFERED, QuestionOrigin};
 use crate::database::error::DatabaseError;
 use crate::database::transaction::{DynTransaction, SqlValue};
 
@@ -60,7 +60,7 @@ pub(crate) enum QuestionLimit {
     RefusalsOfClient,
 }
 
-/// The condition that people were asked a question, about a call of the client `?1`; `?2` is [`TURN_OF_TOOL_OFFER`].
+/// The condition that people were asked a question, about a call of the client `?1`; `?2` is [`QuestionOrigin::TOOL_OFFER`].
 const ASKED: &str = "client = ?1 AND turn > ?2 AND lasting_grant = ''";
 /// The condition that a person has allowed a question. It remains true if the approval was used, or lapsed later. A time
 /// of more than a minute in the future was stored before the clock was set back, and is ignored here and below.
@@ -96,8 +96,8 @@ impl QuestionLimits {
                  AND {{unexpired}}{name_condition}"
             )
         };
-        let of_client = || vec![client.into(), TURN_OF_TOOL_OFFER.into()];
-        let here = || vec![client.into(), TURN_OF_TOOL_OFFER.into(), name.into()];
+        let of_client = || vec![client.into(), QuestionOrigin::TOOL_OFFER.into()];
+        let here = || vec![client.into(), QuestionOrigin::TOOL_OFFER.into(), name.into()];
         if count(tx, &sql(" AND name = ?3"), &here()).await? >= conversation_limit {
             return Ok(Some(QuestionLimit::OpenOfConversation));
         }

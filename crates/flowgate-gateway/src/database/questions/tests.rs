@@ -88,12 +88,11 @@ async fn follow(steps: &[QuestionStep], place: &DatabaseAddress) {
                     client: "c",
                     name: &name.to_string(),
                     tenant: "t",
-                    basis: "b",
+                    config_fingerprint: "b",
                     digest: &digest(what),
                     content: "{}",
                     expires_after: if stands { 3_600_000 } else { -1 },
-                    turn: 0,
-                    since: 0,
+                    origin: QuestionOrigin::Chat { turns: 0, since: 0 },
                     used: &[],
                     most: QuestionLimits::UNLIMITED,
                 };
@@ -177,18 +176,17 @@ async fn a_yes_is_for_one_question() {
     let ask = async |id: &str, content: &str, used: &[String]| {
         let most = QuestionLimits::UNLIMITED;
         let (client, name, tenant, digest) = ("c", "n", "t", "d");
-        let (expires_after, turn) = (3_600_000, TURN_OUTSIDE_CHAT);
+        let (expires_after, origin) = (3_600_000, QuestionOrigin::OutsideChat);
         let new = NewQuestion {
             id,
             client,
             name,
             tenant,
-            basis: "b",
+            config_fingerprint: "b",
             digest,
             content,
             expires_after,
-            turn,
-            since: turn,
+            origin,
             used,
             most,
         };
@@ -220,8 +218,15 @@ async fn a_yes_is_for_one_question() {
     assert!(use_question(&store, "1", true).await.is_err());
 }
 
+/// A question of a chat with three turns.
+const CHAT: QuestionOrigin = QuestionOrigin::Chat { turns: 3, since: 3 };
+
 /// Asks a question of the conversation `name` of a client, which expires in an hour, within these limits.
-async fn ask_within(store: &Database, (id, name, turn): (&str, &str, i64), asked: AskedLimits) -> AskOutcome {
+async fn ask_within(
+    store: &Database,
+    (id, name, origin): (&str, &str, QuestionOrigin),
+    asked: AskedLimits,
+) -> AskOutcome {
     let most = QuestionLimits { asked: Some(asked), ..QuestionLimits::UNLIMITED };
     let (client, tenant, content, expires_after, used) = ("c", "t", "{}", 3_600_000, &[]);
     let new = NewQuestion {
@@ -229,12 +234,11 @@ async fn ask_within(store: &Database, (id, name, turn): (&str, &str, i64), asked
         client,
         name,
         tenant,
-        basis: "b",
+        config_fingerprint: "b",
         digest: id,
         content,
         expires_after,
-        turn,
-        since: turn,
+        origin,
         used,
         most,
     };
@@ -260,24 +264,24 @@ const ANY_NUMBER: AskedLimits = AskedLimits {
 async fn the_questions_that_were_asked_are_counted() {
     let store = Database::open(&DatabaseAddress::Memory).await.unwrap();
     let most = AskedLimits { in_all: 4, an_hour: 2, of_client_an_hour: 3, ..ANY_NUMBER };
-    let ask = async |id: &str, name: &str, turn: i64| ask_within(&store, (id, name, turn), most).await;
+    let ask = async |id: &str, name: &str, origin| ask_within(&store, (id, name, origin), most).await;
     let new = |id: &str| AskOutcome::New(id.to_owned());
-    assert_eq!(ask("1", "n", TURN_OUTSIDE_CHAT).await, new("1"));
+    assert_eq!(ask("1", "n", QuestionOrigin::OutsideChat).await, new("1"));
     decide(&store, "1", PersonDecision::Deny).await;
-    assert_eq!(ask("2", "n", 3).await, new("2"));
+    assert_eq!(ask("2", "n", CHAT).await, new("2"));
     decide(&store, "2", PersonDecision::Allow).await;
-    assert_eq!(ask("3", "n", 3).await, AskOutcome::Full(QuestionLimit::OfConversationAnHour));
-    assert_eq!(ask("2", "n", 3).await, AskOutcome::Known("2".to_owned()), "it is no new question");
-    assert_eq!(ask("4", "other", 3).await, new("4"));
-    assert_eq!(ask("5", "n", TURN_OF_TOOL_OFFER).await, new("5"), "a tool on offer is no call");
-    assert_eq!(ask("6", "third", 3).await, AskOutcome::Full(QuestionLimit::OfClientAnHour));
+    assert_eq!(ask("3", "n", CHAT).await, AskOutcome::Full(QuestionLimit::OfConversationAnHour));
+    assert_eq!(ask("2", "n", CHAT).await, AskOutcome::Known("2".to_owned()), "it is no new question");
+    assert_eq!(ask("4", "other", CHAT).await, new("4"));
+    assert_eq!(ask("5", "n", QuestionOrigin::ToolOffer).await, new("5"), "a tool on offer is no call");
+    assert_eq!(ask("6", "third", CHAT).await, AskOutcome::Full(QuestionLimit::OfClientAnHour));
     let hour_later = "UPDATE questions SET asked = asked - 3600001";
     store.execute_for_test(hour_later).await.unwrap();
-    assert_eq!(ask("7", "n", 3).await, new("7"));
-    assert_eq!(ask("8", "n", 3).await, new("8"));
+    assert_eq!(ask("7", "n", CHAT).await, new("7"));
+    assert_eq!(ask("8", "n", CHAT).await, new("8"));
     store.execute_for_test(hour_later).await.unwrap();
-    assert_eq!(ask("9", "n", 3).await, AskOutcome::Full(QuestionLimit::OfConversation));
-    assert_eq!(ask("10", "third", 3).await, new("10"));
+    assert_eq!(ask("9", "n", CHAT).await, AskOutcome::Full(QuestionLimit::OfConversation));
+    assert_eq!(ask("10", "third", CHAT).await, new("10"));
 }
 
 /// After three refusals in a row in a conversation, nobody is asked there for a day. A question without an answer in time
@@ -309,7 +313,7 @@ async fn refusals_in_a_row_end_the_questions_of_a_conversation() {
             let id = number.to_string();
             if !["sweep", "day"].contains(step) {
                 assert_eq!(
-                    ask_within(&store, (&id, "n", 3), most).await,
+                    ask_within(&store, (&id, "n", CHAT), most).await,
                     AskOutcome::New(id.clone()),
                     "{steps:?}"
                 );
@@ -334,10 +338,10 @@ async fn refusals_in_a_row_end_the_questions_of_a_conversation() {
                 other => panic!("{other}"),
             }
         }
-        let next = ask_within(&store, ("next", "n", 3), most).await;
+        let next = ask_within(&store, ("next", "n", CHAT), most).await;
         assert_eq!(next != full, may_ask, "{steps:?} {next:?}");
         assert_eq!(
-            ask_within(&store, ("other", "other", 3), most).await,
+            ask_within(&store, ("other", "other", CHAT), most).await,
             AskOutcome::New("other".to_owned())
         );
     }
@@ -348,7 +352,7 @@ async fn refusals_in_a_row_end_the_questions_of_a_conversation() {
 async fn refusals_in_a_row_end_the_questions_of_a_client() {
     let store = Database::open(&DatabaseAddress::Memory).await.unwrap();
     let most = AskedLimits { refusals_of_client: 2, ..ANY_NUMBER };
-    let ask = async |id: &str| ask_within(&store, (id, &format!("conversation of {id}"), 3), most).await;
+    let ask = async |id: &str| ask_within(&store, (id, &format!("conversation of {id}"), CHAT), most).await;
     let new = |id: &str| AskOutcome::New(id.to_owned());
     let full = AskOutcome::Full(QuestionLimit::RefusalsOfClient);
     assert_eq!(ask("1").await, new("1"));
@@ -369,18 +373,17 @@ async fn a_question_that_is_not_recorded_is_not_asked() {
     let ask = async |id: &str, content: &str, is_recorded: bool| {
         let most = QuestionLimits { of_conversation: 1, of_client: 1, ..QuestionLimits::UNLIMITED };
         let (client, name, tenant, digest) = ("c", "n", "t", "d");
-        let (expires_after, turn, used) = (3_600_000, TURN_OUTSIDE_CHAT, &[]);
+        let (expires_after, origin, used) = (3_600_000, QuestionOrigin::OutsideChat, &[]);
         let new = NewQuestion {
             id,
             client,
             name,
             tenant,
-            basis: "b",
+            config_fingerprint: "b",
             digest,
             content,
             expires_after,
-            turn,
-            since: turn,
+            origin,
             used,
             most,
         };

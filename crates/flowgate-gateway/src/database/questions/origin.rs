@@ -1,0 +1,56 @@
+//! Where a question to people arises: in the chat of a conversation, beside it, or about tools on offer. The database
+//! stores it as one number, so that one comparison selects the questions of each kind.
+
+/// Where a question arises.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum QuestionOrigin {
+    /// In the chat, about a call of the model's message.
+    Chat {
+        /// The number of persisted turns of the conversation.
+        turns: i64,
+        /// The number of persisted turns when the first question about the same message was asked.
+        since: i64,
+    },
+    /// Beside the chat, about a call of an MCP client. Such a question remains open across the turns of its
+    /// conversation, for the same call and the same reasons.
+    OutsideChat,
+    /// About a tool that a server offers.
+    ToolOffer,
+}
+
+impl QuestionOrigin {
+    /// The number that stands for [`ToolOffer`](Self::ToolOffer); all others are greater.
+    pub(super) const TOOL_OFFER: i64 = -2;
+    /// The number that stands for [`OutsideChat`](Self::OutsideChat); the numbers of turns are greater.
+    const OUTSIDE_CHAT: i64 = -1;
+
+    /// Returns the number of persisted turns, for a question of the chat.
+    pub(crate) fn turns(self) -> Option<i64> {
+        match self {
+            Self::Chat { turns, .. } => Some(turns),
+            Self::OutsideChat | Self::ToolOffer => None,
+        }
+    }
+
+    /// Returns the number that the database stores.
+    pub(super) fn to_column(self) -> i64 {
+        match self {
+            Self::Chat { turns, .. } => turns,
+            Self::OutsideChat => Self::OUTSIDE_CHAT,
+            Self::ToolOffer => Self::TOOL_OFFER,
+        }
+    }
+
+    /// Returns the least number among equal questions that count as the same question.
+    pub(super) fn first_column(self) -> i64 {
+        match self {
+            Self::Chat { since, .. } => since,
+            Self::OutsideChat | Self::ToolOffer => self.to_column(),
+        }
+    }
+
+    /// Returns the number of persisted turns that a stored number means; `None` outside the chat.
+    pub(super) fn turns_of_column(number: i64) -> Option<i64> {
+        (number >= 0).then_some(number)
+    }
+}
