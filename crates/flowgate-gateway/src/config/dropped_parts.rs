@@ -67,7 +67,7 @@ mod tests {
         check(&["a..b"], &[], Some("not the path of a field"));
         check(&[""], &[], Some("not the path of a field"));
         check(&["messages.flowgate"], &[], Some("which only the gateway reads"));
-        check(&[], &["web search"], Some("no type of a tool"));
+        check(&[], &["web search"], Some("not a type of a tool"));
         check(&["a"; 65], &[], Some("64 entries"));
     }
 }
