@@ -63,11 +63,11 @@ mod tests {
             assert!(is_expected, "{problem:?} {expected:?}");
         };
         check(&["diagnostics", "tools.vendor_hint"], &["web_search"], None);
-        check(&["messages[0].x"], &[], Some("no path of a field"));
-        check(&["a..b"], &[], Some("no path of a field"));
-        check(&[""], &[], Some("no path of a field"));
+        check(&["messages[0].x"], &[], Some("not the path of a field"));
+        check(&["a..b"], &[], Some("not the path of a field"));
+        check(&[""], &[], Some("not the path of a field"));
         check(&["messages.flowgate"], &[], Some("which only the gateway reads"));
-        check(&[], &["web search"], Some("no type of a tool"));
+        check(&[], &["web search"], Some("not a type of a tool"));
         check(&["a"; 65], &[], Some("64 entries"));
     }
 }

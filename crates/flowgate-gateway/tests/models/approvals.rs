@@ -569,13 +569,13 @@ fn the_same_call_twice_is_one_question() {
     let bob = PersonClient(&gateway, "bob");
     let mut agent = TestAgent::new(&gateway, FORMS[0].0, false, KEY);
     agent.says("Mail Bob, Eve and Bob.");
-    for _ in 0..2 {
-        assert_eq!(agent.ran, Vec::<String>::new());
-        for question in bob.open() {
-            assert_eq!(question["call"]["times"], json!(null));
-            assert_eq!(bob.says(&question, "allow").0, 200);
-        }
-        agent.says("continue");
+    assert_eq!(agent.ran, Vec::<String>::new());
+    let questions = bob.open();
+    let times = questions.iter().filter_map(|question| question["call"]["times"].as_u64());
+    assert_eq!((questions.len(), times.collect::<Vec<_>>()), (2, vec![2]));
+    for question in &questions {
+        assert_eq!(bob.says(question, "allow").0, 200);
     }
+    agent.says("continue");
     assert_eq!(agent.ran, [format!("send {MAIL}"), format!("send {other}"), format!("send {MAIL}")]);
 }
