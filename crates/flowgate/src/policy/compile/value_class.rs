@@ -7,17 +7,21 @@
 //! * an argument that names a recipient, an account, a place, code, a credential or an object: only the values that
 //!   trusted answers of a tool list (`in tool:NAME`);
 //! * an amount: only listed values;
-//! * any other argument: any class that `endorse` accepts without `unsafe`.
+//! * any other argument: listed values, dates, times, and yes or no. Numbers and patterns are no such class, since a
+//!   number can be a sum of money or select an object although the name of the argument does not say so.
 //!
 //! The class must be one of a whole argument, not of the items of a list.
 
-use super::super::argument_role::{ArgumentRole, suggested_role};
+use super::super::argument_role::{ArgumentRole, decisive_word};
 use super::super::plan::{
-    CompiledExpr, CompiledQuery, ListSource, ListedForm, QueryItem, RegexUse, TargetPath, TargetStep,
+    CompiledExpr, CompiledQuery, ListSource, ListedForm, QueryItem, TargetPath, TargetStep,
 };
 use super::Compiler;
 use super::endorsement::{Restriction, restriction};
 use super::target::argument_name;
+
+/// The most bits of a class of values that only their form describes: a date with its time.
+const MAX_CLASS_BITS: u32 = 39;
 
 impl Compiler<'_> {
     /// Returns the name of the argument that an `endorse` statement is about, and the class of values that it describes,
@@ -27,7 +31,8 @@ impl Compiler<'_> {
         if target.root != 0 || target.capture.is_some() {
             return None;
         }
-        let roles = self.roles_of(&argument_name(target), query, suggested_role);
+        let argument = argument_name(target);
+        let roles = self.roles_of(&argument, query, |name| decisive_word(name).map(|(role, _)| role));
         let needs_answers = roles.iter().any(|role| role.needs_listed_values());
         let needs_list = needs_answers || roles.contains(&ArgumentRole::Amount);
         let tests = query.items.iter().filter_map(|item| match item {
@@ -36,7 +41,11 @@ impl Compiler<'_> {
         });
         let mut fitting = tests.filter(|(test, restriction)| match restriction {
             Restriction::Listed(_) => !needs_answers || lists_answers(test),
-            Restriction::Typed(_) => !needs_list,
+            Restriction::Typed(value) => {
+                !needs_list
+                    && value.canonical.is_some()
+                    && value.bits.is_some_and(|bits| bits <= MAX_CLASS_BITS)
+            }
             Restriction::Within(_) => false,
         });
         let (test, _) = fitting.next()?;
@@ -47,9 +56,6 @@ impl Compiler<'_> {
     fn description(&self, test: &CompiledExpr) -> String {
         match test {
             CompiledExpr::Call(function, _) => format!("a value for which `{}` holds", function.name),
-            CompiledExpr::Regex(RegexUse::FullMatch { .. }, ..) => {
-                "a text of the pattern in the policy".to_owned()
-            }
             CompiledExpr::Listed(
                 _,
                 ListSource::Answers(pattern) | ListSource::MatchingAnswers(pattern, _),
