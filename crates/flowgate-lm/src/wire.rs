@@ -386,7 +386,8 @@ fn correct_stop_reason(mut completion: Completion) -> Result<Completion, Error> 
 
 /// Parses the data of an event as JSON.
 fn data(event: &sse::SseEvent) -> Result<Value, Error> {
-    serde_json::from_str(&event.data).map_err(|_| Error::Malformed("the data of an event is not valid JSON"))
+    serde_json::from_str(&event.data)
+        .map_err(|_| Error::Malformed("the `data` of a server-sent event is not valid JSON"))
 }
 
 /// Returns the content of a message as one text if its only part is a text, or an empty text if it has no parts; `None`

@@ -241,5 +241,5 @@ fn list_of<'py>(
 fn text_of(text: &Bound<'_, PyString>, path: &ValuePath<'_>) -> PyResult<String> {
     let text = text.to_cow();
     text.map(std::borrow::Cow::into_owned)
-        .map_err(|_| path.error("has half of a surrogate pair, which is no character: remove it"))
+        .map_err(|_| path.error("has half of a surrogate pair, which is not a character: remove it"))
 }

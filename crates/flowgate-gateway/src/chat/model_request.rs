@@ -87,7 +87,7 @@ impl ModelRoutes {
         };
         let caller = self.authenticate(headers, certificate).await.map_err(refuse)?;
         if !caller.client.spec.guardrail {
-            let message = "this client is no guardrail of another gateway: its operator can write `guardrail = true` in its section";
+            let message = "this client is not the guardrail of another gateway: its operator can write `guardrail = true` in its section";
             return Err(error_reply(api, StatusCode::FORBIDDEN, message));
         }
         let trace_parent = self.telemetry.read_parent(headers);

@@ -25,7 +25,7 @@ pub(super) fn dropped_parts(fields: Vec<String>, tools: Vec<String>) -> Result<D
     };
     if let Some(field) = fields.iter().find(|field| !field.split('.').all(is_word)) {
         return Err(format!(
-            "`dropped-fields` has `{}`, which is no path of a field: write names with dots between them, such as \
+            "`dropped-fields` has `{}`, which is not the path of a field: write names with dots between them, such as \
             `tools.vendor_hint`",
             field.escape_debug()
         ));
@@ -39,7 +39,7 @@ pub(super) fn dropped_parts(fields: Vec<String>, tools: Vec<String>) -> Result<D
     }
     if let Some(tool) = tools.iter().find(|tool| !is_word(tool)) {
         return Err(format!(
-            "`dropped-tools` has `{}`, which is no type of a tool: write one such as `web_search`",
+            "`dropped-tools` has `{}`, which is not a type of a tool: write one such as `web_search`",
             tool.escape_debug()
         ));
     }

@@ -81,7 +81,7 @@ impl ConfigReader<'_> {
             let (_, algorithm) = known.ok_or_else(|| {
                 let known: Vec<&str> = ALGORITHMS.iter().map(|(name, _)| *name).collect();
                 format!(
-                    "algorithms: `{name}` is no algorithm with a public key: use some of {}",
+                    "algorithms: `{name}` is not an algorithm with a public key: use some of {}",
                     known.join(", ")
                 )
             })?;

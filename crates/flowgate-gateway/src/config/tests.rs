@@ -281,11 +281,11 @@ fn problems_of_identities_are_named() {
     );
     check(
         with("algorithms = [\"ES256\", \"HS256\"]"),
-        "issuers.corp: algorithms: `HS256` is no algorithm with a public key: use some of RS256, RS384, RS512, PS256, PS384, PS512, ES256, ES384, EdDSA",
+        "issuers.corp: algorithms: `HS256` is not an algorithm with a public key: use some of RS256, RS384, RS512, PS256, PS384, PS512, ES256, ES384, EdDSA",
     );
     check(
         with("algorithms = [\"none\"]"),
-        "issuers.corp: algorithms: `none` is no algorithm with a public key: use some of RS256, RS384, RS512, PS256, PS384, PS512, ES256, ES384, EdDSA",
+        "issuers.corp: algorithms: `none` is not an algorithm with a public key: use some of RS256, RS384, RS512, PS256, PS384, PS512, ES256, ES384, EdDSA",
     );
     check(
         with("jwks-url = \"http://login.example/keys\""),

@@ -66,7 +66,7 @@ impl LoginSettings {
         let description = self.issuer.recent_description().await.map_err(LoginFailure::Issuer)?;
         let address = description.address("authorization_endpoint").map_err(LoginFailure::Issuer)?;
         let mut address = Url::parse(address)
-            .map_err(|_| LoginFailure::Issuer("`authorization_endpoint` is no address".to_owned()))?;
+            .map_err(|_| LoginFailure::Issuer("`authorization_endpoint` is not an address".to_owned()))?;
         let (cookie, secrets) =
             logins.begin(self.party(), Instant::now()).map_err(|_| LoginFailure::Random)?;
         address

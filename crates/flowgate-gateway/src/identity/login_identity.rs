@@ -57,11 +57,15 @@ impl LoginIdentity {
                 let groups = all.iter().map(|group| group.as_str().filter(|text| is_usable(text)));
                 let groups: Option<Vec<&str>> = groups.collect();
                 let groups = groups.ok_or_else(|| {
-                    format!("a group in the claim `{groups_claim}` is no text of at most 256 printable bytes")
+                    format!(
+                        "a group in the claim `{groups_claim}` is not a text of at most 256 printable bytes"
+                    )
                 })?;
                 groups.into_iter().map(str::to_owned).collect()
             }
-            Some(_) => return Err(format!("the claim `{groups_claim}` is no list of at most 1,000 groups")),
+            Some(_) => {
+                return Err(format!("the claim `{groups_claim}` is not a list of at most 1,000 groups"));
+            }
         };
         let issuer = issuer.settings.issuer.clone();
         Ok(Self { issuer, subject, name: name.to_owned(), groups, expires: claims.expires })

@@ -64,7 +64,7 @@ impl fmt::Display for TokenRefusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::TooLong => "the token is longer than 16 KiB",
-            Self::Malformed => "the token is no signed JWT, or one of its parts is not JSON with each key once",
+            Self::Malformed => "the token is not a signed JWT, or one of its parts is not JSON with each key once",
             Self::Critical => "the token needs an extension (`crit`) that the gateway does not have",
             Self::Type => "the type of the token (`typ`) is that of a token for another purpose",
             Self::Algorithm => "the algorithm of the token (`alg`) is not among `algorithms` of its issuer",
@@ -85,7 +85,7 @@ impl fmt::Display for TokenRefusal {
             Self::Claims => "the token does not have the `claims` that a client of its issuer and audience requires",
             Self::SeveralClients => "the token is that of more than one client: let their `claims` differ",
             Self::Subject => "the token has no text of at most 256 bytes in the claim that names its subject",
-            Self::Input => "a claim of the token that the policy is to learn is no short text, number, bool or list of texts",
+            Self::Input => "a claim of the token that the policy is to learn is not a short text, number, bool or list of texts",
             Self::Nonce => "the token was not made for this login (`nonce`)",
         })
     }

@@ -192,7 +192,7 @@ fn what_cannot_be_judged_is_blocked() {
         (answer(&calls_of_many), malformed),
         (
             answer(&[json!({"id": "1", "type": "custom", "custom": {"name": "send", "input": "x"}})]),
-            "is no call of a function",
+            "is not a call of a function",
         ),
         (with(answer(&[]), "images", json!(["x"])), "the answer has images"),
         // The answer to a chat that was never seen, and one without an id.

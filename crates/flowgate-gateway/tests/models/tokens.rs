@@ -102,7 +102,7 @@ fn tokens_that_are_not_accepted() {
         "the signature of the token is not valid",
     );
     let (malformed, unknown_key) = (
-        "the token is no signed JWT, or one of its parts is not JSON with each key once",
+        "the token is not a signed JWT, or one of its parts is not JSON with each key once",
         "the key of the token (`kid`) is not among those of its issuer",
     );
     let unknown_issuer = "the issuer of the token (`iss`) is that of no client: see [issuers.NAME]";

@@ -109,9 +109,10 @@ impl HittingSet {
         &self.dissimilar
     }
 
-    /// Returns whether an element is similar, if that is known. Only that it is *not* can follow from other tests: what
-    /// is returned as similar was tested itself.
-    fn known(&self, element: SpanElement) -> Option<bool> {
+    /// Returns whether an element is similar if its own test or the test of an element above it decides this, otherwise
+    /// `None`: it must be tested. An element below a dissimilar one is dissimilar; that an element is similar never
+    /// follows from the tests of others.
+    fn known_similarity(&self, element: SpanElement) -> Option<bool> {
         if let Some(tested) = self.tested.get(&element) {
             return Some(*tested);
         }
@@ -128,7 +129,7 @@ impl HittingSet {
             if smaller == shrinking.element {
                 continue;
             }
-            match self.known(smaller) {
+            match self.known_similarity(smaller) {
                 Some(true) => shrinking.element = smaller,
                 Some(false) if end - start > 1 => {
                     let middle = usize::midpoint(start, end);
@@ -165,7 +166,8 @@ impl HittingSet {
     /// Drops the elements of the frontier that are known not to be similar.
     fn drop_dissimilar(&mut self) {
         let kept = std::mem::take(&mut self.frontier);
-        self.frontier = kept.into_iter().filter(|element| self.known(*element) != Some(false)).collect();
+        self.frontier =
+            kept.into_iter().filter(|element| self.known_similarity(*element) != Some(false)).collect();
     }
 }
 
@@ -180,7 +182,7 @@ impl LabelSearch for HittingSet {
                 }
                 continue;
             }
-            let similar = self.frontier.iter().find(|element| self.known(**element) == Some(true));
+            let similar = self.frontier.iter().find(|element| self.known_similarity(**element) == Some(true));
             let Some(element) = similar.copied() else {
                 // The greatest ones exclude the most.
                 let mut needed = self.frontier.clone();

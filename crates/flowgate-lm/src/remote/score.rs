@@ -206,7 +206,7 @@ fn continuation_start(tokens: &[Option<&[u8]>], continuation: &[u8]) -> Result<u
     let mut unspelled = continuation;
     for (index, token) in tokens.iter().enumerate().rev() {
         let token = token.ok_or(Error::Malformed(
-            "the tokens after the first one, which has no log-probability, do not spell the continuation",
+            "the continuation begins at the first token, whose log-probability the server does not report: put text before it",
         ))?;
         match unspelled.strip_suffix(token) {
             Some(rest) => unspelled = rest,
@@ -222,7 +222,7 @@ fn continuation_start(tokens: &[Option<&[u8]>], continuation: &[u8]) -> Result<u
             return Ok(index);
         }
     }
-    Err(Error::Malformed("the tokens of the answer do not spell the continuation"))
+    Err(Error::Malformed("the last tokens of the answer, joined, are not the continuation that was sent"))
 }
 
 #[cfg(test)]
@@ -285,13 +285,17 @@ mod tests {
         )
         .await;
         let other = listed(&[token("hello", "-3"), token(" earth", "-0.5")].join(","));
-        check(by, &[("200 OK", &other)], &bad("the tokens of the answer do not spell the continuation"))
-            .await;
+        check(
+            by,
+            &[("200 OK", &other)],
+            &bad("the last tokens of the answer, joined, are not the continuation that was sent"),
+        )
+        .await;
         check(
             by,
             &[("200 OK", &listed(&token("ld", "-1")))],
             &bad(
-                "the tokens after the first one, which has no log-probability, do not spell the continuation",
+                "the continuation begins at the first token, whose log-probability the server does not report: put text before it",
             ),
         )
         .await;

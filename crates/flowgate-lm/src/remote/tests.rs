@@ -221,7 +221,11 @@ async fn permanent_failures_are_not_retried() {
     .await;
     check(vec![ScriptedReply::json("204 Nothing", "", "")], &no(204, "no reason")).await;
     check(vec![ScriptedReply::json(OK, "", "no JSON")], &bad("the answer is not valid JSON")).await;
-    check(vec![ScriptedReply::json(OK, "", "{}")], &bad("the answer has no list `choices`")).await;
+    check(
+        vec![ScriptedReply::json(OK, "", "{}")],
+        &bad("the field `choices` of the answer is missing or is not a list"),
+    )
+    .await;
     check(
         vec![ScriptedReply::Say("no HTTP at all\r\n\r\n".to_owned())],
         &bad("the answer is not valid HTTP"),
@@ -231,12 +235,12 @@ async fn permanent_failures_are_not_retried() {
     check(vec![ScriptedReply::Say(chunked.to_owned())], &bad("the answer is not valid HTTP")).await;
     check(
         vec![ScriptedReply::stream("data: no JSON\n\n")],
-        &bad("the data of an event is not valid JSON, or has a key twice"),
+        &bad("the `data` of a server-sent event is not valid JSON, or has a key twice"),
     )
     .await;
     check(
         vec![ScriptedReply::stream("data: \u{1}\n\ndata: {}\n\n")],
-        &bad("the data of an event is not valid JSON, or has a key twice"),
+        &bad("the `data` of a server-sent event is not valid JSON, or has a key twice"),
     )
     .await;
 }

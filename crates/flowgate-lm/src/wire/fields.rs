@@ -81,7 +81,7 @@ pub(super) const PROVIDER_TOOL: &str = "is a tool that the provider runs, and wh
 pub(super) const UNKNOWN_EFFORT: &str = "is not `none`, `minimal`, `low`, `medium`, `high`, `xhigh` or `max`";
 
 /// The problem of a type of tool that no format defines.
-pub(super) const UNKNOWN_TOOL: &str = "is no known type of tool; leave the tool out";
+pub(super) const UNKNOWN_TOOL: &str = "is not a known type of tool; leave the tool out";
 
 /// The fields of the declaration of the provenance of a user's message or a part of it.
 const SOURCE: KnownFields =

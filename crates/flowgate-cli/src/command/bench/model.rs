@@ -50,7 +50,7 @@ pub(super) fn model(options: &BenchModelArgs) -> Result<Option<MeasuredModel>, I
         }
         return Ok(None);
     };
-    with_answers(PacedModel::new(chat, options.rate), blocking, options.answers.as_deref()).map(Some)
+    with_recorded_answers(PacedModel::new(chat, options.rate), blocking, options.answers.as_deref()).map(Some)
 }
 
 /// Opens the file of answers at `path`: an answer that it has is returned without a request, and each new answer of
@@ -92,11 +92,12 @@ fn load(folder: &Path) -> Result<MeasuredModel, InputError> {
 #[cfg(feature = "local")]
 pub(super) fn local_model(folder: &Path, answers: Option<&Path>) -> Result<MeasuredModel, InputError> {
     let MeasuredModel { chat, blocking } = load(folder)?;
-    with_answers(PacedModel::new(chat, None), blocking, answers)
+    with_recorded_answers(PacedModel::new(chat, None), blocking, answers)
 }
 
-/// Combines a model with the file of its answers, if there is one.
-fn with_answers(
+/// Wraps a chat model so that it records its answers in the file `answers` and returns those that the file already has;
+/// without a file, the model is returned as it is.
+fn with_recorded_answers(
     chat: PacedModel,
     blocking: Option<Arc<dyn BlockingModel>>,
     answers: Option<&Path>,

@@ -225,7 +225,8 @@ impl DelegationContext {
             name: Arc::clone(&self.name),
             caller: format!("The agent {}", member.name),
             sources,
-            repeated: None,
+            repeated: Vec::new(),
+            announced: Vec::new(),
         };
         let begun = Instant::now();
         let mut agent = Agent {
@@ -263,7 +264,8 @@ fn delegate_answer(conversation: &Conversation, turn: &Turn) -> ToolAnswer {
     ToolAnswer { carries: Some(conversation.reply_label_names()), ..ToolAnswer::text(texts.join("\n")) }
 }
 
-/// Returns an error with the label top: the failure of a task can depend on anything that the agent read.
+/// Returns the answer that the calling agent receives if the other agent stopped before it finished: an error that
+/// quotes `text`, with the label top, because the failure can depend on anything that the other agent read.
 fn unfinished_answer(conversation: &Conversation, text: &str) -> ToolAnswer {
     let monitor = conversation.monitor();
     let top = monitor.to_names(&monitor.policy().space().top());

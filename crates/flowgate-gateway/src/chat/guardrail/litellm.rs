@@ -90,7 +90,7 @@ fn read_answer(fields: &Map<String, Value>) -> Result<Completion, String> {
     let texts: Option<Vec<&str>> = list(fields, "texts")?.iter().map(Value::as_str).collect();
     let texts = texts.ok_or("an item of `texts` is not a text")?;
     let calls: Option<Vec<ToolCall>> = list(fields, "tool_calls")?.iter().map(read_call).collect();
-    let calls = calls.ok_or("an item of `tool_calls` is no call of a function")?;
+    let calls = calls.ok_or("an item of `tool_calls` is not a call of a function")?;
     let stop = if calls.is_empty() { Stop::End } else { Stop::Calls };
     Ok(Completion { text: texts.join(TEXT_SEPARATOR), calls, stop, ..Completion::default() })
 }
@@ -141,7 +141,7 @@ fn check_contents(fields: &Map<String, Value>, messages: &[Value]) -> Result<(),
     let made: HashSet<(&str, &str)> =
         calls.iter().map(|call| (call.name.as_str(), call.arguments.as_str())).collect();
     for call in list(fields, "tool_calls")? {
-        let call = read_call(call).ok_or("an item of `tool_calls` is no call of a function")?;
+        let call = read_call(call).ok_or("an item of `tool_calls` is not a call of a function")?;
         if !made.contains(&(call.name.as_str(), call.arguments.as_str())) {
             return Err("an item of `tool_calls` is in no message of `structured_messages`".to_owned());
         }
@@ -289,7 +289,7 @@ mod tests {
         check(chat(json!({"litellm_call_id": ""})), "`litellm_call_id` is not a text of 1 to 256 bytes");
         check(chat(json!({"litellm_call_id": 1})), "`litellm_call_id` is not a text of 1 to 256 bytes");
         let answer = |name: &str, value: Value| json!({"input_type": "response", name: value});
-        let no_call = "an item of `tool_calls` is no call of a function";
+        let no_call = "an item of `tool_calls` is not a call of a function";
         for call in [
             json!({"id": "1", "type": "custom", "custom": {"name": "f"}}),
             json!({"function": {"arguments": "{}"}}),

@@ -61,8 +61,8 @@ pub fn decode_response(body: &Value) -> Result<Completion, Error> {
     if let Some(error) = fields::non_null_child(body, "error") {
         return Err(reported_error(error));
     }
-    let [choice] =
-        fields::list(body, "choices").ok_or(Error::Malformed("the answer has no list `choices`"))?
+    let [choice] = fields::list(body, "choices")
+        .ok_or(Error::Malformed("the field `choices` of the answer is missing or is not a list"))?
     else {
         return Err(Error::Malformed("`choices` does not have exactly one item"));
     };
@@ -176,7 +176,7 @@ mod tests {
         check(r#"{"choices":[]}"#, &bad("`choices` does not have exactly one item"));
         check(r#"{"choices":[{},{}]}"#, &bad("`choices` does not have exactly one item"));
         check(r#"{"choices":[{}]}"#, &bad("the item of `choices` has no `message`"));
-        check("[]", &bad("the answer has no list `choices`"));
+        check("[]", &bad("the field `choices` of the answer is missing or is not a list"));
         check(
             r#"{"choices":[{"message":{"tool_calls":[{"type":"custom"}]},"finish_reason":"stop"}]}"#,
             &bad("a tool call has another `type` than `function`"),

@@ -97,8 +97,9 @@ impl StreamDecoder {
             return if self.done { Ok(()) } else { Err(EARLY) };
         }
         // An answer has many chunks, so they are parsed without copies.
-        let chunk = Json::parse(&event.data)
-            .map_err(|_| Error::Malformed("the data of an event is not valid JSON, or has a key twice"))?;
+        let chunk = Json::parse(&event.data).map_err(|_| {
+            Error::Malformed("the `data` of a server-sent event is not valid JSON, or has a key twice")
+        })?;
         if let Some(error) = fields::non_null_child(&chunk, "error") {
             return Err(reported_error(&error.to_value()));
         }
@@ -106,7 +107,7 @@ impl StreamDecoder {
             self.assembly.completion.usage = read_usage(&cost.to_value());
         }
         let choice = match fields::list(&chunk, "choices")
-            .ok_or(Error::Malformed("an event has no list `choices`"))?
+            .ok_or(Error::Malformed("the field `choices` of an event is missing or is not a list"))?
         {
             // The chunk contains only the usage.
             [] => return Ok(()),
@@ -234,17 +235,17 @@ mod tests {
         );
         check(
             &["{"],
-            "the model server sent an answer that cannot be read: the data of an event is not valid JSON, or \
+            "the model server sent an answer that cannot be read: the `data` of a server-sent event is not valid JSON, or \
             has a key twice; check the address and the API of the model server",
         );
         check(
             &[r#"{"choices":[],"choices":[]}"#],
-            "the model server sent an answer that cannot be read: the data of an event is not valid JSON, or \
+            "the model server sent an answer that cannot be read: the `data` of a server-sent event is not valid JSON, or \
             has a key twice; check the address and the API of the model server",
         );
         check(
             &["{}"],
-            "the model server sent an answer that cannot be read: an event has no list `choices`; check the \
+            "the model server sent an answer that cannot be read: the field `choices` of an event is missing or is not a list; check the \
             address and the API of the model server",
         );
         check(&[r#"{"error":{"code":503}}"#], "the model server is busy; try again later");

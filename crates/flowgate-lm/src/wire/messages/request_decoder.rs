@@ -453,7 +453,7 @@ mod tests {
         );
         check(
             r#""tools":[{"type":"web_searching","name":"f"}]"#,
-            "`tools[0].type` is no known type of tool; leave the tool out",
+            "`tools[0].type` is not a known type of tool; leave the tool out",
         );
         check(r#""messages":[{"role":"system","content":"s"}]"#, "fine");
         check(

@@ -54,7 +54,9 @@ pub fn decode_response(body: &Value) -> Result<Completion, Error> {
         return Err(reported_error(error));
     }
     let mut completion = Completion::default();
-    for block in fields::list(body, "content").ok_or(Error::Malformed("the answer has no list `content`"))? {
+    for block in fields::list(body, "content")
+        .ok_or(Error::Malformed("the field `content` of the answer is missing or is not a list"))?
+    {
         let field = |key: &str| fields::text(block, key);
         match block_kind(block)? {
             BlockKind::Text => completion.text.push_str(field("text")),
@@ -200,6 +202,6 @@ mod tests {
             r#"{"type":"error","error":{"type":"authentication_error"}}"#,
             "the model's server rejected the request (401): authentication_error",
         );
-        check("3", &bad("the answer has no list `content`"));
+        check("3", &bad("the field `content` of the answer is missing or is not a list"));
     }
 }

@@ -347,7 +347,7 @@ mod tests {
         }
         check(
             r#""tools":[{"type":"namespace","name":"n","tools":[{"type":"namespace","name":"m","tools":[]}]}]"#,
-            "`tools[0].tools[0].type` is no known type of tool; leave the tool out",
+            "`tools[0].tools[0].type` is not a known type of tool; leave the tool out",
         );
         check(
             r#""tools":[{"type":"local_shell"}]"#,

@@ -195,7 +195,9 @@ pub fn decode_response(body: &Value) -> Result<Completion, Error> {
     }
     let mut completion = Completion::default();
     let mut refused = false;
-    for item in fields::list(body, "output").ok_or(Error::Malformed("the answer has no list `output`"))? {
+    for item in fields::list(body, "output")
+        .ok_or(Error::Malformed("the field `output` of the answer is missing or is not a list"))?
+    {
         match item_kind(item)? {
             OutputItemKind::Message => refused |= read_message(item, &mut completion.text)?,
             OutputItemKind::Call => {
@@ -362,6 +364,6 @@ mod tests {
             r#"{"status":"failed","error":{"code":"rate_limit_exceeded","message":"m"},"output":[]}"#,
             "the model server is busy; try again later",
         );
-        check("{}", &bad("the answer has no list `output`"));
+        check("{}", &bad("the field `output` of the answer is missing or is not a list"));
     }
 }
