@@ -64,3 +64,41 @@ fn exact_amount(call: &Event, argument: &TargetPath) -> Option<ExactAmount> {
         _ => None,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use crate::label::Label;
+    use crate::monitor::{Attribution, CallDependency, Monitor, Verdict};
+    use crate::policy::Policy;
+    use crate::trace::{Call, Tool, TraceEntry};
+
+    /// An observer of the verdict could learn about calls that are hidden from it, so the verdict carries their labels.
+    #[test]
+    fn the_verdict_carries_the_labels_of_other_calls() {
+        let decided = |limit: &str| {
+            let policy = format!(
+                "lattice integrity: trusted < untrusted\nlattice secrecy: public < private\n\
+                 require trusted, private if:\n    (call: ToolCall) is tool:r\"pay|note\"\n\
+                 consent private for call.arguments.amount{limit} if:\n    (call: ToolCall) is tool:pay\n"
+            );
+            let mut monitor = Monitor::new(Arc::new(Policy::parse(&policy).unwrap()));
+            let private = monitor.policy().space().element("secrecy", "private").unwrap().label;
+            let mut judge = |id: &str, tool: &str, view: Label| {
+                let call = Call::from_json(id.to_owned(), Tool::local(tool), r#"{"amount": 1}"#);
+                let attribution =
+                    Attribution { decision: CallDependency::View(view), ..Attribution::everything() };
+                monitor.judge_entry(TraceEntry::from(call), attribution)
+            };
+            let Verdict::Permit(hidden) = judge("c1", "pay", private) else { panic!() };
+            let labels = [judge("c2", "pay", Label::BOTTOM), judge("c3", "note", Label::BOTTOM)]
+                .map(|verdict| verdict.judgement().decided == Label::BOTTOM);
+            drop(hidden);
+            labels
+        };
+        assert_eq!(decided(""), [true, true]);
+        assert_eq!(decided(" up to 3 calls"), [false, true]);
+        assert_eq!(decided(" up to 3 of call.arguments.amount"), [false, true]);
+    }
+}
