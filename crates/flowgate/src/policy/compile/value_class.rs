@@ -1,7 +1,7 @@
 //! Decides which endorsements describe a class of values that a person's approval may cover as a whole (`grant
 //! conversation by class`), and words the class for the question.
 //!
-//! Under such a grant, whoever can influence a call chooses any value of the class, as often as it is called. So the class
+//! Under such a grant, an attacker who can influence a call chooses any value of the class, as often as it is called. So the class
 //! must leave little to gain:
 //!
 //! * an argument that names a recipient, an account, a place, code, a credential or an object: only the values that
