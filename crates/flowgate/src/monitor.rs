@@ -10,6 +10,7 @@ mod attribution;
 mod call_examination;
 mod call_withdrawal;
 mod computed_label;
+mod consent_limits;
 mod consent_withdrawal;
 mod exceeding_regions;
 mod external_state;
@@ -47,7 +48,8 @@ pub use grants::Grant;
 pub use push_error::PushError;
 pub use rejudge::{RejudgedCall, RejudgedSession};
 pub use verdict::{
-    AuthorizedCall, Denial, EventFinding, Judgement, Outcome, Permit, Question, Reason, ReasonKind, Verdict,
+    AuthorizedCall, Denial, EventFinding, Judgement, Outcome, Permit, Question, Reason, ReasonKind,
+    ValueClass, Verdict,
 };
 
 use crate::eval::Parameters;

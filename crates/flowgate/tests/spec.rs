@@ -279,11 +279,15 @@ impl TraceBlockRun<'_> {
                 let index = self.permits.iter().position(|(known, _)| known == rest).expect("a permit");
                 drop(self.permits.remove(index));
             }
-            "approve" => {
+            "approve" | "grant" => {
                 let (id, expected) = rest.split_once(" # ").unwrap();
                 let index = self.questions.iter().position(|(known, _)| known == id).expect("a question");
                 let (_, question) = self.questions.remove(index);
-                let result = self.monitor.approve(question).and_then(|permit| self.monitor.redeem(permit));
+                let permit = match word {
+                    "grant" => self.monitor.approve_for_session(question),
+                    _ => self.monitor.approve(question),
+                };
+                let result = permit.and_then(|permit| self.monitor.redeem(permit));
                 self.ran(id, result, expected);
             }
             // `runs ID ARGUMENTS`: the arguments that the tool receives.

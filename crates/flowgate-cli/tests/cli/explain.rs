@@ -158,6 +158,19 @@ const EXPLANATIONS: &[Explanation] = &[
         says: &["only with `--against`", "on the hosts that messages name: a stranger can choose among them"],
         never: &["is_url_on"],
     },
+    // A path in a folder, and a code by its pattern: only with evidence.
+    Explanation {
+        policy: "require trusted, private if:\n    (call: ToolCall) is tool:book\n",
+        arguments: r#"{"file": "/reports/may.txt"}"#,
+        says: &["only with `--against`", "in \"/reports\": a stranger can choose any path below this folder"],
+        never: &["is_path_in"],
+    },
+    Explanation {
+        policy: "require trusted, private if:\n    (call: ToolCall) is tool:book\n",
+        arguments: r#"{"seat": "AB12"}"#,
+        says: &["only with `--against`", "`endorse` of `seat` by a pattern"],
+        never: &["fullmatch"],
+    },
     // A rule that asks is not said to deny.
     Explanation {
         policy: "require top if:\n    (call: ToolCall) is tool:book\nask \"sure?\" if:\n    (call: ToolCall) is tool:book\n",
@@ -195,6 +208,7 @@ fn suggestions_are_ranked_by_harm() {
         };
         let mail = r#"[{"day": "2024-05-19", "from": "mallory@x.org", "card": "4111-22",
                        "days": ["2024-05-19", "2024-05-20"], "weight": "12.50", "late": "Yes",
+                       "file": "/reports/may.txt", "seat": "AB12",
                        "link": "https://shop.example.org/deal?id=7",
                        "body": "Your code is 481516. By the way, the train leaves at nine from platform four."}]"#;
         let run = serde_json::json!([

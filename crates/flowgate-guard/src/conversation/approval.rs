@@ -46,7 +46,11 @@ impl Conversation {
         let carries = reasons_carry.iter().fold(judgement.decided, |joined, label| joined.join(label));
         ApprovalRequest {
             evidence: self.monitor.question_evidence(question),
-            summary: question.summary(self.monitor.policy()),
+            summary: {
+                let classes = self.monitor.granted_classes(question);
+                let sentences = [Some(question.summary(self.monitor.policy())), classes];
+                sentences.into_iter().flatten().filter(|text| !text.is_empty()).collect::<Vec<_>>().join(" ")
+            },
             // A question that has no call is about a tool without a name.
             tool: call.map_or_else(|| Tool::local(""), |call| call.tool.clone()),
             arguments: Value::Object(arguments),

@@ -87,3 +87,28 @@ fn a_private_value_goes_by_slot_where_a_consent_says_so() {
     let (without, _) = POLICY.split_once("consent").unwrap();
     assert_eq!(outcome(Method::LowestFirst, without, &["list {}", &airline, "Done."]), "is refused");
 }
+
+/// Calls of one message count together, as do those of several steps.
+#[test]
+fn a_limited_consent_covers_so_many_calls() {
+    let policy =
+        |limit: &str| POLICY.replace("for call.arguments.body", &format!("for call.arguments.body {limit}"));
+    let check = |limit: &str, script: &[&str], expected: [usize; 2]| {
+        let mut run = ScriptedConversation::new(&policy(limit), Method::LowestFirst);
+        run.answers = vec![("list", json!({"name": "Ann", "card": "4111"}))];
+        run.turn("Book a flight with my airline.", script);
+        let sent = |what: &str| {
+            run.calls().iter().filter(|call| call.starts_with(what) && call.contains(" send ")).count()
+        };
+        assert_eq!([sent("runs"), sent("asks")], expected, "{limit} {script:?} {:?}", run.calls());
+    };
+    let airline = slot("airline", &["h1"]);
+    let both = format!("{airline}\n{airline}");
+    for script in [&["list {}", &airline, &airline, "Done."][..], &["list {}", &both, "Done."]] {
+        check("", script, [2, 0]);
+        check("up to 2 calls", script, [2, 0]);
+        check("up to 1 call", script, [1, 1]);
+        // The slot holds a text, which is no amount.
+        check("up to 100 of call.arguments.body", script, [0, 2]);
+    }
+}

@@ -1,9 +1,10 @@
 //! Tests of a person's approval for the rest of a conversation.
 
 use flowgate_guard::approve::Decision;
-use flowgate_guard::conversation::Method;
+use flowgate_guard::conversation::{Method, Need};
+use serde_json::json;
 
-use crate::script::{POLICY, ScriptedConversation};
+use crate::script::{POLICY, ScriptedConversation, written};
 
 fn run(decision: Decision, policy: &str) -> ScriptedConversation {
     let mut run = ScriptedConversation::new(policy, Method::LowestFirst);
@@ -75,4 +76,28 @@ fn a_question_announces_those_about_further_calls_of_the_message() {
         run.turn("Mail them.", &[&calls.join("\n"), "Done."]);
         assert_eq!(run.announced.join(" | "), expected, "{calls:?}");
     }
+}
+
+/// The text of the question says which other values the answer covers.
+#[test]
+fn a_question_names_the_classes_that_an_answer_covers() {
+    let summary = |class: &str, when: &str| {
+        let policy = format!(
+            "{POLICY}endorse call.arguments.when as trusted if:\n    (call: ToolCall) is tool:send\n    is_date(call.arguments.when)\n\
+             ask \"mails are confirmed\" grant conversation{class} if:\n    (call: ToolCall) is tool:send\n"
+        );
+        let mut conversation = run(Decision::Refuse, &policy).conversation;
+        conversation.add_user_message("Mail Bob.".into()).unwrap();
+        assert!(matches!(conversation.need(), Need::Complete(_)));
+        conversation.accept_completion(written(&format!("send {}", json!({"to": "bob", "when": when}))));
+        let Need::Approve(ask) = conversation.need() else { panic!("no question") };
+        (
+            ask.summary.contains("covers other values: `when` can be a value for which `is_date` holds"),
+            ask.changeable,
+        )
+    };
+    let covered = |names: &[&str]| names.iter().map(ToString::to_string).collect::<Vec<_>>();
+    assert_eq!(summary(" by class", "2024-05-19"), (true, covered(&["when"])));
+    assert_eq!(summary(" by class", "soon"), (false, covered(&[])));
+    assert_eq!(summary("", "2024-05-19"), (false, covered(&[])));
 }

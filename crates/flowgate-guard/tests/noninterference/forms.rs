@@ -28,7 +28,7 @@ const FORMS: [(&str, &[&str]); 9] = [
 ];
 
 /// Values for slots that these forms endorse.
-pub(crate) const TYPED: [&str; 4] = ["12.5", "yes", "12:00", "2024-05-19"];
+pub(crate) const TYPED: [&str; 8] = ["12.5", "yes", "12:00", "2024-05-19", "me", "you", "ann", "web"];
 
 /// Adds endorsements to a policy, as text and as declarations.
 pub(crate) fn endorse(seed: u64, tools: &CaseTools, text: &mut String, declared: &mut DeclaredPolicy) {
@@ -49,40 +49,82 @@ pub(crate) fn endorse(seed: u64, tools: &CaseTools, text: &mut String, declared:
     }
 }
 
+/// Adds consents with limits to a policy, and consents to what answers contain.
+pub(crate) fn consent(seed: u64, tools: &CaseTools, text: &mut String) {
+    let mut random = Random::of(&format!("limited consents {seed}"));
+    for tool in tools.indices() {
+        if !random.chance(40) {
+            continue;
+        }
+        let label = random.of_list(&["private", "internal"]);
+        let limit = random.of_list(&[
+            "1 calls",
+            "2 calls",
+            "3 calls, 30 of call.arguments.b",
+            "20 of call.arguments.b",
+            "",
+        ]);
+        let limit = if limit.is_empty() { String::new() } else { format!(" up to {limit}") };
+        let condition = random.of_list(&[
+            "call.arguments.a is not None",
+            "call.arguments.b in tool:*",
+            "call.arguments.a in tool:*",
+        ]);
+        let pattern = tools.pattern(&mut random, tool);
+        let _ = writeln!(
+            text,
+            "consent {label} for call.arguments.b{limit} if:\n    (call: ToolCall) is tool:{pattern}\n    {condition}"
+        );
+    }
+}
+
 /// Puts values of these forms in place of some arguments, depending on everything that the model was shown.
-pub(crate) fn replace_arguments(completion: &mut Completion, shown: &str) {
+pub(crate) fn replace_arguments(policy: &str, completion: &mut Completion, shown: &str) {
     let mut random = Random::of(&format!("forms {shown}"));
     for call in completion.calls.iter_mut().filter(|call| call.name != "look") {
         let Ok(Value::Object(mut arguments)) = serde_json::from_str(&call.arguments) else { continue };
         match arguments.get_mut("b") {
-            Some(slot) if slot["$slot"]["fill"].is_string() && random.chance(40) => {
+            Some(slot) if slot["$slot"]["fill"].is_string() && random.chance(60) => {
                 slot["$slot"]["fill"] = json!(format!("write {}", random.of_list(&TYPED)));
             }
             Some(slot) if slot.is_object() => continue,
-            _ if random.chance(50) => drop(arguments.insert("b".to_owned(), value(&mut random, shown))),
+            _ if random.chance(50) => {
+                drop(arguments.insert("b".to_owned(), value(policy, &mut random, shown)))
+            }
             _ => continue,
         }
         call.arguments = Value::Object(arguments).to_string();
     }
 }
 
-/// Returns a value of one of the forms, or one that resembles it; where the form leaves a choice, it repeats what the
-/// model was shown.
-fn value(random: &mut Random, shown: &str) -> Value {
+/// Returns a value of one of the forms that the policy has statements about, or one that resembles it; where the form
+/// leaves a choice, it repeats what the model was shown.
+fn value(policy: &str, random: &mut Random, shown: &str) -> Value {
     let start = random.below(shown.chars().count());
     let said: String = shown.chars().skip(start).take(40).filter(char::is_ascii_alphanumeric).collect();
-    match random.below(11) {
-        0 => json!(format!("https://docs.example.org/a?q={said}")),
-        1 => json!(format!("http://shop.example.net:80/{said}")),
-        2 => json!(format!("https://news2.market.co.uk/{said}")),
-        3 => json!(format!("https://docs.example.org.evil.net/{said}")),
-        4 => json!(format!("/reports/{said}.txt")),
-        5 => json!(format!("/reports/../{said}")),
-        6 => json!("12.5"),
-        7 => json!(random.of_list(&["yes", "no"])),
-        8 => json!(["12:00", "13:00"]),
-        9 => json!(["me", random.of_list(&["you", "ann", "web"])]),
-        _ => json!(["12:00", said]),
+    let forms = [
+        ("is_url_on(call.arguments.b, [", json!(format!("https://docs.example.org/a?q={said}"))),
+        ("is_url_on(call.arguments.b, [", json!(format!("https://docs.example.org.evil.net/{said}"))),
+        ("is_url_on(call.arguments.b, Message)", json!(format!("http://shop.example.net:80/{said}"))),
+        ("is_url_on(call.arguments.b, tool:", json!(format!("http://shop.example.net:80/{said}"))),
+        ("is_url_on_domain(", json!(format!("https://news2.market.co.uk/{said}"))),
+        ("is_path_in(", json!(format!("/reports/{said}.txt"))),
+        ("is_path_in(", json!(format!("/reports/../{said}"))),
+        ("is_decimal(", json!("12.5")),
+        ("is_yes_no(", json!(random.of_list(&["yes", "no"]))),
+        ("item in [", json!(["12:00", "13:00"])),
+        ("item in [", json!(["12:00", said])),
+        ("item in tool:", json!(["me", random.of_list(&["you", "ann", "web"])])),
+        ("b in tool:", json!(random.of_list(&["me", "you", "ann", "web"]))),
+        (" up to ", json!(7)),
+        (" up to ", json!(12.5)),
+        (" up to ", json!(said.len())),
+    ];
+    let fitting: Vec<&Value> =
+        forms.iter().filter(|(form, _)| policy.contains(form)).map(|(_, value)| value).collect();
+    match fitting.as_slice() {
+        [] => json!("12:00"),
+        fitting => fitting[random.below(fitting.len())].clone(),
     }
 }
 

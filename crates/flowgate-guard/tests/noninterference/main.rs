@@ -31,6 +31,7 @@ mod changed_answers;
 mod chat;
 mod declared_policy;
 mod edits;
+mod effects;
 mod features;
 mod forms;
 mod labels;
@@ -51,6 +52,8 @@ mod taint_tracker;
 mod tools;
 mod turns;
 mod world;
+
+use std::collections::BTreeMap;
 
 use flowgate_guard::method::{Method, MethodRegistry};
 
@@ -214,4 +217,23 @@ fn a_replayed_conversation_equals_the_original() {
             }
         }
     }
+}
+
+/// A form of statement that changes no verdict is not tested by the other tests, whose cases these are.
+#[test]
+fn every_form_of_statement_changes_verdicts() {
+    let cases = number("FLOWGATE_NONINTERFERENCE_CASES", 60).min(20_000);
+    let first = number("FLOWGATE_NONINTERFERENCE_SEED", 1);
+    let mut counts: BTreeMap<&str, u64> = effects::names().map(|name| (name, 0)).collect();
+    for seed in first..first + cases {
+        let case = NoninterferenceCase::case(seed, Method::LowestFirst);
+        for effect in effects::of(&case, &case.first()) {
+            *counts.entry(effect).or_default() += 1;
+        }
+    }
+    let counted: Vec<String> = counts.iter().map(|(name, count)| format!("{name} {count}")).collect();
+    eprintln!("{cases} cases from seed {first}; verdicts changed by {}", counted.join(", "));
+    let without: Vec<&str> = counts.iter().filter(|(_, count)| **count == 0).map(|(name, _)| *name).collect();
+    // A form changes a verdict in few cases, so a short run has effects of some forms only.
+    assert!(without.len() < counts.len(), "no form changes a verdict");
 }

@@ -82,7 +82,11 @@ impl NoninterferenceCase {
         if Random::of(&format!("grants {seed}")).chance(40) {
             text = with_grants(
                 &text,
-                if has_forms { &["conversation", "30 days", "always"] } else { &["conversation"] },
+                if has_forms {
+                    &["conversation", "conversation by class", "30 days by class", "always"]
+                } else {
+                    &["conversation"]
+                },
             );
             if has_forms {
                 store_that_nobody_reads(&mut text, &mut declared);
@@ -90,6 +94,7 @@ impl NoninterferenceCase {
         }
         if has_forms {
             forms::endorse(seed, &tools, &mut text, &mut declared);
+            forms::consent(seed, &tools, &mut text);
         }
         let policy = Policy::parse(&text).unwrap_or_else(|errors| panic!("seed {seed}: {errors:?}\n{text}"));
         let policy = Arc::new(policy);
@@ -120,6 +125,9 @@ impl NoninterferenceCase {
     /// bits in each session.
     pub(crate) fn monitor(&self) -> Monitor {
         let mut monitor = Monitor::new(Arc::clone(&self.policy));
+        if self.has_forms {
+            monitor.record_inputs();
+        }
         let mut predicates = Predicates::new();
         predicates.define("known", |arguments| Ok(json!(oracle_conditions::is_known(&arguments[0]))));
         monitor.set_predicates(predicates, Vec::new());

@@ -3,14 +3,16 @@
 use std::fmt::Write as _;
 
 use flowgate::label::Label;
-use flowgate::trace::{EventId, NodeId, Region, Trace};
+use flowgate::monitor::ReasonKind;
+use flowgate::trace::{EventId, NodeId, Region, Tool, Trace};
 use flowgate_guard::approve::ApprovalRequest;
-use flowgate_guard::conversation::Conversation;
+use flowgate_guard::conversation::{CallVerdict, Conversation};
 use flowgate_guard::history::{ClientProfile, History, MessageTemplate};
 use flowgate_guard::journal::Input;
 use serde_json::{Value, json};
 
 use crate::chat::{ClientHeldChat, INSTRUCTIONS};
+use crate::declared_policy::DeclaredPolicy;
 use crate::oracle_label::OracleLabel;
 use crate::taint_tracker::TrackedSession;
 use crate::world::AnswerSpelling;
@@ -50,6 +52,8 @@ pub(crate) struct ObservedSession {
     pub(crate) said_level: Option<OracleLabel>,
     /// The chat, if a client holds it.
     pub(crate) chat: Option<ClientHeldChat>,
+    /// The calls that a person allowed for the rest of the conversation.
+    pub(crate) granted: Vec<(Tool, Value)>,
     /// The recorded steps, in order.
     kept: Vec<SessionAction>,
 }
@@ -67,7 +71,29 @@ impl ObservedSession {
             replies: Vec::new(),
             said_level: None,
             chat: None,
+            granted: Vec::new(),
             kept: Vec::new(),
+        }
+    }
+
+    /// Returns the feature of a verdict that follows from an approval for the rest of the conversation: whether it
+    /// is about the approved value of `b` or another value. A payload argument may have any other value.
+    pub(crate) fn uses_grant(
+        &self,
+        verdict: &CallVerdict,
+        declared: &DeclaredPolicy,
+    ) -> Option<&'static str> {
+        if !verdict.reasons.iter().any(|reason| reason.kind == ReasonKind::Granted) {
+            return None;
+        }
+        let b = verdict.arguments.get("b");
+        let mut granted = self.granted.iter().filter(|(tool, _)| *tool == verdict.tool);
+        let is_payload =
+            declared.payload.iter().any(|pattern| DeclaredPolicy::speaks_of(pattern, &verdict.tool));
+        match (granted.any(|(_, arguments)| arguments.get("b") == b), is_payload) {
+            (true, _) => Some("a call that a grant covers"),
+            (false, true) => Some("a grant of another payload"),
+            (false, false) => Some("a grant of another value of a class"),
         }
     }
 

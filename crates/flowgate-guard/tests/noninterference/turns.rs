@@ -155,6 +155,7 @@ impl RunState<'_> {
             };
             for verdict in verdicts.iter().skip(judged) {
                 self.releases_outcome(session, verdict);
+                self.run.met.extend(session.uses_grant(verdict, &self.case.declared));
             }
             judged = verdicts.len();
             match need {
@@ -175,7 +176,7 @@ impl RunState<'_> {
                     self.shows("the model", session, &view, &shown);
                     let mut completion = worst(&view.request, &shown);
                     if self.case.has_forms {
-                        forms::replace_arguments(&mut completion, &shown);
+                        forms::replace_arguments(&self.case.text, &mut completion, &shown);
                     }
                     if let Some(chat) = &mut session.chat {
                         chat.limit(&view.label, &mut completion);
@@ -263,6 +264,9 @@ impl RunState<'_> {
                         (true, false) => Decision::Allow,
                         (false, _) => Decision::Refuse,
                     });
+                    if yes && is_for_good {
+                        session.granted.push((ask.tool.clone(), ask.arguments.clone()));
+                    }
                     if !session.conversation.monitor().session_grants().is_empty() {
                         self.run.met.insert("an approval for the rest of a conversation");
                     }

@@ -43,6 +43,7 @@ impl Monitor {
             reasons: Vec::new(),
             notes: Vec::new(),
             applied: Vec::new(),
+            classes: Vec::new(),
             is_harmless: false,
             method: attribution.method,
             hidden: attribution.hidden,
@@ -114,12 +115,12 @@ impl Monitor {
             call.hidden = attribution.hidden;
         }
         let mut fuel = self.limits.fuel;
-        let endorsed = self.endorse(event, &applicable, &mut canonical_entry, &mut fuel);
+        let (endorsed, classes) = self.endorse(event, &applicable, &mut canonical_entry, &mut fuel);
         self.trace.update_labels(event, &seen);
         let required = self.check_requirements(event, &applicable, attribution, &mut fuel);
         judgement.reasons.extend(required.reasons);
         judgement.is_harmless = required.is_harmless;
-        judgement.applied = endorsed;
+        (judgement.applied, judgement.classes) = (endorsed, classes);
         judgement.applied.extend(required.applied);
         judgement.applied.sort_by_key(|span| span.start);
         judgement.applied.dedup();
@@ -143,7 +144,12 @@ impl Monitor {
         // hides such events; the other methods only estimate what a call depends on.
         let is_view = matches!(attribution.decision, CallDependency::View(_));
         let observed = if is_view {
-            crate::rules::observed_events(&self.policy.plan, &self.trace, event)
+            let consents = &self.policy.plan.consents;
+            let mut applicable = applicable.consents.iter().filter_map(|index| consents.get(*index));
+            // Whether a call is within the limits of a consent depends on other calls, as with a rule that counts them.
+            let is_limited = applicable.any(|consent| !consent.limits.is_empty());
+            let limits = if is_limited { ObservedEvents::Calls } else { ObservedEvents::Nothing };
+            crate::rules::observed_events(&self.policy.plan, &self.trace, event).max(limits)
         } else {
             ObservedEvents::Nothing
         };

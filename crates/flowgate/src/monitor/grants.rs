@@ -4,6 +4,12 @@
 //! a payload argument may differ, if no reason is about that argument and no rule asked (the rule may have read the
 //! value). A call with another value, reason or label is a new question.
 //!
+//! Where every reason comes from a statement with `by class`, the value of an argument that an `endorse` statement
+//! describes may differ as well, as long as the same statement endorses the new value. Which statements describe a class
+//! that a grant may cover is decided by `policy::compile::value_class`: a recipient is open only within the values that
+//! a trusted answer lists. If several statements describe classes of one argument, it stays fixed, since a question names
+//! one class. An argument that a reason is about stays fixed in any case.
+//!
 //! A question can be answered with a grant only if each of its reasons comes from a statement with the scope `grant
 //! conversation` or a longer one. A reason of a rule that matched other events as well prevents it. A call of a tool
 //! that can read external state, such as a draft by its id, cannot be granted: with the same arguments, it can mean
@@ -15,7 +21,9 @@
 
 use serde_json::{Map, Value};
 
-use super::{Denial, Judgement, Monitor, Permit, Question, Reason, ReasonKind};
+use super::{
+    Denial, Judgement, Monitor, Permit, Question, Reason, ReasonKind, ValueClass, applicable_statements,
+};
 use crate::label::Label;
 use crate::policy::{Action, GrantScope};
 use crate::trace::{Call, Path, PathStep, Tool};
@@ -38,8 +46,10 @@ pub struct Grant {
     label: Vec<String>,
     /// The label of the question.
     decided: Label,
-    /// The payload arguments whose values may change.
+    /// The arguments whose values may change: payload, and those in `classes`.
     free: Vec<String>,
+    /// The arguments whose values may change within a class.
+    classes: Vec<ValueClass>,
 }
 
 impl Grant {
@@ -128,15 +138,46 @@ impl Monitor {
         let has_rule_reason = reasons.iter().any(|reason| reason.kind == ReasonKind::Rule);
         let mut free = if has_rule_reason { Vec::new() } else { self.payload_arguments(&call.tool) };
         free.retain(|name| !reasons.iter().any(|reason| is_about(name, reason)));
+        // Where the policy says so for each reason, a rule may have read a value that can change within its class.
+        let mut classes = question.judgement.classes.clone();
+        let is_offered = reasons.iter().all(|reason| reason.grants_class);
+        classes.retain(|class| {
+            is_offered
+                && !free.contains(&class.argument)
+                && !reasons.iter().any(|reason| is_about(&class.argument, reason))
+                && self.described_classes(&call.tool, &class.argument) == 1
+        });
+        free.extend(classes.iter().map(|class| class.argument.clone()));
         let (tool, decided) = (call.tool.clone(), question.judgement.decided);
         let arguments = fixed_arguments(call, &free)?;
         let label = question.judgement.label.clone();
-        Some(Grant { tool, arguments, reasons, call: call.clone(), label, decided, free })
+        Some(Grant { tool, arguments, reasons, call: call.clone(), label, decided, free, classes })
     }
 
     /// Returns the arguments whose values may change under a grant of the question.
     pub fn changeable_arguments(&self, question: &Question) -> Vec<String> {
         self.grant_of(question).map(|grant| grant.free).unwrap_or_default()
+    }
+
+    /// Returns the sentence for a person that says which classes of values a grant of the question covers; `None` if it
+    /// covers none.
+    pub fn granted_classes(&self, question: &Question) -> Option<String> {
+        let classes = self.grant_of(question).filter(|_| question.is_grantable())?.classes;
+        let phrases =
+            classes.iter().map(|class| format!("`{}` can be {}", class.argument, class.description));
+        let phrases = phrases.collect::<Vec<_>>().join(", and ");
+        (!phrases.is_empty())
+            .then(|| format!("An answer for longer than this call covers other values: {phrases}."))
+    }
+
+    /// Returns how many statements about calls of a tool describe a class of values of an argument that a grant can cover.
+    fn described_classes(&self, tool: &Tool, argument: &str) -> usize {
+        let plan = &self.policy.plan;
+        let applicable = applicable_statements::statements_for_tool(plan, tool).endorsements;
+        let statements = applicable.iter().filter_map(|index| plan.endorsements.get(*index));
+        statements
+            .filter(|statement| statement.class.as_ref().is_some_and(|(name, _)| name == argument))
+            .count()
     }
 
     /// Moves the reasons against a call to the notes, so that the call is permitted, if one grant covers the call and
@@ -151,6 +192,7 @@ impl Monitor {
                 && grant.label == judgement.label
                 && grant.decided.flows_to(&judgement.decided)
                 && judgement.reasons.iter().all(|reason| grant.covers(reason))
+                && grant.classes.iter().all(|class| judgement.classes.contains(class))
                 && fixed_arguments(call, &grant.free).as_ref() == Some(&grant.arguments)
         };
         if self.grants.iter().any(|grant| covers(&grant)) {

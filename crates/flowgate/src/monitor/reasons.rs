@@ -75,7 +75,8 @@ impl MatchReceiver for ReasonCollector<'_> {
         reason.events = events(rule, frame);
         // A match with other events is about these events too, so an approval of it cannot hold for a later call.
         if reason.events.iter().all(|event| *event == self.id) {
-            reason.grant_scope = rule.grant_scope;
+            reason.grant_scope = rule.grant.scope;
+            reason.grants_class = rule.grant.is_by_class;
         }
         self.reasons.push(reason);
         // The matches of one rule arrive one after the other.

@@ -14,13 +14,14 @@ use std::collections::{BTreeMap, HashSet};
 use serde_json::Value as Json;
 
 use super::computed_label::compute_label;
+use super::consent_limits::is_within_limits;
 use super::regions::{event_frame, region_nodes};
-use super::{ApplicableStatements, Attribution, CallDependency, Monitor, Reason, ReasonKind};
+use super::{ApplicableStatements, Attribution, CallDependency, Monitor, Reason, ReasonKind, ValueClass};
 use crate::builtin;
 use crate::eval::{EvalError, Evaluator, Frame, MissingValueMode};
 use crate::label::{ComputedLabelUse, DimensionSet, Label, PartialLabel, Space};
 use crate::policy::plan::{CompiledQuery, Plan};
-use crate::policy::{Action, GrantScope, Span};
+use crate::policy::{Action, GrantOffer, GrantScope, Span};
 use crate::trace::{Document, EventBody, EventId, NodeContent, NodeId, PathStep, TraceEntry};
 
 /// The maximum number of reasons that are reported against one call.
@@ -56,8 +57,8 @@ struct UpperBound {
     span: Span,
     /// Whether it bounds everything that the agent has seen, besides what the decision is attributed to.
     is_strict: bool,
-    /// Whether a person may approve an excess for the rest of the session.
-    grant_scope: GrantScope,
+    /// For how long, and for what, a person may approve an excess.
+    grant: GrantOffer,
     /// Whether an excess denies the call; otherwise a person is asked.
     denies: bool,
     /// Whether it also allows labels that flow to it; otherwise it only restricts.
@@ -74,15 +75,15 @@ impl Monitor {
     /// Lowers the integrity label of each argument that an `endorse` statement endorses. Replaces its value by the
     /// canonical form, in the trace and in `entry`, so that the tool receives the value that was checked. Also lowers
     /// the label of a list if all of its items are endorsed. A statement that cannot be evaluated endorses nothing.
-    /// Returns the statements that endorsed something.
+    /// Returns the statements that endorsed something, and the classes of values by which they did so.
     pub(super) fn endorse(
         &mut self,
         event: EventId,
         applicable: &ApplicableStatements,
         entry: &mut TraceEntry,
         fuel: &mut u64,
-    ) -> Vec<Span> {
-        let mut applied = Vec::new();
+    ) -> (Vec<Span>, Vec<ValueClass>) {
+        let (mut applied, mut classes) = (Vec::new(), Vec::new());
         let policy = std::sync::Arc::clone(&self.policy);
         let plan = &policy.plan;
         let tool = self.trace.event(event).and_then(|call| call.tool()).cloned();
@@ -120,7 +121,7 @@ impl Monitor {
             if result.is_err() {
                 continue;
             }
-            let Some(call) = self.trace.event_mut(event) else { return applied };
+            let Some(call) = self.trace.event_mut(event) else { return (applied, classes) };
             // A value that is not a scalar, or has no canonical form, is not endorsed.
             let canonical_value =
                 |node: NodeId| match (&call.document.node(node)?.content, statement.value.canonical) {
@@ -133,12 +134,17 @@ impl Monitor {
             granted.retain(|(node, _)| values.iter().any(|(endorsed, _)| endorsed == node));
             if !granted.is_empty() {
                 applied.push(statement.span.clone());
+                classes.extend(statement.class.as_ref().map(|(argument, description)| ValueClass {
+                    argument: argument.clone(),
+                    description: description.clone(),
+                    statement: statement.span.clone(),
+                }));
             }
             for (list, label) in endorsed_lists(&call.document, &granted) {
                 call.document.lower(&plan.space, list, &label);
             }
             for ((node, label), (_, canonical)) in granted.into_iter().zip(values) {
-                let Some(call) = self.trace.event_mut(event) else { return applied };
+                let Some(call) = self.trace.event_mut(event) else { return (applied, classes) };
                 let path = call.document.path(node);
                 call.document.set_scalar(node, canonical.clone());
                 call.document.lower(&plan.space, node, &label);
@@ -147,7 +153,7 @@ impl Monitor {
                 }
             }
         }
-        applied
+        (applied, classes)
     }
 
     /// Compares every part of the call with the label that it may carry, and returns the reasons against the call.
@@ -237,14 +243,14 @@ impl Monitor {
                     let target = statement.target.as_ref();
                     let nodes = target.map(|target| region_nodes(evaluator.trace, target, frame, event));
                     let (span, denies) = (statement.span.clone(), statement.denies);
-                    let (is_strict, grant_scope) = (statement.is_strict, statement.grant_scope);
+                    let (is_strict, grant) = (statement.is_strict, statement.grant);
                     let is_harmless = grants && statement.label.is_top && nodes.is_none();
                     let ceiling = space.replace(&space.top(), &label);
                     bounds.push(UpperBound {
                         label,
                         span,
                         is_strict,
-                        grant_scope,
+                        grant,
                         denies,
                         grants,
                         is_harmless,
@@ -329,7 +335,8 @@ impl Monitor {
     }
 
     /// Returns the arguments for which a `consent` statement holds, each with the label that it may carry; none if a
-    /// part of the call is untrusted. Withdrawn consents, and those that cannot be evaluated, do not count.
+    /// part of the call is untrusted. Withdrawn consents, those that cannot be evaluated, and those whose limits the call
+    /// exceeds do not count.
     fn consented_arguments(
         &mut self,
         plan: &Plan,
@@ -361,8 +368,8 @@ impl Monitor {
                 covered.push(ConsentedArgument { nodes, label, span: statement.span.clone() });
                 Ok(())
             });
-            // A statement that cannot be evaluated consents to nothing.
-            if result.is_ok() {
+            // A statement that cannot be evaluated, or whose limit is exceeded, consents to nothing.
+            if result.is_ok() && is_within_limits(plan, &self.trace, statement, event, fuel) {
                 consented.append(&mut covered);
             }
         }
@@ -545,7 +552,8 @@ impl Monitor {
             statement: upper_bound.map(|upper_bound| upper_bound.span.clone()),
             part: Some(part),
             regions: self.exceeding_regions(event, source, &greatest_allowed, over),
-            grant_scope: upper_bound.map_or(GrantScope::Call, |upper_bound| upper_bound.grant_scope),
+            grant_scope: upper_bound.map_or(GrantScope::Call, |upper_bound| upper_bound.grant.scope),
+            grants_class: upper_bound.is_some_and(|upper_bound| upper_bound.grant.is_by_class),
             categories: space.describe(label, secret, &self.name_table),
             label: carried,
             required: allowed,

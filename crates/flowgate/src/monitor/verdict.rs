@@ -79,6 +79,8 @@ pub struct Judgement {
     /// The `require`, `payload` and `endorse` statements that applied to the call, whether or not it met them, in the
     /// order of the policy. With the statements of `reasons` and `notes`, they are all that had a hand in the verdict.
     pub applied: Vec<Span>,
+    /// The arguments that the policy endorses by a class of values, in the order of the statements.
+    pub classes: Vec<ValueClass>,
     /// Whether the policy lets everything flow into the tool, as into a harmless reader.
     pub is_harmless: bool,
     /// The influence method that reported what the call depends on.
@@ -97,6 +99,17 @@ impl Judgement {
         });
         worst.max().unwrap_or(Outcome::Permit)
     }
+}
+
+/// A class of values that an `endorse` statement describes, and of which the value of an argument is one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ValueClass {
+    /// The name of the argument.
+    pub argument: String,
+    /// The class in words, such as "a value for which `is_date` holds".
+    pub description: String,
+    /// The first line of the statement.
+    pub statement: Span,
 }
 
 /// One reason against a call, or one finding about an event.
@@ -122,6 +135,9 @@ pub struct Reason {
     /// The longest scope for which a person may approve the call despite this reason: one call, the rest of the session
     /// (see [`Monitor::approve_for_session`](super::Monitor::approve_for_session)), or longer.
     pub grant_scope: GrantScope,
+    /// Whether an approval for longer than one call may cover other values of the arguments in
+    /// [`Judgement::classes`]: the statement says `by class`.
+    pub grants_class: bool,
     /// The elements of `label` in the dimensions of confidentiality: the kinds of confidential data in the part.
     pub categories: Vec<String>,
     /// The events that a rule refers to.
@@ -141,6 +157,7 @@ impl Reason {
             required: Vec::new(),
             regions: Vec::new(),
             grant_scope: GrantScope::Call,
+            grants_class: false,
             categories: Vec::new(),
             events: Vec::new(),
         }

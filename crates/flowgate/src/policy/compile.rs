@@ -8,6 +8,7 @@ mod answers;
 mod body;
 mod call;
 mod capture_position;
+mod consent;
 mod endorsement;
 mod expression;
 mod imports;
@@ -17,6 +18,7 @@ mod rule;
 mod target;
 mod tool_group;
 mod url_list;
+mod value_class;
 
 use std::collections::HashMap;
 
@@ -67,8 +69,8 @@ pub(super) struct Compiler<'a> {
     budget: usize,
     /// The size that its patterns may still add.
     patterns_left: usize,
-    /// Whether the conditions being compiled are those of an `endorse`.
-    is_endorsement: bool,
+    /// Whether the conditions being compiled may test a value against a list in trusted text: those of `endorse` and `consent`.
+    tests_lists: bool,
     /// Whether the policy intends to have labels, even if its lattices are invalid.
     has_lattice: bool,
 }
@@ -86,7 +88,7 @@ pub(super) fn compile(file: &PolicyFile, dialect: Dialect) -> (Plan, Vec<Diagnos
         externs: HashMap::new(),
         predicate_looks_around: Vec::new(),
         patterns: HashMap::new(),
-        is_endorsement: false,
+        tests_lists: false,
         has_lattice: false,
         budget: MAX_PARTS,
         patterns_left: MAX_PATTERNS,
@@ -324,19 +326,19 @@ impl<'a> Compiler<'a> {
                 });
                 Ok(())
             }
-            StatementKind::Require { label, target, is_strict, grant_scope, denies, body } => {
+            StatementKind::Require { label, target, is_strict, grant, denies, body } => {
                 self.require_lattice(&span)?;
                 let mut scope = self.single_event_scope(body, &[Type::ToolCall], "a ToolCall")?;
                 let target = target.as_ref().map(|target| self.argument(target, &scope)).transpose()?;
                 let label = self.label(label, &mut scope)?;
                 let query = self.granting_query(scope);
-                let (is_strict, grant_scope, denies) = (*is_strict, *grant_scope, *denies);
+                let (is_strict, grant, denies) = (*is_strict, *grant, *denies);
                 self.plan.requirements.push(Requirement {
                     span,
                     label,
                     target,
                     is_strict,
-                    grant_scope,
+                    grant,
                     denies,
                     query,
                 });
@@ -351,10 +353,12 @@ impl<'a> Compiler<'a> {
                 self.plan.payloads.push(Payload { span, target: argument, query });
                 Ok(())
             }
-            StatementKind::Consent { label, target, body } => {
+            StatementKind::Consent { label, target, limits, body } => {
                 self.require_integrity_dimension(&span, "`consent` holds only for calls that are trusted")?;
-                let mut scope = self.single_event_scope(body, &[Type::ToolCall], "a ToolCall")?;
+                let mut scope = self.list_testing_scope(body)?;
+                let consented = target;
                 let target = self.argument(target, &scope)?;
+                let limits = self.consent_limits(limits, &scope)?;
                 let label_span = label.first().map_or(span.clone(), |part| part.span.clone());
                 let label = self.label(label, &mut scope)?;
                 let integrity = self.plan.space.integrity();
@@ -369,16 +373,13 @@ impl<'a> Compiler<'a> {
                     );
                 }
                 let query = self.granting_query(scope);
-                self.plan.consents.push(Consent { span, label, target, query });
+                self.reject_nested_list(&consented.span, &query)?;
+                self.plan.consents.push(Consent { span, label, target, limits, query });
                 Ok(())
             }
             StatementKind::Endorse { is_unsafe, target, label, body } => {
                 self.require_integrity_dimension(&span, "`endorse` raises the integrity of a value")?;
-                // The flag is reset before `?`, so that an error does not leave it set for the next statement.
-                self.is_endorsement = true;
-                let scope = self.single_event_scope(body, &[Type::ToolCall], "a ToolCall");
-                self.is_endorsement = false;
-                let mut scope = scope?;
+                let mut scope = self.list_testing_scope(body)?;
                 let target_plan = self.endorsed_target(target, &scope)?;
                 let label_span = label.first().map_or(span.clone(), |part| part.span.clone());
                 let label = self.label(label, &mut scope)?;
@@ -395,11 +396,19 @@ impl<'a> Compiler<'a> {
                 self.mark_quiet_iteration(&mut scope, target_plan.root);
                 let query = self.granting_query(scope);
                 let value = self.check_endorsement(&target_plan, target, &query, *is_unsafe)?;
-                self.plan.endorsements.push(Endorsement { span, target: target_plan, label, value, query });
+                let class = if *is_unsafe { None } else { self.value_class(&target_plan, &query) };
+                self.plan.endorsements.push(Endorsement {
+                    span,
+                    target: target_plan,
+                    label,
+                    value,
+                    class,
+                    query,
+                });
                 Ok(())
             }
-            StatementKind::Rule { action, message, grant_scope, body } => {
-                self.rule(span, (*action, *grant_scope), message, body)
+            StatementKind::Rule { action, message, grant, body } => {
+                self.rule(span, (*action, *grant), message, body)
             }
         }
     }

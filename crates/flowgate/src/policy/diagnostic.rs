@@ -30,6 +30,7 @@ pub const CODES: &[&str] = &[
     "compat-truth",
     "compat-tuple",
     "consent-integrity",
+    "consent-limit",
     "cycle",
     "default-label",
     "duplicate-name",

@@ -16,6 +16,15 @@ pub enum GrantScope {
     Always,
 }
 
+/// What a statement offers to a person who approves what it objects to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct GrantOffer {
+    /// For how long the approval may hold.
+    pub(crate) scope: GrantScope,
+    /// Whether it may cover other values of the class that an endorsement describes: `by class`.
+    pub(crate) is_by_class: bool,
+}
+
 impl GrantScope {
     /// Returns whether an approval may hold beyond its conversation.
     pub fn is_lasting(self) -> bool {

@@ -5,6 +5,7 @@
 //! would apply too widely.
 
 mod body;
+mod consent;
 mod expression;
 mod statement;
 mod text;

@@ -16,7 +16,8 @@ use serde_json::Value as Json;
 use super::argument_role::ArgumentRole;
 use super::diagnostic::Span;
 use super::dialect::Dialect;
-use super::grant_scope::GrantScope;
+use super::exact_amount::ExactAmount;
+use super::grant_scope::GrantOffer;
 use super::pattern::{PatternId, ToolPattern};
 use super::regex::{MatchExtent, Pattern};
 use super::syntax::{Action, Arithmetic, Comparison};
@@ -126,8 +127,8 @@ pub(crate) struct Requirement {
     pub(crate) target: Option<TargetPath>,
     /// Whether the decision depends on everything that the agent has seen, whatever the influence method says.
     pub(crate) is_strict: bool,
-    /// For how long a person's approval of what exceeds the requirement may hold.
-    pub(crate) grant_scope: GrantScope,
+    /// For how long a person's approval of what exceeds the requirement may hold, and for what.
+    pub(crate) grant: GrantOffer,
     /// Whether a call that exceeds the requirement is denied instead of confirmed.
     pub(crate) denies: bool,
     pub(crate) query: CompiledQuery,
@@ -147,7 +148,17 @@ pub(crate) struct Consent {
     pub(crate) span: Span,
     pub(crate) label: LabelPlan,
     pub(crate) target: TargetPath,
+    /// The limits on the calls of a session that it covers; empty if there are none.
+    pub(crate) limits: Vec<ConsentLimit>,
     pub(crate) query: CompiledQuery,
+}
+
+/// A limit of a consent, on all calls of a session to the tools that the consent is about.
+#[derive(Debug)]
+pub(crate) struct ConsentLimit {
+    pub(crate) most: ExactAmount,
+    /// The argument whose values are summed; `None` if the calls are counted.
+    pub(crate) amount: Option<TargetPath>,
 }
 
 /// What the conditions of an endorsement establish about the value.
@@ -166,6 +177,8 @@ pub(crate) struct Endorsement {
     pub(crate) target: TargetPath,
     pub(crate) label: LabelPlan,
     pub(crate) value: EndorsedValue,
+    /// The name of the argument and the class of its values in words, if a grant `by class` may leave the argument open.
+    pub(crate) class: Option<(String, String)>,
     pub(crate) query: CompiledQuery,
 }
 
@@ -174,8 +187,8 @@ pub(crate) struct Endorsement {
 pub(crate) struct Rule {
     pub(crate) span: Span,
     pub(crate) action: Action,
-    /// For how long a person's approval of a match may hold.
-    pub(crate) grant_scope: GrantScope,
+    /// For how long a person's approval of a match may hold, and for what.
+    pub(crate) grant: GrantOffer,
     /// Its message: the arguments of `Violation(...)`, by position and by name.
     pub(crate) args: Vec<CompiledExpr>,
     pub(crate) kwargs: Vec<(Arc<str>, CompiledExpr)>,

@@ -2,7 +2,8 @@
 //! and the checks of names (`occurrence`, `tool_schemas`) read it.
 
 use super::diagnostic::Span;
-use super::grant_scope::GrantScope;
+use super::exact_amount::ExactAmount;
+use super::grant_scope::GrantOffer;
 
 /// A policy as written.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -34,25 +35,25 @@ pub(crate) enum StatementKind {
     Default { label: Vec<Expr> },
     /// `label TARGET as LABEL [independent of arguments] if: ...`
     Label { target: Expr, label: Vec<Expr>, is_independent: bool, body: ConditionBody },
-    /// `require LABEL [for TARGET] [decided by everything] [grant SCOPE] [else deny] if: ...`
+    /// `require LABEL [for TARGET] [decided by everything] [grant SCOPE [by class]] [else deny] if: ...`
     Require {
         label: Vec<Expr>,
         target: Option<Expr>,
         is_strict: bool,
-        grant_scope: GrantScope,
+        grant: GrantOffer,
         denies: bool,
         body: ConditionBody,
     },
     /// `payload TARGET if: ...`
     Payload { target: Expr, body: ConditionBody },
-    /// `consent LABEL for TARGET if: ...`
-    Consent { label: Vec<Expr>, target: Expr, body: ConditionBody },
+    /// `consent LABEL for TARGET [up to N calls] [up to N of AMOUNT] if: ...`
+    Consent { label: Vec<Expr>, target: Expr, limits: Vec<ConsentLimit>, body: ConditionBody },
     /// `[unsafe] endorse TARGET as LABEL if: ...`
     Endorse { is_unsafe: bool, target: Expr, label: Vec<Expr>, body: ConditionBody },
     /// `role TARGET is ROLE if: ...`
     Role { target: Expr, role: Name, body: ConditionBody },
-    /// `raise | ask | log MESSAGE [grant SCOPE] if: ...`
-    Rule { action: Action, message: Expr, grant_scope: GrantScope, body: ConditionBody },
+    /// `raise | ask | log MESSAGE [grant SCOPE [by class]] if: ...`
+    Rule { action: Action, message: Expr, grant: GrantOffer, body: ConditionBody },
     /// `NAME := VALUE`
     Constant { name: Name, value: Expr },
     /// `NAME(PARAMETERS) := ...`
@@ -63,6 +64,14 @@ pub(crate) enum StatementKind {
     Import { module: Name, alias: Option<Name>, names: Option<Vec<(Name, Option<Name>)>> },
     /// `import "PATH"`: the statements of another file.
     ImportFile { path: String },
+}
+
+/// A limit of a consent: how many calls it covers, or up to which sum of an argument.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct ConsentLimit {
+    pub(crate) most: ExactAmount,
+    /// The argument that is summed; `None` for a number of calls.
+    pub(crate) amount: Option<Expr>,
 }
 
 /// The action of a rule when it matches.
@@ -345,8 +354,9 @@ impl Statement {
                 label.iter().for_each(|expr| expr.walk(visit));
                 walk_body(body, visit);
             }
-            StatementKind::Consent { label, target, body } => {
+            StatementKind::Consent { label, target, limits, body } => {
                 target.walk(visit);
+                limits.iter().filter_map(|limit| limit.amount.as_ref()).for_each(|expr| expr.walk(visit));
                 label.iter().for_each(|expr| expr.walk(visit));
                 walk_body(body, visit);
             }

@@ -1,10 +1,14 @@
 //! Proposes `endorse` statements for an argument by the form of its value, for `candidates`: dates, times and numbers, a
 //! URL on a host that a message names, and the items of a list.
 //!
-//! `in tool:NAME` is not proposed: the method *provenance* attributes a value that a trusted answer contains to that answer,
-//! and under *everything* the decision would still carry what an endorsement does not lift.
+//! `in tool:NAME` is proposed where a trusted answer that the agent had seen lists the value. Its author then chooses one of
+//! the listed values, which for an argument that decides something is a choice among the user's own contacts, accounts or
+//! objects: recorded attacks show whether that is too much, so it needs evidence there. `is_path_in` and a pattern are
+//! proposed only with evidence, for a path, or a code in a text of a fixed form.
 
+use flowgate::label::Label;
 use flowgate::policy::ArgumentRole;
+use flowgate::trace::{EventBody, NodeContent};
 use flowgate_guard::replay::{JudgedCall, ReplayedRun};
 use serde_json::Value;
 
@@ -49,7 +53,10 @@ pub(super) fn propose(
         true => ("item", format!("\n    (item: str) in {path}")),
         false => (path.as_str(), String::new()),
     };
-    let proposed = forms(argument, &value, role).into_iter().map(|form| {
+    let mut forms = forms(argument, &value, role);
+    forms
+        .extend(listing_tools(call, run, &value).into_iter().map(|pattern| listed(argument, &pattern, role)));
+    let proposed = forms.into_iter().map(|form| {
         let condition = form.condition.replace("{}", target);
         let statement = format!(
             "endorse {target} as {elements} if:\n    (call: ToolCall) is {tool}{items}\n    {condition}"
@@ -108,7 +115,104 @@ fn forms(argument: &str, value: &Value, role: Option<ArgumentRole>) -> Vec<Form>
             )),
         });
     }
+    if role == Some(ArgumentRole::Path)
+        && let Some(folder) = common_folder(&texts)
+    {
+        forms.push(Form {
+            condition: format!("is_path_in({{}}, {folder:?})"),
+            rank: HarmRank::HostPath,
+            choice: format!("a path below {folder:?}"),
+            needs_evidence: Some(format!(
+                "`endorse` of `{argument}` in {folder:?}: a stranger can choose any path below this folder"
+            )),
+        });
+    }
+    if !is_decisive && let Some(pattern) = common_pattern(&texts) {
+        forms.push(Form {
+            condition: format!("fullmatch(r\"{pattern}\", {{}})"),
+            rank: HarmRank::HostPath,
+            choice: "a text of this pattern".to_owned(),
+            needs_evidence: Some(format!(
+                "`endorse` of `{argument}` by a pattern: one value does not show which texts are harmless"
+            )),
+        });
+    }
     forms
+}
+
+/// Returns the form `in tool:NAME` for an argument.
+fn listed(argument: &str, pattern: &str, role: Option<ArgumentRole>) -> Form {
+    let is_decisive = harm::is_decisive(argument, role);
+    let why =
+        format!("`endorse` of `{argument}` in {pattern}: a stranger can choose among the listed values");
+    Form {
+        condition: format!("{{}} in {pattern}"),
+        rank: HarmRank::Listed,
+        choice: format!("one of the values that a trusted answer of {pattern} lists,"),
+        needs_evidence: is_decisive.then_some(why),
+    }
+}
+
+/// Returns the patterns of the tools of which an answer before the call has the value, or each item of a list, as a whole
+/// field that is trusted.
+fn listing_tools(call: &JudgedCall, run: &ReplayedRun, value: &Value) -> Vec<String> {
+    let values: Vec<&Value> = match value {
+        Value::Array(items) => items.iter().collect(),
+        value => vec![value],
+    };
+    if values.is_empty() || !values.iter().all(|value| value.is_string() || value.is_i64()) {
+        return Vec::new();
+    }
+    let (trace, space) = (run.monitor.trace(), run.monitor.policy().space());
+    let Some(before) = call.event else { return Vec::new() };
+    let mut patterns = Vec::new();
+    for event in trace.events().iter().take(before.0) {
+        let answered = event.call.and_then(|call| trace.event(call)).and_then(|call| call.tool());
+        let Some(tool) = answered.filter(|_| matches!(event.body, EventBody::Output(_))) else { continue };
+        let nodes = event.document.nodes().iter().enumerate();
+        let trusted: Vec<&Value> = nodes
+            .filter(|(id, _)| {
+                space.restrict(&event.document.label_of(*id), space.integrity()) == Label::BOTTOM
+            })
+            .filter_map(|(_, node)| match &node.content {
+                NodeContent::Scalar(value) => Some(value),
+                _ => None,
+            })
+            .collect();
+        let pattern = tool_pattern(tool);
+        if values.iter().all(|value| trusted.contains(value)) && !patterns.contains(&pattern) {
+            patterns.push(pattern);
+        }
+    }
+    patterns
+}
+
+/// Returns the folder of an absolute path, or the longest folder that several have in common; `None` if it is the root, or
+/// if a text is no absolute path.
+fn common_folder(texts: &[&str]) -> Option<String> {
+    let folder = |text: &&str| {
+        text.rsplit_once('/').filter(|_| text.starts_with('/')).map(|(folder, _)| folder.to_owned())
+    };
+    let mut folders = texts.iter().map(folder);
+    let first = folders.next()??;
+    let is_common = folders.all(|other| other.as_ref() == Some(&first));
+    Some(first).filter(|folder| is_common && !folder.is_empty())
+}
+
+/// Returns a pattern for texts like `AB1234`: capital letters and digits in the same places. `None` if a text has other
+/// characters, more than 12 characters, or no digit.
+fn common_pattern(texts: &[&str]) -> Option<String> {
+    let pattern = |text: &&str| {
+        let is_code = (2..=12).contains(&text.len())
+            && text.bytes().all(|byte| byte.is_ascii_uppercase() || byte.is_ascii_digit())
+            && text.bytes().any(|byte| byte.is_ascii_digit())
+            && text.bytes().any(|byte| byte.is_ascii_uppercase());
+        let class = |byte: u8| if byte.is_ascii_digit() { "[0-9]" } else { "[A-Z]" };
+        is_code.then(|| text.bytes().map(class).collect::<String>())
+    };
+    let mut patterns = texts.iter().map(pattern);
+    let first = patterns.next()??;
+    patterns.all(|other| other.as_ref() == Some(&first)).then_some(first)
 }
 
 /// Returns the value of an argument in the trace; null if the call is not in it.

@@ -16,7 +16,9 @@ pub(in crate::command) enum HarmRank {
     TrustedRequest,
     /// The words of one text that the tool forwards.
     Words,
-    /// The choice among known hosts, and what the path and query of a URL there say.
+    /// The choice of one of the values that a trusted answer lists.
+    Listed,
+    /// The choice among known hosts, and what the path and query of a URL there say; or a path, or a code.
     HostPath,
     /// The value of one short field, wherever it is used.
     Field,

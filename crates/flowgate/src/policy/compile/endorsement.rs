@@ -2,10 +2,11 @@
 //! a harmless set: otherwise an attacker could choose a value that satisfies them.
 
 use super::super::argument_role::{ArgumentRole, decisive_word};
+use super::super::diagnostic::Span;
 use super::super::plan::{
-    CompiledExpr, CompiledQuery, EndorsedValue, ListedForm, QueryItem, RegexUse, TargetPath, TargetStep,
+    CompiledExpr, CompiledQuery, EndorsedValue, ListedForm, QueryItem, RegexUse, TargetPath, TargetStep, Type,
 };
-use super::super::syntax::{Comparison, Expr};
+use super::super::syntax::{Comparison, ConditionBody, Expr};
 use super::body::Scope;
 use super::target::{argument_name, path_of};
 use super::{CompileResult, Compiler};
@@ -20,7 +21,7 @@ const MAX_PATTERN_BITS: u32 = 64;
 const ANSWERED_BITS: u32 = 16;
 
 /// How a condition restricts a value.
-enum Restriction {
+pub(super) enum Restriction {
     /// To values that the policy or a trusted answer lists; the choice of one of them carries so many bits.
     Listed(u32),
     /// To a kind with one spelling for each value, or to a pattern.
@@ -75,15 +76,7 @@ impl Compiler<'_> {
                 QueryItem::Let(..) => None,
             })
             .collect();
-        if query.items.iter().any(contains_nested_list) {
-            let help = "write `VALUE in tool:NAME` as a condition of its own: the negation of such a test would hold as long as no trusted text has a list";
-            return self.fail(
-                "tool",
-                &expr.span,
-                "the test against a list in trusted text is only a part of a condition",
-                help,
-            );
-        }
+        self.reject_nested_list(&expr.span, query)?;
         let is_listed = restrictions.iter().any(|found| matches!(found, Restriction::Listed(_)));
         let mut endorsed = EndorsedValue::default();
         for restriction in &restrictions {
@@ -157,12 +150,34 @@ impl Compiler<'_> {
     }
 }
 
+impl Compiler<'_> {
+    /// Compiles the conditions of a statement about a call, in which a condition may test a value against a list in
+    /// trusted text.
+    pub(super) fn list_testing_scope(&mut self, body: &ConditionBody) -> CompileResult<Scope> {
+        // The flag is reset before `?`, so that an error does not leave it set for the next statement.
+        self.tests_lists = true;
+        let scope = self.single_event_scope(body, &[Type::ToolCall], "a ToolCall");
+        self.tests_lists = false;
+        scope
+    }
+
+    /// Fails if a test against a list in trusted text is only a part of a condition.
+    pub(super) fn reject_nested_list(&mut self, span: &Span, query: &CompiledQuery) -> CompileResult<()> {
+        if !query.items.iter().any(contains_nested_list) {
+            return Ok(());
+        }
+        let help = "write `VALUE in tool:NAME` as a condition of its own: the negation of such a test would hold as long as no trusted text has a list";
+        let message = "the test against a list in trusted text is only a part of a condition";
+        self.fail("tool", span, message, help)
+    }
+}
+
 /// Returns how a condition of an `endorse` statement restricts the value of its target: by a list, by a kind with a
 /// canonical form or a pattern, or to a folder or a host. `None` if the condition tests another value or is of another
 /// form: it then does not count as a restriction. Only constants restrict, since an attacker could choose a list, a
 /// folder or a host that is computed from a text. The exception are lists in trusted text (`Listed`), which the
 /// evaluation checks.
-fn restriction(test: &CompiledExpr, target: &TargetPath) -> Option<Restriction> {
+pub(super) fn restriction(test: &CompiledExpr, target: &TargetPath) -> Option<Restriction> {
     let is_target = |ex: &CompiledExpr| {
         path_of(ex).is_some_and(|(root, keys)| {
             let steps = &target.steps;

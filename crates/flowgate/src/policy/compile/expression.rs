@@ -241,7 +241,7 @@ impl Compiler<'_> {
         let mut left = self.expression(first, scope)?;
         for (operator, right_expr) in rest {
             if let Some(tool) = self.tool_or_group(right_expr, scope)? {
-                if *operator == Comparison::In && self.is_endorsement {
+                if *operator == Comparison::In && self.tests_lists {
                     let source = self.answers(&tool, right_expr, scope)?;
                     parts.push(CompiledExpr::Listed(Box::new(left.clone()), source, ListedForm::Whole));
                     continue;
@@ -253,7 +253,7 @@ impl Compiler<'_> {
                     _ => {
                         let help = match operator {
                             Comparison::In => {
-                                "write `call is tool:NAME`; only `endorse` takes `VALUE in tool:NAME`"
+                                "write `call is tool:NAME`; only `endorse` and `consent` take `VALUE in tool:NAME`"
                             }
                             _ => "write `call is tool:NAME`",
                         };

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use super::super::diagnostic::{Diagnostic, Span};
-use super::super::grant_scope::GrantScope;
+use super::super::grant_scope::GrantOffer;
 use super::super::plan::{
     CompiledExpr, CompiledQuery, EventVariable, QuantifiedBlock, QuantifierKind, QueryItem, Rule, SearchOp,
     Type, Variable, VariableSlot, single_variable_conditions,
@@ -24,7 +24,7 @@ impl Compiler<'_> {
     pub(super) fn rule(
         &mut self,
         span: Span,
-        (action, grant_scope): (Action, GrantScope),
+        (action, grant): (Action, GrantOffer),
         message: &Expr,
         body: &ConditionBody,
     ) -> CompileResult<()> {
@@ -59,7 +59,7 @@ impl Compiler<'_> {
         // The event variables of all rules are numbered consecutively.
         let first_event = self.plan.rules.last().map_or(0, |rule| rule.first_event + rule.events.len());
         self.plan.rules.push(Rule {
-            grant_scope,
+            grant,
             span,
             action,
             args,

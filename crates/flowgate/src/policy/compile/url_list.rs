@@ -34,13 +34,13 @@ impl Compiler<'_> {
             self.check_domains(list)?;
         }
         let is_message = matches!(&*list.kind, ExprKind::Name(name) if name == "Message");
-        if !self.is_endorsement {
+        if !self.tests_lists {
             if is_message {
                 let help = "list the hosts: `is_url_on(VALUE, [\"example.org\"])`";
                 return self.fail(
                     "message",
                     &list.span,
-                    "only a condition of `endorse` can test for the hosts that messages name",
+                    "only a condition of `endorse` or `consent` can test for the hosts that messages name",
                     help,
                 );
             }

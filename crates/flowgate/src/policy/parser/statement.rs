@@ -2,7 +2,7 @@
 //! about several regions becomes one statement for each, so that the compiler handles one region at a time.
 
 use super::super::diagnostic::Diagnostic;
-use super::super::grant_scope::GrantScope;
+use super::super::grant_scope::GrantOffer;
 use super::super::lexer::{STATEMENTS, Token};
 use super::super::syntax::{
     Action, DimensionOrder, Expr, ExprKind, Name, PolicyFile, Statement, StatementKind, ToolName,
@@ -11,8 +11,6 @@ use super::{ParseResult, Parser, ReportedParseError};
 
 /// The most regions of one statement: its conditions are copied for each.
 const MAX_TARGETS: usize = 50;
-/// The most days of `grant N days`.
-const MAX_GRANT_DAYS: u32 = 3_650;
 
 /// Returns one statement for each region, created by `statement`.
 fn for_each(targets: Vec<Expr>, statement: impl FnMut(Expr) -> StatementKind) -> Vec<StatementKind> {
@@ -81,10 +79,12 @@ impl Parser<'_> {
                 self.advance();
                 let label = self.label_expression()?;
                 self.expect_word("for", "write `consent LABEL for ARGUMENT if:`")?;
-                let (targets, body) = (self.targets("an argument of the call")?, self.body()?);
+                let targets = self.targets("an argument of the call")?;
+                let (limits, body) = (self.consent_limits()?, self.body()?);
                 Ok(for_each(targets, |target| StatementKind::Consent {
                     label: label.clone(),
                     target,
+                    limits: limits.clone(),
                     body: body.clone(),
                 }))
             }
@@ -164,7 +164,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Parses `require LABEL [for ARGUMENTS] [decided by everything] [grant SCOPE] [else deny] if:`. Returns one
+    /// Parses `require LABEL [for ARGUMENTS] [decided by everything] [grant SCOPE [by class]] [else deny] if:`. Returns one
     /// requirement for each argument, or one on the whole call. `decided by everything` makes it strict: the decision
     /// counts as one that depends on everything that the agent has seen. With `else deny`, a call that violates it is
     /// denied, not presented to a person for approval.
@@ -179,7 +179,7 @@ impl Parser<'_> {
             self.expect_word("by", help)?;
             self.expect_word("everything", help)?;
         }
-        let grant_scope = self.grant()?;
+        let grant = self.grant()?;
         let denies = self.eat_word("else");
         if denies {
             self.expect_word("deny", "write `require LABEL else deny if:`")?;
@@ -189,7 +189,7 @@ impl Parser<'_> {
             label: label.clone(),
             target,
             is_strict,
-            grant_scope,
+            grant,
             denies,
             body: body.clone(),
         };
@@ -430,35 +430,8 @@ impl Parser<'_> {
         self.advance();
         // `if` starts the conditions here, not a choice between two messages.
         let message = self.disjunction()?;
-        let grant_scope = if action == Action::Ask { self.grant()? } else { GrantScope::Call };
-        Ok(StatementKind::Rule { action, message, grant_scope, body: self.body()? })
-    }
-
-    /// Parses `grant conversation`, `grant 30 days` or `grant always`; without `grant`, returns [`GrantScope::Call`]:
-    /// an approval covers one call only.
-    fn grant(&mut self) -> ParseResult<GrantScope> {
-        const HELP: &str = "write `grant conversation`, `grant 30 days` or `grant always`";
-        if !self.eat_word("grant") {
-            return Ok(GrantScope::Call);
-        }
-        if self.eat_word("conversation") {
-            return Ok(GrantScope::Conversation);
-        }
-        if self.eat_word("always") {
-            return Ok(GrantScope::Always);
-        }
-        let span = self.expect(Token::Int, "`conversation`, a number of days or `always`")?;
-        // A number that does not fit into 32 bits counts as 0, which is out of range too.
-        let days = self.text(&span).replace('_', "").parse().unwrap_or(0);
-        if !(1..=MAX_GRANT_DAYS).contains(&days) {
-            let message = format!("the number of days is not between 1 and {MAX_GRANT_DAYS}");
-            let help = "write `grant always` for a grant without an end";
-            return Err(self.report(Diagnostic::error("number", span, message).help(help)));
-        }
-        if !self.eat_word("day") {
-            self.expect_word("days", HELP)?;
-        }
-        Ok(GrantScope::Days(days))
+        let grant = if action == Action::Ask { self.grant()? } else { GrantOffer::default() };
+        Ok(StatementKind::Rule { action, message, grant, body: self.body()? })
     }
 
     /// Parses the optional words `independent of arguments`, by which a `label` statement says that a region of an
@@ -475,7 +448,7 @@ impl Parser<'_> {
 
     /// Parses a region: a postfix expression that begins with a name. Fails at a word that continues the statement,
     /// such as `as`, since the region before it is missing. `what` names the region in an error message.
-    fn target(&mut self, what: &str) -> ParseResult<Expr> {
+    pub(super) fn target(&mut self, what: &str) -> ParseResult<Expr> {
         if self.peek() != Token::Name || matches!(self.peek_word(), "as" | "if" | "for") {
             let help = "write a path from a variable, such as `out.content[*].subject`";
             return Err(self.expected(what, Some(help)));

@@ -1,0 +1,76 @@
+//! Decides which endorsements describe a class of values that a person's approval may cover as a whole (`grant
+//! conversation by class`), and words the class for the question.
+//!
+//! Under such a grant, an attacker who can influence a call chooses any value of the class, as often as it is called. So the class
+//! must leave little to gain:
+//!
+//! * an argument that names a recipient, an account, a place, code, a credential or an object: only the values that
+//!   trusted answers of a tool list (`in tool:NAME`);
+//! * an amount: only listed values;
+//! * any other argument: listed values, dates, times, and yes or no. Numbers and patterns are no such class, since a
+//!   number can be a sum of money or select an object although the name of the argument does not say so.
+//!
+//! The class must be one of a whole argument, not of the items of a list.
+
+use super::super::argument_role::{ArgumentRole, decisive_word};
+use super::super::plan::{
+    CompiledExpr, CompiledQuery, ListSource, ListedForm, QueryItem, TargetPath, TargetStep,
+};
+use super::Compiler;
+use super::endorsement::{Restriction, restriction};
+use super::target::argument_name;
+
+/// The most bits of a class of values that only their form describes: a date with its time.
+const MAX_CLASS_BITS: u32 = 39;
+
+impl Compiler<'_> {
+    /// Returns the name of the argument that an `endorse` statement is about, and the class of values that it describes,
+    /// in words; `None` if a grant must not leave the argument open.
+    pub(super) fn value_class(&self, target: &TargetPath, query: &CompiledQuery) -> Option<(String, String)> {
+        let [TargetStep::Key(_), TargetStep::Key(name)] = target.steps.as_slice() else { return None };
+        if target.root != 0 || target.capture.is_some() {
+            return None;
+        }
+        let argument = argument_name(target);
+        let roles = self.roles_of(&argument, query, |name| decisive_word(name).map(|(role, _)| role));
+        let needs_answers = roles.iter().any(|role| role.needs_listed_values());
+        let needs_list = needs_answers || roles.contains(&ArgumentRole::Amount);
+        let tests = query.items.iter().filter_map(|item| match item {
+            QueryItem::Test(test) => Some((test, restriction(test, target)?)),
+            QueryItem::Let(..) => None,
+        });
+        let mut fitting = tests.filter(|(test, restriction)| match restriction {
+            Restriction::Listed(_) => !needs_answers || lists_answers(test),
+            Restriction::Typed(value) => {
+                !needs_list
+                    && value.canonical.is_some()
+                    && value.bits.is_some_and(|bits| bits <= MAX_CLASS_BITS)
+            }
+            Restriction::Within(_) => false,
+        });
+        let (test, _) = fitting.next()?;
+        Some((name.to_string(), self.description(test)))
+    }
+
+    /// Returns the words for the values that satisfy a condition.
+    fn description(&self, test: &CompiledExpr) -> String {
+        match test {
+            CompiledExpr::Call(function, _) => format!("a value for which `{}` holds", function.name),
+            CompiledExpr::Listed(
+                _,
+                ListSource::Answers(pattern) | ListSource::MatchingAnswers(pattern, _),
+                _,
+            ) => match self.plan.patterns.get(pattern.0) {
+                Some(pattern) => format!("a value that a trusted answer of `{pattern}` lists"),
+                None => "a value that a trusted answer lists".to_owned(),
+            },
+            _ => "a value that the policy lists".to_owned(),
+        }
+    }
+}
+
+/// Returns whether a condition is `VALUE in tool:NAME`. With arguments, `in tool:NAME({...})` also accepts fields whose
+/// surroundings are not trusted, so it is no trusted collection.
+fn lists_answers(test: &CompiledExpr) -> bool {
+    matches!(test, CompiledExpr::Listed(_, ListSource::Answers(_), ListedForm::Whole))
+}
