@@ -147,13 +147,8 @@ impl RemoteModel {
     /// # Errors
     /// If the key contains characters that a header cannot contain.
     pub fn key(mut self, key: &str) -> Result<Self, Error> {
-        match self.api {
-            Api::Messages => self.client.header("x-api-key", key.to_owned())?,
-            Api::GenerateContent => self.client.header("x-goog-api-key", key.to_owned())?,
-            Api::ChatCompletions | Api::Responses => {
-                self.client.header("authorization", format!("Bearer {key}"))?;
-            }
-        }
+        let header = self.api.form().key_header;
+        self.client.header(header.name, format!("{}{key}", header.prefix))?;
         Ok(self)
     }
 
@@ -161,9 +156,9 @@ impl RemoteModel {
     /// effect on other formats.
     #[must_use]
     pub fn betas(mut self, betas: &[&'static str]) -> Self {
-        if self.api == Api::Messages && !betas.is_empty() {
+        if let Some(name) = self.api.form().betas_header.filter(|_| !betas.is_empty()) {
             // Names of features are valid in a header.
-            let _ = self.client.header("anthropic-beta", betas.join(","));
+            let _ = self.client.header(name, betas.join(","));
         }
         self
     }
@@ -263,7 +258,7 @@ impl RemoteModel {
     /// # Errors
     /// If the server has another format, or fails, or its answer does not have one embedding for each text.
     pub async fn embed(&self, request: &EmbeddingsRequest) -> Result<EmbeddingsResponse, Error> {
-        if !matches!(self.api, Api::ChatCompletions | Api::Responses) {
+        if !self.api.form().has_embeddings {
             return Err(Error::Unsupported("embeddings"));
         }
         let body = Bytes::from(request.encode().to_string().into_bytes());

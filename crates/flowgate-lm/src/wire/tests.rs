@@ -8,8 +8,8 @@ use serde_json::json;
 use super::*;
 use crate::Delta;
 use crate::chat::{
-    Effort, OutputSchema, Reasoning, ReasoningPart, ReasoningSummary, Sampling, Seal, Source, Thinking,
-    ThinkingDisplay, ToolCall, ToolChoice, ToolSpec, Usage, Verbosity,
+    Effort, OutputFormat, OutputSchema, Reasoning, ReasoningPart, ReasoningSummary, Sampling, Seal, Source,
+    Thinking, ThinkingDisplay, ToolCall, ToolChoice, ToolSpec, Usage, Verbosity,
 };
 
 /// What a listener received.

@@ -266,8 +266,8 @@ fn begin(headers: &HttpHeaders) -> Result<Stage, RequestError> {
 
 /// Returns the API of a request with this path below any address, and what the address asks for in Gemini's API.
 fn api_of(path: &str) -> Option<(Api, Option<Target>)> {
-    let fixed = [Api::ChatCompletions, Api::Responses, Api::Messages];
-    if let Some(api) = fixed.into_iter().find(|api| path.ends_with(&*api.path("", false))) {
+    let has_path = |api: &Api| !api.form().is_addressed() && path.ends_with(&*api.path("", false));
+    if let Some(api) = Api::ALL.into_iter().find(has_path) {
         return Some((api, None));
     }
     let (_, target) = path.rsplit_once("/models/")?;

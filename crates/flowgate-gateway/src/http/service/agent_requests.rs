@@ -24,10 +24,13 @@ use crate::telemetry::names;
 use crate::telemetry::refusal::RefusedRequest;
 
 impl GatewayService {
-    /// Serves a request to a method of a model in Gemini's API, which the path names: for an answer, streamed or not, or
-    /// for a number of tokens. Returns the error to send if the request is refused before its turn begins.
-    pub(super) async fn model_method(self: &Arc<Self>, request: Request) -> Result<Response, HttpReply> {
-        let api = Api::GenerateContent;
+    /// Serves a request to a method of a model in an API whose paths name it, as Gemini's do: for an answer, streamed or not,
+    /// or for a number of tokens. Returns the error to send if the request is refused before its turn begins.
+    pub(super) async fn model_method(
+        self: &Arc<Self>,
+        api: Api,
+        request: Request,
+    ) -> Result<Response, HttpReply> {
         let path = request.uri().path();
         let target = path.split_once("/models/").and_then(|(_, target)| Target::parse(target));
         let Some(target) = target else {
