@@ -52,8 +52,8 @@ use crate::wire::{Api, MAX_ANSWER};
 use crate::{BoxFuture, ChatModel, Delta, Error, Listener, estimate, send_completion, sse};
 
 pub use authorities::{Authorities, AuthoritiesError};
-pub use budget::Budget;
 use budget::PendingCost;
+pub use budget::RequestBudget;
 use client::{HttpClient, ResponseHandler};
 pub use failure::{UNTRUSTED, is_tls_failure};
 use json_handler::JsonHandler;
@@ -225,7 +225,7 @@ impl RemoteModel {
 
     /// Sets the budget of requests and tokens, which all models that share it spend together.
     #[must_use]
-    pub fn budget(mut self, budget: Arc<Budget>) -> Self {
+    pub fn budget(mut self, budget: Arc<RequestBudget>) -> Self {
         self.client.budget = Some(budget);
         self
     }

@@ -47,7 +47,7 @@ use serde_json::{Map, Value};
 use crate::chat::{Completion, Message, Part, Request, Sources, Stop};
 use crate::json::Json;
 use crate::{Error, sse};
-use generate_content::{Method, Target};
+use generate_content::{Target, TargetMethod};
 
 pub(crate) use assembly::{MAX_ANSWER, MAX_CALLS};
 pub use form::{Decoder, Form, FormRoute, KeyHeader, TokenCount};
@@ -58,6 +58,8 @@ pub use tool_forms::{ONLY_FUNCTIONS, ToolForms};
 pub use writer::ResponseWriter;
 
 /// One of the four formats.
+///
+/// The list is exhaustive on purpose: a program that writes bodies of its own needs one for each format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Api {
     /// OpenAI's chat completions.
@@ -114,7 +116,7 @@ impl ReceivedRequest {
     /// Returns the request with the model and the stream that its address states, in Gemini's format.
     #[must_use]
     pub fn addressed_to(self, target: &Target) -> Self {
-        Self { model: target.model.clone(), stream: target.method == Method::Stream, ..self }
+        Self { model: target.model.clone(), stream: target.method == TargetMethod::Stream, ..self }
     }
 }
 

@@ -31,6 +31,8 @@ const ELICIT: &str = "elicitation/create";
 const MAX_RETRIES: usize = 64;
 
 /// A person's answer to the question whether a call may run.
+///
+/// The list is exhaustive on purpose: a program has to act on each answer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PersonAnswer {

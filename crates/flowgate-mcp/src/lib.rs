@@ -114,6 +114,8 @@ impl ProxySettings {
 }
 
 /// An action for the caller. Actions are executed in order.
+///
+/// The list is exhaustive on purpose: a caller has to execute each action.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ProxyAction {
     /// Send this message to the client.

@@ -76,8 +76,8 @@ pub(crate) struct RunArgs {
     #[arg(long, default_value = "lowest-first", value_parser = method_parser())]
     method: flowgate_guard::conversation::Method,
     /// How the steps are labelled: by what they are shown, or by all that they could be shown.
-    #[arg(long, value_enum, default_value_t = StepLabels::Floating)]
-    step_labels: StepLabels,
+    #[arg(long, value_enum, default_value_t = StepLabelsArg::Floating)]
+    step_labels: StepLabelsArg,
     /// The system message, or @ and a file that contains it.
     #[arg(long, value_name = "TEXT|@FILE")]
     pub(crate) system: Option<String>,
@@ -122,15 +122,15 @@ impl RunArgs {
     pub(crate) fn step_labels(&self) -> flowgate_guard::conversation::StepLabelling {
         use flowgate_guard::conversation::StepLabelling;
         match self.step_labels {
-            StepLabels::Floating => StepLabelling::Floating,
-            StepLabels::Fixed => StepLabelling::Fixed,
+            StepLabelsArg::Floating => StepLabelling::Floating,
+            StepLabelsArg::Fixed => StepLabelling::Fixed,
         }
     }
 }
 
 /// How steps are labelled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum StepLabels {
+enum StepLabelsArg {
     /// A step carries what it is shown, and what decided that.
     Floating,
     /// Every step carries all that it could be shown: the strictest requirement on offer.

@@ -87,6 +87,8 @@ impl Form {
 }
 
 /// A route of a server, with its path.
+///
+/// The list is exhaustive on purpose: a server has to serve each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FormRoute {
     /// An answer of a model.

@@ -41,7 +41,7 @@ pub use request::encode_request;
 pub use request_decoder::{decode_count_request, decode_request};
 pub use response::{decode_response, encode_response};
 pub use stream::{StreamDecoder, encode_stream};
-pub use target::{Method, Target};
+pub use target::{Target, TargetMethod};
 
 decode_stream!(StreamDecoder);
 

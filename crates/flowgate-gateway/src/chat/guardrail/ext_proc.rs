@@ -16,7 +16,7 @@ use axum::http::StatusCode;
 use flowgate::json::{self, Numbers};
 use flowgate_lm::chat::Completion;
 use flowgate_lm::sse::{EventSplitter, SseEvent};
-use flowgate_lm::wire::generate_content::{Method, Target};
+use flowgate_lm::wire::generate_content::{Target, TargetMethod};
 use flowgate_lm::wire::{Api, ReceivedRequest, ResponseHead};
 
 use super::NotPermitted;
@@ -272,7 +272,7 @@ fn api_of(path: &str) -> Option<(Api, Option<Target>)> {
     }
     let (_, target) = path.rsplit_once("/models/")?;
     let target = Target::parse(target)?;
-    (target.method != Method::CountTokens).then_some((Api::GenerateContent, Some(target)))
+    (target.method != TargetMethod::CountTokens).then_some((Api::GenerateContent, Some(target)))
 }
 
 /// Returns the stage after the head of a response, and the answer to it.

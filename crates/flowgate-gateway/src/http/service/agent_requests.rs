@@ -9,7 +9,7 @@ use axum::extract::Request;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use flowgate_lm::wire::Api;
-use flowgate_lm::wire::generate_content::{Method, Target};
+use flowgate_lm::wire::generate_content::{Target, TargetMethod};
 
 use super::long_response::{EXCHANGES, FailureFormats, STREAMS, TURNS, for_mcp_proxy};
 use super::{GatewayService, busy_reply, certificate_of, last_segment, protect_connection};
@@ -39,13 +39,15 @@ impl GatewayService {
             return Err(error_reply(api, StatusCode::NOT_FOUND, message));
         };
         let query = request.uri().query().unwrap_or_default();
-        if target.method == Method::Stream && !query.split('&').any(|pair| pair == "alt=sse") {
+        if target.method == TargetMethod::Stream && !query.split('&').any(|pair| pair == "alt=sse") {
             let message = "this gateway streams only server-sent events: add `?alt=sse` to the address";
             return Err(error_reply(api, StatusCode::BAD_REQUEST, message));
         }
         match target.method {
-            Method::CountTokens => self.count_tokens(api, request).await.map(IntoResponse::into_response),
-            Method::Generate | Method::Stream => self.turn(api, Some(target), request).await,
+            TargetMethod::CountTokens => {
+                self.count_tokens(api, request).await.map(IntoResponse::into_response)
+            }
+            TargetMethod::Generate | TargetMethod::Stream => self.turn(api, Some(target), request).await,
         }
     }
 
