@@ -204,7 +204,7 @@ test("a mail is approved, granted from now on, and the grant is withdrawn", asyn
   await page.getByText("2 of 3 calls today").waitFor();
   await axeFinds(page, "a grant");
   await page.getByRole("button", { name: "Withdraw the grant for send_mail" }).click();
-  await page.getByText("There are no lasting grants.").waitFor();
+  await page.getByText("There are no grants.").waitFor();
   const fourth = agentSays("Mail Ann hello", "fourth");
   await page.getByRole("link", { name: "Questions" }).click();
   await card(page, "send_mail").getByRole("button", { name: /Deny/ }).click();

@@ -71,11 +71,10 @@ pub(crate) fn print(question: &Value, now: u64, output: &mut Console) {
     }
     for excerpt in excerpts {
         let label = words(excerpt.get("label"));
-        output.line(&format!(
-            "  from {} ({})",
-            escaping::line(text(excerpt, "place")),
-            escaping::line(&label)
-        ));
+        // A question of an older gateway has no source.
+        let (place, source) = (text(excerpt, "place"), text(excerpt, "source"));
+        let from = if source.is_empty() { place.to_owned() } else { format!("{source}, {place}") };
+        output.line(&format!("  from {} ({})", escaping::line(&from), escaping::line(&label)));
         block(text(excerpt, "text"), output);
     }
     list("where the values were found", call.get("evidence"), output);

@@ -39,10 +39,10 @@ export function argumentsOf(values) {
   return h("dl", { class: "arguments" }, names.map((name) => [h("dt", {}, name), h("dd", {}, h("pre", {}, textOf(values[name])))]));
 }
 
-function excerpt({ place, label, text }) {
+function excerpt({ place, source, label, text }) {
   const carries = Array.isArray(label) ? label.join(", ") : textOf(label);
   return h("figure", { class: "excerpt" },
-    h("figcaption", {}, h("span", { class: "label" }, carries), ` from ${place}`),
+    h("figcaption", {}, h("span", { class: "label" }, carries), source ? ` from ${source}, ${place}` : ` from ${place}`),
     h("pre", {}, text));
 }
 

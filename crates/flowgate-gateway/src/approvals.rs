@@ -11,13 +11,16 @@
 //!   which they decide questions.
 //! * `freezes`: checks whether something is frozen; `freeze_targets`: looks up the names that can be frozen;
 //!   `freeze_kind`: names the kinds of these targets.
+//! * `conversation_grants`: lists and withdraws approvals for the rest of a conversation.
 //! * `lasting_grants`: answers questions by approvals for all conversations of a client.
 //! * `question_content`: writes what the database stores of a question, and what a person sees.
+//! * `question_limits`: reports that a limit on questions is reached.
 //! * `tool_offers`: asks people about new and changed tools of MCP servers.
 //! * `reload`: replaces people and names when the configuration is reloaded.
 //! * `webhook`: notifies another program of questions and decisions.
 
 pub(crate) mod clearance;
+mod conversation_grants;
 pub(crate) mod decisions;
 pub(crate) mod freeze_kind;
 pub(crate) mod freeze_targets;
@@ -25,6 +28,7 @@ pub(crate) mod freezes;
 pub(crate) mod lasting_grants;
 pub(crate) mod people;
 pub(crate) mod question_content;
+mod question_limits;
 mod reload;
 pub(crate) mod routes;
 mod tool_offers;
@@ -42,12 +46,12 @@ use tokio::sync::watch;
 
 use crate::config::{ApprovalSettings, ClientSettings};
 use crate::database::{
-    AskOutcome, Database, DatabaseError, HIDDEN_MEMBER, NewQuestion, QuestionLimits, QuestionState,
+    AskOutcome, Database, DatabaseError, HIDDEN_MEMBER, NewQuestion, QuestionLimit, QuestionState,
     StoredQuestion,
 };
 use crate::http::client_presence::ClientPresence;
 use crate::identity::pending_logins::PendingLogins;
-use crate::log::{self, Limit, OperatorLog};
+use crate::log::{self, OperatorLog};
 use crate::metrics::agents::AgentMetrics;
 use crate::page::login_failures::LoginFailures;
 use crate::page::sessions::PageSessions;
@@ -125,6 +129,11 @@ impl ApprovalReference {
         let times = content.get(TIMES).and_then(Value::as_u64).unwrap_or(1);
         remove_variable_members(&mut content);
         Self { id, digest, tool, content, is_for_several: times > 1, turn: 0, left: times.saturating_sub(1) }
+    }
+
+    /// Returns whether the answer covers a further call, which has not been judged yet.
+    pub(crate) fn covers_further_calls(&self) -> bool {
+        self.left > 0
     }
 
     /// Uses the answer for one further call, if it covers several equal calls of which one is not judged yet, and
@@ -215,7 +224,7 @@ impl ApprovalService {
         let asked = match self.store_question(context, ask, used).await? {
             Ok(asked) => asked,
             Err(full) => {
-                self.report_full(client, conversation, ask, &full)?;
+                self.report_full(client, conversation, ask, full)?;
                 return Ok(ApprovalOutcome::UNASKED);
             }
         };
@@ -241,7 +250,7 @@ impl ApprovalService {
         context: ApprovalContext<'_>,
         ask: &ApprovalRequest,
         used: &[ApprovalReference],
-    ) -> Result<Result<ApprovalReference, AskOutcome>, DatabaseError> {
+    ) -> Result<Result<ApprovalReference, QuestionLimit>, DatabaseError> {
         let ApprovalContext { client, conversation, turns, key, .. } = context;
         let id = random::unguessable_name().map_err(|_| DatabaseError::NoRandomBytes)?;
         // Questions outside the chat have a negative number of turns. They cannot be granted, since only calls of the
@@ -249,23 +258,16 @@ impl ApprovalService {
         let may_grant = ask.is_grantable() && turns >= 0;
         // `shown` is for the audit log. `content` is for the database, which also needs what people are not shown.
         let (shown, mut content) = (shown_content(ask), stored_content(ask, may_grant));
-        if turns < 0
-            && let Some(content) = content.as_object_mut()
-        {
-            // Such a question stays open while other answers arrive, which change the evidence. A question is found
-            // by its content, so a repeated call would not find this one.
-            content.remove("evidence");
-        }
         let offer = GrantOffer::new(client, ask);
         if let (Some(offer), Some(Value::Object(hidden))) = (&offer, content.get_mut(HIDDEN_MEMBER)) {
             hidden.insert(OFFER.to_owned(), json!(offer));
         }
-        let mut limits = self.open_question_limits();
+        let mut limits = self.question_limits();
         if let Some(offer) = &offer
             && self.store.has_lasting_grant(&client.name, &offer.candidates()).await?
         {
-            // A grant answers, so the question does not count against the limit on what people are asked.
-            limits.an_hour = i64::MAX;
+            // A grant answers, so the question does not count against the limits on what people are asked.
+            limits.asked = None;
         }
         let used: Vec<String> = used.iter().map(|asked| asked.id.clone()).collect();
         let content = content.to_string();
@@ -274,6 +276,7 @@ impl ApprovalService {
             client: &client.name,
             name: conversation,
             tenant: &client.tenant,
+            basis: &client.basis,
             digest: &ask.digest,
             content: &content,
             expires_after: millis(self.asking.expires_after),
@@ -300,9 +303,7 @@ impl ApprovalService {
         let (id, is_new) = match self.store.ask(&new, record).await? {
             AskOutcome::Known(id) => (id, false),
             AskOutcome::New(id) => (id, true),
-            full @ (AskOutcome::FullConversation | AskOutcome::FullClient | AskOutcome::TooManyAnHour) => {
-                return Ok(Err(full));
-            }
+            AskOutcome::Full(limit) => return Ok(Err(limit)),
         };
         // Also for a known question: a grant that covers it may have been given since it was asked.
         let is_answered = match &offer {
@@ -324,65 +325,6 @@ impl ApprovalService {
         if let Ok(Some(question)) = self.store.question(id).await {
             webhook.tell("question.asked", &question);
         }
-    }
-
-    /// Returns the limits on open questions, in the form of the database.
-    fn open_question_limits(&self) -> QuestionLimits {
-        let ApprovalSettings { of_client, of_conversation, an_hour, .. } = self.asking;
-        QuestionLimits {
-            of_conversation: i64::from(of_conversation),
-            of_client: i64::from(of_client),
-            an_hour: i64::from(an_hour),
-        }
-    }
-
-    /// Records in the operator's log and the audit log that no question is asked, since the limit in `full` is reached.
-    ///
-    /// # Errors
-    /// If the audit log cannot be written.
-    fn report_full(
-        &self,
-        client: &ClientSettings,
-        conversation: &str,
-        ask: &ApprovalRequest,
-        full: &AskOutcome,
-    ) -> Result<(), DatabaseError> {
-        let (what, setting, most) = match full {
-            AskOutcome::FullConversation => (
-                "open questions of one conversation",
-                "[approvals] open-questions-of-conversation",
-                self.asking.of_conversation,
-            ),
-            AskOutcome::TooManyAnHour => (
-                "questions of one conversation in an hour",
-                "[approvals] questions-an-hour-of-conversation",
-                self.asking.an_hour,
-            ),
-            // The limit of the client: no other outcome is passed here.
-            _ => ("open questions of one client", "[approvals] open-questions", self.asking.of_client),
-        };
-        let advice = match full {
-            AskOutcome::TooManyAnHour => Some("find out which text provokes them before raising the limit"),
-            _ => None,
-        };
-        self.log.limit(&Limit {
-            what,
-            effect: "no person is asked, and the call does not run",
-            setting: Some(setting),
-            advice,
-            most: u64::from(most),
-            client: &client.name,
-            conversation: Some(conversation),
-        });
-        let event = AuditEvent::Unasked {
-            conversation: conversation.to_owned(),
-            client: client.name.clone(),
-            tenant: client.tenant.clone(),
-            tool: ask.tool.to_string(),
-            digest: ask.digest.clone(),
-            cause: format!("too many {what}: {most}"),
-        };
-        self.recorder.record(&[event.into()])
     }
 
     /// Waits, up to the configured time, for the answer to the question that an earlier request asked about the call

@@ -73,8 +73,9 @@ pub use encryption::{EncryptionKeyError, EncryptionKeys, EncryptionReport, encry
 pub use error::{DatabaseError, MigrationError};
 pub(crate) use lasting_grants::{GrantCandidate, GrantLimits, NewGrant, StoredGrant};
 pub(crate) use questions::{
-    AskOutcome, DecideError, HIDDEN_MEMBER, MAX_OFFERED, NewQuestion, PersonDecision, QuestionLimits,
-    QuestionState, StoredQuestion, TURN_OF_TOOL_OFFER, TURN_OUTSIDE_CHAT,
+    AskOutcome, AskedLimits, DecideError, HIDDEN_MEMBER, MAX_OFFERED, NewQuestion, PersonDecision,
+    QuestionLimit, QuestionLimits, QuestionState, StoredQuestion, TURN_OF_TOOL_OFFER, TURN_OUTSIDE_CHAT,
+    WithdrawnGrant,
 };
 pub(crate) use quotations::{NewShownTexts, ShownText};
 pub(crate) use request_quotas::RequestAdmission;

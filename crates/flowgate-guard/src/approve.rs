@@ -60,7 +60,7 @@ pub struct ApprovalRequest {
     pub changeable: Vec<String>,
     /// How long the question stays open.
     pub expires: Duration,
-    /// How often the model makes this call in direct succession, from here on: a person can answer for all of them.
+    /// How often the model makes this call in its message, from here on: a person can answer for all of them.
     pub times: usize,
     /// The questions about further calls of the same message, as far as they can be foreseen, so that a person can
     /// decide on all of them at once. A reader who may know of such a question may know of this one. Each is asked when
@@ -99,6 +99,8 @@ impl ApprovalRequest {
 pub struct Excerpt {
     /// The region of the text.
     pub region: Region,
+    /// What the text is part of: `the answer of read_mail`, `a message of the user`.
+    pub source: String,
     /// Its label, one phrase for each dimension in which the label exceeds the requirement.
     pub label: Vec<String>,
     /// The beginning of the text.

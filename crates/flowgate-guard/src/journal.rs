@@ -92,6 +92,8 @@ pub enum Input {
     Withdrawn(BTreeSet<usize>),
     /// What people have approved for the rest of the conversation is withdrawn.
     GrantsWithdrawn,
+    /// What people have approved for the rest of the conversation is withdrawn, for the calls with these digests.
+    GrantsWithdrawnFor(BTreeSet<String>),
     /// The stamp of what was written to stores since the last stamp.
     Stamped(String),
     /// A chat sent by the caller.

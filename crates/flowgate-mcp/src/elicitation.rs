@@ -8,8 +8,13 @@
 //! The client shows the arguments in full, so a call with arguments longer than `MAX_SHOWN` is asked about only in the
 //! third way. If no way is possible, and for any answer but an explicit yes, the call is denied. `client` calls this
 //! file when the verdict on a call is to ask.
+//!
+//! The person at the client is asked within a [`QuestionBudget`](flowgate_guard::approve::QuestionBudget): after refusals
+//! in a row, or too many questions of the session, calls that need an approval are denied without a question. The
+//! program that asks people in the third way limits its questions itself.
 
 use flowgate::monitor::{Monitor, Question};
+use flowgate_guard::approve::Decision;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
@@ -29,6 +34,8 @@ const ELICIT: &str = "elicitation/create";
 /// The maximum number of calls that wait to be sent again with a person's answer. Older ones are dropped, which denies
 /// them.
 const MAX_RETRIES: usize = 64;
+/// The verdict in the refusal of a call that a person is not asked about.
+const TOO_MANY: &str = "nobody was asked, since there are too many questions";
 
 /// A person's answer to the question whether a call may run.
 ///
@@ -63,6 +70,11 @@ impl Proxy {
         let has_room = self.asking.len() < self.settings.limits.outstanding;
         // A client shows the arguments in full, so it is not asked about a call with longer ones.
         let fits_dialog = self.settings.is_interactive && shown.len() <= MAX_SHOWN;
+        let asks_person = fits_dialog && (pending.can_retry || self.can_ask);
+        if asks_person && !self.questions.allows_question(self.settings.questions) {
+            let refusal = self.judgement_refusal(monitor, TOO_MANY, question.judgement());
+            return vec![self.flood_note(&pending), refusal::refusal_answer(&id, pending.kind, &refusal)];
+        }
         // The client can answer in its repetition of the call: no request stays open here.
         if fits_dialog && pending.can_retry {
             return vec![self.ask_in_answer(monitor, &id, question, pending, &shown)];
@@ -81,6 +93,9 @@ impl Proxy {
             )),
             false => ProxyAction::Ask(question_id.value().as_str().unwrap_or_default().to_owned()),
         };
+        if asks_client {
+            self.questions.count(Decision::Later);
+        }
         self.asked.insert(id.clone(), PendingClientRequest::Waiting);
         self.asking.insert(question_id, OutgoingRequest::Person { question, id, pending: Box::new(pending) });
         vec![out]
@@ -103,11 +118,32 @@ impl Proxy {
             "inputRequests": {&name: {"method": ELICIT, "params": elicitation_params(&pending, shown, &question, monitor)}},
             "requestState": name,
         });
+        self.questions.count(Decision::Later);
         self.retries.push_back(RetryableCall { name, question, pending: Box::new(pending) });
         if self.retries.len() > MAX_RETRIES {
             self.retries.pop_front();
+            self.questions.settle(Decision::Silent);
         }
         ProxyAction::Client(result(id, &asked))
+    }
+
+    /// Counts the answer of the person at the client, for the budget of questions. Anything but a yes is a refusal.
+    pub(super) fn count_answer(&mut self, answer: &PersonAnswer) {
+        self.questions.settle(match answer {
+            PersonAnswer::Yes => Decision::Allow,
+            _ => Decision::Refuse,
+        });
+    }
+
+    /// Returns the note for the operator that the person at the client is not asked about a call, since the budget of
+    /// questions is used up.
+    fn flood_note(&self, pending: &JudgedRequest) -> ProxyAction {
+        let budget = self.settings.questions;
+        ProxyAction::Note(format!(
+            "`{}` did not run, and the person at the client is not asked any more: {} questions in a row were refused, or the \
+             session had {}; something may provoke them",
+            pending.tool, budget.refusals_in_row, budget.questions
+        ))
     }
 
     /// Takes the call that a request sends again, with the person's answer, if the `requestState` of the request names
@@ -138,6 +174,7 @@ impl Proxy {
         arguments: &Map<String, Value>,
         answer: &PersonAnswer,
     ) -> Vec<ProxyAction> {
+        self.count_answer(answer);
         let RetryableCall { question, pending, .. } = retry;
         let asked = question.call().and_then(|call| call.arguments.as_ref().ok());
         // If the server asked for input before, the arguments in the question also have the client's responses to it.
@@ -214,10 +251,7 @@ impl Proxy {
             PersonAnswer::Nothing => {
                 self.judgement_refusal(monitor, "nobody has answered", question.judgement())
             }
-            PersonAnswer::Unasked => {
-                let verdict = "nobody was asked, since there are too many questions";
-                self.judgement_refusal(monitor, verdict, question.judgement())
-            }
+            PersonAnswer::Unasked => self.judgement_refusal(monitor, TOO_MANY, question.judgement()),
             PersonAnswer::NotYet(name) => {
                 let mut refusal =
                     self.judgement_refusal(monitor, "nobody has answered yet", question.judgement());
@@ -245,8 +279,12 @@ fn elicitation_params(
 ) -> Map<String, Value> {
     let reasons =
         question.judgement().reasons.iter().map(|reason| format!("* {}", escape_invisible(&reason.message)));
+    let evidence = monitor.question_evidence(question);
+    let evidence: String =
+        evidence.iter().map(|sentence| format!("\n* {}", escape_invisible(sentence))).collect();
+    let evidence = if evidence.is_empty() { evidence } else { format!("\n\nWhat is known:{evidence}") };
     let text = format!(
-        "The policy asks before this call runs. {}\n\nTool: {}\nArguments: {shown}\n\nWhy:\n{}",
+        "The policy asks before this call runs. {}\n\nTool: {}\nArguments: {shown}\n\nWhy:\n{}{evidence}",
         escape_invisible(&question.summary(monitor.policy())),
         escape_invisible(&pending.tool.to_string()),
         reasons.collect::<Vec<_>>().join("\n")

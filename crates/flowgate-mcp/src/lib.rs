@@ -37,6 +37,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use flowgate::monitor::{Attribution, AuthorizedCall, Question, Verdict};
 use flowgate::trace::{Call, Tool, TraceEntry};
 use flowgate_audit::watch::WatchedVerdict;
+use flowgate_guard::approve::{QuestionBudget, QuestionCount};
 use flowgate_guard::conversation::CallVerdict;
 use serde_json::{Map, Value};
 
@@ -92,6 +93,8 @@ pub struct ProxySettings {
     /// Whether the proxy only watches: it stops, asks about and hides nothing, and reports what it would have stopped
     /// ([`Proxy::take_watched`]). Only the operator's settings can say so, never a message.
     pub is_watching: bool,
+    /// The limits on the questions that the person at the client is asked.
+    pub questions: QuestionBudget,
     /// The limits of the session.
     pub limits: ProxyLimits,
 }
@@ -108,6 +111,7 @@ impl ProxySettings {
             names: None,
             asks_elsewhere: false,
             is_watching: false,
+            questions: QuestionBudget { questions: 100, refusals_in_row: 5 },
             limits,
         }
     }
@@ -152,6 +156,8 @@ pub struct Proxy {
     asking: BTreeMap<RequestId, OutgoingRequest>,
     /// Calls whose answer asked a person, oldest first: the client sends them again with the person's answer.
     retries: VecDeque<RetryableCall>,
+    /// The questions that the person at the client was asked.
+    questions: QuestionCount,
     /// Calls whose answer asked for input, oldest first: the client sends them again with its responses.
     rounds: VecDeque<InputRound>,
     /// The tools that the server has listed, and which of them the client is offered.
@@ -328,6 +334,7 @@ impl Proxy {
             abandoned: BTreeSet::new(),
             asking: BTreeMap::new(),
             retries: VecDeque::new(),
+            questions: QuestionCount::default(),
             rounds: VecDeque::new(),
             listing,
             subscribed: BTreeSet::new(),

@@ -238,6 +238,7 @@ impl Proxy {
                     answer.as_ref().is_ok_and(|result| result.get("action") == Some(&json!("accept")));
                 let decision =
                     if is_yes { elicitation::PersonAnswer::Yes } else { elicitation::PersonAnswer::No };
+                self.count_answer(&decision);
                 self.handle_person_answer(session.monitor(), question, id, *pending, &decision)
             }
             Some(OutgoingRequest::Server { running }) => {

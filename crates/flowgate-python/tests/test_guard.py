@@ -446,3 +446,31 @@ def test_another_agent_carries_the_label_of_its_caller() -> None:
     guard.conversation.task("Pay Ann.", "untrusted")
     turn = guard.run()
     assert [outcome for _, _, outcome in calls_of(turn)] != ["permit"]
+
+
+def test_a_flood_of_questions_gets_refusals() -> None:
+    asking = POLICY + '\nask "payments are confirmed" if:\n    (call: ToolCall) is tool:pay\n'
+
+    def asked(answers: list[bool], **limits: int) -> int:
+        """Let the model pay five times, and return how many questions are asked."""
+        bank = Bank()
+        questions: list[flowgate.Approve] = []
+
+        def approve(question: flowgate.Approve) -> bool:
+            questions.append(question)
+            return answers[len(questions) - 1]
+
+        payments = [flowgate.Completion("", [("pay", {"to": "ann", "amount": number})]) for number in range(6)]
+        model = ScriptedModel([*payments[:5], "Done.", payments[5], "Done."])
+        guard = flowgate.Guard(asking, bank.tools, model=model, approve=approve, **limits)
+        guard.run("Pay Ann.")
+        before = len(questions)
+        assert len(bank.paid) == sum(answers[:before])
+        # A message of the user ends the row of refusals, and leaves the budget used up.
+        guard.run("Again.")
+        assert len(questions) == before + (0 if before >= limits.get("max_questions", 100) else 1)
+        return before
+
+    assert asked([False] * 9, max_refusals_in_row=3) == 3
+    assert asked([False, False, True, False, False, True], max_refusals_in_row=3) == 5
+    assert asked([True] * 9, max_questions=2) == 2

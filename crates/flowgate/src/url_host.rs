@@ -124,6 +124,58 @@ mod tests {
         }
     }
 
+    /// Compares the host with that of the crate `url`, which reads URLs as browsers do. A URL that `url` rejects goes
+    /// nowhere, so any answer is safe for it.
+    fn agrees_with_browsers(url: &str) -> bool {
+        let absolute = if url.contains("://") { url.to_owned() } else { format!("https://{url}") };
+        match (host(url), url::Url::parse(&absolute)) {
+            (Some(host), Ok(parsed)) => parsed.host_str() == Some(&host) && parsed.username().is_empty(),
+            (None, _) | (_, Err(_)) => true,
+        }
+    }
+
+    #[test]
+    fn the_host_is_the_one_that_browsers_read() {
+        for (url, expected) in [
+            ("https://A.example/x", Some("a.example")),
+            ("HTTPS://a.example:443?b#c", Some("a.example")),
+            ("a.example/?to=https://b.example", Some("a.example")),
+            ("https://192.0.2.1/", Some("192.0.2.1")),
+            ("https://xn--bcher-kva.example/", Some("xn--bcher-kva.example")),
+            ("https://a.example@b.example/", None),
+            ("https://a.example\\@b.example/", None),
+            ("https:/\\b.example/", None),
+            ("https:a.example/", None),
+            ("https:///a.example/", None),
+            ("https://a.example:80:b.example/", None),
+            ("https://a.exa\tmple/", None),
+            ("https://a%2eexample/", None),
+            ("https://0x7f.1/", None),
+            ("https://127.1/", None),
+            ("https://192.0.2.08/", None),
+            ("https://[::1]/", None),
+            ("javascript://a.example/%0aalert(1)", None),
+        ] {
+            assert_eq!(host(url).as_deref(), expected, "{url}");
+            assert!(agrees_with_browsers(url), "{url}");
+        }
+    }
+
+    proptest::proptest! {
+        #![proptest_config(proptest::prelude::ProptestConfig::with_cases(4_096))]
+
+        #[test]
+        fn no_url_has_another_host_than_browsers_read(
+            scheme in "(https?:|HTTPS:|ftp:|)",
+            slashes in r"(//|/|\\|///|)",
+            authority in r"(a\.example|b\.example|192\.0\.2\.1|0x7f\.1|xn--a|[aB0-9.:@%\\\[\]xX_\-é]){1,4}",
+            rest in r"([/?#@:\\.a]|//b\.example){0,4}",
+        ) {
+            let url = format!("{scheme}{slashes}{authority}{rest}");
+            proptest::prop_assert!(agrees_with_browsers(&url), "{url:?}");
+        }
+    }
+
     #[test]
     fn the_registrable_domain_is_one_label_below_the_public_suffix() {
         for (host, expected) in [

@@ -154,7 +154,8 @@ pub(crate) fn run(options: &RunArgs, output: &mut Console) -> Result<u8, InputEr
         name: name.as_str().into(),
         caller: "The model".to_owned(),
         sources: Arc::clone(&sources),
-        repeated: None,
+        repeated: Vec::new(),
+        announced: Vec::new(),
     };
     let mut watch = ChatObserver::new(Arc::clone(&shell), options.labels, trace, shared, sources);
     watch.stores_version = stores_version;

@@ -93,21 +93,38 @@ impl ApprovalService {
         Ok(self.store.freezes().await?.iter().any(is_of_conversation))
     }
 
-    /// Withdraws from a conversation the standing consents that an admin has frozen and, if its grants are frozen, its
-    /// grants. `name` is the name of the conversation. Returns whether this changed the conversation.
+    /// Withdraws from a conversation the standing consents that an admin has frozen, the grants that people have
+    /// withdrawn and, if its grants are frozen, all of them. `name` is the name of the conversation. Adds the withdrawn
+    /// grants to `removed`, by the ids of their questions. Returns whether this changed the conversation.
     ///
     /// # Errors
-    /// If the freezes cannot be read.
+    /// If the database fails.
     pub(crate) async fn withdraw_frozen(
         &self,
         client: &ClientSettings,
         name: &str,
-        conversation: &mut Conversation,
+        (conversation, removed): (&mut Conversation, &mut Vec<String>),
     ) -> Result<bool, DatabaseError> {
         let consents = self.frozen_consents(client).await?;
         let are_frozen = self.are_grants_frozen(client, name).await?;
-        let has_changed = conversation.withdraw_consents(&consents);
-        Ok(are_frozen && conversation.withdraw_grants() || has_changed)
+        let mut has_changed = conversation.withdraw_consents(&consents);
+        if conversation.monitor().session_grants().is_empty() {
+            return Ok(has_changed);
+        }
+        if are_frozen {
+            // Without an effect on the conversation yet, but also if this turn fails, the list has none of them.
+            self.store.withdraw_conversation_grants(&client.name, name).await?;
+        }
+        let withdrawn = self.store.withdrawn_grants(&client.name, name).await?;
+        let digests: BTreeSet<String> = withdrawn.iter().map(|grant| grant.digest.clone()).collect();
+        has_changed |= match are_frozen {
+            true => conversation.withdraw_grants(),
+            false => !digests.is_empty() && conversation.withdraw_grants_for(&digests),
+        };
+        removed.extend(withdrawn.into_iter().map(|grant| grant.id));
+        removed.sort_unstable();
+        removed.dedup();
+        Ok(has_changed)
     }
 
     /// Returns why a call may not run: its client, conversation, tool or server is frozen, or the freezes cannot be

@@ -3,7 +3,8 @@
 //! can limit the calls in a day and the sum of one argument in a day, such as an amount of money.
 //!
 //! `ApprovalService` looks for a grant whenever it asks a question. `decisions` serves the decision that gives a grant,
-//! and this file the routes that list and withdraw grants.
+//! and this file the routes that list and withdraw grants, also those for the rest of a conversation
+//! ([`super::conversation_grants`]).
 //!
 //! A grant covers a question that has the same tool, arguments, label and reasons as the question that the person
 //! answered, under the same policy and settings of the client. Only the values of payload arguments may differ, as
@@ -16,7 +17,7 @@
 
 use axum::http::{HeaderMap, StatusCode};
 use flowgate::policy::{ArgumentRole, GrantScope, Policy};
-use flowgate_audit::{AuditEvent, FreezeSwitch, RecordedDecision};
+use flowgate_audit::{AuditEvent, RecordedDecision};
 use flowgate_guard::approve::ApprovalRequest;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Number, Value, json};
@@ -185,7 +186,7 @@ impl GrantOffer {
 
 /// Returns the reply for an id of no grant that the person may see.
 fn no_grant_reply() -> HttpReply {
-    let message = "there is no lasting grant of this id, or it is of a tenant that you may not see";
+    let message = "there is no grant of this id, or it is of a tenant that you may not see";
     HttpReply::detail(StatusCode::NOT_FOUND, message)
 }
 
@@ -293,10 +294,10 @@ impl ApprovalService {
         Ok(used.is_some())
     }
 
-    /// Serves the list of lasting grants of the person's tenants; a person without tenants sees the grants of all
-    /// tenants. Of the call of each grant, shows what the person may read. Returns the error to send if the person is
-    /// not authenticated or the database fails.
-    pub(crate) async fn lasting_grants(&self, headers: &HeaderMap) -> Result<HttpReply, HttpReply> {
+    /// Serves the list of grants of the person's tenants, lasting ones and those for the rest of a conversation; a person
+    /// without tenants sees the grants of all tenants. Of the call of each grant, shows what the person may read. Returns
+    /// the error to send if the person is not authenticated or the database fails.
+    pub(crate) async fn list_grants(&self, headers: &HeaderMap) -> Result<HttpReply, HttpReply> {
         let person = self.person(headers, Role::Viewer)?;
         let mut grants = Vec::new();
         let tenants = person.tenants.iter().map(|tenant| Some(tenant.as_str()));
@@ -310,47 +311,51 @@ impl ApprovalService {
                     .map_err(|error| HttpReply::of_database_error(&error))?,
             );
         }
-        let listed: Vec<Value> = grants
-            .iter()
-            .map(|grant| {
-                let stored: Value = serde_json::from_str(&grant.content).unwrap_or_default();
-                let (call, _) = person.may_read.show(self.people.policy(&grant.client), &stored);
-                self.grant_json(grant, &call)
-            })
-            .collect();
+        let lasting = grants.iter().map(|grant| {
+            let stored: Value = serde_json::from_str(&grant.content).unwrap_or_default();
+            let (call, _) = person.may_read.show(self.people.policy(&grant.client), &stored);
+            self.grant_json(grant, &call)
+        });
+        let mut listed: Vec<Value> = lasting.collect();
+        listed.extend(
+            self.list_conversation_grants(&person)
+                .await
+                .map_err(|error| HttpReply::of_database_error(&error))?,
+        );
         Ok(HttpReply::json(StatusCode::OK, &json!({"grants": listed})))
     }
 
-    /// Withdraws the lasting grant with this id. The audit log records the order first, in the form of an order to
-    /// freeze, so that no withdrawal is without a record.
+    /// Withdraws the grant with this id: a lasting one, or one for the rest of a conversation. The audit log records the
+    /// order first, in the form of an order to freeze, so that no withdrawal is without a record.
     ///
     /// # Errors
     /// The reply to send if the person is no approver, the grant does not exist or belongs to a tenant that the person
     /// may not see, or the withdrawal cannot be recorded or stored.
     pub(crate) async fn withdraw_grant(&self, headers: &HeaderMap, id: &str) -> Result<HttpReply, HttpReply> {
         let person = self.person(headers, Role::Approver)?;
-        let grant =
-            self.store.lasting_grant(id).await.map_err(|error| HttpReply::of_database_error(&error))?;
-        let grant = grant.filter(|grant| person.sees_tenant(&grant.tenant)).ok_or_else(no_grant_reply)?;
-        let what = format!("lasting-grant {}", grant.id);
-        let event =
-            AuditEvent::KillSwitch { what: what.clone(), who: person.name.clone(), state: FreezeSwitch::Set };
-        self.recorder.record(&[event.into()]).map_err(|error| HttpReply::of_database_error(&error))?;
-        let outcome = async {
-            // The database learns of the record before the order takes effect, so that truncating the log would be
-            // noticed.
-            self.store.persist_log_head().await?;
-            self.store.withdraw_lasting_grant(&grant.id).await
-        };
-        let is_withdrawn = outcome.await.map_err(|error| {
-            self.recorder.record_unconfirmed(format!("withdraw {what}"), &person.name, &error);
-            HttpReply::of_database_error(&error)
-        })?;
-        if !is_withdrawn {
+        let is_withdrawn =
+            match self.store.lasting_grant(id).await.map_err(|error| HttpReply::of_database_error(&error))? {
+                Some(grant) if person.sees_tenant(&grant.tenant) => {
+                    let what = format!("lasting-grant {}", grant.id);
+                    self.record_withdrawal(&person, what, self.store.withdraw_lasting_grant(&grant.id)).await
+                }
+                Some(_) => Ok(false),
+                None => match self
+                    .store
+                    .conversation_grant(id)
+                    .await
+                    .map_err(|error| HttpReply::of_database_error(&error))?
+                {
+                    Some(grant) if person.sees_tenant(&grant.tenant) => {
+                        self.withdraw_conversation_grant(&person, &grant).await
+                    }
+                    _ => Ok(false),
+                },
+            };
+        if !is_withdrawn.map_err(|error| HttpReply::of_database_error(&error))? {
             return Err(no_grant_reply());
         }
-        self.wake_waiters();
-        Ok(HttpReply::json(StatusCode::OK, &json!({"id": grant.id, "withdrawn": true})))
+        Ok(HttpReply::json(StatusCode::OK, &json!({"id": id, "withdrawn": true})))
     }
 
     /// Writes a lasting grant as a person sees it. `call` is the granted question as that person may read it.
@@ -365,12 +370,14 @@ impl ApprovalService {
         let limit = |(argument, most): &(String, i64)| json!({"argument": argument, "most": amount(*most), "used_today": amount(sum)});
         json!({
             "id": grant.id,
+            "kind": "lasting",
             "client": grant.client,
             "tenant": grant.tenant,
             "who": grant.who,
             "granted": grant.granted,
             // 0 is stored for a grant without an end.
             "expires": (grant.expires != 0).then_some(grant.expires),
+            "policy": grant.basis,
             "calls_a_day": grant.limits.calls,
             "calls_today": calls,
             "sum_a_day": grant.limits.sum.as_ref().map(limit),

@@ -1,7 +1,7 @@
 //! Writes the content of a question, as the database stores it and as a person is shown it. `ApprovalService` stores a
 //! question with it and compares questions by it.
 
-use flowgate_guard::approve::ApprovalRequest;
+use flowgate_guard::approve::{ApprovalRequest, Excerpt};
 use serde_json::{Value, json};
 
 use super::lasting_grants::OFFER;
@@ -55,7 +55,7 @@ pub(crate) fn shown_content(ask: &ApprovalRequest) -> Value {
             format!("{} The model makes this call {times} times; the answer is for all of them.", ask.summary)
         }
     };
-    let excerpt = |excerpt: &flowgate_guard::approve::Excerpt| json!({"place": excerpt.region.to_string(), "label": excerpt.label, "text": excerpt.text});
+    let excerpt = |Excerpt { region, source, label, text }: &Excerpt| json!({"place": region.to_string(), "source": source, "label": label, "text": text});
     let mut shown = json!({
         "tool": ask.tool.to_string(),
         "arguments": ask.arguments,

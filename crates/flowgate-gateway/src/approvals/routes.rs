@@ -330,7 +330,7 @@ impl ApprovalService {
 
 /// Returns the names of the arguments whose values may differ under a grant for the rest of the conversation; none if
 /// the question cannot be answered by such a grant.
-fn changeable_arguments(question: &StoredQuestion) -> Value {
+pub(super) fn changeable_arguments(question: &StoredQuestion) -> Value {
     let content: Value = serde_json::from_str(&question.content).unwrap_or_default();
     let hidden = content.get(HIDDEN_MEMBER).filter(|_| may_grant(question));
     hidden.and_then(|hidden| hidden.get("changeable")).cloned().unwrap_or_else(|| json!([]))

@@ -46,6 +46,7 @@ impl ApprovalService {
             client: &client.name,
             name: &conversation,
             tenant: &client.tenant,
+            basis: &client.basis,
             digest: &offer.digest,
             content: &content.to_string(),
             expires_after: millis(self.asking.expires_after),
@@ -53,7 +54,7 @@ impl ApprovalService {
             turn: TURN_OF_TOOL_OFFER,
             since: TURN_OF_TOOL_OFFER,
             used: &[],
-            most: self.open_question_limits(),
+            most: self.question_limits(),
         };
         let event = AuditEvent::Asked {
             conversation: conversation.clone(),
@@ -71,17 +72,15 @@ impl ApprovalService {
                 self.metrics.count_question(&client.name);
                 self.notify_question(&id).await;
             }
-            AskOutcome::FullConversation | AskOutcome::FullClient | AskOutcome::TooManyAnHour => {
-                self.log.limit(&Limit {
-                    what: "tools of one server that wait for approval",
-                    effect: "the tool stays hidden until other questions are decided",
-                    setting: None,
-                    advice: Some("decide the questions that are open"),
-                    most: u64::try_from(MAX_OFFERED).unwrap_or(0),
-                    client: &client.name,
-                    conversation: Some(&conversation),
-                })
-            }
+            AskOutcome::Full(_) => self.log.limit(&Limit {
+                what: "tools of one server that wait for approval",
+                effect: "the tool stays hidden until other questions are decided",
+                setting: None,
+                advice: Some("decide the questions that are open"),
+                most: u64::try_from(MAX_OFFERED).unwrap_or(0),
+                client: &client.name,
+                conversation: Some(&conversation),
+            }),
         }
         Ok(())
     }

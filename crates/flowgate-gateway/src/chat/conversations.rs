@@ -22,6 +22,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use axum::http::StatusCode;
+use flowgate_guard::approve::Decision;
 use flowgate_guard::conversation::Conversation;
 use flowgate_guard::history::{self, ChatPrefixDigest, History, RememberedText, SentChat};
 use flowgate_lm::wire;
@@ -103,6 +104,11 @@ pub(crate) struct ConversationState {
     pub(crate) used_approvals: Vec<ApprovalReference>,
     /// Approvals whose calls do not run.
     pub(crate) void_approvals: Vec<ApprovalReference>,
+    /// The answers of people that cover further calls of the message about which the turn waits for a person. They are not
+    /// stored: after a restart, people are asked about these calls again.
+    pub(crate) earlier_answers: Vec<(ApprovalReference, Decision)>,
+    /// The withdrawn grants, by the ids of their questions, that the conversation does not contain any more.
+    pub(crate) removed_grants: Vec<String>,
     /// Whether the turn must not be stored, because a question could not be asked or an MCP input failed halfway.
     pub(crate) is_abandoned: bool,
     /// The explanations that were logged already and are not repeated.

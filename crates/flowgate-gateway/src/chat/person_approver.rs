@@ -14,6 +14,8 @@ pub(super) struct PersonApprover<'a> {
     pub(super) context: ApprovalContext<'a>,
     /// The approvals that the turn has used.
     pub(super) used: Vec<ApprovalReference>,
+    /// The answers to earlier requests about the same message of the model that cover further calls of it.
+    pub(super) earlier: Vec<(ApprovalReference, Decision)>,
     /// The questions that a person answered with no.
     pub(super) refused: Vec<ApprovalReference>,
     /// The question for which the turn waits.
@@ -37,6 +39,7 @@ impl<'a> PersonApprover<'a> {
             approvals,
             context,
             used: Vec::new(),
+            earlier: Vec::new(),
             refused: Vec::new(),
             question: None,
             upcoming: 0,
@@ -45,6 +48,42 @@ impl<'a> PersonApprover<'a> {
             failure: None,
         }
     }
+
+    /// Returns copies of the answers that cover further calls of the message of the model.
+    pub(super) fn answers_for_further_calls(&self) -> Vec<(ApprovalReference, Decision)> {
+        let used = self.used.iter().map(|asked| (asked, Decision::Allow));
+        let refused = self.refused.iter().map(|asked| (asked, Decision::Refuse));
+        let earlier = self.earlier.iter().map(|(asked, decision)| (asked, *decision));
+        let all = used.chain(refused).chain(earlier);
+        all.filter(|(asked, _)| asked.covers_further_calls())
+            .map(|(asked, decision)| (asked.clone(), decision))
+            .collect()
+    }
+
+    /// Returns the answer to an equal question of the turn that covers this call as well, and uses it; `None` if a person
+    /// has to be asked.
+    fn take_answer(&mut self, ask: &ApprovalRequest) -> Option<Decision> {
+        if self.used.iter_mut().any(|asked| asked.take_equal_call(ask)) {
+            return Some(Decision::Allow);
+        }
+        if self.refused.iter_mut().any(|asked| asked.take_equal_call(ask)) {
+            return Some(Decision::Refuse);
+        }
+        take_from(&mut self.earlier, ask)
+    }
+
+    /// Returns the question without those about later calls that an answer covers already.
+    fn without_answered(&self, ask: &ApprovalRequest) -> ApprovalRequest {
+        let mut answers = self.answers_for_further_calls();
+        let mut ask = ask.clone();
+        ask.upcoming.retain(|next| (0..next.times).any(|_| take_from(&mut answers, next).is_none()));
+        ask
+    }
+}
+
+/// Uses the first of these answers that covers this call, and returns it; `None` if there is none.
+fn take_from(answers: &mut [(ApprovalReference, Decision)], ask: &ApprovalRequest) -> Option<Decision> {
+    answers.iter_mut().find_map(|(asked, decision)| asked.take_equal_call(ask).then_some(*decision))
 }
 
 impl Approver for PersonApprover<'_> {
@@ -53,12 +92,10 @@ impl Approver for PersonApprover<'_> {
     /// with it (`announced`). If the question cannot be asked, notes the error, with which the turn has to fail.
     fn decide<'a>(&'a mut self, ask: &'a ApprovalRequest) -> BoxFuture<'a, Decision> {
         Box::pin(async move {
-            if self.used.iter_mut().any(|asked| asked.take_equal_call(ask)) {
-                return Decision::Allow;
+            if let Some(decision) = self.take_answer(ask) {
+                return decision;
             }
-            if self.refused.iter_mut().any(|asked| asked.take_equal_call(ask)) {
-                return Decision::Refuse;
-            }
+            let ask = &self.without_answered(ask);
             self.announced |= !ask.upcoming.is_empty();
             let ApprovalOutcome { decision, asked } =
                 match self.approvals.ask(self.context, ask, &self.used).await {

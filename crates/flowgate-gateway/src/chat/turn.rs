@@ -35,7 +35,7 @@ use super::upstream_model::UpstreamModel;
 use crate::approvals::freeze_targets::FreezeTargets;
 use crate::approvals::{ApprovalContext, ApprovalOutcome, ApprovalReference, ApprovalService};
 use crate::config::{ClientSettings, UpstreamConfig};
-use crate::database::DatabaseError;
+use crate::database::{DatabaseError, WithdrawnGrant};
 use crate::http::client_presence::ClientPresence;
 use crate::http::request_error::RequestError;
 use crate::http::waiting_status::WaitingStatus;
@@ -127,14 +127,25 @@ pub(super) fn upstream(client: &ClientState) -> Result<&UpstreamConfig, RequestE
     client.spec.upstream().map_err(|why| RequestError::new(StatusCode::NOT_FOUND, why))
 }
 
-/// Returns what an admin has frozen of the approvals for the conversation `name`: the lines of the policy with frozen
-/// standing consents, and whether the approvals for the rest of the conversation are frozen.
+/// What people have frozen or withdrawn of the approvals for a conversation: the lines of the policy with frozen standing
+/// consents, whether the approvals for the rest of the conversation are frozen, and which of them are withdrawn.
+type FrozenApprovals = (BTreeSet<usize>, bool, Vec<WithdrawnGrant>);
+
+/// Returns what people have frozen or withdrawn of the approvals for the conversation `name`. `has_grants` says whether the
+/// conversation had grants when the turn began; without any, none can be withdrawn from it.
 async fn frozen_approvals(
     approvals: &ApprovalService,
     client: &ClientSettings,
     name: &str,
-) -> Result<(BTreeSet<usize>, bool), DatabaseError> {
-    Ok((approvals.frozen_consents(client).await?, approvals.are_grants_frozen(client, name).await?))
+    has_grants: bool,
+) -> Result<FrozenApprovals, DatabaseError> {
+    let are_frozen = approvals.are_grants_frozen(client, name).await?;
+    // Where all of them are frozen, the turn itself withdraws them, which is no order that came meanwhile.
+    let withdrawn = match has_grants && !are_frozen {
+        true => approvals.store.withdrawn_grants(&client.name, name).await?,
+        false => Vec::new(),
+    };
+    Ok((approvals.frozen_consents(client).await?, are_frozen, withdrawn))
 }
 
 /// Adds a chat to its conversation and runs the agent until the turn ends, hands calls to the client or waits for a
@@ -198,9 +209,10 @@ pub(crate) async fn run(
     let remote = with_fallback(remote, &asked.model, &calls);
 
     // Compared with the freezes after the turn: calls that depend on consents or grants frozen meanwhile are withheld.
-    let frozen_before = frozen_approvals(approvals, &client.spec, name).await?;
-    let were_approvals_withdrawn =
-        approvals.withdraw_frozen(&client.spec, name, &mut session.conversation).await?;
+    let has_grants = !session.conversation.monitor().session_grants().is_empty();
+    let frozen_before = frozen_approvals(approvals, &client.spec, name, has_grants).await?;
+    let withdraws_from = (&mut session.conversation, &mut session.removed_grants);
+    let were_approvals_withdrawn = approvals.withdraw_frozen(&client.spec, name, withdraws_from).await?;
     // Whether this request continues a turn that waited for a person.
     let mut is_resumed = false;
     let context = ApprovalContext {
@@ -243,11 +255,13 @@ pub(crate) async fn run(
             })?;
         }
         session.conversation.accept_decision(decision);
+        person.earlier = std::mem::take(&mut session.earlier_answers);
         is_resumed = true;
         // The request that asked may have stored questions about later calls. If those calls turn out not to need
         // them, they are voided below.
         person.announced = true;
     } else {
+        session.earlier_answers.clear();
         // Questions of a conversation that was carried over are about calls that no longer wait.
         if session.conversation.waits_for_decision() || session.is_newly_carried() {
             approvals.void_questions(&client.spec, name, &[]).await?;
@@ -307,6 +321,7 @@ pub(crate) async fn run(
         observer: &mut streamer,
     };
     let outcome = agent.continue_turn(&mut session.conversation).await;
+    let further = person.answers_for_further_calls();
     let PersonApprover { used, question, upcoming, announced, asked, failure: approval_failure, .. } = person;
     report.trace.set_judging(streamer.clock, asked);
     report.trace.set_answered(&calls);
@@ -351,6 +366,9 @@ pub(crate) async fn run(
             && !(asked.is_for_several && runs(&asked.digest))
     };
     (session.void_approvals, session.used_approvals) = used.into_iter().partition(is_void);
+    if turn.ended == Some(TurnEnd::Asked) {
+        session.earlier_answers = further;
+    }
     session.events = take_audit_events(client, name, &mut turn);
     // A turn that waits for a person hands over no calls.
     if turn.ended != Some(TurnEnd::Asked) {
@@ -369,7 +387,7 @@ pub(crate) async fn run(
         }
         // Calls that were permitted before a person was asked depend on the standing consents and the approvals in
         // force then; if these have changed, the calls are withheld.
-        let frozen_after = match frozen_approvals(approvals, &client.spec, name).await {
+        let frozen_after = match frozen_approvals(approvals, &client.spec, name, has_grants).await {
             Ok(frozen) => frozen,
             Err(error) => {
                 session.withhold_calls(client, name, &mut turn, "the turn failed");
@@ -378,7 +396,7 @@ pub(crate) async fn run(
         };
         let have_permits_changed = is_resumed && were_approvals_withdrawn || frozen_after != frozen_before;
         if !turn.calls.is_empty() && have_permits_changed {
-            let why = "an admin has frozen or thawed consents or approvals while the turn ran: send the \
+            let why = "consents or approvals were frozen, thawed or withdrawn while the turn ran: send the \
                 request again";
             session.withhold_calls(client, name, &mut turn, why);
             return Err(RequestError::new(StatusCode::CONFLICT, why));

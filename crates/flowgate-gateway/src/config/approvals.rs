@@ -36,12 +36,32 @@ pub struct ApprovalSettings {
     /// The most questions that one conversation may ask in an hour, decided or not. The limit stops untrusted text that
     /// provokes questions until a tired person allows one.
     pub an_hour: u32,
+    /// The most questions that all conversations of one client together may ask in an hour.
+    pub an_hour_of_client: u32,
+    /// The most questions that one conversation may ask in all.
+    pub in_all: u32,
+    /// The number of questions in a row that people refused or did not answer, within a day, after which one
+    /// conversation may ask no more.
+    pub refusals: u32,
+    /// The number of questions in a row that people refused within an hour, in all conversations of one client, after
+    /// which the client may ask no more.
+    pub refusals_of_client: u32,
 }
 
 impl Default for ApprovalSettings {
     fn default() -> Self {
         let (wait, ttl) = (Duration::from_secs(30), Duration::from_secs(60 * 60));
-        Self { wait, expires_after: ttl, of_client: 1000, of_conversation: 20, an_hour: 30 }
+        Self {
+            wait,
+            expires_after: ttl,
+            of_client: 1000,
+            of_conversation: 20,
+            an_hour: 30,
+            an_hour_of_client: 1000,
+            in_all: 100,
+            refusals: 5,
+            refusals_of_client: 20,
+        }
     }
 }
 
@@ -57,17 +77,20 @@ impl ConfigReader<'_> {
     ) -> Result<(ApprovalSettings, Option<WebhookSettings>), String> {
         let defaults = ApprovalSettings::default();
         let seconds = |seconds: u32| Duration::from_secs(u64::from(seconds));
+        let or = |number: Option<NonZeroU32>, default: u32| number.map_or(default, NonZeroU32::get);
         let settings = ApprovalSettings {
             wait: spec.wait_seconds.map_or(defaults.wait, seconds),
             expires_after: spec
                 .expires_minutes
                 // A question that expires at once could not be answered.
                 .map_or(defaults.expires_after, |minutes| seconds(minutes.max(1)) * 60),
-            of_client: spec.open_questions.map_or(defaults.of_client, NonZeroU32::get),
-            of_conversation: spec
-                .open_questions_of_conversation
-                .map_or(defaults.of_conversation, NonZeroU32::get),
-            an_hour: spec.questions_an_hour_of_conversation.map_or(defaults.an_hour, NonZeroU32::get),
+            of_client: or(spec.open_questions, defaults.of_client),
+            of_conversation: or(spec.open_questions_of_conversation, defaults.of_conversation),
+            an_hour: or(spec.questions_an_hour_of_conversation, defaults.an_hour),
+            an_hour_of_client: or(spec.questions_an_hour, defaults.an_hour_of_client),
+            in_all: or(spec.questions_of_conversation, defaults.in_all),
+            refusals: or(spec.refusals_in_a_row_of_conversation, defaults.refusals),
+            refusals_of_client: or(spec.refusals_in_a_row, defaults.refusals_of_client),
         };
         let webhook = self.webhook(spec)?;
         Ok((settings, webhook))

@@ -168,7 +168,11 @@ pub(super) struct ApprovalsTable {
     pub(super) expires_minutes: Option<u32>,
     pub(super) open_questions: Option<NonZeroU32>,
     pub(super) open_questions_of_conversation: Option<NonZeroU32>,
+    pub(super) questions_an_hour: Option<NonZeroU32>,
     pub(super) questions_an_hour_of_conversation: Option<NonZeroU32>,
+    pub(super) questions_of_conversation: Option<NonZeroU32>,
+    pub(super) refusals_in_a_row: Option<NonZeroU32>,
+    pub(super) refusals_in_a_row_of_conversation: Option<NonZeroU32>,
     pub(super) webhook: Option<String>,
     pub(super) webhook_from: Option<String>,
     #[serde(default)]

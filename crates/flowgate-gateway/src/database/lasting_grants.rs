@@ -339,13 +339,14 @@ mod tests {
             client,
             name: "n",
             tenant: "t",
+            basis: "b",
             digest: id,
             content: "{}",
             expires_after: 3_600_000,
             turn: 0,
             since: 0,
             used: &[],
-            most: QuestionLimits { of_conversation: 100, of_client: 100, an_hour: 100 },
+            most: QuestionLimits::UNLIMITED,
         };
         assert_eq!(store.ask(&new, |_| Ok(())).await.unwrap(), AskOutcome::New(id.to_owned()));
     }

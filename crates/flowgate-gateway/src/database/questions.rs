@@ -5,6 +5,8 @@
 //! be used twice.
 
 mod asking;
+mod conversation_grants;
+mod limits;
 #[cfg(test)]
 mod tests;
 
@@ -14,6 +16,10 @@ use serde::Deserialize as _;
 use serde_json::Value;
 
 use self::asking::QuestionToAsk;
+use self::conversation_grants::GRANTED;
+pub(crate) use self::conversation_grants::WithdrawnGrant;
+pub(super) use self::conversation_grants::note_removed;
+pub(crate) use self::limits::{AskedLimits, QuestionLimit, QuestionLimits};
 use super::Database;
 use super::changes::{NO_CHANGES, next_change};
 use super::encryption::{ContentCipher, ContentPlace};
@@ -87,6 +93,8 @@ pub(crate) struct StoredQuestion {
     pub(crate) turn: i64,
     /// The lasting grant that answered it; empty if none did.
     pub(crate) lasting_grant: String,
+    /// The digest of the policy and settings of the client under which it was asked.
+    pub(crate) basis: String,
 }
 
 /// What a person decides.
@@ -110,6 +118,8 @@ pub(crate) struct NewQuestion<'a> {
     /// The conversation.
     pub(crate) name: &'a str,
     pub(crate) tenant: &'a str,
+    /// The digest of the policy and settings of the client.
+    pub(crate) basis: &'a str,
     /// The digest of the call.
     pub(crate) digest: &'a str,
     /// The content that people are shown, in JSON.
@@ -122,19 +132,8 @@ pub(crate) struct NewQuestion<'a> {
     pub(crate) since: i64,
     /// The questions of this turn whose approvals are used already.
     pub(crate) used: &'a [String],
-    /// The bounds on questions.
+    /// The limits on questions.
     pub(crate) most: QuestionLimits,
-}
-
-/// The bounds on questions.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct QuestionLimits {
-    /// The most open questions of one conversation.
-    pub(crate) of_conversation: i64,
-    /// The most open questions of one client.
-    pub(crate) of_client: i64,
-    /// The most questions of one conversation in an hour, open or not, without those that a lasting grant answered.
-    pub(crate) an_hour: i64,
 }
 
 /// The outcome of asking.
@@ -144,12 +143,8 @@ pub(crate) enum AskOutcome {
     Known(String),
     /// The question is new and has this id. Its predecessors about a state that has changed since are void.
     New(String),
-    /// Not asked: the conversation has too many open questions.
-    FullConversation,
-    /// Not asked: the client has too many open questions.
-    FullClient,
-    /// Not asked: the conversation has asked too many questions within an hour.
-    TooManyAnHour,
+    /// Not asked: this limit is reached.
+    Full(QuestionLimit),
 }
 
 /// The reason why a question cannot be decided.
@@ -177,7 +172,7 @@ pub(crate) const HIDDEN_MEMBER: &str = "flowgate";
 /// marked yet is shown as expired.
 const COLUMNS: &str = "id, client, name, tenant, digest, content, \
     CASE WHEN state IN ('open', 'allowed') AND {expired} THEN 'expired' ELSE state END, \
-    asked, expires, decided_by, decided, change, granted, turn, lasting_grant";
+    asked, expires, decided_by, decided, change, granted, turn, lasting_grant, basis";
 
 impl Database {
     /// Stores a question, unless the same question is stored, has not expired and its approval is not used, or a limit
@@ -311,7 +306,7 @@ impl Database {
                 );
                 let mut rows = tx.query(&sql, &[state.name().into(), (&tenant).into(), limit.into()]).await?;
                 // The column after `COLUMNS`: the number of questions in this state, with those beyond the limit.
-                let total = rows.first().map_or(Ok(0), |row| row.integer(15))?;
+                let total = rows.first().map_or(Ok(0), |row| row.integer(16))?;
                 let mut listed = read_all(&mut rows, &cipher)?;
                 listed.sort_by_key(|question| std::cmp::Reverse(question.asked));
                 Ok((listed, total.saturating_sub(i64::try_from(rows.len()).unwrap_or(i64::MAX))))
@@ -429,8 +424,10 @@ impl Database {
                         allowed.push(question);
                     }
                 }
-                let sql =
-                    "DELETE FROM questions WHERE state NOT IN ('open', 'allowed') AND expires < {now} - ?1";
+                // A grant is listed, and its withdrawal applied, as long as its conversation exists.
+                let sql = "DELETE FROM questions WHERE state NOT IN ('open', 'allowed') AND expires < {now} - ?1 \
+                           AND (granted NOT IN (1, 2) OR NOT EXISTS (SELECT 1 FROM conversations \
+                           WHERE conversations.client = questions.client AND conversations.name = questions.name))";
                 tx.execute(sql, &[age.into()]).await?;
                 lasting_grants::delete_expired(tx, age).await?;
                 Ok(allowed)
@@ -539,8 +536,9 @@ fn read(row: &mut SqlRow, cipher: &ContentCipher) -> Result<StoredQuestion, Data
         decided_by: row.text(9)?,
         decided: row.integer(10)?,
         change: row.integer(11)?,
-        is_granted: row.integer(12)? != 0,
+        is_granted: row.integer(12)? == GRANTED,
         turn: row.integer(13)?,
         lasting_grant: row.text(14)?,
+        basis: row.text(15)?,
     })
 }

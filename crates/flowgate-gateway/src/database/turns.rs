@@ -17,7 +17,7 @@ use super::cache::DatabaseCache;
 use super::encryption::{Content, ContentCipher, ContentPlace, DigestColumn, StoredContent, StoredDigest};
 use super::error::DatabaseError;
 use super::log_heads::{NewerLogHead, update_log_head};
-use super::questions::{use_approval, void_approval};
+use super::questions::{note_removed, use_approval, void_approval};
 use super::quotations::{NewShownTexts, ShownText, persist_shown_texts};
 use super::transaction::{Access, DynTransaction, Operation, SqlValue, TurnTransaction};
 use super::{Database, with_timeout};
@@ -68,11 +68,13 @@ impl PersistedTurn {
     }
 }
 
-/// The approvals that a turn uses, and those whose calls did not run, by the ids of their questions.
+/// The approvals that a turn uses, those whose calls did not run, and grants that it has removed, by the ids of their questions.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct TurnApprovals {
     pub(crate) used: Vec<String>,
     pub(crate) void: Vec<String>,
+    /// The withdrawn grants that the conversation does not contain any more.
+    pub(crate) removed: Vec<String>,
 }
 
 /// A turn whose transaction has begun.
@@ -125,6 +127,9 @@ impl Database {
                 }
                 for id in &approvals.void {
                     void_approval(tx, id).await?;
+                }
+                for id in &approvals.removed {
+                    note_removed(tx, id).await?;
                 }
                 if is_shared {
                     // Fails only if the caller no longer waits.

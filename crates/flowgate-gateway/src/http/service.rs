@@ -293,7 +293,7 @@ impl GatewayService {
                 .inspect(|_| protect_connection(request.extensions())),
             ServiceRoute::Grants => self
                 .approvals()?
-                .lasting_grants(request.headers())
+                .list_grants(request.headers())
                 .await
                 .inspect(|_| protect_connection(request.extensions())),
             ServiceRoute::Keys => self

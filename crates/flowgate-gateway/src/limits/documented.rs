@@ -76,6 +76,10 @@ fn documented_defaults_are_those_of_the_code() {
         ("open questions of one client", asking.of_client.to_string()),
         ("open questions of one conversation", asking.of_conversation.to_string()),
         ("questions of one conversation in an hour", asking.an_hour.to_string()),
+        ("questions of one client in an hour", asking.an_hour_of_client.to_string()),
+        ("questions of one conversation", asking.in_all.to_string()),
+        ("refused questions of one conversation in a row", asking.refusals.to_string()),
+        ("refused questions of one client in a row", asking.refusals_of_client.to_string()),
         ("tools of one server that wait for approval", crate::database::MAX_OFFERED.to_string()),
         (
             "messages of the model in one turn",

@@ -109,7 +109,8 @@ impl McpExchange<'_> {
         }
         // Other requests may have changed the texts that the client was shown, and the labels of stores.
         routes.sessions.catch_up(client, session).await?;
-        routes.approvals.withdraw_frozen(&client.spec, conversation, &mut session.conversation).await?;
+        let withdraws_from = (&mut session.conversation, &mut session.removed_grants);
+        routes.approvals.withdraw_frozen(&client.spec, conversation, withdraws_from).await?;
         // `pin` gives the proxy the approved tools before it filters a list of tools; `note_tools` asks people about
         // the other tools of the list.
         self.pin(session, &event).await?;
@@ -122,7 +123,8 @@ impl McpExchange<'_> {
             let (answer, allowed) = self.ask_people(session, &question).await?;
             // While the question was open, consents and approvals may have been withdrawn, and other conversations may
             // have written to external state.
-            routes.approvals.withdraw_frozen(&client.spec, conversation, &mut session.conversation).await?;
+            let withdraws_from = (&mut session.conversation, &mut session.removed_grants);
+            routes.approvals.withdraw_frozen(&client.spec, conversation, withdraws_from).await?;
             routes.sessions.recall_external_state(client, session).await?;
             let decided = ProxyEvent::Decided { question, answer };
             let mut further_actions = self.apply_event_to_session(session, decided).await;

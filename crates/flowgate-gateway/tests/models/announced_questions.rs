@@ -181,3 +181,61 @@ fn an_invalid_list_of_decisions_decides_nothing() {
     let (_, body) = decide(&PersonClient(&gateway, "ann"), &[decision(&questions[0], "allow")]);
     assert_eq!((&body["decided"], &body["results"][0]["status"]), (&0.into(), &403.into()));
 }
+
+/// Sends a mail to Bob, one to Eve and the first one again in one message.
+fn mails_in_turn(request: &Request) -> Completion {
+    let sent = request.messages.iter().filter(|message| matches!(message, Message::Tool { .. })).count();
+    if sent >= 3 { says("Done.") } else { calls(&[("send", BOB), ("send", EVE), ("send", BOB)]) }
+}
+
+/// Equal calls with another one between them share a question, also if the questions are decided one after the other, so
+/// that the turn waits in between. A refusal covers them as well, and nothing covers the same call of another message.
+#[test]
+fn equal_calls_that_are_not_adjacent_share_one_question() {
+    for (is_decided_at_once, answer) in [(true, "allow"), (false, "allow"), (true, "deny"), (false, "deny")] {
+        let upstream = UpstreamDouble::new(mails_in_turn);
+        let home = home(&upstream, EACH);
+        let gateway = home.start();
+        let mut agent = TestAgent::new(&gateway, Api::ChatCompletions, false, KEY);
+        agent.says("Mail Bob, Eve and Bob.");
+        let bob = PersonClient(&gateway, "bob");
+        let questions = bob.open();
+        assert_eq!(questions.len(), 2, "{questions:?}");
+        let (twice, once) = (about(&questions, "bob"), about(&questions, "eve"));
+        assert_eq!((&twice["call"]["times"], &once["call"]["times"]), (&2.into(), &Value::Null));
+        assert_eq!(bob.says(&twice, answer).0, 200);
+        if !is_decided_at_once {
+            assert!(agent.says("continue").contains("ay `continue`"));
+            assert_eq!(bob.open().len(), 1, "{answer}");
+        }
+        assert_eq!(bob.says(&once, "allow").0, 200);
+        agent.says("continue");
+        let (to_bob, to_eve) = (format!("send {BOB}"), format!("send {EVE}"));
+        let ran = if answer == "allow" { vec![to_bob.clone(), to_eve, to_bob] } else { vec![to_eve] };
+        assert_eq!(agent.ran, ran, "{is_decided_at_once} {answer}");
+        assert_eq!(bob.open(), Vec::<Value>::new(), "{is_decided_at_once} {answer}");
+    }
+}
+
+/// What covers a further call of a message does not cover an equal call after the conversation has continued.
+#[test]
+fn an_answer_for_several_calls_ends_with_its_message() {
+    let upstream = UpstreamDouble::new(|request| {
+        let users = request.messages.iter().filter(|message| matches!(message, Message::User(_))).count();
+        match users {
+            1 => calls(&[("send", BOB), ("send", EVE), ("send", BOB)]),
+            _ => calls(&[("send", BOB)]),
+        }
+    });
+    let home = home(&upstream, EACH);
+    let gateway = home.start();
+    let mut agent = TestAgent::new(&gateway, Api::ChatCompletions, false, KEY);
+    agent.says("Mail Bob, Eve and Bob.");
+    let bob = PersonClient(&gateway, "bob");
+    assert_eq!(bob.says(&about(&bob.open(), "bob"), "allow").0, 200);
+    assert!(agent.says("continue").contains("ay `continue`"));
+    // The user does not wait for the question about Eve.
+    assert!(agent.says("Only mail Bob.").contains("ay `continue`"));
+    assert_eq!(about(&bob.open(), "bob")["call"]["times"], Value::Null);
+    assert_eq!(agent.ran, Vec::<String>::new());
+}

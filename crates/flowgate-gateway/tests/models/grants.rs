@@ -1,12 +1,13 @@
 //! Tests of approvals for the rest of a conversation: they survive a restart, cover equal calls, are given only where
-//! the policy lets a person give them, and are withdrawn by an admin.
+//! the policy lets a person give them, are listed, and are withdrawn: all of a conversation by an admin, and one of them by
+//! an approver.
 
 use flowgate_lm::chat::{Completion, Message, Request};
 use flowgate_lm::wire::Api;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::approvals::{self, PersonClient};
-use crate::gateway::{GatewayHome, KEY, POLICY, TestAgent};
+use crate::gateway::{GatewayHome, KEY, POLICY, TestAgent, TestGateway};
 use crate::upstream::{UpstreamDouble, calls, says, text_of};
 
 const MAIL: &str = r#"{"to":"bob","body":"hello"}"#;
@@ -25,7 +26,8 @@ fn mails(request: &Request) -> Completion {
 }
 
 fn home(upstream: &UpstreamDouble, grant: &str) -> GatewayHome {
-    let home = approvals::home(upstream, 0);
+    let mut home = approvals::home(upstream, 0);
+    home.edit("[approvals]", "[audit]\nfile = \"audit.jsonl\"\n[approvals]");
     let rule = format!(
         "store mail: written by send\nask \"mails are confirmed\"{grant} if:\n    (call: ToolCall) is tool:send\n"
     );
@@ -112,4 +114,101 @@ fn an_admin_withdraws_what_was_granted() {
     // What was withdrawn stays so.
     grant(&mut agent, "And now.");
     assert_eq!(agent.says("At last."), "Done.");
+}
+
+/// Returns the conversation grants as this person is shown them.
+fn listed(gateway: &TestGateway, person: &'static str) -> Vec<Value> {
+    let (status, body) = gateway.get("/api/v1/grants", &PersonClient(gateway, person).key());
+    assert_eq!(status, 200, "{body}");
+    let grants = serde_json::from_str::<Value>(&body).unwrap()["grants"].as_array().unwrap().clone();
+    assert!(grants.iter().all(|grant| grant["kind"] == "conversation"), "{grants:?}");
+    grants
+}
+
+/// Lets the agent ask with this message, grants the question for the conversation, and lets the agent continue.
+fn ask_and_grant(gateway: &TestGateway, agent: &mut TestAgent, message: &str) {
+    assert!(agent.says(message).contains("ay `continue`"), "{message}");
+    let bob = PersonClient(gateway, "bob");
+    assert_eq!(bob.says(&bob.first(), "grant").0, 200, "{message}");
+    assert_eq!(agent.says("continue"), "Done.", "{message}");
+}
+
+#[test]
+fn an_approver_withdraws_one_grant() {
+    let upstream = UpstreamDouble::new(mails);
+    let home = home(&upstream, " grant conversation");
+    let gateway = home.start();
+    let mut agent = TestAgent::new(&gateway, Api::ChatCompletions, false, KEY);
+    ask_and_grant(&gateway, &mut agent, "Mail Bob.");
+    ask_and_grant(&gateway, &mut agent, "Mail Eve.");
+    let both = listed(&gateway, "vic");
+    let to = |grant: &Value| grant["call"]["arguments"]["to"].as_str().unwrap().to_owned();
+    assert_eq!(both.iter().map(to).collect::<Vec<_>>(), ["eve", "bob"], "{both:?}");
+    for grant in &both {
+        assert_eq!(
+            (&grant["who"], &grant["client"], &grant["in_force"]),
+            (&json!("bob"), &json!("agent"), &json!(true))
+        );
+        assert!(grant["policy"].as_str().is_some_and(|digest| digest.len() >= 32), "{grant}");
+        assert!(grant["conversation"].as_str().is_some_and(|name| !name.is_empty()), "{grant}");
+    }
+    // A person of another tenant sees nothing of it and cannot withdraw it, and neither can a viewer.
+    assert_eq!(listed(&gateway, "eve"), Vec::<Value>::new());
+    let id = both[1]["id"].as_str().unwrap();
+    let path = format!("/api/v1/grants/{id}");
+    let delete =
+        |gateway: &TestGateway, person| gateway.delete(&path, &PersonClient(gateway, person).key()).0;
+    assert_eq!((delete(&gateway, "eve"), delete(&gateway, "vic")), (404, 403));
+    assert_eq!(agent.says("Again to Bob."), "Done.");
+    assert_eq!((delete(&gateway, "ann"), delete(&gateway, "ann")), (200, 404));
+    assert_eq!(listed(&gateway, "bob").iter().map(to).collect::<Vec<_>>(), ["eve"]);
+    // The withdrawal survives a restart, and leaves the other grant in force.
+    gateway.stop();
+    let gateway = home.start();
+    agent.moves_to(&gateway);
+    assert_eq!(agent.says("Again to Eve."), "Done.");
+    // What is granted again stays in force.
+    ask_and_grant(&gateway, &mut agent, "Once more to Bob.");
+    assert_eq!(agent.says("And to Bob."), "Done.");
+    assert_eq!(listed(&gateway, "bob").iter().map(to).collect::<Vec<_>>(), ["bob", "eve"]);
+    gateway.stop();
+    let gateway = home.start();
+    agent.moves_to(&gateway);
+    assert_eq!(agent.says("At last to Bob."), "Done.");
+    let log = std::fs::read_to_string(home.folder().join("audit.jsonl")).unwrap();
+    assert!(log.contains(&format!(r#""what":"conversation-grant {id} of agent/"#)), "{log}");
+}
+
+/// A grant that was given and not used yet is withdrawn as well: the call asks again.
+#[test]
+fn a_grant_that_is_not_used_yet_is_withdrawn() {
+    let upstream = UpstreamDouble::new(mails);
+    let home = home(&upstream, " grant conversation");
+    let gateway = home.start();
+    let mut agent = TestAgent::new(&gateway, Api::ChatCompletions, false, KEY);
+    assert!(agent.says("Mail Bob.").contains("ay `continue`"));
+    let bob = PersonClient(&gateway, "bob");
+    assert_eq!(bob.says(&bob.first(), "grant").0, 200);
+    let path = format!("/api/v1/grants/{}", listed(&gateway, "bob")[0]["id"].as_str().unwrap());
+    assert_eq!(gateway.delete(&path, &bob.key()).0, 200);
+    assert_eq!(agent.says("continue"), "I may not.");
+    assert_eq!(agent.ran, Vec::<String>::new());
+    assert_eq!(listed(&gateway, "bob"), Vec::<Value>::new());
+}
+
+/// A conversation that continues under another policy has no grants.
+#[test]
+fn a_change_of_the_policy_ends_a_grant() {
+    let upstream = UpstreamDouble::new(mails);
+    let home = home(&upstream, " grant conversation");
+    let gateway = home.start();
+    let mut agent = TestAgent::new(&gateway, Api::ChatCompletions, false, KEY);
+    ask_and_grant(&gateway, &mut agent, "Mail Bob.");
+    gateway.stop();
+    let policy = std::fs::read_to_string(home.folder().join("policy.flow")).unwrap();
+    home.policy(&(policy + "# changed\n"));
+    let gateway = home.start();
+    agent.moves_to(&gateway);
+    assert_eq!(listed(&gateway, "bob")[0]["in_force"], false);
+    assert!(agent.says("Again.").contains("ay `continue`"));
 }

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::FORMS;
 use crate::approvals::PersonClient;
 use crate::audit_log::records;
-use crate::gateway::{GatewayHome, KEY, OTHER_KEY, POLICY, TestAgent, config};
+use crate::gateway::{GatewayHome, KEY, OTHER_KEY, POLICY, TestAgent, TestGateway, config};
 use crate::mcp::AnswerForm;
 use crate::servers;
 use crate::upstream::{UpstreamDouble, calls, says, text_of};
@@ -62,12 +62,7 @@ fn a_question_without_room_is_reported() {
         assert_eq!(ann.says(&own, "deny").0, 200);
         assert!(mail(KEY, 4).contains("a person has to allow"));
         gateway.stop();
-        let unasked: Vec<Value> = records(&home)
-            .iter()
-            .filter(|record| record.kind == "unasked")
-            .map(|record| json!([record.object["client"], record.object["tool"], record.object["cause"]]))
-            .collect();
-        assert_eq!(unasked, [json!(["agent", "send", "too many open questions of one client: 2"])]);
+        assert_eq!(unasked(&home), [json!(["agent", "send", "too many open questions of one client: 2"])]);
     }
 }
 
@@ -121,4 +116,107 @@ fn a_client_with_many_questions_hides_no_others() {
         questions.iter().filter(|question| question["client"] == client).count()
     };
     assert_eq!((status, of("other"), of("agent"), &body["left_out"]), (200, 1, 199, &json!(6)));
+}
+
+/// Returns the audit records of calls that nobody was asked about: the client, the tool and the cause of each.
+fn unasked(home: &GatewayHome) -> Vec<Value> {
+    records(home)
+        .iter()
+        .filter(|record| record.kind == "unasked")
+        .map(|record| json!([record.object["client"], record.object["tool"], record.object["cause"]]))
+        .collect()
+}
+
+/// A limit on what people have been asked, and what is done to reach it: whether each question is denied, and whether
+/// all of them are of one conversation.
+struct ReachedLimit {
+    settings: &'static str,
+    setting: &'static str,
+    what: &'static str,
+    /// `allow` or `deny` for each question before the limit is reached.
+    decisions: &'static [&'static str],
+    is_one_conversation: bool,
+}
+
+/// When a conversation or a client has asked too much, or people have refused too much in a row, the agent gets a
+/// refusal, the log a line, and the audit log a record, and nobody sees a question. That survives a restart.
+#[test]
+fn a_flood_of_questions_gets_refusals_and_an_alarm() {
+    let rows = [
+        ReachedLimit {
+            settings: "questions-an-hour-of-conversation = 3",
+            setting: "[approvals] questions-an-hour-of-conversation",
+            what: "questions of one conversation in an hour",
+            decisions: &["allow", "deny", "allow"],
+            is_one_conversation: true,
+        },
+        ReachedLimit {
+            settings: "questions-an-hour = 2",
+            setting: "[approvals] questions-an-hour",
+            what: "questions of one client in an hour",
+            decisions: &["allow", "deny"],
+            is_one_conversation: false,
+        },
+        ReachedLimit {
+            settings: "questions-of-conversation = 2",
+            setting: "[approvals] questions-of-conversation",
+            what: "questions of one conversation",
+            decisions: &["allow", "allow"],
+            is_one_conversation: true,
+        },
+        ReachedLimit {
+            settings: "",
+            setting: "[approvals] refusals-in-a-row-of-conversation",
+            what: "refused questions of one conversation in a row",
+            decisions: &["deny", "allow", "deny", "deny", "deny", "deny", "deny"],
+            is_one_conversation: true,
+        },
+        ReachedLimit {
+            settings: "refusals-in-a-row = 3",
+            setting: "[approvals] refusals-in-a-row",
+            what: "refused questions of one client in a row",
+            decisions: &["deny", "allow", "deny", "deny", "deny"],
+            is_one_conversation: false,
+        },
+    ];
+    for ReachedLimit { settings, setting, what, decisions, is_one_conversation } in rows {
+        let bank = servers::bank(AnswerForm::Json);
+        let web = servers::web(AnswerForm::Json);
+        let policy = servers::POLICY.to_owned() + servers::ASKS;
+        let home = servers::home("http://127.0.0.1:1/v1", [&web, &bank], &people(settings), &policy);
+        let mut asked = 0;
+        let mut pay = |gateway: &TestGateway, conversation: &'static str| {
+            let mut client = servers::client(gateway, conversation);
+            client.begin("bank");
+            asked += 1;
+            client.call("bank", "pay", &json!({"to": format!("mallory {asked}")}))
+        };
+        let conversation = |number: usize| match is_one_conversation {
+            true => "stranger",
+            false => ["first", "second", "third", "fourth", "fifth", "last"].get(number).unwrap(),
+        };
+        let gateway = home.start();
+        let ann = PersonClient(&gateway, "ann");
+        for (number, decision) in decisions.iter().enumerate() {
+            let said = pay(&gateway, conversation(number));
+            assert!(said.contains("nobody has answered yet"), "{what}: {said}");
+            assert_eq!(ann.says(&ann.first(), decision).0, 200, "{what}");
+        }
+        gateway.stop();
+        let (gateway, mut log) = home.start_with_log();
+        let said = pay(&gateway, conversation(decisions.len()));
+        assert!(said.contains("nobody was asked, since there are too many questions"), "{what}: {said}");
+        assert_eq!(PersonClient(&gateway, "ann").open(), Vec::<Value>::new(), "{what}");
+        let line = log.next("limit");
+        assert_eq!(
+            (&line["level"], &line["setting"], &line["limit"], &line["conversation"]),
+            (&json!("warn"), &json!(setting), &json!(what), &json!(conversation(decisions.len())))
+        );
+        if is_one_conversation {
+            assert!(pay(&gateway, "another").contains("nobody has answered yet"), "{what}");
+        }
+        gateway.stop();
+        let most = line["most"].as_u64().unwrap();
+        assert_eq!(unasked(&home), [json!(["agent", "bank/pay", format!("too many {what}: {most}")])]);
+    }
 }

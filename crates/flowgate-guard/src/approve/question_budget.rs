@@ -48,6 +48,11 @@ impl QuestionCount {
     /// open does not.
     pub fn count(&mut self, decision: Decision) {
         self.asked = self.asked.saturating_add(1);
+        self.settle(decision);
+    }
+
+    /// Counts the answer to a question that was [counted](Self::count) when it was asked, as one that is still open.
+    pub fn settle(&mut self, decision: Decision) {
         match decision {
             Decision::Allow | Decision::AllowForConversation => self.refused_in_row = 0,
             Decision::Refuse | Decision::Silent | Decision::Unasked => {

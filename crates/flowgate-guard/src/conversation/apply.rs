@@ -166,6 +166,13 @@ impl Conversation {
                 // A handed-over call may have been permitted by a grant, so it may no longer run outside the chat.
                 self.handed.revoke();
             }
+            Input::GrantsWithdrawnFor(digests) => {
+                let key = &self.settings.key;
+                if !self.monitor.withdraw_grants_if(|call| digests.contains(&key.digest_of(call))) {
+                    return InputOutcome::Unchanged;
+                }
+                self.handed.revoke();
+            }
             Input::Stamped(stamp) => {
                 if !self.monitor.stamp_writes(stamp) {
                     return InputOutcome::Unchanged;

@@ -6,7 +6,7 @@
 
 use flowgate::label::Label;
 use flowgate::monitor::{Question, Reason, ReasonKind};
-use flowgate::trace::{self, Tool};
+use flowgate::trace::{self, EventBody, Tool};
 use serde_json::Value;
 
 use super::Conversation;
@@ -31,7 +31,8 @@ impl Conversation {
                 if is_text { document.to_value(node) } else { Value::String("(the structure)".to_owned()) };
             let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
             let text = text.chars().take(EXCERPT).collect();
-            Some(Excerpt { region: region.clone(), label: label.clone(), text })
+            let source = self.excerpt_source(event);
+            Some(Excerpt { region: region.clone(), source, label: label.clone(), text })
         };
         let mut excerpts: Vec<Excerpt> = Vec::new();
         for excerpt in judgement.reasons.iter().flat_map(|reason| &reason.regions).filter_map(excerpt) {
@@ -67,6 +68,19 @@ impl Conversation {
             // The call is asked about once, and no further questions are announced.
             times: 1,
             upcoming: Vec::new(),
+        }
+    }
+
+    /// Returns what an event is, with the tool that it belongs to. The label of the event's content is at least that of its
+    /// call, so a reader of the content may know the tool.
+    fn excerpt_source(&self, event: &trace::Event) -> String {
+        let answered = event.call.and_then(|call| self.monitor.trace().event(call));
+        match (&event.body, answered.and_then(|call| call.tool())) {
+            (EventBody::Message(message), _) => format!("a message of the {}", message.role),
+            (EventBody::Call(call), _) => format!("the call of {}", call.tool),
+            (EventBody::Tool(tool), _) => format!("the description of {}", tool.tool),
+            (EventBody::Output(_), Some(tool)) => format!("the answer of {tool}"),
+            (EventBody::Output(_), None) => "an answer without a call".to_owned(),
         }
     }
 

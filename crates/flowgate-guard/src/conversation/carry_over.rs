@@ -104,6 +104,7 @@ impl Conversation {
                 | Input::Sampling(_)
                 | Input::Withdrawn(_)
                 | Input::GrantsWithdrawn
+                | Input::GrantsWithdrawnFor(_)
                 | Input::Stamped(_)
                 | Input::Completed(_)
                 | Input::Screened(_)

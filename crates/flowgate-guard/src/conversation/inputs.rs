@@ -116,6 +116,12 @@ impl Conversation {
     pub fn withdraw_grants(&mut self) -> bool {
         self.submit(Input::GrantsWithdrawn).has_changed()
     }
+
+    /// Withdraws the grants whose approved calls have these [digests](crate::approve::ApprovalRequest::digest), as
+    /// [`withdraw_grants`](Self::withdraw_grants) does with all of them. Returns whether there was one.
+    pub fn withdraw_grants_for(&mut self, digests: &BTreeSet<String>) -> bool {
+        self.submit(Input::GrantsWithdrawnFor(digests.clone())).has_changed()
+    }
 }
 
 /// What the conversation waits for ([`Need`]), and the answers to it.

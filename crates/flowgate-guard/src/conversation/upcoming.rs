@@ -4,8 +4,8 @@
 //! The later calls are judged on a copy of the monitor, as if each call before them had been approved. Only calls
 //! without slots are considered, because the value of a slot is not known yet. The announcement of a later question
 //! reveals that the first question was asked. A later question is therefore announced only if its readers may know
-//! that: if the label of the first decision flows to the label of the later one. Equal calls in direct succession share
-//! one question, which states their number.
+//! that: if the label of the first decision flows to the label of the later one. Equal calls share one question, which
+//! states their number, also if other calls stand between them.
 
 use flowgate::monitor::{Attribution, Question};
 use flowgate::trace::{Call, Tool, TraceEntry};
@@ -22,15 +22,17 @@ const MAX_UPCOMING: usize = 20;
 
 impl Conversation {
     /// Builds the request to decide on the call with this index in the last step, and announces the questions about the
-    /// calls after it. Equal questions in a row are one question, with the number of its calls in `times`.
+    /// calls after it. Equal questions are one question, with the number of its calls in `times`; the labels of their
+    /// decisions are the same, so its readers may know of all of these calls.
     pub(super) fn request_with_upcoming(&self, index: usize, question: &Question) -> ApprovalRequest {
         let mut request = self.approval_request(question);
         for next in self.upcoming(index, question) {
-            let is_repeated = request.upcoming.last().unwrap_or(&request).is_same_question(&next);
-            match request.upcoming.last_mut() {
-                Some(last) if is_repeated => last.times += 1,
-                None if is_repeated => request.times += 1,
-                _ => request.upcoming.push(next),
+            if request.is_same_question(&next) {
+                request.times += 1;
+            } else if let Some(same) = request.upcoming.iter_mut().find(|one| one.is_same_question(&next)) {
+                same.times += 1;
+            } else {
+                request.upcoming.push(next);
             }
         }
         request

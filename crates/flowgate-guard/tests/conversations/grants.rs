@@ -66,10 +66,7 @@ fn a_question_announces_those_about_further_calls_of_the_message() {
             vec![bob, read, bob, eve, eve],
             "send bob x2: send eve x2 | send bob x1: send eve x2 | send eve x2:  | send eve x1: ",
         ),
-        (
-            vec![bob, eve, bob],
-            "send bob x1: send eve x1, send bob x1 | send eve x1: send bob x1 | send bob x1: ",
-        ),
+        (vec![bob, eve, bob], "send bob x2: send eve x1 | send eve x1: send bob x1 | send bob x1: "),
         // What is refused without a question, or what a slot will hold, is not announced.
         (vec![bob, r#"nothing {}"#, r#"send {"to": 1, "to": 2}"#], "send bob x1: "),
         (vec![bob, r#"send {"to": "eve", "body": {"$slot": {"copy": ["h1"]}}}"#], "send bob x1: "),

@@ -3,6 +3,8 @@
 
 use serde_json::{Value, json};
 
+use flowgate_guard::approve::QuestionBudget;
+
 use super::{POLICY, ProxySession, check, parsed, shown};
 use crate::{ProxyAction, ProxySettings};
 
@@ -84,6 +86,54 @@ fn a_call_is_repeated_with_the_decision_of_the_person() {
     check(ask(json!(true), "a", None), "refused: requirement");
     check(ask(json!("accept"), "b", None), "refused: malformed");
     check(ask(json!("accept"), "a", Some("flowgate-999")), "refused: malformed");
+}
+
+/// A question says where the values come from that untrusted text may have chosen.
+#[test]
+fn a_question_states_the_evidence() {
+    let mut session = retrying(true);
+    let asked = parsed(&session.client(&delete(5, "old-notes.txt", &json!({})))).remove(0);
+    let name = asked["result"]["requestState"].as_str().unwrap();
+    let message = asked["result"]["inputRequests"][name]["params"]["message"].as_str().unwrap();
+    let known = "What is known:\n* \"old-notes.txt\" is in no text that this question may show.";
+    assert!(message.ends_with(known), "{message}");
+}
+
+/// After refusals in a row, or as many questions as a session may ask, the person is not asked any more: the agent gets a
+/// refusal, and the operator a note. An approval ends the row.
+#[test]
+fn a_flood_of_questions_gets_refusals() {
+    let may_ask = |actions: &[&str], questions: QuestionBudget| {
+        let settings = ProxySettings { is_interactive: true, questions, ..ProxySettings::new("files") };
+        let mut session = ProxySession::with(settings, POLICY);
+        session.list(&["read", "delete"]);
+        session.call("read", "obey");
+        let mut id = 5;
+        for action in actions {
+            let asked = parsed(&session.client(&delete(id, "a", &json!({})))).remove(0);
+            let name = asked["result"]["requestState"].as_str().unwrap_or_else(|| panic!("{asked}"));
+            let more = json!({"requestState": name, "inputResponses": {name: {"action": action}}});
+            session.client(&delete(id + 1, "a", &more));
+            session.server(&json!({"jsonrpc": "2.0", "id": id + 1, "result": {"content": []}}));
+            id += 2;
+        }
+        let said = session.client(&delete(id, "a", &json!({})));
+        let is_noted = said
+            .iter()
+            .any(|action| matches!(action, ProxyAction::Note(note) if note.contains("not asked any more")));
+        let says = format!("{said:?}");
+        assert_eq!(is_noted, says.contains("nobody was asked, since there are too many questions"), "{says}");
+        assert_ne!(is_noted, says.contains("input_required"), "{says}");
+        !is_noted
+    };
+    let budget = |questions, refusals_in_row| QuestionBudget { questions, refusals_in_row };
+    assert!(may_ask(&["decline", "decline"], budget(9, 3)));
+    assert!(!may_ask(&["decline", "cancel", "decline"], budget(9, 3)));
+    assert!(may_ask(&["decline", "decline", "accept", "decline"], budget(9, 3)));
+    assert!(!may_ask(&["accept", "accept"], budget(2, 3)));
+    let default = ProxySettings::new("files").questions;
+    assert!(may_ask(&["decline"; 4], default));
+    assert!(!may_ask(&["decline"; 5], default));
 }
 
 #[test]

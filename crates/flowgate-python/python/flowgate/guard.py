@@ -79,6 +79,8 @@ class Guard:
         key: bytes | None = None,
         on_event: Callable[[str, Any], None] | None = None,
         clock: Callable[[], float] = time.monotonic,
+        max_questions: int = 100,
+        max_refusals_in_row: int = 5,
         **settings: Any,
     ) -> None:
         """Create a guarded conversation.
@@ -87,12 +89,17 @@ class Guard:
         for slots and for screening, `model` by default. `method` chooses what a step is shown: see `flowgate.methods()`. `api` is the
         format of requests: `openai`, `responses` or `anthropic`. `on_event(kind, need)` observes each need. The other settings are those
         of `Conversation`: `predicates`, `parameters`, `steps`, `expires`, `sampling` and so on.
+
+        Nobody is asked any more after `max_refusals_in_row` refusals without an approval between them, until the user writes again, or
+        after `max_questions` questions. Such calls are refused, so that a text that provokes questions gets no tired yes.
         """
         self.tools = Toolset(tools)
         self.policy = _with_tools(policy, self.tools)
         self.model, self.approve = model, approve
         self.filler, self.screener = filler, screener
         self.api, self._on_event, self._clock = api, on_event, clock
+        self._max_questions, self._max_refusals = max_questions, max_refusals_in_row
+        self._questions = self._refusals = 0
         self.conversation = Conversation(
             self.policy, self.tools.offers(), key=key or os.urandom(32), method=method, **settings
         )
@@ -162,6 +169,7 @@ class Guard:
             self.conversation.offer_tools(toolset.offers())
         if content is not None:
             self.conversation.user(content)
+            self._refusals = 0
 
     def _observe(self, need: Any) -> None:
         if self._on_event is not None:
@@ -178,17 +186,24 @@ class Guard:
             case Fill():
                 return _Answer.of(self.filler or _required(model, "model"), need.request(self.api))
             case Approve():
+                function = approve or self.approve
+                if function is not None and not self._may_ask():
+                    return _Answer(_UNASKED)
                 asked = self._clock()
-                answer = _Answer.of(approve or self.approve or _refuse, need)
+                answer = _Answer.of(function or _refuse, need)
                 answer.asked = asked
                 return answer
             case Run():
-                function = self.tools.get(need.tool)
-                if function is None:
+                tool = self.tools.get(need.tool)
+                if tool is None:
                     return _Answer(ToolResult("the tool has no implementation in this program", is_error=True))
-                return _Answer.of(function.function, **need.arguments)
+                return _Answer.of(tool.function, **need.arguments)
         message = f"an unknown need: {need!r}"
         raise FlowgateError(message)
+
+    def _may_ask(self) -> bool:
+        """Whether a person may be asked, within the budget of questions."""
+        return self._refusals < self._max_refusals and self._questions < self._max_questions
 
     def _serve(self, need: Any, answer: _Answer) -> None:
         """Pass an answer to the conversation."""
@@ -221,12 +236,20 @@ class Guard:
             raise answer.error
 
     def _decide(self, need: Approve, answer: _Answer) -> None:
+        if answer.value is _UNASKED:
+            need.decide("silent")
+            return
+        self._questions += 1
+        # Until the decision is known to be an approval, it counts as a refusal.
+        self._refusals += 1
         if answer.error is not None:
             # An approver that fails has not approved.
             need.decide("silent")
             raise answer.error
         late = self._clock() - answer.asked > need.expires
         need.decide("silent" if late else answer.value)
+        if not late and (answer.value is True or answer.value in ("allow", "allow for conversation")):
+            self._refusals = 0
 
     def _output(self, need: Run, answer: _Answer) -> None:
         if answer.error is not None:
@@ -253,6 +276,10 @@ class Guard:
         """Return the tools and the number of events."""
         tools = ", ".join(str(tool) for tool in self.tools)
         return f"Guard({len(self.monitor)} events; tools: {tools or 'none'})"
+
+
+_UNASKED: Any = object()
+"""The answer to a question that nobody is asked, since the budget of questions is used up."""
 
 
 class _Answer:

@@ -32,6 +32,8 @@ pub struct Grant {
     pub arguments: Map<String, Value>,
     /// The reasons that the person was shown.
     pub reasons: Vec<Reason>,
+    /// The call that the person approved.
+    call: Call,
     /// The label of the call, one phrase for each dimension.
     label: Vec<String>,
     /// The label of the question.
@@ -98,10 +100,17 @@ impl Monitor {
     /// Withdraws all grants of this session. Calls that were permitted by them but have not run may no longer run.
     /// Returns whether there were any.
     pub fn withdraw_grants(&mut self) -> bool {
-        let had_grants = !self.grants.is_empty();
-        self.grants.clear();
-        self.version += u64::from(had_grants);
-        had_grants
+        self.withdraw_grants_if(|_| true)
+    }
+
+    /// Withdraws the grants whose approved call meets a condition, as [`withdraw_grants`](Self::withdraw_grants) does with
+    /// all of them. Returns whether there was one.
+    pub fn withdraw_grants_if(&mut self, mut is_withdrawn: impl FnMut(&Call) -> bool) -> bool {
+        let before = self.grants.len();
+        self.grants.retain(|grant| !is_withdrawn(&grant.call));
+        let has_withdrawn = self.grants.len() < before;
+        self.version += u64::from(has_withdrawn);
+        has_withdrawn
     }
 
     /// Returns the grant that answers a question for the rest of the session: the call without the values that may
@@ -122,7 +131,7 @@ impl Monitor {
         let (tool, decided) = (call.tool.clone(), question.judgement.decided);
         let arguments = fixed_arguments(call, &free)?;
         let label = question.judgement.label.clone();
-        Some(Grant { tool, arguments, reasons, label, decided, free })
+        Some(Grant { tool, arguments, reasons, call: call.clone(), label, decided, free })
     }
 
     /// Returns the arguments whose values may change under a grant of the question.

@@ -23,6 +23,9 @@ use crate::label::Label;
 use crate::policy::plan::{LabelStatement, Type};
 use crate::trace::{Document, Event, EventBody, EventId, NodeId, Path, PathStep};
 
+/// # Views
+///
+/// The label of a step that is shown a part of the trace.
 impl Monitor {
     /// Returns the least label of a step that is shown a view of this event at `bound`: the join over the regions of
     /// its content, shown and hidden. The result flows to `bound`.

@@ -40,8 +40,10 @@ pub(super) struct TerminalApprover {
     pub(super) caller: String,
     /// The descriptions of sources, which the observer of the chat writes.
     pub(super) sources: EventSources,
-    /// The last decision, if it also covers equal calls that follow.
-    pub(super) repeated: Option<RepeatedDecision>,
+    /// The decisions on the last message of the model that also cover further calls of it.
+    pub(super) repeated: Vec<RepeatedDecision>,
+    /// The questions that the last one announced, about later calls of the same message.
+    pub(super) announced: Vec<ApprovalRequest>,
 }
 
 /// A decision on several equal calls of one message.
@@ -54,12 +56,12 @@ pub(super) struct RepeatedDecision {
 }
 
 impl RepeatedDecision {
-    /// Returns the decision if it covers the next call: `ask` is the same question, and the decision covers a further call.
-    /// Otherwise `None`, so that the person is asked; the decision then covers no call any more.
-    fn for_next_call(&mut self, ask: &ApprovalRequest) -> Option<Decision> {
+    /// Uses the decision for a further call if `ask` is the same question. Returns `None` if it is another one, or all
+    /// calls that the decision covers have been judged.
+    fn for_further_call(&mut self, ask: &ApprovalRequest) -> Option<Decision> {
         let is_same = self.question.is_same_question(ask);
-        self.remaining = self.remaining.checked_sub(1).filter(|_| is_same)?;
-        Some(self.decision)
+        self.remaining = self.remaining.checked_sub(usize::from(is_same))?;
+        is_same.then_some(self.decision)
     }
 }
 
@@ -67,18 +69,24 @@ impl Approver for TerminalApprover {
     /// Returns the person's decision, or the last one if it covers this call as well: a question about several
     /// equal calls of one message is asked once, and its answer is for all of them.
     fn decide<'a>(&'a mut self, ask: &'a ApprovalRequest) -> BoxFuture<'a, Decision> {
-        let decision = match self.repeated.as_mut().and_then(|repeated| repeated.for_next_call(ask)) {
+        let decision = match self.repeated.iter_mut().find_map(|repeated| repeated.for_further_call(ask)) {
             Some(decision) => decision,
             None => {
+                // A question that was not announced is about another message, to which no earlier decision applies.
+                if !self.announced.iter().any(|announced| announced.is_same_question(ask)) {
+                    self.repeated.clear();
+                }
+                let ask = &self.without_decided(ask);
+                self.announced.clone_from(&ask.upcoming);
                 let decision = self.ask_person(ask);
                 // A grant for the conversation covers equal calls anyway, and an expired question is
                 // asked again.
                 let is_for_others = matches!(decision, Decision::Allow | Decision::Refuse) && ask.times > 1;
-                self.repeated = is_for_others.then(|| RepeatedDecision {
+                self.repeated.extend(is_for_others.then(|| RepeatedDecision {
                     question: ask.clone(),
                     decision,
                     remaining: ask.times - 1,
-                });
+                }));
                 decision
             }
         };
@@ -87,6 +95,18 @@ impl Approver for TerminalApprover {
 }
 
 impl TerminalApprover {
+    /// Returns the question without the announcements of questions that are decided already.
+    fn without_decided(&self, ask: &ApprovalRequest) -> ApprovalRequest {
+        let mut ask = ask.clone();
+        let is_decided = |next: &ApprovalRequest| {
+            self.repeated
+                .iter()
+                .any(|repeated| repeated.remaining > 0 && repeated.question.is_same_question(next))
+        };
+        ask.upcoming.retain(|next| !is_decided(next));
+        ask
+    }
+
     /// Asks the person at the terminal. Refuses without asking if the turn was cancelled, there is no terminal, or the
     /// budget of questions is used up.
     fn ask_person(&mut self, ask: &ApprovalRequest) -> Decision {
@@ -365,7 +385,8 @@ ask \"calls of send\" if:
             name,
             caller: who,
             sources: EventSources::default(),
-            repeated: None,
+            repeated: Vec::new(),
+            announced: Vec::new(),
         };
         let begun = Instant::now();
         let mut agent = Agent {
@@ -410,13 +431,15 @@ It carries untrusted, private. Why you are asked:
     ///
     /// Rows: the calls of the message, what the person types, how many questions appear, how many calls are allowed.
     #[test]
-    fn equal_calls_in_succession_are_one_question() {
+    fn equal_calls_of_a_message_are_one_question() {
         let asking = (ASKING, Method::LowestFirst);
         let (ann, bob) = (r#"{"to": "ann"}"#, r#"{"to": "bob"}"#);
         for (calls, lines, questions, allowed) in [
             (&[ann, ann, ann][..], &["y"][..], 1, 3),
             (&[ann, ann], &["n"], 1, 0),
-            (&[ann, bob, ann], &["y", "n", "y"], 3, 2),
+            (&[ann, bob, ann], &["y", "n"], 2, 2),
+            (&[ann, bob, ann], &["n", "y"], 2, 1),
+            (&[ann, bob, ann, bob], &["y", "y"], 2, 4),
             (&[ann, ann, bob], &["y", "n"], 2, 2),
         ] {
             let (output, found) = asked_about(asking, calls, lines, Duration::from_secs(60));

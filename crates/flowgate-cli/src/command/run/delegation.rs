@@ -225,7 +225,8 @@ impl DelegationContext {
             name: Arc::clone(&self.name),
             caller: format!("The agent {}", member.name),
             sources,
-            repeated: None,
+            repeated: Vec::new(),
+            announced: Vec::new(),
         };
         let begun = Instant::now();
         let mut agent = Agent {

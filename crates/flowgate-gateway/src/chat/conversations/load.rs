@@ -307,6 +307,8 @@ pub(super) fn empty_state(
         events: Vec::new(),
         used_approvals: Vec::new(),
         void_approvals: Vec::new(),
+        removed_grants: Vec::new(),
+        earlier_answers: Vec::new(),
         is_abandoned: false,
         explained: ReportedItems::default(),
         carried: None,

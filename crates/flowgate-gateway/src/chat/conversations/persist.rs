@@ -210,6 +210,7 @@ impl Conversations {
         let approvals = TurnApprovals {
             used: ids(std::mem::take(&mut session.used_approvals)),
             void: ids(std::mem::take(&mut session.void_approvals)),
+            removed: std::mem::take(&mut session.removed_grants),
         };
         let begun = self.store.begin_turn(&client.spec.tenant, approvals).await?;
         if let Some(before) = &begun.record {

@@ -43,13 +43,14 @@ fn question<'a>(id: &'a str, text: &'a str, turn: i64) -> NewQuestion<'a> {
         client: "c",
         name: "one",
         tenant: "t",
+        basis: "b",
         digest: "d",
         content: text,
         expires_after: 3_600_000,
         turn,
         since: 0,
         used: &[],
-        most: QuestionLimits { of_conversation: 100, of_client: 100, an_hour: 100 },
+        most: QuestionLimits::UNLIMITED,
     }
 }
 

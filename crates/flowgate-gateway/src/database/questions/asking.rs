@@ -5,12 +5,14 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::{
-    AskOutcome, HIDDEN_MEMBER, MAX_OFFERED, NewQuestion, QuestionLimits, QuestionState, TURN_OF_TOOL_OFFER,
-};
+use super::limits::QuestionLimits;
+use super::{AskOutcome, HIDDEN_MEMBER, NewQuestion, QuestionState, TURN_OF_TOOL_OFFER};
 use crate::database::encryption::{Content, ContentCipher, ContentPlace};
 use crate::database::error::DatabaseError;
 use crate::database::transaction::{DynTransaction, SqlRow};
+
+/// The member of a question's content with the evidence about the values of its call.
+const EVIDENCE: &str = "evidence";
 
 /// An owned copy of a [`NewQuestion`], which the operation on the database takes with it.
 pub(super) struct QuestionToAsk {
@@ -18,6 +20,7 @@ pub(super) struct QuestionToAsk {
     client: String,
     name: String,
     tenant: String,
+    basis: String,
     digest: String,
     content: Content,
     expires_after: i64,
@@ -36,6 +39,7 @@ impl QuestionToAsk {
             client: new.client.to_owned(),
             name: new.name.to_owned(),
             tenant: new.tenant.to_owned(),
+            basis: new.basis.to_owned(),
             digest: new.digest.to_owned(),
             content: new.content.into(),
             expires_after: new.expires_after,
@@ -73,6 +77,13 @@ impl QuestionToAsk {
         tx.query(sql, &values).await?.iter_mut().map(opened).collect()
     }
 
+    /// Returns whether a question with this content asks the same. A question outside the chat stays open while other
+    /// answers arrive, which change the evidence about its values, so there the evidence may differ.
+    fn is_same(&self, content: &str) -> bool {
+        let own = self.content.as_str();
+        content == own || self.turn < 0 && without_evidence(content) == without_evidence(own)
+    }
+
     /// Finds a question with the same content that was asked since the same message of the model, has not expired,
     /// and whose approval this turn does not use. So a repeated request does not ask people twice. Returns it as
     /// [`AskOutcome::Known`]; `None` if there is none.
@@ -81,55 +92,21 @@ impl QuestionToAsk {
         tx: &mut DynTransaction<'_>,
     ) -> Result<Option<AskOutcome>, DatabaseError> {
         for (id, content, _) in self.find_about_call(tx).await? {
-            if content == self.content.as_str() && !self.used.contains(&id) {
+            if self.is_same(&content) && !self.used.contains(&id) {
                 return Ok(Some(AskOutcome::Known(id)));
             }
         }
         Ok(None)
     }
 
-    /// Returns which limit on questions is reached: of the conversation, of the client, or of an hour; `None` if there
-    /// is room for this one.
+    /// Returns the limit on questions that is reached; `None` if there is room for this one.
     pub(super) async fn find_full(
         &self,
         tx: &mut DynTransaction<'_>,
     ) -> Result<Option<AskOutcome>, DatabaseError> {
-        // Questions about offered tools are counted separately, so that they take no room from questions about calls.
-        // Their name is that of a server instead of a conversation. The limit on one conversation leaves room for the
-        // client's other conversations.
         let is_offer = self.turn == TURN_OF_TOOL_OFFER;
-        let (turn_condition, conversation_limit) =
-            if is_offer { ("= ?3", MAX_OFFERED) } else { ("> ?3", self.most.of_conversation) };
-        let sql = format!(
-            "SELECT COUNT(*), COALESCE(SUM(CASE WHEN name = ?2 THEN 1 ELSE 0 END), 0) FROM questions \
-             WHERE client = ?1 AND turn {turn_condition} AND state = 'open' AND {{unexpired}}"
-        );
-        let values = [(&self.client).into(), (&self.name).into(), TURN_OF_TOOL_OFFER.into()];
-        let rows = tx.query(&sql, &values).await?;
-        let counts = rows
-            .first()
-            .ok_or(DatabaseError::Damaged("the count of open questions in `questions` returned no row"))?;
-        let (open_of_client, open_here) = (counts.integer(0)?, counts.integer(1)?);
-        Ok(match open_here >= conversation_limit {
-            true => Some(AskOutcome::FullConversation),
-            false if !is_offer && open_of_client >= self.most.of_client => Some(AskOutcome::FullClient),
-            false if !is_offer && self.asked_in_an_hour(tx).await? >= self.most.an_hour => {
-                Some(AskOutcome::TooManyAnHour)
-            }
-            false => None,
-        })
-    }
-
-    /// Returns how many questions about calls the conversation has asked people within the last hour. Leaves out
-    /// questions that a lasting grant answered, and questions with a time more than a minute in the future, which were
-    /// stored before the clock was set back.
-    async fn asked_in_an_hour(&self, tx: &mut DynTransaction<'_>) -> Result<i64, DatabaseError> {
-        let sql = "SELECT COUNT(*) FROM questions WHERE client = ?1 AND name = ?2 AND turn > ?3 AND lasting_grant = '' \
-                   AND asked > {now} - 3600000 AND asked <= {now} + 60000";
-        let values = [(&self.client).into(), (&self.name).into(), TURN_OF_TOOL_OFFER.into()];
-        let rows = tx.query(sql, &values).await?;
-        let row = rows.first();
-        row.ok_or(DatabaseError::Damaged("the count of questions in `questions` returned no row"))?.integer(0)
+        let reached = self.most.find_reached(tx, (&self.client, &self.name), is_offer).await?;
+        Ok(reached.map(AskOutcome::Full))
     }
 
     /// Voids the open and allowed questions that differ from this one only in the external state that they are about:
@@ -142,10 +119,11 @@ impl QuestionToAsk {
     ) -> Result<Vec<String>, DatabaseError> {
         let mut void = Vec::new();
         let content = self.content.as_str();
+        let is_outside_chat = self.turn < 0;
         for (id, other_content, state) in self.find_about_call(tx).await? {
-            if other_content == content
+            if self.is_same(&other_content)
                 || self.used.contains(&id)
-                || without_state(&other_content) != without_state(content)
+                || without_state(&other_content, is_outside_chat) != without_state(content, is_outside_chat)
             {
                 continue;
             }
@@ -160,11 +138,11 @@ impl QuestionToAsk {
 
     /// Inserts the question as open. `change` is the number under which event streams report it.
     pub(super) async fn insert(&self, tx: &mut DynTransaction<'_>, change: i64) -> Result<(), DatabaseError> {
-        let Self { id, client, name, tenant, digest, expires_after, turn, .. } = self;
+        let Self { id, client, name, tenant, basis, digest, expires_after, turn, .. } = self;
         let content = self.cipher.seal(&self.content, &self.place(id))?;
         let sql = "INSERT INTO questions (id, client, name, tenant, digest, content, state, asked, expires, \
-                   decided_by, decided, change, turn) \
-                   VALUES (?1, ?2, ?3, ?4, ?5, ?6, 'open', {now}, {now} + ?7, '', 0, ?8, ?9)";
+                   decided_by, decided, change, turn, basis) \
+                   VALUES (?1, ?2, ?3, ?4, ?5, ?6, 'open', {now}, {now} + ?7, '', 0, ?8, ?9, ?10)";
         let values = [
             id.into(),
             client.into(),
@@ -175,15 +153,26 @@ impl QuestionToAsk {
             (*expires_after).into(),
             change.into(),
             (*turn).into(),
+            basis.into(),
         ];
         tx.execute(sql, &values).await.map(drop)
     }
 }
 
-/// Parses the content of a question, and removes the external state that the question is about; `None` if the content
-/// is not valid JSON.
-fn without_state(content: &str) -> Option<Value> {
+/// Parses the content of a question, and removes the evidence about its values; `None` if the content is not valid JSON.
+fn without_evidence(content: &str) -> Option<Value> {
     let mut content: Value = serde_json::from_str(content).ok()?;
+    content.as_object_mut()?.remove(EVIDENCE);
+    Some(content)
+}
+
+/// Parses the content of a question, and removes the external state that the question is about, and the evidence about
+/// its values if the question is outside the chat. `None` if the content is not valid JSON.
+fn without_state(content: &str, is_outside_chat: bool) -> Option<Value> {
+    let mut content = match is_outside_chat {
+        true => without_evidence(content)?,
+        false => serde_json::from_str(content).ok()?,
+    };
     if let Some(Value::Object(hidden)) = content.get_mut(HIDDEN_MEMBER) {
         hidden.remove("state");
     }

@@ -88,17 +88,14 @@ async fn follow(steps: &[QuestionStep], place: &DatabaseAddress) {
                     client: "c",
                     name: &name.to_string(),
                     tenant: "t",
+                    basis: "b",
                     digest: &digest(what),
                     content: "{}",
                     expires_after: if stands { 3_600_000 } else { -1 },
                     turn: 0,
                     since: 0,
                     used: &[],
-                    most: QuestionLimits {
-                        of_conversation: i64::MAX,
-                        of_client: i64::MAX,
-                        an_hour: i64::MAX,
-                    },
+                    most: QuestionLimits::UNLIMITED,
                 };
                 let (id, is_new) = match store.ask(&new, |_| Ok(())).await.unwrap() {
                     AskOutcome::Known(id) => (id, false),
@@ -178,7 +175,7 @@ async fn follow(steps: &[QuestionStep], place: &DatabaseAddress) {
 async fn a_yes_is_for_one_question() {
     let store = Database::open(&DatabaseAddress::Memory).await.unwrap();
     let ask = async |id: &str, content: &str, used: &[String]| {
-        let most = QuestionLimits { of_conversation: 100, of_client: 100, an_hour: 100 };
+        let most = QuestionLimits::UNLIMITED;
         let (client, name, tenant, digest) = ("c", "n", "t", "d");
         let (expires_after, turn) = (3_600_000, TURN_OUTSIDE_CHAT);
         let new = NewQuestion {
@@ -186,6 +183,7 @@ async fn a_yes_is_for_one_question() {
             client,
             name,
             tenant,
+            basis: "b",
             digest,
             content,
             expires_after,
@@ -222,39 +220,146 @@ async fn a_yes_is_for_one_question() {
     assert!(use_question(&store, "1", true).await.is_err());
 }
 
-/// A conversation may ask so many questions in an hour, whatever became of them; other conversations have their own hour.
-#[tokio::test]
-async fn the_questions_of_an_hour_are_counted() {
-    let store = Database::open(&DatabaseAddress::Memory).await.unwrap();
-    let ask = async |id: &str, name: &str, turn: i64| {
-        let most = QuestionLimits { of_conversation: 100, of_client: 100, an_hour: 2 };
-        let (client, tenant, content, expires_after, used) = ("c", "t", "{}", 3_600_000, &[]);
-        let new = NewQuestion {
-            id,
-            client,
-            name,
-            tenant,
-            digest: id,
-            content,
-            expires_after,
-            turn,
-            since: turn,
-            used,
-            most,
-        };
-        store.ask(&new, |_| Ok(())).await.unwrap()
+/// Asks a question of the conversation `name` of a client, which expires in an hour, within these limits.
+async fn ask_within(store: &Database, (id, name, turn): (&str, &str, i64), asked: AskedLimits) -> AskOutcome {
+    let most = QuestionLimits { asked: Some(asked), ..QuestionLimits::UNLIMITED };
+    let (client, tenant, content, expires_after, used) = ("c", "t", "{}", 3_600_000, &[]);
+    let new = NewQuestion {
+        id,
+        client,
+        name,
+        tenant,
+        basis: "b",
+        digest: id,
+        content,
+        expires_after,
+        turn,
+        since: turn,
+        used,
+        most,
     };
+    store.ask(&new, |_| Ok(())).await.unwrap()
+}
+
+/// Decides a question, and requires that it could be decided.
+async fn decide(store: &Database, id: &str, decision: PersonDecision) {
+    assert!(store.decide((id, id), decision, "ann", None, || Ok(())).await.unwrap().is_ok(), "{id}");
+}
+
+const ANY_NUMBER: AskedLimits = AskedLimits {
+    in_all: i64::MAX,
+    an_hour: i64::MAX,
+    of_client_an_hour: i64::MAX,
+    refusals: i64::MAX,
+    refusals_of_client: i64::MAX,
+};
+
+/// A conversation may ask so many questions, in an hour and in all, whatever became of them, and a client so many in an
+/// hour. Other conversations have their own hour.
+#[tokio::test]
+async fn the_questions_that_were_asked_are_counted() {
+    let store = Database::open(&DatabaseAddress::Memory).await.unwrap();
+    let most = AskedLimits { in_all: 4, an_hour: 2, of_client_an_hour: 3, ..ANY_NUMBER };
+    let ask = async |id: &str, name: &str, turn: i64| ask_within(&store, (id, name, turn), most).await;
     let new = |id: &str| AskOutcome::New(id.to_owned());
     assert_eq!(ask("1", "n", TURN_OUTSIDE_CHAT).await, new("1"));
-    assert!(store.decide(("1", "1"), PersonDecision::Deny, "ann", None, || Ok(())).await.unwrap().is_ok());
+    decide(&store, "1", PersonDecision::Deny).await;
     assert_eq!(ask("2", "n", 3).await, new("2"));
-    assert!(store.decide(("2", "2"), PersonDecision::Allow, "ann", None, || Ok(())).await.unwrap().is_ok());
-    assert_eq!(ask("3", "n", 3).await, AskOutcome::TooManyAnHour);
+    decide(&store, "2", PersonDecision::Allow).await;
+    assert_eq!(ask("3", "n", 3).await, AskOutcome::Full(QuestionLimit::OfConversationAnHour));
     assert_eq!(ask("2", "n", 3).await, AskOutcome::Known("2".to_owned()), "it is no new question");
     assert_eq!(ask("4", "other", 3).await, new("4"));
     assert_eq!(ask("5", "n", TURN_OF_TOOL_OFFER).await, new("5"), "a tool on offer is no call");
-    store.execute_for_test("UPDATE questions SET asked = asked - 3600001 WHERE id = '1'").await.unwrap();
-    assert_eq!(ask("6", "n", 3).await, new("6"));
+    assert_eq!(ask("6", "third", 3).await, AskOutcome::Full(QuestionLimit::OfClientAnHour));
+    let hour_later = "UPDATE questions SET asked = asked - 3600001";
+    store.execute_for_test(hour_later).await.unwrap();
+    assert_eq!(ask("7", "n", 3).await, new("7"));
+    assert_eq!(ask("8", "n", 3).await, new("8"));
+    store.execute_for_test(hour_later).await.unwrap();
+    assert_eq!(ask("9", "n", 3).await, AskOutcome::Full(QuestionLimit::OfConversation));
+    assert_eq!(ask("10", "third", 3).await, new("10"));
+}
+
+/// After three refusals in a row in a conversation, nobody is asked there for a day. A question without an answer in time
+/// counts as a refusal; an approval by a person ends the row, and one by a lasting grant does not.
+#[tokio::test]
+async fn refusals_in_a_row_end_the_questions_of_a_conversation() {
+    let full = AskOutcome::Full(QuestionLimit::RefusalsOfConversation);
+    let rows: [(&[&str], bool); 9] = [
+        (&["deny", "deny"], true),
+        (&["deny", "deny", "deny"], false),
+        (&["deny", "expire", "expire"], false),
+        (&["expire", "sweep", "deny", "deny"], false),
+        (&["deny", "deny", "allow", "deny", "deny"], true),
+        (&["deny", "deny", "use", "deny"], true),
+        (&["deny", "deny", "grant-answers", "deny"], false),
+        (&["deny", "deny", "give-up", "deny"], false),
+        (&["deny", "deny", "deny", "day"], true),
+    ];
+    for (steps, may_ask) in rows {
+        let store = Database::open(&DatabaseAddress::Memory).await.unwrap();
+        let most = AskedLimits { refusals: 3, ..ANY_NUMBER };
+        let run = async |sql: String| {
+            store.execute_for_test(&sql).await.unwrap();
+        };
+        for (number, step) in steps.iter().enumerate() {
+            // The questions of one millisecond have no order, so every step makes the earlier ones older.
+            run("UPDATE questions SET asked = asked - 5, decided = CASE WHEN decided > 0 THEN decided - 5 ELSE 0 END".to_owned())
+                .await;
+            let id = number.to_string();
+            if !["sweep", "day"].contains(step) {
+                assert_eq!(
+                    ask_within(&store, (&id, "n", 3), most).await,
+                    AskOutcome::New(id.clone()),
+                    "{steps:?}"
+                );
+            }
+            match *step {
+                "deny" => decide(&store, &id, PersonDecision::Deny).await,
+                "allow" => decide(&store, &id, PersonDecision::Allow).await,
+                "use" => {
+                    decide(&store, &id, PersonDecision::Allow).await;
+                    use_question(&store, &id, true).await.unwrap();
+                }
+                "expire" => run(format!("UPDATE questions SET expires = asked WHERE id = '{id}'")).await,
+                "sweep" => drop(store.expire(i64::MAX / 4).await.unwrap()),
+                "grant-answers" => {
+                    run(format!(
+                        "UPDATE questions SET state = 'used', decided = asked, lasting_grant = 'g' WHERE id = '{id}'"
+                    ))
+                    .await;
+                }
+                "give-up" => drop(store.void_questions("c", "n", &[]).await.unwrap()),
+                "day" => run("UPDATE questions SET decided = decided - 86400001".to_owned()).await,
+                other => panic!("{other}"),
+            }
+        }
+        let next = ask_within(&store, ("next", "n", 3), most).await;
+        assert_eq!(next != full, may_ask, "{steps:?} {next:?}");
+        assert_eq!(
+            ask_within(&store, ("other", "other", 3), most).await,
+            AskOutcome::New("other".to_owned())
+        );
+    }
+}
+
+/// New conversations do not begin the row of a client's refusals again. Only answers of people count there.
+#[tokio::test]
+async fn refusals_in_a_row_end_the_questions_of_a_client() {
+    let store = Database::open(&DatabaseAddress::Memory).await.unwrap();
+    let most = AskedLimits { refusals_of_client: 2, ..ANY_NUMBER };
+    let ask = async |id: &str| ask_within(&store, (id, &format!("conversation of {id}"), 3), most).await;
+    let new = |id: &str| AskOutcome::New(id.to_owned());
+    let full = AskOutcome::Full(QuestionLimit::RefusalsOfClient);
+    assert_eq!(ask("1").await, new("1"));
+    decide(&store, "1", PersonDecision::Deny).await;
+    assert_eq!(ask("2").await, new("2"));
+    store.execute_for_test("UPDATE questions SET expires = asked WHERE id = '2'").await.unwrap();
+    assert_eq!(ask("3").await, new("3"), "nobody was at work");
+    decide(&store, "3", PersonDecision::Deny).await;
+    assert_eq!(ask("4").await, full);
+    store.execute_for_test("UPDATE questions SET decided = decided - 3600001 WHERE id = '1'").await.unwrap();
+    assert_eq!(ask("5").await, new("5"));
 }
 
 /// A question that cannot be recorded is not asked, and the one that it would replace stays valid.
@@ -262,7 +367,7 @@ async fn the_questions_of_an_hour_are_counted() {
 async fn a_question_that_is_not_recorded_is_not_asked() {
     let store = Database::open(&DatabaseAddress::Memory).await.unwrap();
     let ask = async |id: &str, content: &str, is_recorded: bool| {
-        let most = QuestionLimits { of_conversation: 1, of_client: 1, an_hour: 9 };
+        let most = QuestionLimits { of_conversation: 1, of_client: 1, ..QuestionLimits::UNLIMITED };
         let (client, name, tenant, digest) = ("c", "n", "t", "d");
         let (expires_after, turn, used) = (3_600_000, TURN_OUTSIDE_CHAT, &[]);
         let new = NewQuestion {
@@ -270,6 +375,7 @@ async fn a_question_that_is_not_recorded_is_not_asked() {
             client,
             name,
             tenant,
+            basis: "b",
             digest,
             content,
             expires_after,

@@ -7,6 +7,7 @@ into a `Ledger`, which a run reads afterwards.
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -201,6 +202,9 @@ class GuardedAgent(BasePipelineElement):  # type: ignore[misc]
             key=bytes(32),
             steps=MAX_MESSAGES,
             messages=MAX_MESSAGES,
+            # The person of the benchmark answers every question.
+            max_questions=sys.maxsize,
+            max_refusals_in_row=sys.maxsize,
         )
         if hasattr(self.model, "sees_attack"):
             top = guard.policy.top

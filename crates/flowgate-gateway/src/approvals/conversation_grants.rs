@@ -1,0 +1,97 @@
+//! Lists and withdraws conversation grants: approvals that a person gave for the rest of a conversation. The routes for
+//! lasting grants, in [`super::lasting_grants`], list and withdraw these as well.
+//!
+//! A grant is withdrawn by any approver of its tenant, since a withdrawal only leads to questions. The conversation applies
+//! it before it continues ([`ApprovalService::withdraw_frozen`]).
+
+use flowgate_audit::{AuditEvent, FreezeSwitch};
+use serde_json::{Value, json};
+
+use super::ApprovalService;
+use super::routes::changeable_arguments;
+use crate::config::Person;
+use crate::database::{DatabaseError, StoredQuestion};
+
+impl ApprovalService {
+    /// Returns the conversation grants of the tenants that the person may see, in the form of the list of grants. Of the
+    /// call of each grant, shows what the person may read.
+    ///
+    /// # Errors
+    /// If the database fails.
+    pub(super) async fn list_conversation_grants(
+        &self,
+        person: &Person,
+    ) -> Result<Vec<Value>, DatabaseError> {
+        let mut grants = Vec::new();
+        let tenants = person.tenants.iter().map(|tenant| Some(tenant.as_str()));
+        // A person without tenants: one query for all of them, without a tenant.
+        for tenant in tenants.chain(person.tenants.is_empty().then_some(None)) {
+            grants.extend(self.store.conversation_grants(tenant).await?);
+        }
+        let freezes = self.store.freezes().await?;
+        let listed = grants.iter().map(|grant| {
+            let (call, _) = self.readable_content(grant, person);
+            let conversation = format!("{}/{}", grant.client, grant.name);
+            let is_frozen =
+                freezes.iter().any(|freeze| freeze.kind == "grants" && freeze.what == conversation);
+            let is_of_policy = self.people.basis(&grant.client) == Some(grant.basis.as_str());
+            json!({
+                "id": grant.id,
+                "kind": "conversation",
+                "client": grant.client,
+                "conversation": grant.name,
+                "tenant": grant.tenant,
+                "who": grant.decided_by,
+                "granted": grant.decided,
+                "expires": null,
+                "policy": grant.basis,
+                // A conversation that continues under another policy or other settings has no grants.
+                "in_force": is_of_policy && !is_frozen,
+                "grant_leaves_open": changeable_arguments(grant),
+                "call": call,
+            })
+        });
+        Ok(listed.collect())
+    }
+
+    /// Withdraws a conversation grant in the name of a person who may see it. The audit log records the order first, in
+    /// the form of an order to freeze. Returns false if there is no such grant any more.
+    ///
+    /// # Errors
+    /// If the withdrawal cannot be recorded or stored.
+    pub(super) async fn withdraw_conversation_grant(
+        &self,
+        person: &Person,
+        grant: &StoredQuestion,
+    ) -> Result<bool, DatabaseError> {
+        let what = format!("conversation-grant {} of {}/{}", grant.id, grant.client, grant.name);
+        self.record_withdrawal(person, what, self.store.withdraw_conversation_grant(&grant.id)).await
+    }
+
+    /// Records the order of a person to withdraw a grant, `what`, and then runs `withdrawal`. Wakes what waits for a
+    /// change of a question. Returns the result of `withdrawal`: whether there was such a grant.
+    ///
+    /// # Errors
+    /// If the order cannot be recorded, or the withdrawal fails; the audit log then says that its outcome is unknown.
+    pub(super) async fn record_withdrawal(
+        &self,
+        person: &Person,
+        what: String,
+        withdrawal: impl Future<Output = Result<bool, DatabaseError>>,
+    ) -> Result<bool, DatabaseError> {
+        let event =
+            AuditEvent::KillSwitch { what: what.clone(), who: person.name.clone(), state: FreezeSwitch::Set };
+        self.recorder.record(&[event.into()])?;
+        let outcome = async {
+            // The database learns of the record before the order takes effect, so that truncating the log would be
+            // noticed.
+            self.store.persist_log_head().await?;
+            withdrawal.await
+        };
+        let is_withdrawn = outcome.await.inspect_err(|error| {
+            self.recorder.record_unconfirmed(format!("withdraw {what}"), &person.name, error);
+        })?;
+        self.wake_waiters();
+        Ok(is_withdrawn)
+    }
+}

@@ -1,0 +1,142 @@
+//! Lists and withdraws conversation grants: approvals that a person gave for the rest of a conversation. Each is the row
+//! of the question that it answered.
+//!
+//! The grant itself is part of the conversation, which learns of the withdrawal before it continues. Until the turn that
+//! has applied a withdrawal is persisted, every turn applies it again, so a crash does not lose it.
+
+use std::sync::Arc;
+
+use super::{COLUMNS, QuestionState, StoredQuestion, read_all};
+use crate::database::Database;
+use crate::database::changes::next_change;
+use crate::database::error::DatabaseError;
+use crate::database::transaction::{Access, DynTransaction, SqlValue};
+
+/// The most grants in one list.
+const MAX_LISTED: i64 = 1_000;
+/// The value of `granted` of an approval for the rest of its conversation.
+pub(super) const GRANTED: i64 = 1;
+/// The value of `granted` of a grant that is withdrawn, and that its conversation may still contain.
+const WITHDRAWN: i64 = 2;
+/// The value of `granted` of a withdrawn grant that its conversation does not contain.
+const REMOVED: i64 = 3;
+/// The condition that a conversation may contain the grant, or that its approval can still be used.
+const IN_EFFECT: &str = "granted = 1 AND (state = 'used' OR (state = 'allowed' AND {unexpired})) AND EXISTS \
+    (SELECT 1 FROM conversations WHERE conversations.client = questions.client AND conversations.name = questions.name)";
+
+/// A grant that is withdrawn, and that its conversation may still contain.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct WithdrawnGrant {
+    /// The id of the question.
+    pub(crate) id: String,
+    /// The digest of the call.
+    pub(crate) digest: String,
+}
+
+impl Database {
+    /// Returns the conversation grants of a tenant, or with `None` of all tenants, that are not withdrawn: the newest
+    /// first, at most [`MAX_LISTED`].
+    pub(crate) async fn conversation_grants(
+        &self,
+        tenant: Option<&str>,
+    ) -> Result<Vec<StoredQuestion>, DatabaseError> {
+        // An empty name means all tenants.
+        self.grants_where("(?1 = '' OR tenant = ?1)", tenant.unwrap_or("")).await
+    }
+
+    /// Returns the conversation grant that the question with this id gave; `None` if there is none, or it is withdrawn.
+    pub(crate) async fn conversation_grant(&self, id: &str) -> Result<Option<StoredQuestion>, DatabaseError> {
+        Ok(self.grants_where("id = ?1", id).await?.pop())
+    }
+
+    /// Returns the conversation grants that meet a condition on `value`, its parameter `?1`.
+    async fn grants_where(
+        &self,
+        condition: &'static str,
+        value: &str,
+    ) -> Result<Vec<StoredQuestion>, DatabaseError> {
+        let (value, cipher) = (value.to_owned(), Arc::clone(&self.cipher));
+        self.run(Access::Query, move |tx| {
+            Box::pin(async move {
+                let sql = format!(
+                    "SELECT {COLUMNS} FROM questions WHERE {IN_EFFECT} AND {condition} ORDER BY decided DESC, id LIMIT ?2"
+                );
+                read_all(&mut tx.query(&sql, &[(&value).into(), MAX_LISTED.into()]).await?, &cipher)
+            })
+        })
+        .await
+    }
+
+    /// Withdraws the conversation grant that the question with this id gave. An approval that is not used yet becomes
+    /// void. Returns false if there is no such grant.
+    pub(crate) async fn withdraw_conversation_grant(&self, id: &str) -> Result<bool, DatabaseError> {
+        self.withdraw_where("id = ?4", vec![id.to_owned()]).await
+    }
+
+    /// Withdraws all conversation grants of a conversation. Returns whether there was one.
+    pub(crate) async fn withdraw_conversation_grants(
+        &self,
+        client: &str,
+        name: &str,
+    ) -> Result<bool, DatabaseError> {
+        self.withdraw_where("client = ?4 AND name = ?5", vec![client.to_owned(), name.to_owned()]).await
+    }
+
+    /// Withdraws the grants that meet a condition on `values`, its parameters from `?4` on.
+    async fn withdraw_where(
+        &self,
+        condition: &'static str,
+        values: Vec<String>,
+    ) -> Result<bool, DatabaseError> {
+        self.run(Access::Transaction, move |tx| {
+            Box::pin(async move {
+                let change = next_change(tx).await?;
+                let mut withdrawn = 0;
+                // An approval that is not used yet never reaches the conversation: its state becomes `void`.
+                let (used, void) = (QuestionState::Used.name(), QuestionState::Void.name());
+                for (state, to, granted) in
+                    [(QuestionState::Allowed.name(), void, REMOVED), (used, used, WITHDRAWN)]
+                {
+                    let sql = format!(
+                        "UPDATE questions SET state = ?1, granted = ?2, change = ?3 WHERE {condition} AND granted = {GRANTED} \
+                         AND state = '{state}'"
+                    );
+                    let mut parameters = vec![to.into(), granted.into(), change.into()];
+                    parameters.extend(values.iter().map(SqlValue::from));
+                    withdrawn += tx.execute(&sql, &parameters).await?;
+                }
+                Ok(withdrawn > 0)
+            })
+        })
+        .await
+    }
+
+    /// Returns the withdrawn grants that a conversation may still contain, in a fixed order.
+    pub(crate) async fn withdrawn_grants(
+        &self,
+        client: &str,
+        name: &str,
+    ) -> Result<Vec<WithdrawnGrant>, DatabaseError> {
+        let (client, name) = (client.to_owned(), name.to_owned());
+        self.run(Access::Query, move |tx| {
+            Box::pin(async move {
+                let sql = "SELECT id, digest FROM questions WHERE client = ?1 AND name = ?2 AND granted = ?3 ORDER BY id";
+                let mut rows = tx.query(sql, &[(&client).into(), (&name).into(), WITHDRAWN.into()]).await?;
+                let grants =
+                    rows.iter_mut().map(|row| Ok(WithdrawnGrant { id: row.text(0)?, digest: row.text(1)? }));
+                grants.collect()
+            })
+        })
+        .await
+    }
+}
+
+/// Notes that the conversation does not contain the grant of the question with this id any more, in the transaction that
+/// persists its turn.
+pub(in crate::database) async fn note_removed(
+    tx: &mut DynTransaction<'_>,
+    id: &str,
+) -> Result<(), DatabaseError> {
+    let sql = "UPDATE questions SET granted = ?1 WHERE id = ?2 AND granted = ?3";
+    tx.execute(sql, &[REMOVED.into(), id.into(), WITHDRAWN.into()]).await.map(drop)
+}

@@ -1,0 +1,166 @@
+//! Determines which limit on questions to people is reached, by the stored questions. [`super::asking`] asks this before
+//! it stores a question.
+//!
+//! Everything is counted in the database, so a restart of the gateway, or a request to another gateway of the same
+//! database, does not begin a count again. A question that a lasting grant answered was put to nobody, so it counts
+//! neither as a question nor as an approval. Questions about offered tools have a limit of their own.
+//!
+//! The flood rule counts refusals in a row: those since the last approval by a person. In a conversation, a question
+//! that nobody answered in time is a refusal. Among all conversations of a client only the answers of people count,
+//! since many questions expire where nobody is at work. A conversation that continues without the answer leaves a void
+//! question, which is neither.
+
+use super::{MAX_OFFERED, TURN_OF_TOOL_OFFER};
+use crate::database::error::DatabaseError;
+use crate::database::transaction::{DynTransaction, SqlValue};
+
+/// The limits on questions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct QuestionLimits {
+    /// The most open questions of one conversation.
+    pub(crate) of_conversation: i64,
+    /// The most open questions of one client.
+    pub(crate) of_client: i64,
+    /// The limits on what people have been asked; `None` if no person will be asked, since a grant answers.
+    pub(crate) asked: Option<AskedLimits>,
+}
+
+/// The limits on the questions that people have been asked, open or not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct AskedLimits {
+    /// The most questions of one conversation.
+    pub(crate) in_all: i64,
+    /// The most questions of one conversation in an hour.
+    pub(crate) an_hour: i64,
+    /// The most questions of one client in an hour.
+    pub(crate) of_client_an_hour: i64,
+    /// The number of refusals in a row in one conversation, within a day, after which no person is asked.
+    pub(crate) refusals: i64,
+    /// The number of refusals by people in a row among all conversations of one client, within an hour, after which no
+    /// person is asked.
+    pub(crate) refusals_of_client: i64,
+}
+
+/// A limit on questions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum QuestionLimit {
+    /// Too many questions of the conversation are open.
+    OpenOfConversation,
+    /// Too many questions of the client are open.
+    OpenOfClient,
+    /// The conversation has asked too many questions.
+    OfConversation,
+    /// The conversation has asked too many questions within an hour.
+    OfConversationAnHour,
+    /// The client has asked too many questions within an hour.
+    OfClientAnHour,
+    /// Too many questions of the conversation in a row were refused or not answered.
+    RefusalsOfConversation,
+    /// People refused too many questions of the client in a row.
+    RefusalsOfClient,
+}
+
+/// The condition that people were asked a question, about a call of the client `?1`; `?2` is [`TURN_OF_TOOL_OFFER`].
+const ASKED: &str = "client = ?1 AND turn > ?2 AND lasting_grant = ''";
+/// The condition that a person has allowed a question. It remains true if the approval was used, or lapsed later. A time
+/// of more than a minute in the future was stored before the clock was set back, and is ignored here and below.
+const APPROVED: &str = "decided > 0 AND state <> 'denied' AND decided <= {now} + 60000";
+/// The time of the refusal of a question by a person; 0 if no person refused it.
+const REFUSED_AT: &str = "CASE WHEN state = 'denied' THEN decided ELSE 0 END";
+/// The time at which a question was refused or, without an answer, expired; 0 if it has been neither.
+const UNANSWERED_AT: &str = "CASE WHEN state = 'denied' THEN decided \
+    WHEN decided = 0 AND (state = 'expired' OR (state = 'open' AND {expired})) THEN expires ELSE 0 END";
+const HOUR: i64 = 60 * 60 * 1000;
+const DAY: i64 = 24 * HOUR;
+
+impl QuestionLimits {
+    /// No limits, for tests.
+    #[cfg(test)]
+    pub(crate) const UNLIMITED: Self = Self { of_conversation: i64::MAX, of_client: i64::MAX, asked: None };
+
+    /// Returns the limit that leaves no room for a further question of this client in this conversation; `None` if
+    /// there is room. A question about an offered tool (`is_offer`) has the name of a server instead of a conversation.
+    pub(super) async fn find_reached(
+        self,
+        tx: &mut DynTransaction<'_>,
+        (client, name): (&str, &str),
+        is_offer: bool,
+    ) -> Result<Option<QuestionLimit>, DatabaseError> {
+        // Questions about offered tools are counted separately, so that they take no room from questions about calls.
+        // The limit on one conversation leaves room for the client's other conversations.
+        let (turn_condition, conversation_limit) =
+            if is_offer { ("= ?2", MAX_OFFERED) } else { ("> ?2", self.of_conversation) };
+        let sql = |name_condition: &str| {
+            format!(
+                "SELECT COUNT(*) FROM questions WHERE client = ?1 AND turn {turn_condition} AND state = 'open' \
+                 AND {{unexpired}}{name_condition}"
+            )
+        };
+        let of_client = || vec![client.into(), TURN_OF_TOOL_OFFER.into()];
+        let here = || vec![client.into(), TURN_OF_TOOL_OFFER.into(), name.into()];
+        if count(tx, &sql(" AND name = ?3"), &here()).await? >= conversation_limit {
+            return Ok(Some(QuestionLimit::OpenOfConversation));
+        }
+        if is_offer {
+            return Ok(None);
+        }
+        if count(tx, &sql(""), &of_client()).await? >= self.of_client {
+            return Ok(Some(QuestionLimit::OpenOfClient));
+        }
+        let Some(most) = self.asked else { return Ok(None) };
+        let hourly = is_recent("asked", HOUR);
+        // Each limit with its condition on the rows of the client, in the order in which they are checked.
+        let checks = [
+            (
+                QuestionLimit::RefusalsOfConversation,
+                most.refusals,
+                true,
+                refusals_in_row(UNANSWERED_AT, DAY, " AND name = ?3"),
+            ),
+            (
+                QuestionLimit::RefusalsOfClient,
+                most.refusals_of_client,
+                false,
+                refusals_in_row(REFUSED_AT, HOUR, ""),
+            ),
+            (QuestionLimit::OfConversationAnHour, most.an_hour, true, hourly.clone()),
+            (QuestionLimit::OfConversation, most.in_all, true, "asked > 0".to_owned()),
+            (QuestionLimit::OfClientAnHour, most.of_client_an_hour, false, hourly),
+        ];
+        for (limit, most, is_of_conversation, condition) in checks {
+            let (name_condition, values) =
+                if is_of_conversation { (" AND name = ?3", here()) } else { ("", of_client()) };
+            let sql = format!("SELECT COUNT(*) FROM questions WHERE {ASKED}{name_condition} AND {condition}");
+            if count(tx, &sql, &values).await? >= most {
+                return Ok(Some(limit));
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// Returns the condition that the time that this expression gives is at most `age` milliseconds ago.
+fn is_recent(time: &str, age: i64) -> String {
+    format!("({time}) BETWEEN {{now}} - {age} AND {{now}} + 60000")
+}
+
+/// Returns the condition that a question was refused at the time that the expression `refused_at` gives, within `age`
+/// milliseconds and after the last approval by a person. `name_condition` limits these approvals to one conversation.
+fn refusals_in_row(refused_at: &str, age: i64, name_condition: &str) -> String {
+    format!(
+        "{} AND ({refused_at}) > \
+         (SELECT COALESCE(MAX(decided), 0) FROM questions WHERE {ASKED}{name_condition} AND {APPROVED})",
+        is_recent(refused_at, age)
+    )
+}
+
+/// Runs a query whose only result is a count.
+async fn count(
+    tx: &mut DynTransaction<'_>,
+    sql: &str,
+    values: &[SqlValue<'_>],
+) -> Result<i64, DatabaseError> {
+    let rows = tx.query(sql, values).await?;
+    let row = rows.first();
+    row.ok_or(DatabaseError::Damaged("the count of questions in `questions` returned no row"))?.integer(0)
+}
