@@ -16,7 +16,7 @@ use flowgate::json::Numbers;
 use flowgate::monitor::Monitor;
 use flowgate::policy::Policy;
 use flowgate::trace::{EventBody, EventId, Status};
-use flowgate_mcp::{Proxy, ProxyAction, ProxyLimits, ProxySettings};
+use flowgate_mcp::{Proxy, ProxyAction, ProxyLimits, ProxySettings, Revision};
 use libfuzzer_sys::fuzz_target;
 use serde_json::{Value, json};
 
@@ -249,12 +249,11 @@ fn cancels(bytes: &[u8]) -> Option<String> {
     (message["method"] == "notifications/cancelled").then(|| message["params"]["requestId"].to_string())
 }
 
+/// Methods that no revision has for requests: notifications, and a request of tasks.
 #[rustfmt::skip]
-const METHODS: [&str; 20] = [
-    "tools/call", "tools/list", "initialize", "server/discover", "ping", "resources/read", "resources/list",
-    "resources/subscribe", "resources/unsubscribe", "prompts/get", "prompts/list", "completion/complete",
-    "sampling/createMessage", "elicitation/create", "roots/list", "notifications/cancelled",
-    "notifications/progress", "notifications/resources/updated", "notifications/message", "tasks/list",
+const OTHER_METHODS: [&str; 5] = [
+    "notifications/cancelled", "notifications/progress", "notifications/resources/updated", "notifications/message",
+    "tasks/list",
 ];
 
 /// Generates a valid message.
@@ -265,11 +264,15 @@ fn said(choices: &mut Choices<'_>) -> Value {
     let block = json!({"type": "text", "text": PLACE});
     match choices.below(14) {
         0..=4 => {
-            let method = choices.of(&METHODS);
+            let methods: Vec<&str> = flowgate_mcp::client_methods()
+                .chain(flowgate_mcp::server_request_methods())
+                .chain(OTHER_METHODS)
+                .collect();
+            let method = choices.of(&methods);
             let params = json!({"name": choices.of(&["read", "write", "delete", "TEXT"]), "uri": "a", "_meta": {"progressToken": 1},
                 "arguments": {"path": choices.of(&["a", "b"]), "n": 1.5}, "progressToken": 1, "progress": 1, "message": PLACE,
                 "requestId": choices.of(&[1, 2]), "reason": PLACE, "capabilities": {"elicitation": {}, "roots": {}, "sampling": {}},
-                "messages": [{"role": "user", "content": block}], "protocolVersion": "2025-06-18"});
+                "messages": [{"role": "user", "content": block}], "protocolVersion": Revision::V2025_06_18.date()});
             let mut message = json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params});
             if method.starts_with("notifications/") {
                 message.as_object_mut().map(|fields| fields.remove("id"));
@@ -293,7 +296,7 @@ fn said(choices: &mut Choices<'_>) -> Value {
             json!({"jsonrpc": "2.0", "id": id, "result": result})
         }
         11 => {
-            let result = json!({"protocolVersion": "2025-06-18", "capabilities": {"tools": {"listChanged": true}, "resources": {"subscribe": true},
+            let result = json!({"protocolVersion": Revision::V2025_06_18.date(), "capabilities": {"tools": {"listChanged": true}, "resources": {"subscribe": true},
                 "experimental": {"TEXT": {}}}, "serverInfo": {"name": PLACE, "version": PLACE}, "instructions": PLACE});
             json!({"jsonrpc": "2.0", "id": id, "result": result})
         }

@@ -232,7 +232,7 @@ fn carried_format(api: Api, format: OutputFormat) -> Option<OutputFormat> {
         }
         // These formats require a name.
         Api::ChatCompletions | Api::Responses if schema.name.is_empty() => schema.name.push_str("output"),
-        Api::ChatCompletions | Api::Responses => {}
+        _ => {}
     }
     Some(OutputFormat::Schema(schema))
 }

@@ -23,6 +23,8 @@ pub struct ContentReader<R> {
 }
 
 /// The content of a line.
+///
+/// The list is exhaustive on purpose: a reader has to say what became of each content.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LineContent {
     /// The line never had content.

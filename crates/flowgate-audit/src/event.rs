@@ -9,6 +9,7 @@ use super::record::RecordFields;
 
 /// An action of the gateway, or a decision or order that it received.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum AuditEvent {
     /// A call was judged.
     Judged(JudgedCallRecord),
@@ -203,6 +204,8 @@ pub struct JudgedCallRecord {
 }
 
 /// A person's decision.
+///
+/// The list is exhaustive on purpose: a reader has to understand each decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RecordedDecision {
     /// The call may run once.
@@ -217,6 +220,7 @@ pub enum RecordedDecision {
 
 /// The state of a kill switch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum FreezeSwitch {
     /// The target is frozen.
     Set,
@@ -226,6 +230,7 @@ pub enum FreezeSwitch {
 
 /// A change of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum SessionPhase {
     /// The session began.
     Begun,

@@ -88,6 +88,7 @@ impl Default for AuditOptions {
 /// The records that are synced to disk before they count as recorded. The others are synced whenever the system writes
 /// them: they survive the end of the process, but not a loss of power.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
 pub enum SyncPolicy {
     /// Heads, with everything before them.
     Heads,
@@ -99,6 +100,7 @@ pub enum SyncPolicy {
 
 /// Whether content is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum ContentRetention {
     /// Content is dropped.
     Dropped,

@@ -27,6 +27,7 @@ pub struct WatchedVerdict {
 
 /// What a watched verdict is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
 pub enum WatchedSubject {
     /// A call of a tool.
     Call,

@@ -7,7 +7,7 @@
 use serde_json::Value;
 
 use crate::games::text_table::{Table, cell, table};
-use crate::html::{self, Chart, Drawing, Measured, Point};
+use crate::html::{self, Chart, Drawing, Point, ValueWithInterval};
 
 /// A run: its name, which the page shows, and the lines of its file.
 pub type RecordedRun = (String, Vec<Value>);
@@ -113,14 +113,14 @@ fn drawing(panel: &Panel<'_>, runs: &[RecordedRun]) -> Option<Drawing> {
 
 /// Returns the figure `name` of a line with its interval, limited to the axes, which end at -1 and 1. The ends of the interval are the fields
 /// `NAME_low` and `NAME_high`, else the value less and plus `NAME_half_width`, else the value itself. `None` if the line does not have the figure.
-fn measured(line: &Value, name: &str) -> Option<Measured> {
+fn measured(line: &Value, name: &str) -> Option<ValueWithInterval> {
     let number = |name: String| line.get(name).and_then(Value::as_f64).filter(|value| value.is_finite());
     let value = number(name.to_owned())?;
     let half = number(format!("{name}_half_width")).unwrap_or(0.0);
     let low = number(format!("{name}_low")).unwrap_or(value - half);
     let high = number(format!("{name}_high")).unwrap_or(value + half);
     let within = |value: f64| value.clamp(-1.0, 1.0);
-    Some(Measured { value: within(value), low: within(low), high: within(high) })
+    Some(ValueWithInterval { value: within(value), low: within(low), high: within(high) })
 }
 
 /// Returns one table with a row for each line of figures of all runs. A cell is a dash if the suite of the run does not measure the figure.
@@ -185,7 +185,10 @@ mod tests {
     #[test]
     fn an_interval_stays_within_the_axes() {
         let line = json!({"advantage": 0.25, "advantage_half_width": 9.0});
-        assert_eq!(measured(&line, "advantage"), Some(Measured { value: 0.25, low: -1.0, high: 1.0 }));
+        assert_eq!(
+            measured(&line, "advantage"),
+            Some(ValueWithInterval { value: 0.25, low: -1.0, high: 1.0 })
+        );
         assert_eq!(measured(&line, "closure"), None);
     }
 

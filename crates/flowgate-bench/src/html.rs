@@ -29,7 +29,7 @@ pub(crate) enum Drawing {
 
 /// A value with its interval.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Measured {
+pub(crate) struct ValueWithInterval {
     pub(crate) value: f64,
     /// The lower end of the interval.
     pub(crate) low: f64,
@@ -37,7 +37,7 @@ pub(crate) struct Measured {
     pub(crate) high: f64,
 }
 
-impl Measured {
+impl ValueWithInterval {
     /// Returns a rate with its Wilson interval at 95 %; `None` if nothing was counted.
     pub(crate) fn of(rate: Rate) -> Option<Self> {
         let (value, (low, high)) = (rate.value()?, rate.wilson_95()?);
@@ -49,8 +49,8 @@ impl Measured {
 #[derive(Debug, Clone)]
 pub(crate) struct Point {
     pub(crate) name: String,
-    pub(crate) x: Measured,
-    pub(crate) y: Measured,
+    pub(crate) x: ValueWithInterval,
+    pub(crate) y: ValueWithInterval,
 }
 
 /// A scatter of defences. The horizontal measure is from 0 to 1, the vertical one from -1 to 1.
@@ -211,7 +211,7 @@ mod tests {
 
     #[test]
     fn a_page_loads_nothing_and_escapes_what_it_shows() {
-        let rate = |hits| Measured::of(Rate { hits, of: 10 }).unwrap();
+        let rate = |hits| ValueWithInterval::of(Rate { hits, of: 10 }).unwrap();
         let point = |name: &str, x, y| Point { name: name.to_owned(), x: rate(x), y: rate(y) };
         let points = vec![point("<a>", 0, 10), point("b", 0, 10), point("c", 5, 5)];
         let chart = Chart { title: "t".to_owned(), x: "risk", y: "utility", points };
@@ -230,14 +230,14 @@ mod tests {
             let (open, close) = (format!("<{tag}"), format!("</{tag}>"));
             assert_eq!(page.matches(&close).count(), page.matches(&open).count(), "{tag}");
         }
-        assert_eq!(Measured::of(Rate { hits: 0, of: 0 }), None);
+        assert_eq!(ValueWithInterval::of(Rate { hits: 0, of: 0 }), None);
     }
 
     /// Marks and intervals lie within the drawing, also for an advantage below 0.
     #[test]
     fn points_lie_within_the_chart() {
-        let y = Measured { value: -0.4, low: -1.0, high: 0.2 };
-        let x = Measured { value: 1.0, low: 0.7, high: 1.0 };
+        let y = ValueWithInterval { value: -0.4, low: -1.0, high: 0.2 };
+        let x = ValueWithInterval { value: 1.0, low: 0.7, high: 1.0 };
         let drawn = figure(&Chart {
             title: "t".to_owned(),
             x: "x",

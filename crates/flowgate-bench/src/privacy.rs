@@ -24,7 +24,7 @@ pub use defence::{Defence, OURS, UnknownDefence};
 pub use double::{AgentDouble, Judge};
 pub(crate) use manifest::DOUBLE;
 pub use manifest::manifest;
-pub use runner::{ANSWER_TOKENS, Answering, JudgedCall, Person, RunError, Runner, TaskRun};
+pub use runner::{ANSWER_TOKENS, AnswerSource, JudgedCall, Person, RunError, Runner, TaskRun};
 pub use suite::{DefenceResults, PrivacySuite, Scope};
 
 #[cfg(test)]

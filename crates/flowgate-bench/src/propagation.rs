@@ -37,7 +37,7 @@ mod suite;
 pub mod tune;
 
 pub use agent_set::{TOOLS, agent_questions};
-pub use double::{AnswerDouble, CitingDouble, CopyModel, Copying, count_words};
+pub use double::{AnswerDouble, CitingDouble, CopyModel, CopyingErrors, count_words};
 pub use manifest::{manifest, model_manifest};
 pub use method::{LabelMethod, Models, Parameters, apply};
 pub use model_run::ModelResults;

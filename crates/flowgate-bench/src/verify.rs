@@ -11,7 +11,7 @@ use crate::games::figures::{DefenceFigures, Figures};
 use crate::games::report::extended;
 use crate::games::{self, GameSuite, ModelDouble, Variant};
 use crate::privacy::{self, PrivacySuite};
-use crate::propagation::{self, Copying, PropagationSuite, Size};
+use crate::propagation::{self, CopyingErrors, PropagationSuite, Size};
 
 /// The result of a verification.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -84,12 +84,13 @@ fn verify_propagation(manifest: &Value, lines: &[Value]) -> Result<Verification,
     // manipulated file can cost.
     let size = Size { questions: count("questions", 2)?, pairs: count("pairs", 3)? };
     let double = |name: &String| {
-        let found = Copying::parse(name);
+        let found = CopyingErrors::parse(name);
         found.ok_or_else(|| {
             format!("line 1: there is no double `{}`; update this program", name.escape_debug())
         })
     };
-    let doubles: Vec<Copying> = names(manifest, "doubles")?.iter().map(double).collect::<Result<_, _>>()?;
+    let doubles: Vec<CopyingErrors> =
+        names(manifest, "doubles")?.iter().map(double).collect::<Result<_, _>>()?;
     let suite = PropagationSuite::new(seed, size)?;
     let mut results = Vec::new();
     for double in &doubles {
@@ -293,8 +294,8 @@ mod tests {
     fn propagation_run() -> Vec<Value> {
         let size = Size { questions: 2, pairs: 3 };
         let suite = PropagationSuite::new(4, size).unwrap();
-        let results = suite.run(Copying::Noisy, &mut || false).unwrap().unwrap();
-        let mut lines = vec![propagation::manifest(&suite, size, &[Copying::Noisy])];
+        let results = suite.run(CopyingErrors::Noisy, &mut || false).unwrap().unwrap();
+        let mut lines = vec![propagation::manifest(&suite, size, &[CopyingErrors::Noisy])];
         lines.extend(propagation::report::lines(&[results], suite.literal_cost()));
         lines
     }

@@ -122,8 +122,9 @@ impl Console {
             let (file, text, span) = files.excerpt_file(&diagnostic.span);
             let name = policy_file_name(policy, file);
             let (kind, color) = match diagnostic.severity {
-                Severity::Error => (ReportKind::Error, ariadne::Color::Red),
                 Severity::Warning => (ReportKind::Warning, ariadne::Color::Yellow),
+                // Also of a severity that is not known here.
+                _ => (ReportKind::Error, ariadne::Color::Red),
             };
             // The spans of diagnostics are in bytes.
             let config = Config::default().with_color(self.err_color).with_index_type(IndexType::Byte);

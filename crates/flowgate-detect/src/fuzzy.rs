@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn matches() {
+    fn similar_texts_match() {
         let check = |text: &str, query: &str, threshold: f64, expected: Option<&str>| {
             assert_eq!(
                 find(text, query, threshold).map(|range| text.get(range).unwrap()),

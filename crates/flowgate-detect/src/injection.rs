@@ -234,7 +234,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn scores() {
+    fn texts_have_their_scores() {
         let check = |text: &str, expected: &[&str]| {
             let found = find(text);
             let kinds: Vec<_> = found.findings.iter().map(|finding| finding.kind).collect();

@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn links() {
+    fn links_are_found_in_every_notation() {
         let check = |text: &str, links: &[&str], images: &[&str]| {
             let markup = parse(text);
             assert_eq!(urls(&markup.links), links, "{text}");

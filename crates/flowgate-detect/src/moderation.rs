@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn categories() {
+    fn texts_have_their_categories() {
         let check = |text: &str, expected: &[&str]| {
             let found = scores(text);
             let found: Vec<_> = found.iter().filter(|(_, s)| *s > 0.5).map(|(c, _)| c.as_str()).collect();

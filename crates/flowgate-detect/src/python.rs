@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn notebooks() {
+    fn cells_of_notebooks_are_read() {
         let check = |text: &str, expected: &[(&str, &str)]| {
             let code = python_code(text, true);
             assert_eq!(code.syntax_error, None, "{text}");

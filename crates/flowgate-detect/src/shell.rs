@@ -51,6 +51,7 @@ use scanner::CommandScanner;
 
 /// The severity of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
 pub enum IssueSeverity {
     /// Rarely needed, and often a step of an attack.
     Warning,

@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn topics() {
+    fn texts_have_their_topics() {
         let check = |text: &str, expected: &[&str]| {
             let found = scores(text);
             let found: Vec<_> = found.iter().filter(|(_, s)| *s > 0.5).map(|(c, _)| c.as_str()).collect();

@@ -65,7 +65,7 @@ pub(crate) fn mistakes(value: &serde_json::Value, schema: &serde_json::Value, pl
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::http::service::{ROUTES, described_path};
+    use crate::http::service::ROUTES;
     use serde_json::{Value, json};
 
     #[test]
@@ -99,7 +99,7 @@ mod tests {
         }
         let served: Vec<String> = ROUTES
             .iter()
-            .map(|(method, path, _)| format!("{} {}", method.as_str().to_lowercase(), described_path(path)))
+            .map(|(method, path, _)| format!("{} {}", method.as_str().to_lowercase(), path))
             .collect();
         assert_eq!(described, served);
     }

@@ -41,6 +41,7 @@ pub struct OfferedTool {
 /// The author of a tool description.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum DescriptionAuthor {
     /// The operator, who is trusted.
     Operator,

@@ -51,7 +51,7 @@ pub struct History {
     /// How many items of the conversation precede the first message that the client holds.
     pub(crate) preceding_items: Option<usize>,
     /// The end of the last text of each source: a page may arrive in pieces.
-    pub(crate) pieces: Derived<Pieces>,
+    pub(crate) pieces: DerivedValue<Pieces>,
     /// The end of the latest texts of user and system messages: a quotation may continue from it into the next message.
     pub(crate) tail: String,
     /// The end of the latest text that is the user's own.
@@ -61,14 +61,14 @@ pub struct History {
     /// The events of user and system messages whose label is raised only because their source is unknown.
     pub(crate) unknown: BTreeSet<usize>,
     /// The labelled texts of this session, if new messages are compared with them.
-    pub(crate) shown: Derived<Option<SessionTexts>>,
+    pub(crate) shown: DerivedValue<Option<SessionTexts>>,
 }
 
 /// A value that is computed from the session when it is needed, and is left out of `Debug` output.
 #[derive(Default)]
-pub(crate) struct Derived<T>(pub(crate) T);
+pub(crate) struct DerivedValue<T>(pub(crate) T);
 
-impl<T> fmt::Debug for Derived<T> {
+impl<T> fmt::Debug for DerivedValue<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Derived")
     }

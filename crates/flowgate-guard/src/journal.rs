@@ -50,6 +50,8 @@ impl Journal {
 }
 
 /// One input of a conversation.
+///
+/// The list is exhaustive on purpose: a replay has to apply each input.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Input {

@@ -50,4 +50,4 @@ pub use prompt::{LabelledContext, LabelledDocument, order_by_label};
 pub use scorer::{ContextScorer, Cost, MAX_PREFIXES, ScoringTask, TokenCount};
 pub use search::{LabelSearch, SimilarLabels, run_search};
 pub use utility::{MeanLogProbability, NegativePerplexity, Utility, is_similar};
-pub use wrapper::{AnswerModel, Candidate, Propagated, Propagator, answer_at, prefer};
+pub use wrapper::{AnswerModel, Candidate, LabelledAnswer, Propagator, answer_at, prefer};

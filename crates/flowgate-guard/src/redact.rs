@@ -32,6 +32,8 @@ pub struct HiddenRegion {
 }
 
 /// The content behind a placeholder.
+///
+/// The list is exhaustive on purpose: content that is not handled would be shown.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HiddenContent {
     /// A part of an event.

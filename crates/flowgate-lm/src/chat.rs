@@ -16,7 +16,7 @@ pub use messages::Messages;
 pub(crate) use messages::SerializedPrefix;
 pub use output_format::{OutputFormat, OutputSchema};
 pub use reasoning::{
-    Effort, Reasoning, ReasoningPart, ReasoningSummary, Seal, Thinking, ThinkingDisplay, Verbosity,
+    Effort, Reasoning, ReasoningPart, ReasoningSummary, Seal, ThinkingDisplay, ThinkingMode, Verbosity,
 };
 pub use source::{Source, Sources};
 
@@ -36,6 +36,8 @@ pub struct Request {
 }
 
 /// One message of a chat.
+///
+/// The list is exhaustive on purpose: a message that a program does not handle would be shown without its label.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Message {
@@ -67,6 +69,8 @@ pub enum Message {
 }
 
 /// A part of a message.
+///
+/// The list is exhaustive on purpose: a part that a program does not handle would be shown without its label.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Part {
@@ -160,6 +164,7 @@ pub struct Completion {
 /// Why a model stopped generating.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum Stop {
     /// The message is complete.
     #[default]

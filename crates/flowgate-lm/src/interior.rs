@@ -60,6 +60,7 @@ pub struct AttentionRequest<'a> {
 
 /// The loss whose gradients with respect to the attention are computed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub enum AttentionLoss {
     /// The negative log-probability of the continuation: the sum over its tokens (RTBAS, section 3.3). Where the model
     /// is sure of a token, the gradient is near 0.

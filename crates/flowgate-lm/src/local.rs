@@ -98,6 +98,7 @@ pub struct LocalSettings {
 
 /// The processor that evaluates a model.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Processor {
     /// The cores of this machine. `RAYON_NUM_THREADS` limits them: for a small model, one thread is fastest.
     #[default]

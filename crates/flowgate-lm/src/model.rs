@@ -106,6 +106,8 @@ pub fn send_completion(completion: &Completion, listener: &mut dyn Listener) -> 
 }
 
 /// A piece of a completion that is being generated.
+///
+/// The list is exhaustive on purpose: a piece that a listener does not handle would be lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Delta<'a> {
     /// Further readable reasoning. Usually it precedes the text; some models alternate between reasoning and text.

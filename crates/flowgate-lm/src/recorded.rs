@@ -27,6 +27,7 @@ const NOT_RECORDED: Error = Error::Unsupported(
 
 /// How a request is handled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum RecordingMode {
     /// Queries the model, and records the answer.
     Record,

@@ -9,6 +9,7 @@ use crate::interior::Attention;
 
 /// How the scores of the output's tokens are added.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub enum TokenWeighting {
     /// As they are, which is the form of RTBAS: tokens of which the model is unsure dominate.
     #[default]

@@ -52,8 +52,8 @@ use crate::wire::{Api, MAX_ANSWER};
 use crate::{BoxFuture, ChatModel, Delta, Error, Listener, estimate, send_completion, sse};
 
 pub use authorities::{Authorities, AuthoritiesError};
-pub use budget::Budget;
 use budget::PendingCost;
+pub use budget::RequestBudget;
 use client::{HttpClient, ResponseHandler};
 pub use failure::{UNTRUSTED, is_tls_failure};
 use json_handler::JsonHandler;
@@ -147,13 +147,8 @@ impl RemoteModel {
     /// # Errors
     /// If the key contains characters that a header cannot contain.
     pub fn key(mut self, key: &str) -> Result<Self, Error> {
-        match self.api {
-            Api::Messages => self.client.header("x-api-key", key.to_owned())?,
-            Api::GenerateContent => self.client.header("x-goog-api-key", key.to_owned())?,
-            Api::ChatCompletions | Api::Responses => {
-                self.client.header("authorization", format!("Bearer {key}"))?;
-            }
-        }
+        let header = self.api.form().key_header;
+        self.client.header(header.name, format!("{}{key}", header.prefix))?;
         Ok(self)
     }
 
@@ -161,9 +156,9 @@ impl RemoteModel {
     /// effect on other formats.
     #[must_use]
     pub fn betas(mut self, betas: &[&'static str]) -> Self {
-        if self.api == Api::Messages && !betas.is_empty() {
+        if let Some(name) = self.api.form().betas_header.filter(|_| !betas.is_empty()) {
             // Names of features are valid in a header.
-            let _ = self.client.header("anthropic-beta", betas.join(","));
+            let _ = self.client.header(name, betas.join(","));
         }
         self
     }
@@ -230,7 +225,7 @@ impl RemoteModel {
 
     /// Sets the budget of requests and tokens, which all models that share it spend together.
     #[must_use]
-    pub fn budget(mut self, budget: Arc<Budget>) -> Self {
+    pub fn budget(mut self, budget: Arc<RequestBudget>) -> Self {
         self.client.budget = Some(budget);
         self
     }
@@ -263,7 +258,7 @@ impl RemoteModel {
     /// # Errors
     /// If the server has another format, or fails, or its answer does not have one embedding for each text.
     pub async fn embed(&self, request: &EmbeddingsRequest) -> Result<EmbeddingsResponse, Error> {
-        if !matches!(self.api, Api::ChatCompletions | Api::Responses) {
+        if !self.api.form().has_embeddings {
             return Err(Error::Unsupported("embeddings"));
         }
         let body = Bytes::from(request.encode().to_string().into_bytes());

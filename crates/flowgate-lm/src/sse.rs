@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn streams() {
+    fn streams_are_split_into_events() {
         check("data: a\n\n", &[("", "a")]);
         check("event: e\ndata: a\n\ndata: b\n\n", &[("e", "a"), ("", "b")]);
         check("data: a\r\n\r\ndata: b\r\rdata: c\n\r\n", &[("", "a"), ("", "b"), ("", "c")]);
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn limits() {
+    fn events_beyond_the_limits_are_errors() {
         let last = |splitter: &mut EventSplitter, bytes: &[u8]| splitter.feed(bytes).last().transpose();
         assert_eq!(
             split([&b"data: \xff\n"[..]]).unwrap_err(),

@@ -26,6 +26,7 @@ mod documents;
 pub mod embeddings;
 mod extension;
 mod fields;
+mod form;
 pub mod generate_content;
 mod known_fields;
 pub mod messages;
@@ -43,13 +44,13 @@ use std::fmt;
 
 use serde_json::{Map, Value};
 
-use crate::chat::{Completion, Message, OutputFormat, Part, Request, Sources, Stop};
+use crate::chat::{Completion, Message, Part, Request, Sources, Stop};
 use crate::json::Json;
-use crate::model::Listener;
 use crate::{Error, sse};
-use generate_content::{Method, Target};
+use generate_content::{Target, TargetMethod};
 
 pub(crate) use assembly::{MAX_ANSWER, MAX_CALLS};
+pub use form::{Decoder, Form, FormRoute, KeyHeader, TokenCount};
 pub use known_fields::{DroppedParts, ListedField, listed};
 pub use safeguards::SafeguardAnswer;
 pub(crate) use status::{error_for_status, reported_error};
@@ -57,6 +58,8 @@ pub use tool_forms::{ONLY_FUNCTIONS, ToolForms};
 pub use writer::ResponseWriter;
 
 /// One of the four formats.
+///
+/// The list is exhaustive on purpose: a program that writes bodies of its own needs one for each format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Api {
     /// OpenAI's chat completions.
@@ -113,7 +116,7 @@ impl ReceivedRequest {
     /// Returns the request with the model and the stream that its address states, in Gemini's format.
     #[must_use]
     pub fn addressed_to(self, target: &Target) -> Self {
-        Self { model: target.model.clone(), stream: target.method == Method::Stream, ..self }
+        Self { model: target.model.clone(), stream: target.method == TargetMethod::Stream, ..self }
     }
 }
 
@@ -142,16 +145,28 @@ impl Api {
     pub const ALL: [Self; 4] =
         [Self::ChatCompletions, Self::Responses, Self::Messages, Self::GenerateContent];
 
+    /// Returns the descriptor of the format.
+    #[must_use]
+    pub fn form(self) -> &'static Form {
+        match self {
+            Self::ChatCompletions => &chat_completions::FORM,
+            Self::Responses => &responses::FORM,
+            Self::Messages => &messages::FORM,
+            Self::GenerateContent => &generate_content::FORM,
+        }
+    }
+
+    /// Returns the format with this name in configurations and on the command line; `None` if there is none.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|api| api.form().name == name)
+    }
+
     /// Returns the path below a server's base address for an answer of the model with the name `model`. `stream` is
     /// whether the answer is to be streamed.
     #[must_use]
     pub fn path(self, model: &str, stream: bool) -> Cow<'static, str> {
-        match self {
-            Self::ChatCompletions => Cow::Borrowed("/chat/completions"),
-            Self::Responses => Cow::Borrowed("/responses"),
-            Self::Messages => Cow::Borrowed("/messages"),
-            Self::GenerateContent => Cow::Owned(generate_content::path(model, stream)),
-        }
+        (self.form().path)(model, stream)
     }
 
     /// Returns the format of a request with this path below a server's base address, and what the address asks for in
@@ -159,35 +174,30 @@ impl Api {
     #[must_use]
     pub fn of_path(path: &str) -> Option<(Self, Option<Target>)> {
         let path = path.split('?').next().unwrap_or_default();
-        match path {
-            "/chat/completions" => Some((Self::ChatCompletions, None)),
-            "/responses" => Some((Self::Responses, None)),
-            "/messages" => Some((Self::Messages, None)),
-            _ => Some((Self::GenerateContent, Some(Target::parse(path.strip_prefix("/models/")?)?))),
+        let is_fixed = |api: &Self| !api.form().is_addressed() && api.path("", false) == path;
+        match Self::ALL.into_iter().find(is_fixed) {
+            Some(api) => Some((api, None)),
+            None => Some((Self::GenerateContent, Some(Target::parse(path.strip_prefix("/models/")?)?))),
         }
+    }
+
+    /// Returns the format whose answers have the fields of a JSON value; `None` if no format has them.
+    #[must_use]
+    pub fn of_response(value: &Value) -> Option<Self> {
+        Self::ALL.into_iter().find(|api| (api.form().is_response)(value))
     }
 
     /// Returns the feature of a request that this format cannot express and without which the answer would be wrong;
     /// `None` if there is none.
     #[must_use]
     pub fn unsupported_feature(self, request: &Request) -> Option<&'static str> {
-        if self == Self::Responses && !request.sampling.stop.is_empty() {
-            return Some("stop sequences in the Responses API; leave out `stop`");
-        }
-        (self == Self::Messages && request.format == Some(OutputFormat::JsonObject)).then_some(
-            "JSON without a schema in the Messages API; send a schema, or describe the JSON in a message",
-        )
+        (self.form().unsupported_feature)(request)
     }
 
     /// Encodes the body of a request to the model with the name `model`. `stream` requests a streamed answer.
     #[must_use]
     pub fn encode_request(self, request: &Request, model: &str, stream: bool) -> Value {
-        match self {
-            Self::ChatCompletions => chat_completions::encode_request(request, model, stream),
-            Self::Responses => responses::encode_request(request, model, stream),
-            Self::Messages => messages::encode_request(request, model, stream),
-            Self::GenerateContent => generate_content::encode_request(request, model),
-        }
+        (self.form().encode_request)(request, model, stream)
     }
 
     /// Decodes the body of a request.
@@ -208,34 +218,19 @@ impl Api {
         body: &Json<'_>,
         dropped: &DroppedParts,
     ) -> Result<ReceivedRequest, WireError> {
-        match self {
-            Self::ChatCompletions => chat_completions::decode_request(body, dropped),
-            Self::Responses => responses::decode_request(body, dropped),
-            Self::Messages => messages::decode_request(body, dropped),
-            Self::GenerateContent => generate_content::decode_request(body, dropped),
-        }
+        (self.form().decode_request)(body, dropped)
     }
 
     /// Returns the version of the format that [`Self::decode_request`] understands.
     #[must_use]
     pub fn version(self) -> &'static str {
-        match self {
-            Self::ChatCompletions => "OpenAI's Chat Completions as of November 2026",
-            Self::Responses => "OpenAI's Responses as of November 2026",
-            Self::Messages => "Anthropic's Messages 2023-06-01 as of November 2026",
-            Self::GenerateContent => "Gemini's generateContent v1beta as of November 2026",
-        }
+        self.form().version
     }
 
     /// Encodes the body of an answer that is not streamed.
     #[must_use]
     pub fn encode_response(self, completion: &Completion, head: ResponseHead<'_>) -> Value {
-        match self {
-            Self::ChatCompletions => chat_completions::encode_response(completion, head),
-            Self::Responses => responses::encode_response(completion, head),
-            Self::Messages => messages::encode_response(completion, head),
-            Self::GenerateContent => generate_content::encode_response(completion, head),
-        }
+        (self.form().encode_response)(completion, head)
     }
 
     /// Decodes the body of an answer that is not streamed.
@@ -243,12 +238,7 @@ impl Api {
     /// # Errors
     /// If it describes an error, violates the format, or does not contain exactly one complete answer.
     pub fn decode_response(self, body: &Value) -> Result<Completion, Error> {
-        match self {
-            Self::ChatCompletions => chat_completions::decode_response(body),
-            Self::Responses => responses::decode_response(body),
-            Self::Messages => messages::decode_response(body),
-            Self::GenerateContent => generate_content::decode_response(body),
-        }
+        (self.form().decode_response)(body)
     }
 
     /// Encodes an answer as a stream; `usage` is as in [`ReceivedRequest`].
@@ -271,81 +261,31 @@ impl Api {
         head: ResponseHead<'_>,
         (usage, order): (bool, ReasoningOrder),
     ) -> Vec<sse::SseEvent> {
-        match self {
-            Self::ChatCompletions => chat_completions::encode_stream(completion, pieces, head, usage),
-            Self::Responses => responses::encode_stream(completion, pieces, head, order),
-            Self::Messages => messages::encode_stream(completion, pieces, head, order),
-            Self::GenerateContent => generate_content::encode_stream(completion, pieces, head, order),
-        }
+        (self.form().encode_stream)(completion, pieces, head, (usage, order))
     }
 
     /// Creates a decoder of streams.
     #[must_use]
     pub fn decoder(self) -> Decoder {
-        match self {
-            Self::ChatCompletions => Decoder::ChatCompletions(chat_completions::StreamDecoder::default()),
-            Self::Responses => Decoder::Responses(responses::StreamDecoder::default()),
-            Self::Messages => Decoder::Messages(messages::StreamDecoder::default()),
-            Self::GenerateContent => Decoder::GenerateContent(generate_content::StreamDecoder::default()),
-        }
+        Decoder((self.form().decoder)())
     }
 
     /// Encodes the body of an error answer with this HTTP status.
     #[must_use]
     pub fn encode_error(self, status: u16, message: &str) -> Value {
-        status::encode_error(self, status, message)
-    }
-}
-
-/// Decodes a stream, event by event.
-#[derive(Debug)]
-pub enum Decoder {
-    /// Of chat completions.
-    ChatCompletions(chat_completions::StreamDecoder),
-    /// Of responses.
-    Responses(responses::StreamDecoder),
-    /// Of messages.
-    Messages(messages::StreamDecoder),
-    /// Of Gemini's format.
-    GenerateContent(generate_content::StreamDecoder),
-}
-
-impl Decoder {
-    /// Decodes the next event, and passes its pieces to the listener.
-    ///
-    /// # Errors
-    /// If the event violates the format, the server reports an error, or the listener cancels.
-    pub fn feed(&mut self, event: &sse::SseEvent, listener: &mut dyn Listener) -> Result<(), Error> {
-        match self {
-            Self::ChatCompletions(decoder) => decoder.feed(event, listener),
-            Self::Responses(decoder) => decoder.feed(event, listener),
-            Self::Messages(decoder) => decoder.feed(event, listener),
-            Self::GenerateContent(decoder) => decoder.feed(event, listener),
-        }
+        (self.form().encode_error)(status, message)
     }
 
-    /// Whether the answer is complete. Later events are ignored.
+    /// Encodes the event that ends a stream whose answer has failed with this HTTP status.
     #[must_use]
-    pub fn is_done(&self) -> bool {
-        match self {
-            Self::ChatCompletions(decoder) => decoder.is_done(),
-            Self::Responses(decoder) => decoder.is_done(),
-            Self::Messages(decoder) => decoder.is_done(),
-            Self::GenerateContent(decoder) => decoder.is_done(),
-        }
+    pub fn encode_error_event(self, status: u16, message: &str) -> sse::SseEvent {
+        (self.form().encode_error_event)(self.encode_error(status, message))
     }
 
-    /// Returns the answer.
-    ///
-    /// # Errors
-    /// If the stream ended before the answer was complete.
-    pub fn finish(self) -> Result<Completion, Error> {
-        match self {
-            Self::ChatCompletions(decoder) => decoder.finish(),
-            Self::Responses(decoder) => decoder.finish(),
-            Self::Messages(decoder) => decoder.finish(),
-            Self::GenerateContent(decoder) => decoder.finish(),
-        }
+    /// Encodes the list of the models with these names, which belong to `owner`.
+    #[must_use]
+    pub fn encode_model_list(self, names: &[&str], owner: &str) -> Value {
+        (self.form().encode_model_list)(names, owner)
     }
 }
 

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use flowgate_lm::chat::{
     Completion, Effort, Message, Part, Reasoning, ReasoningPart, ReasoningSummary, Request, Sampling, Seal,
-    Thinking, ThinkingDisplay, ToolCall, ToolSpec, Verbosity,
+    ThinkingDisplay, ThinkingMode, ToolCall, ToolSpec, Verbosity,
 };
 use flowgate_lm::json::Json;
 use flowgate_lm::sse::{EventSplitter, SseEvent};
@@ -19,12 +19,7 @@ use scenarios::{Scenario, all};
 use serde_json::Value;
 
 fn folder(api: Api) -> PathBuf {
-    let name = match api {
-        Api::ChatCompletions => "chat_completions",
-        Api::Responses => "responses",
-        Api::Messages => "messages",
-        Api::GenerateContent => "generate_content",
-    };
+    let name = api.form().name.replace('-', "_");
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name)
 }
 
@@ -54,7 +49,6 @@ fn without_thoughts(request: &Request) -> Request {
 /// seals.
 fn reasoning(api: Api) -> Scenario {
     let thoughts = |number: usize, text: &str| match api {
-        Api::ChatCompletions => Vec::new(),
         Api::Responses => vec![ReasoningPart {
             texts: vec![text.to_owned(), "And once more.".to_owned()],
             seal: Seal::Item { id: format!("rs_r1_{number}"), encrypted: Some("ZW5jcnlwdGVk".to_owned()) },
@@ -76,10 +70,11 @@ fn reasoning(api: Api) -> Scenario {
                 ReasoningPart { seal, ..ReasoningPart::default() },
             ]
         }
+        // Chat completions have no reasoning.
+        _ => Vec::new(),
     };
     let effort = Some(Effort::High);
     let reasoning = match api {
-        Api::ChatCompletions => Reasoning { effort, ..Reasoning::default() },
         Api::Responses => Reasoning {
             effort,
             summary: Some(ReasoningSummary::Auto),
@@ -88,13 +83,14 @@ fn reasoning(api: Api) -> Scenario {
         },
         Api::Messages => Reasoning {
             effort,
-            thinking: Some(Thinking::Adaptive),
+            thinking: Some(ThinkingMode::Adaptive),
             display: Some(ThinkingDisplay::Summarized),
             ..Reasoning::default()
         },
         Api::GenerateContent => {
             Reasoning { effort, display: Some(ThinkingDisplay::Summarized), ..Reasoning::default() }
         }
+        _ => Reasoning { effort, ..Reasoning::default() },
     };
     let has_errors = matches!(api, Api::Messages | Api::GenerateContent);
     let verbosity = Some(Verbosity::Low).filter(|_| !has_errors);

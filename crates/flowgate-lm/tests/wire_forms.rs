@@ -5,18 +5,9 @@ use std::path::Path;
 
 use flowgate_lm::wire::{Api, ListedField, embeddings, listed};
 
-fn title(api: Api) -> &'static str {
-    match api {
-        Api::ChatCompletions => "chat-completions",
-        Api::Responses => "responses",
-        Api::Messages => "messages",
-        Api::GenerateContent => "generate-content",
-    }
-}
-
 /// Returns the title of each table with its fields.
 fn tables() -> Vec<(&'static str, Vec<ListedField>)> {
-    let formats = Api::ALL.into_iter().map(|api| (title(api), listed(api)));
+    let formats = Api::ALL.into_iter().map(|api| (api.form().name, listed(api)));
     formats.chain([("embeddings", embeddings::listed())]).collect()
 }
 
@@ -58,7 +49,7 @@ fn every_field_of_the_official_clients_is_known() {
     let list = include_str!("client-fields.txt");
     let known: Vec<(&str, &str, &str)> = Api::ALL
         .into_iter()
-        .flat_map(|api| listed(api).into_iter().map(move |row| (title(api), row.object, row.field)))
+        .flat_map(|api| listed(api).into_iter().map(move |row| (api.form().name, row.object, row.field)))
         .collect();
     let rows: Vec<&str> = list.lines().filter(|line| !line.starts_with('#')).collect();
     assert!(rows.len() > 200, "{}", rows.len());

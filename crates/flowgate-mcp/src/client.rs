@@ -9,49 +9,21 @@ use flowgate::json::Numbers;
 use flowgate_guard::arguments::{self, AmbiguousArgumentsError};
 use serde_json::{Map, Value, json};
 
-use super::input_required::{RESPONSES, RoundContinuation, STATE, SentCall};
+use super::input_required::{RoundContinuation, SentCall};
 use super::message::{self, McpMessage, MessageError, RequestId, error};
 use super::refusal::{self, unjudged_refusal};
+use super::revision::{self, ClientRequestKind, RESPONSES, STATE};
 use super::session::MonitoredSession;
-use super::subscriptions::LISTEN_METHOD;
 use super::{
     CallRuling, INVALID_REQUEST, JudgedRequest, METHOD_NOT_FOUND, PendingClientRequest, PermittedRequest,
     Proxy, ProxyAction, ProxyCallKind, REFUSED, RunningCall, initialize,
 };
 
-/// Requests that are judged as calls of tools with their names. No tool of a server may have one of these names.
-pub(super) const JUDGED: [(&str, ProxyCallKind); 8] = [
-    ("resources/list", ProxyCallKind::List("resources")),
-    ("resources/templates/list", ProxyCallKind::List("resourceTemplates")),
-    ("resources/read", ProxyCallKind::Content),
-    ("resources/subscribe", ProxyCallKind::Nothing),
-    ("resources/unsubscribe", ProxyCallKind::Nothing),
-    ("prompts/list", ProxyCallKind::List("prompts")),
-    ("prompts/get", ProxyCallKind::Content),
-    ("completion/complete", ProxyCallKind::Content),
-];
-
 /// The protocol's parameter names, as the properties of a JSON schema, the form that [`arguments::check`] takes: a
 /// parser that ignores case could take another parameter for one of them.
 static PARAMETERS: LazyLock<Value> = LazyLock::new(|| {
-    let names = [
-        "name",
-        "arguments",
-        "_meta",
-        "task",
-        STATE,
-        RESPONSES,
-        "uri",
-        "cursor",
-        "ref",
-        "argument",
-        "context",
-        "protocolVersion",
-        "capabilities",
-        "clientInfo",
-        "notifications",
-    ];
-    json!({"properties": names.iter().map(|name| ((*name).to_owned(), json!({}))).collect::<Map<_, _>>()})
+    let names = revision::parameters().map(|name| (name.to_owned(), json!({})));
+    json!({"properties": names.collect::<Map<_, _>>()})
 });
 
 /// A field that would turn a call into a task, and the reason with which calls that have it are refused.
@@ -165,17 +137,18 @@ impl Proxy {
             initialize::limit_meta(session.monitor(), &self.settings.server, &mut params);
         }
         let allowed_inputs = initialize::askable_capabilities(&params);
-        let judged = JUDGED.iter().find(|(name, _)| *name == method);
-        match (method, judged) {
-            ("initialize" | "server/discover", _) => self.handle_initialize(session, id, method, params),
-            ("ping", _) => {
+        match revision::client_request(method) {
+            Some((_, ClientRequestKind::Initialize)) => self.handle_initialize(session, id, method, params),
+            Some((_, ClientRequestKind::Ping)) => {
                 self.asked.insert(id.clone(), PendingClientRequest::Nothing);
                 vec![ProxyAction::Server(message::request(&id, method, &Map::new()))]
             }
-            (LISTEN_METHOD, _) => self.subscribe(session, id, params),
-            ("tools/list", _) => self.list_tools(id, &params),
-            ("tools/call", _) => self.handle_tool_call(session, id, params, can_retry, allowed_inputs),
-            (_, Some((name, kind))) => {
+            Some((_, ClientRequestKind::Listen)) => self.subscribe(session, id, params),
+            Some((_, ClientRequestKind::ToolList)) => self.list_tools(id, &params),
+            Some((_, ClientRequestKind::ToolCall)) => {
+                self.handle_tool_call(session, id, params, can_retry, allowed_inputs)
+            }
+            Some((name, ClientRequestKind::Judged(kind))) => {
                 let (progress, continuation) = (progress_token(&params), self.take_continuation(&mut params));
                 // All parameters but the metadata are judged as the arguments of the call.
                 let meta = params.shift_remove("_meta").map(|meta| ("_meta".to_owned(), meta));
@@ -184,7 +157,7 @@ impl Proxy {
                 let pending = JudgedRequest {
                     method,
                     tool,
-                    kind: *kind,
+                    kind,
                     params: metadata,
                     progress,
                     // Only `tools/call` can be sent again with a person's answer.
@@ -195,7 +168,7 @@ impl Proxy {
                 };
                 self.judge_round(session, id, continuation, params, pending)
             }
-            _ => vec![ProxyAction::Client(error(
+            None | Some((_, ClientRequestKind::Refused)) => vec![ProxyAction::Client(error(
                 Some(&id),
                 METHOD_NOT_FOUND,
                 "Flowgate does not forward requests with this method",

@@ -38,6 +38,8 @@ const MAX_RETRIES: usize = 64;
 const TOO_MANY: &str = "nobody was asked, since there are too many questions";
 
 /// A person's answer to the question whether a call may run.
+///
+/// The list is exhaustive on purpose: a program has to act on each answer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PersonAnswer {

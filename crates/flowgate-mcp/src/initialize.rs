@@ -10,8 +10,8 @@ use flowgate_audit::watch::WatchedSubject;
 use serde_json::{Map, Value, json};
 
 use super::failed_requests::NO_ANSWER;
-use super::message::SERVER_REQUEST_METHODS;
 use super::message::{RequestId, error, request, result};
+use super::revision::{self, Revision};
 use super::session::MonitoredSession;
 use super::{CallRuling, PendingClientRequest, Proxy, ProxyAction, REFUSED, RunningCall};
 
@@ -20,24 +20,9 @@ const VERSION: &str = "io.modelcontextprotocol/protocolVersion";
 /// The metadata key of the client's capabilities, in the revisions without sessions.
 const CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
 
-/// The server capabilities that are forwarded, with their flags.
-const FORWARDED_CAPABILITIES: [(&str, &[&str]); 4] = [
-    ("tools", &["listChanged"]),
-    ("resources", &["listChanged", "subscribe"]),
-    ("prompts", &["listChanged"]),
-    ("completions", &[]),
-];
-
-/// The known revisions of the protocol. A server names its revisions in unlabelled text, so no other text is forwarded.
-const REVISIONS: [&str; 5] = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28"];
-
 /// The permitted cache times of an answer, in milliseconds. A server's value is rounded down to one of these, since an
 /// arbitrary number can encode text.
 const CACHE_TIMES: [u64; 4] = [3_600_000, 60_000, 1_000, 0];
-
-/// Fields of an answer that are forwarded without a label, with the values that they may have.
-pub(super) const UNLABELLED_FIELDS: [(&str, &[&str]); 3] =
-    [("resultType", &["complete"]), ("cacheScope", &["public", "private"]), ("ttlMs", &[])];
 
 impl Proxy {
     /// Handles the client's `initialize` or `server/discover`: forwards it with the capabilities that the policy
@@ -132,7 +117,8 @@ impl Proxy {
 /// capabilities remain; the name is the configured one, and the version is constant.
 fn without_server_text(full: &Map<String, Value>, server: &str) -> Map<String, Value> {
     let mut bare = unlabelled_fields(full);
-    if let Some(version) = full.get("protocolVersion").filter(|version| is_revision(version)) {
+    if let Some(version) = full.get("protocolVersion").filter(|version| Revision::of_value(version).is_some())
+    {
         bare.insert("protocolVersion".to_owned(), version.clone());
     }
     if let Some(Value::Object(known)) = protocol_versions(&Value::Object(full.clone())) {
@@ -147,8 +133,8 @@ fn without_server_text(full: &Map<String, Value>, server: &str) -> Map<String, V
 /// Returns the fields of an answer that are forwarded without a label, restricted to known values, which cannot contain
 /// text of the server. The field without known words is a cache time, which is rounded down to a permitted one.
 pub(super) fn unlabelled_fields(full: &Map<String, Value>) -> Map<String, Value> {
-    let fields = UNLABELLED_FIELDS.iter().filter_map(|(name, known_words)| {
-        let value = full.get(*name)?;
+    let fields = revision::unlabelled_fields().filter_map(|(name, known_words)| {
+        let value = full.get(name)?;
         let value = if known_words.is_empty() {
             let time = value.as_u64()?;
             // The permitted times are in descending order.
@@ -156,7 +142,7 @@ pub(super) fn unlabelled_fields(full: &Map<String, Value>) -> Map<String, Value>
         } else {
             Value::from(*known_words.iter().find(|word| value.as_str() == Some(word))?)
         };
-        Some(((*name).to_owned(), value))
+        Some((name.to_owned(), value))
     });
     fields.collect()
 }
@@ -166,37 +152,22 @@ pub(super) fn unlabelled_fields(full: &Map<String, Value>) -> Map<String, Value>
 fn protocol_versions(value: &Value) -> Option<Value> {
     let field = ["supportedVersions", "supported"].into_iter().find(|field| value.get(*field).is_some())?;
     let named = value.get(field)?.as_array()?;
-    // In the order of `REVISIONS` and without duplicates: the order of the server could encode text.
-    let known: Vec<Value> =
-        REVISIONS.into_iter().map(Value::from).filter(|version| named.contains(version)).collect();
+    // A server names its revisions in unlabelled text, so only known ones are forwarded, in the order of `ALL` and
+    // without duplicates: the order of the server could encode text.
+    let known = Revision::ALL.into_iter().map(|revision| Value::from(revision.date()));
+    let known: Vec<Value> = known.filter(|version| named.contains(version)).collect();
     Some(json!({field: known}))
-}
-
-/// Returns whether a value is a known revision of the protocol.
-fn is_revision(value: &Value) -> bool {
-    value.as_str().is_some_and(|text| REVISIONS.contains(&text))
-}
-
-/// Returns whether a client's protocol version has the form of a date, such as `2025-06-18`. The version need not be
-/// one that is known here: the form leaves no room for text.
-fn is_version(value: &Value) -> bool {
-    value.as_str().is_some_and(|text| {
-        text.len() == 10
-            && text
-                .char_indices()
-                .all(|(at, c)| if matches!(at, 4 | 7) { c == '-' } else { c.is_ascii_digit() })
-    })
 }
 
 /// Returns the server capabilities that are forwarded to the client: the known ones with their known boolean flags.
 /// Everything else could carry text of the server, or offer a feature that the proxy does not judge.
 fn forwarded_capabilities(capabilities: &Value) -> Value {
-    let forwarded = FORWARDED_CAPABILITIES.iter().filter_map(|(name, flags)| {
-        let capability = capabilities.get(*name)?;
+    let forwarded = revision::forwarded_capabilities().filter_map(|(name, flags)| {
+        let capability = capabilities.get(name)?;
         let flags = flags
             .iter()
             .filter_map(|flag| Some(((*flag).to_owned(), json!(capability.get(*flag)?.as_bool()?))));
-        Some(((*name).to_owned(), Value::Object(flags.collect())))
+        Some((name.to_owned(), Value::Object(flags.collect())))
     });
     Value::Object(forwarded.collect())
 }
@@ -206,7 +177,7 @@ fn forwarded_capabilities(capabilities: &Value) -> Value {
 fn permitted_client_capabilities(monitor: &Monitor, server: &str, capabilities: &Value) -> Value {
     let is_permitted = |name: &str| {
         let mut methods =
-            SERVER_REQUEST_METHODS.iter().filter(|method| method.split('/').next() == Some(name));
+            revision::server_request_methods().filter(|method| method.split('/').next() == Some(name));
         methods.any(|method| monitor.is_named(&Tool::of(server, method)))
     };
     let permitted = capabilities.as_object().into_iter().flatten().filter(|(name, _)| is_permitted(name));
@@ -217,7 +188,9 @@ fn permitted_client_capabilities(monitor: &Monitor, server: &str, capabilities: 
 /// client's capabilities, without their content. Requests whose metadata are not judged are sent with these alone.
 pub(super) fn required_metadata(meta: &Value) -> Map<String, Value> {
     let mut envelope = Map::new();
-    if let Some(version) = meta.get(VERSION).filter(|version| is_version(version)) {
+    if let Some(version) =
+        meta.get(VERSION).filter(|version| version.as_str().is_some_and(revision::is_revision_date))
+    {
         envelope.insert(VERSION.to_owned(), version.clone());
     }
     if let Some(capabilities) = meta.get(CAPABILITIES).and_then(Value::as_object) {
@@ -237,7 +210,7 @@ pub(super) fn can_elicit(params: &Map<String, Value>) -> bool {
 /// request declares, after [`limit_meta`] has restricted them. Returns `None` if the request declares no capabilities.
 pub(super) fn askable_capabilities(params: &Map<String, Value>) -> Option<Vec<&'static str>> {
     let capabilities = params.get("_meta")?.get(CAPABILITIES)?.as_object()?;
-    let names = SERVER_REQUEST_METHODS.iter().filter_map(|method| method.split('/').next());
+    let names = revision::server_request_methods().filter_map(|method| method.split('/').next());
     Some(names.filter(|name| capabilities.get(*name).is_some_and(Value::is_object)).collect())
 }
 

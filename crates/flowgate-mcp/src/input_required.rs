@@ -18,16 +18,12 @@ use serde_json::{Map, Value, json};
 
 use super::answer::{has_objection, is_cleared, with_label};
 use super::failed_requests::withheld_answer;
-use super::message::SERVER_REQUEST_METHODS;
 use super::message::{RequestId, result};
 use super::refusal;
+use super::revision::{self, RESPONSES, STATE};
 use super::session::MonitoredSession;
 use super::{CallRuling, JudgedRequest, Proxy, ProxyAction, RunningCall};
 
-/// The field by which a client refers to an earlier answer.
-pub(super) const STATE: &str = "requestState";
-/// The field with the client's responses to requested input. They are judged as an argument of this name.
-pub(super) const RESPONSES: &str = "inputResponses";
 /// The field with the inputs that a server requests.
 const REQUESTS: &str = "inputRequests";
 
@@ -410,7 +406,7 @@ fn decode_inputs(
     }
     let inputs = requests.iter().map(|(key, request)| {
         let method = request.get("method").and_then(Value::as_str);
-        let method = SERVER_REQUEST_METHODS.into_iter().find(|name| method == Some(name));
+        let method = revision::server_request_methods().find(|name| method == Some(name));
         let method = method.ok_or("the server requests input by a method that MCP does not define")?;
         if !method.split('/').next().is_some_and(|name| sent.allowed_inputs.contains(&name)) {
             return Err("the server requests input by a method that the client did not declare");

@@ -23,6 +23,7 @@ mod notifications;
 mod pins;
 mod refusal;
 mod request_ids;
+mod revision;
 mod server;
 mod server_initiated;
 mod session;
@@ -43,13 +44,15 @@ use serde_json::{Map, Value};
 pub use elicitation::PersonAnswer;
 use input_required::{InputRound, SentCall};
 use listing::ToolListing;
-pub use message::SERVER_REQUEST_METHODS;
 use message::{RequestId, error};
 pub use pins::{Pins, PinsError};
 pub use refusal::WAITING_STATUS;
+pub use revision::{
+    LISTEN_METHOD, Revision, client_methods, freezable_methods, is_revision_date, server_request_methods,
+};
 pub use session::MonitoredSession;
+pub use subscriptions::SUBSCRIPTION_ID_KEY;
 use subscriptions::Subscription;
-pub use subscriptions::{LISTEN_METHOD, SUBSCRIPTION_ID_KEY};
 
 /// Limits on the resources that a client and a server may use.
 #[derive(Debug, Clone, Copy)]
@@ -115,6 +118,8 @@ impl ProxySettings {
 }
 
 /// An action for the caller. Actions are executed in order.
+///
+/// The list is exhaustive on purpose: a caller has to execute each action.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ProxyAction {
     /// Send this message to the client.

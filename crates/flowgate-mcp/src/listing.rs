@@ -15,12 +15,11 @@ use flowgate_audit::watch::WatchedSubject;
 use serde_json::{Map, Value};
 
 use super::answer::{first_objection, has_objection, is_cleared};
-use super::client::JUDGED;
 use super::failed_requests::NO_ANSWER;
 use super::initialize::{required_metadata, unlabelled_fields};
-use super::message::SERVER_REQUEST_METHODS;
 use super::message::{RequestId, error, request, result};
 use super::pins::digest;
+use super::revision;
 use super::{PendingClientRequest, Pins, Proxy, ProxyAction, REFUSED};
 
 /// The maximum number of tools that are remembered, and of pages that may be requested.
@@ -241,12 +240,7 @@ impl Proxy {
             let name = tool.get("name").and_then(Value::as_str).unwrap_or_default();
             // Methods are judged as tools of the same name, so that a tool with the name of a method would share its
             // statements.
-            let is_method_name = JUDGED
-                .iter()
-                .map(|(name, _)| *name)
-                .chain(SERVER_REQUEST_METHODS)
-                .any(|method| method == name)
-                || matches!(name, "initialize" | "server/discover");
+            let is_method_name = revision::is_judged_as_tool(name);
             let digest = digest(tool);
             let verdict = if name.is_empty() {
                 Err("the name of the tool is empty; name the tool on the server")

@@ -8,9 +8,6 @@
 use flowgate::json::{self, Numbers};
 use serde_json::{Map, Value, json};
 
-/// The requests that a server may send to the client, if a `require` of the policy names them.
-pub const SERVER_REQUEST_METHODS: [&str; 3] = ["sampling/createMessage", "elicitation/create", "roots/list"];
-
 /// The maximum length of a serialized ID, in bytes.
 const MAX_ID: usize = 256;
 

@@ -7,6 +7,7 @@
 use serde_json::{Map, Value, json};
 
 use super::message::{RequestId, notification};
+use super::revision;
 use super::session::MonitoredSession;
 use super::{OutgoingRequest, PendingClientRequest, Proxy, ProxyAction};
 
@@ -28,8 +29,7 @@ impl Proxy {
             _ => Map::new(),
         };
         match method {
-            "notifications/initialized" => vec![ProxyAction::Server(notification(method, &Map::new()))],
-            "notifications/roots/list_changed" => {
+            _ if revision::is_bare_client_notification(method) => {
                 vec![ProxyAction::Server(notification(method, &Map::new()))]
             }
             "notifications/cancelled" => {
@@ -107,9 +107,7 @@ impl Proxy {
     /// Returns the fields of a notification that are forwarded; `None` if it is dropped.
     fn forwarded_fields(&self, method: &str, params: &Map<String, Value>) -> Option<Map<String, Value>> {
         match method {
-            "notifications/tools/list_changed"
-            | "notifications/resources/list_changed"
-            | "notifications/prompts/list_changed" => Some(Map::new()),
+            _ if revision::is_bare_server_notification(method) => Some(Map::new()),
             "notifications/resources/updated" => {
                 let uri = params.get("uri").and_then(Value::as_str);
                 let uri = uri.filter(|uri| self.subscribed.contains(*uri))?;

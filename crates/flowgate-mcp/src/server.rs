@@ -13,7 +13,8 @@ use super::answer::has_objection;
 use super::elicitation;
 use super::failed_requests::NO_ANSWER;
 use super::initialize::unlabelled_fields;
-use super::message::{self, McpMessage, RequestId, SERVER_REQUEST_METHODS, error, result};
+use super::message::{self, McpMessage, RequestId, error, result};
+use super::revision;
 use super::session::MonitoredSession;
 use super::{
     CallRuling, INVALID_REQUEST, METHOD_NOT_FOUND, OutgoingRequest, PendingClientRequest, PermittedRequest,
@@ -145,7 +146,7 @@ impl Proxy {
     /// watches.
     pub(super) fn allows_server_request(&self, monitor: &Monitor, method: &str) -> bool {
         let is_permitted = self.settings.is_watching || monitor.is_named(&self.tool(method));
-        SERVER_REQUEST_METHODS.contains(&method) && is_permitted
+        revision::is_server_request(method) && is_permitted
     }
 
     /// Handles a request of the server to the client. A `ping` is answered here. A request that the policy does not
@@ -174,7 +175,7 @@ impl Proxy {
         let tool = self.tool(method);
         if !self.allows_server_request(session.monitor(), method) {
             let mut out = refuse(METHOD_NOT_FOUND, "the policy does not permit this request of a server");
-            if SERVER_REQUEST_METHODS.contains(&method) {
+            if revision::is_server_request(method) {
                 out.push(ProxyAction::Note(format!(
                     "the server's request `{method}` was refused, since no `require` of the policy names it; \
                     add `require ... if: (call: ToolCall) is tool:SERVER/{method}` to permit it"

@@ -12,11 +12,10 @@ use serde_json::{Map, Value, json};
 use super::failed_requests::NO_ANSWER;
 use super::initialize::required_metadata;
 use super::message::{RequestId, error, notification, request, result};
+use super::revision::LISTEN_METHOD;
 use super::session::MonitoredSession;
 use super::{CallRuling, INVALID_REQUEST, PendingClientRequest, Proxy, ProxyAction, REFUSED};
 
-/// The request by which a client asks for notifications over a stream.
-pub const LISTEN_METHOD: &str = "subscriptions/listen";
 /// The metadata key by which a notification names its subscription.
 pub const SUBSCRIPTION_ID_KEY: &str = "io.modelcontextprotocol/subscriptionId";
 

@@ -14,15 +14,13 @@ use crate::values;
 
 /// Reads the name of a format: `openai` (chat completions), `responses`, `anthropic` or `gemini`.
 pub(crate) fn api(name: &str) -> PyResult<Api> {
-    match name {
-        "openai" => Ok(Api::ChatCompletions),
-        "responses" => Ok(Api::Responses),
-        "anthropic" => Ok(Api::Messages),
-        "gemini" => Ok(Api::GenerateContent),
-        _ => {
-            Err(PyValueError::new_err("`api` must be \"openai\", \"responses\", \"anthropic\" or \"gemini\""))
-        }
-    }
+    Api::ALL.into_iter().find(|api| api.form().python_name == name).ok_or_else(|| {
+        let names: Vec<String> =
+            Api::ALL.iter().map(|api| format!("\"{}\"", api.form().python_name)).collect();
+        let (last, others) =
+            names.split_last().map_or(("", &[][..]), |(last, others)| (last.as_str(), others));
+        PyValueError::new_err(format!("`api` must be {} or {last}", others.join(", ")))
+    })
 }
 
 /// What a model wrote: its text and its calls.
@@ -99,14 +97,8 @@ pub(crate) fn read(given: &Bound<'_, PyAny>) -> PyResult<Completion> {
         return Ok(completion.get().to_rust());
     }
     let value = values::to_json(given, "completion")?;
-    let (api, value) = if value.get("choices").is_some() {
-        (Api::ChatCompletions, value)
-    } else if value.get("output").is_some() {
-        (Api::Responses, value)
-    } else if value.get("stop_reason").is_some() || value.get("type").is_some_and(|kind| kind == "message") {
-        (Api::Messages, value)
-    } else if value.get("candidates").is_some() {
-        (Api::GenerateContent, value)
+    let (api, value) = if let Some(api) = Api::of_response(&value) {
+        (api, value)
     } else if value.get("role").is_some_and(|role| role == "assistant") {
         // A message alone lacks the fields around it, so it is wrapped as an answer that stopped for its calls, or at its end.
         let has_calls =

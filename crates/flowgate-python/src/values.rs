@@ -20,7 +20,7 @@ const MAX_EXACT: f64 = 9_007_199_254_740_991.0;
 /// Converts a Python value to JSON. `name` is its name in error messages. Raises `ValueError` if JSON cannot express it
 /// without loss.
 pub(crate) fn to_json(value: &Bound<'_, PyAny>, name: &str) -> PyResult<Value> {
-    convert(value, &ValuePath { name, parent: None, step: Step::Root }, 0)
+    convert(value, &ValuePath { name, parent: None, step: PathEnd::Root }, 0)
 }
 
 /// Converts a Python dict, or an object like one, to a JSON object. `name` is its name in error messages. Raises `TypeError` for any other value.
@@ -98,11 +98,11 @@ struct ValuePath<'p> {
     /// The path to the list or dict that contains the part; `None` for the whole value.
     parent: Option<&'p Self>,
     /// The step from there to the part.
-    step: Step<'p>,
+    step: PathEnd<'p>,
 }
 
 /// The last step of a path.
-enum Step<'p> {
+enum PathEnd<'p> {
     Root,
     Key(&'p str),
     Index(usize),
@@ -110,7 +110,7 @@ enum Step<'p> {
 
 impl<'p> ValuePath<'p> {
     /// Returns the path to a part of this value.
-    fn child(&'p self, step: Step<'p>) -> Self {
+    fn child(&'p self, step: PathEnd<'p>) -> Self {
         Self { name: self.name, parent: Some(self), step }
     }
 
@@ -121,9 +121,9 @@ impl<'p> ValuePath<'p> {
         }
         // Writing to a string does not fail.
         let _ = match self.step {
-            Step::Root => path.write_str(self.name),
-            Step::Key(key) => write!(path, "[{key:?}]"),
-            Step::Index(index) => write!(path, "[{index}]"),
+            PathEnd::Root => path.write_str(self.name),
+            PathEnd::Key(key) => write!(path, "[{key:?}]"),
+            PathEnd::Index(index) => write!(path, "[{index}]"),
         };
     }
 
@@ -218,7 +218,7 @@ fn insert(
         return Err(path.error(&format!("has a key that is {}: keys are strings", type_name(key))));
     };
     let key = text_of(key, path)?;
-    let value = convert(item, &path.child(Step::Key(&key)), depth + 1)?;
+    let value = convert(item, &path.child(PathEnd::Key(&key)), depth + 1)?;
     map.insert(key, value);
     Ok(())
 }
@@ -232,7 +232,7 @@ fn list_of<'py>(
 ) -> PyResult<Value> {
     let mut list = Vec::with_capacity(length);
     for (index, item) in items.enumerate() {
-        list.push(convert(&item, &path.child(Step::Index(index)), depth + 1)?);
+        list.push(convert(&item, &path.child(PathEnd::Index(index)), depth + 1)?);
     }
     Ok(Value::Array(list))
 }

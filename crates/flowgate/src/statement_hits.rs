@@ -10,7 +10,8 @@ use crate::trace::{Document, Status};
 
 /// The kinds of statements that can apply to something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum StatementKind {
+#[non_exhaustive]
+pub enum StatementHitKind {
     /// `label`: it gave a region of an event its label.
     Label,
     /// `require`: it bounded a call, or an argument of a call.
@@ -25,7 +26,7 @@ pub enum StatementKind {
     Rule(Action),
 }
 
-impl StatementKind {
+impl StatementHitKind {
     /// Returns the word with which the statement begins; for a rule, the one that states its action.
     pub fn name(self) -> &'static str {
         match self {
@@ -45,7 +46,7 @@ impl StatementKind {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StatementHits {
     /// The kind of the statement.
-    pub kind: StatementKind,
+    pub kind: StatementHitKind,
     /// Its first line.
     pub span: Span,
     /// How often it applied: the number of events of which a `label` labelled a region; of calls that a statement about
@@ -71,14 +72,14 @@ impl HitCounter {
     /// Begins to count for a policy: no statement has applied.
     pub fn new(policy: &Policy) -> Self {
         let plan = &policy.plan;
-        let labels = plan.labels.iter().map(|s| (StatementKind::Label, &s.span));
-        let requirements = plan.requirements.iter().map(|s| (StatementKind::Require, &s.span));
-        let payloads = plan.payloads.iter().map(|s| (StatementKind::Payload, &s.span));
-        let consents = plan.consents.iter().map(|s| (StatementKind::Consent, &s.span));
-        let endorsements = plan.endorsements.iter().map(|s| (StatementKind::Endorse, &s.span));
-        let rules = plan.rules.iter().map(|s| (StatementKind::Rule(s.action), &s.span));
+        let labels = plan.labels.iter().map(|s| (StatementHitKind::Label, &s.span));
+        let requirements = plan.requirements.iter().map(|s| (StatementHitKind::Require, &s.span));
+        let payloads = plan.payloads.iter().map(|s| (StatementHitKind::Payload, &s.span));
+        let consents = plan.consents.iter().map(|s| (StatementHitKind::Consent, &s.span));
+        let endorsements = plan.endorsements.iter().map(|s| (StatementHitKind::Endorse, &s.span));
+        let rules = plan.rules.iter().map(|s| (StatementHitKind::Rule(s.action), &s.span));
         let all = labels.chain(requirements).chain(payloads).chain(consents).chain(endorsements).chain(rules);
-        let none = |(kind, span): (StatementKind, &Span)| StatementHits {
+        let none = |(kind, span): (StatementHitKind, &Span)| StatementHits {
             kind,
             span: span.clone(),
             applied: 0,
@@ -136,7 +137,7 @@ impl HitCounter {
         exceeded.dedup();
         for start in exceeded {
             self.count(start, |hits| match hits.kind {
-                StatementKind::Consent => hits.applied += 1,
+                StatementHitKind::Consent => hits.applied += 1,
                 _ => hits.objected += 1,
             });
         }

@@ -61,6 +61,8 @@ impl fmt::Display for Region {
 }
 
 /// The progress of a call. Messages and outputs are [`Status::Done`] at once.
+///
+/// The list is exhaustive on purpose: a program has to treat each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Status {
     /// Judged and reserved, not run yet.
@@ -72,6 +74,8 @@ pub enum Status {
 }
 
 /// The earlier events that an event may depend on, as far as known.
+///
+/// The list is exhaustive on purpose: a program has to bound each.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PossibleInfluence {
     /// All events that its agent had seen.

@@ -16,7 +16,7 @@ use serde_json::{Map, Value, json};
 
 use super::case::{CorpusCase, CorpusTool, ToolSet};
 use super::files::CorpusFiles;
-use super::reading::{CorpusError, Located, parse_json};
+use super::reading::{CorpusError, LocatedValue, parse_json};
 
 /// The maximum depth at which folders are searched for tasks; the benchmark needs four levels.
 const MAX_DEPTH: usize = 8;
@@ -46,7 +46,7 @@ pub(super) fn load(files: &mut CorpusFiles<'_>) -> Result<(Vec<ToolSet>, Vec<Cor
     for path in paths {
         let Some(text) = files.optional(&path)? else { continue };
         let value = parse_json(&path, &text)?;
-        solutions.extend(solution(&Located::root(&path, &value))?);
+        solutions.extend(solution(&LocatedValue::root(&path, &value))?);
     }
     if solutions.is_empty() {
         let problem = "there is no solved task; the folder must have `user_task_N/none/none.json` at some depth, with `utility` true";
@@ -80,7 +80,7 @@ fn find_runs(
 
 /// Reads a run: its first user message, and its calls in the order of their answers. Calls without an answer, and those
 /// that failed, are left out. `None` if the run was attacked or the task was not solved.
-fn solution(run: &Located<'_>) -> Result<Option<Solution>, CorpusError> {
+fn solution(run: &LocatedValue<'_>) -> Result<Option<Solution>, CorpusError> {
     let solved = run.field("utility")?;
     let is_solved = solved.value().as_bool().ok_or_else(|| solved.expected("true or false"))?;
     if !is_solved || run.optional("attack_type")?.is_some() {
@@ -126,7 +126,7 @@ fn solution(run: &Located<'_>) -> Result<Option<Solution>, CorpusError> {
 }
 
 /// Returns the text of a message, with its text blocks one on each line; empty if it has no content.
-fn content(message: &Located<'_>) -> Result<String, CorpusError> {
+fn content(message: &LocatedValue<'_>) -> Result<String, CorpusError> {
     let Some(content) = message.optional("content")? else { return Ok(String::new()) };
     if content.value().is_string() {
         return content.text().map(str::to_owned);

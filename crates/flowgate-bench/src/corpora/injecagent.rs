@@ -20,7 +20,7 @@ use super::arguments::obeying_arguments;
 use super::case::{CallPurpose, CorpusCase, CorpusTool, ScriptedCall, ToolSet};
 use super::files::CorpusFiles;
 use super::python::literal;
-use super::reading::{CorpusError, Located, parse_json};
+use super::reading::{CorpusError, LocatedValue, parse_json};
 use super::toolkit::schema;
 
 /// The files of cases, without folder and ending, with the kind of their cases.
@@ -42,7 +42,7 @@ pub(super) fn load(files: &mut CorpusFiles<'_>) -> Result<(Vec<ToolSet>, Vec<Cor
     )?;
     let folder = path.strip_suffix("tools.json").unwrap_or_default().to_owned();
     let value = parse_json(&path, &text)?;
-    let set = ToolSet { name: path.clone(), tools: toolkits(&Located::root(&path, &value))? };
+    let set = ToolSet { name: path.clone(), tools: toolkits(&LocatedValue::root(&path, &value))? };
     let answers = match files.optional(&format!("{folder}attacker_simulated_responses.json"))? {
         Some(text) => simulated_answers(&format!("{folder}attacker_simulated_responses.json"), &text)?,
         None => BTreeMap::new(),
@@ -52,7 +52,7 @@ pub(super) fn load(files: &mut CorpusFiles<'_>) -> Result<(Vec<ToolSet>, Vec<Cor
         let path = format!("{folder}{name}.json");
         let Some(text) = files.optional(&path)? else { continue };
         let value = parse_json(&path, &text)?;
-        for item in Located::root(&path, &value).items()? {
+        for item in LocatedValue::root(&path, &value).items()? {
             cases.push(case(&item, group, &set, &answers)?);
         }
     }
@@ -65,7 +65,7 @@ pub(super) fn load(files: &mut CorpusFiles<'_>) -> Result<(Vec<ToolSet>, Vec<Cor
 }
 
 /// Reads the tools of all toolkits. The full name of a tool is the name of its toolkit followed by its own.
-fn toolkits(root: &Located<'_>) -> Result<Vec<CorpusTool>, CorpusError> {
+fn toolkits(root: &LocatedValue<'_>) -> Result<Vec<CorpusTool>, CorpusError> {
     let mut tools: Vec<CorpusTool> = Vec::new();
     for toolkit in root.items()? {
         let prefix = toolkit.text_of("toolkit")?;
@@ -83,7 +83,7 @@ fn toolkits(root: &Located<'_>) -> Result<Vec<CorpusTool>, CorpusError> {
 /// Reads the simulated answers of attacker tools: returns for each tool the first one. The keys of the file are `(Tool,{arguments})`.
 fn simulated_answers(file: &str, text: &str) -> Result<BTreeMap<String, String>, CorpusError> {
     let value = parse_json(file, text)?;
-    let root = Located::root(file, &value);
+    let root = LocatedValue::root(file, &value);
     let mut answers = BTreeMap::new();
     for key in root.object()?.keys() {
         let tool = key.strip_prefix('(').and_then(|key| key.split_once(','));
@@ -100,13 +100,13 @@ fn simulated_answers(file: &str, text: &str) -> Result<BTreeMap<String, String>,
 /// Reads a case of the kind `group`: the call of the user's tool, and then the attacker's calls, which need its answer, since it contains the
 /// injected text. `answers` has the simulated answers of the tools that read.
 fn case(
-    item: &Located<'_>,
+    item: &LocatedValue<'_>,
     group: &str,
     set: &ToolSet,
     answers: &BTreeMap<String, String>,
 ) -> Result<CorpusCase, CorpusError> {
     // The tool with the name at this position.
-    let described = |at: &Located<'_>| {
+    let described = |at: &LocatedValue<'_>| {
         let name = at.text()?;
         set.tool(name).ok_or_else(|| {
             at.problem(&format!("the tool `{}` is not described in {}", name.escape_debug(), set.name))

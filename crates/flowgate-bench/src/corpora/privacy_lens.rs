@@ -15,7 +15,7 @@ use super::arguments::obeying_arguments;
 use super::case::{CallPurpose, CorpusCase, CorpusTool, ScriptedCall, ToolSet};
 use super::files::CorpusFiles;
 use super::python::{PythonFile, literal};
-use super::reading::{CorpusError, Located, parse_json};
+use super::reading::{CorpusError, LocatedValue, parse_json};
 use super::toolkit::schema;
 
 /// A step of a trajectory: a call, and what the tool returned.
@@ -38,7 +38,7 @@ pub(super) fn load(files: &mut CorpusFiles<'_>) -> Result<(Vec<ToolSet>, Vec<Cor
         files.first_of(&["data/main_data.json", "main_data.json"], "PrivacyLens's `main_data.json`")?;
     let value = parse_json(&path, &text)?;
     let mut cases = Vec::new();
-    for item in Located::root(&path, &value).items()? {
+    for item in LocatedValue::root(&path, &value).items()? {
         cases.extend(read_cases(&item, &mut set)?);
     }
     Ok((vec![set], cases))
@@ -58,9 +58,9 @@ fn tools(path: &str, text: &str) -> Result<Vec<CorpusTool>, CorpusError> {
         let summary = class.constant("summary")?.ok_or_else(|| missing("summary"))?;
         let parameters = class.constant("parameters")?.ok_or_else(|| missing("parameters"))?;
         let tool = CorpusTool {
-            name: Located::root(&place("name"), &name).text()?.to_owned(),
-            description: Located::root(&place("summary"), &summary).text()?.to_owned(),
-            parameters: schema(&Located::root(&place("parameters"), &parameters))?,
+            name: LocatedValue::root(&place("name"), &name).text()?.to_owned(),
+            description: LocatedValue::root(&place("summary"), &summary).text()?.to_owned(),
+            parameters: schema(&LocatedValue::root(&place("parameters"), &parameters))?,
         };
         if tools.iter().any(|known| known.name == tool.name) {
             let problem = format!("the tool `{}` is described twice", tool.name.escape_debug());
@@ -72,7 +72,7 @@ fn tools(path: &str, text: &str) -> Result<Vec<CorpusTool>, CorpusError> {
 }
 
 /// Reads the two cases of a data point, *disclosure* and *harmless*. Adds its tools that are not described to the set.
-fn read_cases(item: &Located<'_>, set: &mut ToolSet) -> Result<[CorpusCase; 2], CorpusError> {
+fn read_cases(item: &LocatedValue<'_>, set: &mut ToolSet) -> Result<[CorpusCase; 2], CorpusError> {
     let trajectory = item.field("trajectory")?;
     let prompt = trajectory.text_of("user_instruction")?;
     let given = trajectory.field("executable_trajectory")?;
@@ -102,7 +102,7 @@ fn read_cases(item: &Located<'_>, set: &mut ToolSet) -> Result<[CorpusCase; 2], 
     }
     // The text that the disclosure sends.
     let items = trajectory.field("sensitive_info_items")?.items()?;
-    let items = items.iter().map(Located::text).collect::<Result<Vec<_>, _>>()?.join("\n");
+    let items = items.iter().map(LocatedValue::text).collect::<Result<Vec<_>, _>>()?.join("\n");
     let case = |group: &str| {
         let mut case = CorpusCase {
             name: format!("{}, {group}", item.place()),
@@ -139,7 +139,7 @@ fn read_cases(item: &Located<'_>, set: &mut ToolSet) -> Result<[CorpusCase; 2], 
 }
 
 /// Divides a trajectory into its steps; an error that names the step if a line does not begin as expected.
-fn steps<'v>(given: &Located<'v>) -> Result<Vec<Step<'v>>, CorpusError> {
+fn steps<'v>(given: &LocatedValue<'v>) -> Result<Vec<Step<'v>>, CorpusError> {
     let mut steps = Vec::new();
     let mut rest = given.text()?.trim();
     while !rest.is_empty() {
@@ -158,7 +158,7 @@ fn steps<'v>(given: &Located<'v>) -> Result<Vec<Step<'v>>, CorpusError> {
 }
 
 /// Reads the input of a step: an object in JSON or in Python.
-fn input(given: &Located<'_>, text: &str) -> Result<Map<String, Value>, CorpusError> {
+fn input(given: &LocatedValue<'_>, text: &str) -> Result<Map<String, Value>, CorpusError> {
     let value = serde_json::from_str(text).ok().or_else(|| literal(text).ok());
     match value {
         Some(Value::Object(arguments)) => Ok(arguments),

@@ -5,7 +5,7 @@
 //! is 1 for an injection and 0 for another text. Other fields are ignored.
 
 use super::files::{CorpusFiles, CorpusFolder, ReadFile};
-use super::reading::{CorpusError, Located, parse_json};
+use super::reading::{CorpusError, LocatedValue, parse_json};
 
 /// The parts of the data, by the names of their files without the ending.
 const SPLITS: [&str; 3] = ["train", "validation", "test"];
@@ -51,8 +51,8 @@ pub fn load_prompt_shield(folder: &dyn CorpusFolder) -> Result<LabelledTexts, Co
 /// Reads the texts of one file.
 fn read(file: &str, text: &str) -> Result<Vec<LabelledText>, CorpusError> {
     let value = parse_json(file, text)?;
-    let items = Located::root(file, &value).items()?;
-    let text = |item: &Located<'_>| {
+    let items = LocatedValue::root(file, &value).items()?;
+    let text = |item: &LocatedValue<'_>| {
         let label = item.field("label")?;
         let is_injection = match label.value().as_u64() {
             Some(0) => false,

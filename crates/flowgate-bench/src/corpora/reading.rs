@@ -38,13 +38,13 @@ pub(super) fn parse_json(file: &str, text: &str) -> Result<Value, CorpusError> {
 
 /// A JSON value, with its file and its path there, such as `[3].name`.
 #[derive(Debug, Clone)]
-pub(super) struct Located<'v> {
+pub(super) struct LocatedValue<'v> {
     value: &'v Value,
     file: &'v str,
     path: String,
 }
 
-impl<'v> Located<'v> {
+impl<'v> LocatedValue<'v> {
     /// Returns the whole value of a file.
     pub(super) fn root(file: &'v str, value: &'v Value) -> Self {
         Self { value, file, path: String::new() }
@@ -126,7 +126,7 @@ mod tests {
     #[test]
     fn errors_name_the_place() {
         let value = json!([{"name": 1, "steps": ["a"]}]);
-        let root = Located::root("f.json", &value);
+        let root = LocatedValue::root("f.json", &value);
         let first = &root.items().unwrap()[0];
         let check = |error: CorpusError, text: &str| assert_eq!(error.to_string(), text);
         check(root.object().unwrap_err(), "f.json: expected an object, found a list");

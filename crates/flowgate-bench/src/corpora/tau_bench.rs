@@ -20,7 +20,7 @@ use serde_json::{Map, Value};
 use super::case::{CorpusCase, CorpusTool, ToolSet};
 use super::files::CorpusFiles;
 use super::python::PythonFile;
-use super::reading::{CorpusError, Located, parse_json};
+use super::reading::{CorpusError, LocatedValue, parse_json};
 
 /// The domains; each is a folder.
 const DOMAINS: [&str; 2] = ["airline", "retail"];
@@ -68,7 +68,7 @@ fn tools(files: &mut CorpusFiles<'_>, folder: &str) -> Result<Vec<CorpusTool>, C
         for class in file.classes() {
             let Some(info) = class.returned("get_info")? else { continue };
             let place = format!("{path}: {}.get_info()", class.name);
-            let function = Located::root(&place, &info).field("function")?;
+            let function = LocatedValue::root(&place, &info).field("function")?;
             let parameters = function.field("parameters")?;
             parameters.object()?;
             let tool = CorpusTool {
@@ -93,7 +93,7 @@ fn records(files: &mut CorpusFiles<'_>, folder: &str) -> Result<BTreeMap<String,
         let path = format!("{folder}/{name}");
         let Some(text) = files.optional(&path)? else { continue };
         let value = parse_json(&path, &text)?;
-        for (key, record) in Located::root(&path, &value).object()? {
+        for (key, record) in LocatedValue::root(&path, &value).object()? {
             records.insert(key.clone(), record.to_string());
         }
     }
@@ -120,7 +120,7 @@ impl Domain {
             let Some(text) = files.optional(&path)? else { continue };
             for (constant, tasks) in PythonFile::parse(&path, &text)?.lists()? {
                 let place = format!("{path}: {constant}");
-                for task in Located::root(&place, &tasks).items()? {
+                for task in LocatedValue::root(&place, &tasks).items()? {
                     cases.push(self.case(&task, &reading_tools)?);
                 }
             }
@@ -151,7 +151,7 @@ impl Domain {
     /// that read a record, by the name of their argument.
     fn case(
         &self,
-        task: &Located<'_>,
+        task: &LocatedValue<'_>,
         readers: &BTreeMap<&str, &CorpusTool>,
     ) -> Result<CorpusCase, CorpusError> {
         let mut case = CorpusCase {

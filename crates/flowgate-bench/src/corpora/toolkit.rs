@@ -3,14 +3,14 @@
 
 use serde_json::{Map, Value, json};
 
-use super::reading::{CorpusError, Located};
+use super::reading::{CorpusError, LocatedValue};
 
 /// The types that JSON schemas have. The benchmarks also use others, such as `date`, which a schema leaves out.
 const TYPES: [&str; 6] = ["string", "integer", "number", "boolean", "array", "object"];
 
 /// Converts a list of parameters, each with `name`, `type`, `description` and an optional `required`, to a JSON schema. It is an error if the list or
 /// a parameter has another form. A type that is not in [`TYPES`] is left out, so that the argument may have any type.
-pub(super) fn schema(parameters: &Located<'_>) -> Result<Value, CorpusError> {
+pub(super) fn schema(parameters: &LocatedValue<'_>) -> Result<Value, CorpusError> {
     let mut properties = Map::new();
     let mut required = Vec::new();
     for parameter in parameters.items()? {
@@ -38,7 +38,7 @@ mod tests {
     #[test]
     fn parameters_become_a_schema() {
         let check = |parameters: Value, expected: Result<Value, &str>| {
-            let found = schema(&Located::root("f", &parameters)).map_err(|error| error.to_string());
+            let found = schema(&LocatedValue::root("f", &parameters)).map_err(|error| error.to_string());
             assert_eq!(found, expected.map_err(str::to_owned));
         };
         check(

@@ -2,13 +2,13 @@
 
 use std::fmt::Write as _;
 
-use super::{Measured, escaped};
+use super::{ValueWithInterval, escaped};
 
 /// The bar of one defence.
 #[derive(Debug, Clone)]
 pub(crate) struct Bar {
     pub(crate) name: String,
-    pub(crate) value: Measured,
+    pub(crate) value: ValueWithInterval,
 }
 
 /// Bars of one measure, which is at least 0.
@@ -76,7 +76,7 @@ mod tests {
     fn bars_are_as_long_as_their_values() {
         let bar = |name: &str, value, low, high| Bar {
             name: name.to_owned(),
-            value: Measured { value, low, high },
+            value: ValueWithInterval { value, low, high },
         };
         let bars = vec![bar("<a>", 0.5, 0.25, 0.75), bar("none", 0.0, 0.0, 0.0), bar("over", 3.0, 3.0, 3.0)];
         let drawn = figure(&BarChart { title: "t & u".to_owned(), highest: 1.0, bars });

@@ -8,7 +8,7 @@
 use serde_json::{Map, Value};
 
 use super::task::{Categories, Reference, Step, Task};
-use super::value::{Computed, Sight, compute, find, holds, plain_text};
+use super::value::{Sight, ValueOrNeed, compute, find, holds, plain_text};
 use super::world::{self, World};
 
 /// What the ground truth of a task did.
@@ -57,7 +57,7 @@ pub fn ground_truth(task: &Task) -> Result<GroundTruth, String> {
         let mut made = Map::new();
         for (name, value) in &step.arguments {
             match compute(value, &look) {
-                Computed::Known(value) => made.insert(name.clone(), value),
+                ValueOrNeed::Known(value) => made.insert(name.clone(), value),
                 _ => {
                     return Err(failed(&format!(
                         "the value of {name} cannot be computed from the answers of the tools"
@@ -73,7 +73,7 @@ pub fn ground_truth(task: &Task) -> Result<GroundTruth, String> {
         arguments.push(made);
     }
     let told = task.tell.iter().map(|tell| match compute(tell, &|reference| look(&answers, reference)) {
-        Computed::Known(value) => Ok(plain_text(&value)),
+        ValueOrNeed::Known(value) => Ok(plain_text(&value)),
         _ => Err(place("tell: the value cannot be computed from the answers of the tools")),
     });
     let told = told.collect::<Result<_, _>>()?;

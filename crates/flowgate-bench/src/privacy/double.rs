@@ -14,7 +14,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::chat::{Chat, group_end};
 use super::task::{Derivation, Piece, Reference, Step, Task, Template};
-use super::value::{Computed, Sight, compute, holds, plain_text};
+use super::value::{Sight, ValueOrNeed, compute, holds, plain_text};
 use super::world::{DEMANDS_ALL, DEMANDS_NONE};
 use crate::screening::{screener_chat, screening_answer, tagged_regions};
 
@@ -148,9 +148,9 @@ impl AgentDouble<'_> {
         let separator = [Piece::Text(" ".to_owned())];
         let tell: Vec<&[Piece]> = self.task.tell.iter().map(|tell| tell.0.as_slice()).collect();
         match compute(&Template(tell.join(separator.as_slice())), &|reference| chat.sight(reference)) {
-            Computed::Known(value) => say(&plain_text(&value)),
-            Computed::Needs { names, .. } => self.look(chat, names, false),
-            Computed::Missing => say("I cannot find it."),
+            ValueOrNeed::Known(value) => say(&plain_text(&value)),
+            ValueOrNeed::Needs { names, .. } => self.look(chat, names, false),
+            ValueOrNeed::Missing => say("I cannot find it."),
         }
     }
 
@@ -191,24 +191,24 @@ impl AgentDouble<'_> {
         let mut arguments = Map::new();
         for (name, template) in &step.arguments {
             let value = match compute(template, &sight) {
-                Computed::Known(value) => value,
-                Computed::Needs { names, slot: Some(value) } if chat.takes_slot(&tool, name) => {
+                ValueOrNeed::Known(value) => value,
+                ValueOrNeed::Needs { names, slot: Some(value) } if chat.takes_slot(&tool, name) => {
                     match template.0.as_slice() {
                         // A single field becomes a slot; a longer text is passed on with the placeholders in it.
                         [Piece::Field(_)] => json!({"$slot": {"regions": names}}),
                         _ => value,
                     }
                 }
-                Computed::Needs { .. } if self.guesses(chat) => match guess(template, &sight) {
+                ValueOrNeed::Needs { .. } if self.guesses(chat) => match guess(template, &sight) {
                     Some(value) => value,
                     // An argument without a guess is omitted.
                     None => continue,
                 },
-                Computed::Needs { names, .. } => {
+                ValueOrNeed::Needs { names, .. } => {
                     needed.extend(names);
                     continue;
                 }
-                Computed::Missing => return Some(say("I cannot find it.")),
+                ValueOrNeed::Missing => return Some(say("I cannot find it.")),
             };
             arguments.insert(name.clone(), value);
         }
@@ -229,7 +229,7 @@ fn guess(template: &Template, sight: &dyn Fn(&Reference) -> Sight) -> Option<Val
         Piece::Text(text) => Some(text.clone()),
         Piece::Field(reference) => {
             match (compute(&Template(vec![piece.clone()]), sight), &reference.derivation) {
-                (Computed::Known(value), _) => Some(plain_text(&value)),
+                (ValueOrNeed::Known(value), _) => Some(plain_text(&value)),
                 (_, Derivation::Choose(choices)) => choices.last().map(|(_, text)| text.clone()),
                 _ => None,
             }

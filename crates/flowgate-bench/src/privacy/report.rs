@@ -15,7 +15,7 @@ use super::world::Variant;
 use crate::games::interval::Rate;
 use crate::games::report::interval_cell;
 use crate::games::text_table::{Table, cell, table, texts};
-use crate::html::{self, Chart, Drawing, Measured, Point};
+use crate::html::{self, Chart, Drawing, Point, ValueWithInterval};
 use crate::rounding::rounded;
 use crate::statistics::{PairedComparison, compare};
 
@@ -164,7 +164,7 @@ pub fn page(all: &[DefenceResults], manifest: &Value, seed: u64) -> String {
     let chart = |title: &str, x, y, rates: fn(&Figures) -> [Rate; 2]| {
         let point = |results: &DefenceResults| {
             let [x, y] = rates(&results.figures(Scope::All));
-            Some(Point { name: name(results), x: Measured::of(x)?, y: Measured::of(y)? })
+            Some(Point { name: name(results), x: ValueWithInterval::of(x)?, y: ValueWithInterval::of(y)? })
         };
         let points = shown.iter().filter_map(point).collect();
         Drawing::Scatter(Chart { title: title.to_owned(), x, y, points })

@@ -104,7 +104,7 @@ impl From<PushError> for RunError {
 
 /// What answers the requests of a run to its model: a double, or a model.
 #[derive(Clone, Copy)]
-pub enum Answering<'m> {
+pub enum AnswerSource<'m> {
     /// The double, which knows the task.
     Double,
     /// The double, while its requests are counted.
@@ -113,7 +113,7 @@ pub enum Answering<'m> {
     Model(&'m dyn ChatModel),
 }
 
-impl fmt::Debug for Answering<'_> {
+impl fmt::Debug for AnswerSource<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Double => f.write_str("Double"),
@@ -151,7 +151,7 @@ impl Runner {
     /// # Errors
     /// If the ground truth fails or the conversation cannot be held, which are defects of this crate.
     pub fn run(&self, task: &Task, defence: Defence, person: Person) -> Result<TaskRun, RunError> {
-        self.run_with(task, defence, person, Answering::Double)
+        self.run_with(task, defence, person, AnswerSource::Double)
     }
 
     /// Runs a task with the double, with the double and a counter of its requests, or with a model. The oracle needs none of them; its run follows
@@ -164,7 +164,7 @@ impl Runner {
         task: &Task,
         defence: Defence,
         person: Person,
-        answering: Answering<'_>,
+        answering: AnswerSource<'_>,
     ) -> Result<TaskRun, RunError> {
         let truth = ground_truth(task).map_err(RunError)?;
         match defence {
@@ -173,12 +173,12 @@ impl Runner {
                 let world = World::of_variant(task.suite, variant);
                 let double = AgentDouble { task, judge };
                 match answering {
-                    Answering::Double => self.run_live(task, &truth, world, method, &double, person),
-                    Answering::Counted(counter) => {
+                    AnswerSource::Double => self.run_live(task, &truth, world, method, &double, person),
+                    AnswerSource::Counted(counter) => {
                         let model = CountedModel { model: &double, counter };
                         self.run_live(task, &truth, world, method, &model, person)
                     }
-                    Answering::Model(model) => self.run_live(task, &truth, world, method, model, person),
+                    AnswerSource::Model(model) => self.run_live(task, &truth, world, method, model, person),
                 }
             }
         }

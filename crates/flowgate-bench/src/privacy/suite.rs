@@ -5,7 +5,7 @@ use super::check;
 use super::defence::Defence;
 use super::measure::{Figures, TaskResult, judge};
 use super::read;
-use super::runner::{Answering, Person, RunError, Runner};
+use super::runner::{AnswerSource, Person, RunError, Runner};
 use super::task::{Pattern, Suite, Task};
 
 /// The tasks of a run, with the runner that has the policies of their suites.
@@ -103,7 +103,7 @@ impl PrivacySuite {
         defence: Defence,
         after_run: &mut dyn FnMut() -> bool,
     ) -> Result<Option<DefenceResults>, RunError> {
-        self.run_defence_with(defence, Answering::Double, after_run)
+        self.run_defence_with(defence, AnswerSource::Double, after_run)
     }
 
     /// Runs all tasks under one defence, each twice: with a person who allows and with one who refuses every call. `after_run` is called after each
@@ -114,7 +114,7 @@ impl PrivacySuite {
     pub fn run_defence_with(
         &self,
         defence: Defence,
-        answering: Answering<'_>,
+        answering: AnswerSource<'_>,
         after_run: &mut dyn FnMut() -> bool,
     ) -> Result<Option<DefenceResults>, RunError> {
         let mut tasks = Vec::with_capacity(self.tasks.len());

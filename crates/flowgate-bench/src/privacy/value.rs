@@ -20,7 +20,7 @@ pub(super) enum Sight {
 
 /// A value, or why there is none.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Computed {
+pub(super) enum ValueOrNeed {
     /// The value.
     Known(Value),
     /// The value needs the hidden regions `names`. If it only copies them, `slot` is the value with placeholders instead of the regions.
@@ -60,16 +60,16 @@ fn placeholder(text: &str) -> Option<String> {
 /// Computes the value of a template; `look` returns what the view shows of a reference. A template of a single field has the value of the field with its
 /// type, one of a single number is a number, and any other is a text. If a field is hidden, the result names the region that hides it. A slot can carry
 /// the value only if each hidden field is copied and is a region of its own.
-pub(super) fn compute(template: &Template, look: &dyn Fn(&Reference) -> Sight) -> Computed {
+pub(super) fn compute(template: &Template, look: &dyn Fn(&Reference) -> Sight) -> ValueOrNeed {
     let (mut values, mut names, mut is_copy) = (Vec::new(), Vec::new(), true);
     for piece in &template.0 {
         match piece {
             Piece::Text(text) => values.push(Value::String(text.clone())),
             Piece::Field(reference) => match look(reference) {
-                Sight::Absent => return Computed::Missing,
+                Sight::Absent => return ValueOrNeed::Missing,
                 Sight::Shown(value) => match derive(&value, &reference.derivation) {
                     Some(value) => values.push(value),
-                    None => return Computed::Missing,
+                    None => return ValueOrNeed::Missing,
                 },
                 Sight::Hidden { name, is_whole } => {
                     // As long as all hidden fields can be copied, placeholders take the positions of their values.
@@ -92,9 +92,9 @@ pub(super) fn compute(template: &Template, look: &dyn Fn(&Reference) -> Sight) -
         (_, values) => Value::String(values.iter().map(plain_text).collect()),
     };
     if names.is_empty() {
-        Computed::Known(value)
+        ValueOrNeed::Known(value)
     } else {
-        Computed::Needs { names, slot: is_copy.then_some(value) }
+        ValueOrNeed::Needs { names, slot: is_copy.then_some(value) }
     }
 }
 
@@ -151,21 +151,21 @@ mod tests {
     fn values_are_computed_from_what_is_seen() {
         let answer = json!([{"id": "a", "n": 9, "city": "Graz", "x": "[hidden h1]"}]);
         let look = |reference: &Reference| find(&answer, reference);
-        let check = |pieces: Vec<Piece>, expected: Computed| {
+        let check = |pieces: Vec<Piece>, expected: ValueOrNeed| {
             assert_eq!(compute(&Template(pieces), &look), expected);
         };
         let field = |field: &str, derivation| Piece::Field(reference(Some("a"), field, derivation));
         let text = |text: &str| Piece::Text(text.to_owned());
         let choose = Derivation::Choose(vec![("Graz".to_owned(), "GRZ".to_owned())]);
-        check(vec![text("12")], Computed::Known(json!(12)));
-        check(vec![field("n", Derivation::Copy)], Computed::Known(json!(9)));
-        check(vec![field("n", Derivation::DivideBy(2.0))], Computed::Known(json!(4.5)));
-        check(vec![field("n", Derivation::DivideBy(3.0))], Computed::Known(json!(3)));
-        check(vec![field("city", choose.clone())], Computed::Known(json!("GRZ")));
-        check(vec![text("to "), field("city", Derivation::Copy)], Computed::Known(json!("to Graz")));
-        check(vec![field("n", choose.clone())], Computed::Missing);
-        check(vec![field("y", Derivation::Copy)], Computed::Missing);
-        let needs = |slot| Computed::Needs { names: vec!["h1".to_owned()], slot };
+        check(vec![text("12")], ValueOrNeed::Known(json!(12)));
+        check(vec![field("n", Derivation::Copy)], ValueOrNeed::Known(json!(9)));
+        check(vec![field("n", Derivation::DivideBy(2.0))], ValueOrNeed::Known(json!(4.5)));
+        check(vec![field("n", Derivation::DivideBy(3.0))], ValueOrNeed::Known(json!(3)));
+        check(vec![field("city", choose.clone())], ValueOrNeed::Known(json!("GRZ")));
+        check(vec![text("to "), field("city", Derivation::Copy)], ValueOrNeed::Known(json!("to Graz")));
+        check(vec![field("n", choose.clone())], ValueOrNeed::Missing);
+        check(vec![field("y", Derivation::Copy)], ValueOrNeed::Missing);
+        let needs = |slot| ValueOrNeed::Needs { names: vec!["h1".to_owned()], slot };
         check(vec![text("no "), field("x", Derivation::Copy)], needs(Some(json!("no [hidden h1]"))));
         check(vec![field("x", choose)], needs(None));
     }

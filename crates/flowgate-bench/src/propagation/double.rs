@@ -17,7 +17,7 @@ use sha2::{Digest as _, Sha256};
 
 /// The kind of errors that a double makes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Copying {
+pub enum CopyingErrors {
     /// The double makes no errors.
     Exact,
     /// Each log-probability has an error that depends on the prompt.
@@ -28,7 +28,7 @@ pub enum Copying {
     Forms,
 }
 
-impl Copying {
+impl CopyingErrors {
     /// All doubles.
     pub const ALL: [Self; 4] = [Self::Exact, Self::Noisy, Self::Distracted, Self::Forms];
 
@@ -52,7 +52,7 @@ impl Copying {
 #[derive(Debug, Clone, Copy)]
 pub struct CopyModel {
     /// The kind of its errors.
-    pub copying: Copying,
+    pub copying: CopyingErrors,
     /// The seed of its errors.
     pub seed: u64,
 }
@@ -61,7 +61,7 @@ pub struct CopyModel {
 const COPIED: f64 = 0.95;
 /// The probability of one of the [`COMMON_WORDS`] that the prompt does not contain.
 const COMMON: f64 = 0.6;
-/// The probability of a word with a digit whose form the prompt contains, for [`Copying::Forms`].
+/// The probability of a word with a digit whose form the prompt contains, for [`CopyingErrors::Forms`].
 const SAME_FORM: f64 = 0.15;
 /// The probability of any other word.
 const UNKNOWN: f64 = 0.02;
@@ -81,7 +81,7 @@ impl CopyModel {
         let noise = self.noise(prompt);
         let sure = match self.copying {
             // The more words are visible, the less probable is a copied one: 1500 words divide its probability by e.
-            Copying::Distracted => COPIED * (-(visible.len() as f64) / 1500.0).exp(),
+            CopyingErrors::Distracted => COPIED * (-(visible.len() as f64) / 1500.0).exp(),
             _ => COPIED,
         };
         words(completion)
@@ -91,7 +91,10 @@ impl CopyModel {
                     sure
                 } else if COMMON_WORDS.contains(&word.as_str()) {
                     COMMON
-                } else if self.copying == Copying::Forms && has_digit(&word) && forms.contains(&form(&word)) {
+                } else if self.copying == CopyingErrors::Forms
+                    && has_digit(&word)
+                    && forms.contains(&form(&word))
+                {
                     // A word with a digit, such as a date, is guessed more often if another word of its form is visible.
                     SAME_FORM
                 } else {
@@ -107,7 +110,7 @@ impl CopyModel {
     /// Returns the errors that the words of a completion get in turn, from -0.5 to 0.5; none for the doubles without noise. They are computed from a
     /// hash of the seed and the prompt, so that equal prompts have equal errors.
     fn noise(&self, prompt: &str) -> Vec<f64> {
-        if self.copying != Copying::Noisy {
+        if self.copying != CopyingErrors::Noisy {
             return Vec::new();
         }
         let mut hash = Sha256::new();
@@ -320,7 +323,7 @@ mod tests {
 
     use super::*;
 
-    fn perplexity(copying: Copying, prompt: &str) -> f64 {
+    fn perplexity(copying: CopyingErrors, prompt: &str) -> f64 {
         let model = CopyModel { copying, seed: 1 };
         let request = ScoreRequest { prompt, continuation: "born on 18-08-1992", ..ScoreRequest::default() };
         block_on(model.score_batch(&[request])).unwrap()[0].perplexity()
@@ -330,21 +333,24 @@ mod tests {
     fn what_is_visible_is_probable() {
         let with = "born 18-08-1992.";
         let without = "born 1980.";
-        for copying in Copying::ALL {
+        for copying in CopyingErrors::ALL {
             assert!(perplexity(copying, with) < perplexity(copying, without), "{copying:?}");
             assert_eq!(perplexity(copying, with), perplexity(copying, with));
-            assert_eq!(Copying::parse(copying.name()), Some(copying));
+            assert_eq!(CopyingErrors::parse(copying.name()), Some(copying));
         }
-        let form = |prompt| perplexity(Copying::Forms, prompt);
+        let form = |prompt| perplexity(CopyingErrors::Forms, prompt);
         assert!(form("born 01-02-1903") < form("born yesterday"), "another date shows the form");
-        let distracted = |more: &str| perplexity(Copying::Distracted, &format!("{with} {more}"));
+        let distracted = |more: &str| perplexity(CopyingErrors::Distracted, &format!("{with} {more}"));
         assert!(distracted("one two three four five") > distracted(""), "more text is worse");
-        assert_ne!(perplexity(Copying::Noisy, with), perplexity(Copying::Noisy, "born 18-08-1992 "));
+        assert_ne!(
+            perplexity(CopyingErrors::Noisy, with),
+            perplexity(CopyingErrors::Noisy, "born 18-08-1992 ")
+        );
     }
 
     #[test]
     fn a_bound_stops() {
-        let model = CopyModel { copying: Copying::Exact, seed: 1 };
+        let model = CopyModel { copying: CopyingErrors::Exact, seed: 1 };
         let request =
             ScoreRequest { continuation: "one two three", bound: Some(-1.0), ..ScoreRequest::default() };
         let score = block_on(model.score_batch(&[request])).unwrap().remove(0);
@@ -353,7 +359,7 @@ mod tests {
 
     #[test]
     fn states_are_equal_where_the_text_before_is() {
-        let model = CopyModel { copying: Copying::Exact, seed: 1 };
+        let model = CopyModel { copying: CopyingErrors::Exact, seed: 1 };
         let state = |text: &str| model.hidden_states(text, 1).unwrap().vectors.pop().unwrap();
         assert_eq!(state("x y a b c d e"), state("z a b c d e"));
         assert_ne!(state("a b c d e"), state("a b c d f"));

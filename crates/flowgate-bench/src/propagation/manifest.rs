@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use super::double::Copying;
+use super::double::CopyingErrors;
 use super::suite::{PropagationSuite, Size};
 use crate::games::manifest::digest;
 
@@ -35,7 +35,7 @@ pub fn model_manifest(suite: &PropagationSuite, size: Size, model: &str) -> Valu
 }
 
 /// Returns the manifest of a run as a JSON object. A digest replaces the questions, which are generated from the seed.
-pub fn manifest(suite: &PropagationSuite, size: Size, doubles: &[Copying]) -> Value {
+pub fn manifest(suite: &PropagationSuite, size: Size, doubles: &[CopyingErrors]) -> Value {
     let questions = suite.questions().map(|(set, question)| format!("{} {question:?}", set.name()));
     json!({
         "type": "manifest",
@@ -57,7 +57,7 @@ mod tests {
     #[test]
     fn a_manifest_identifies_the_run() {
         let size = Size { questions: 2, pairs: 2 };
-        let build = |seed| manifest(&PropagationSuite::new(seed, size).unwrap(), size, &Copying::ALL);
+        let build = |seed| manifest(&PropagationSuite::new(seed, size).unwrap(), size, &CopyingErrors::ALL);
         assert_eq!(build(1), build(1));
         assert_ne!(build(1)["sha256"]["data"], build(2)["sha256"]["data"]);
         assert_eq!(build(1)["sha256"]["code"], build(2)["sha256"]["code"]);

@@ -149,7 +149,7 @@ mod tests {
 
     /// Figure 4 of the paper, with the sets of its table: {ABC, AD}.
     #[test]
-    fn figure_4() {
+    fn the_example_of_figure_4_has_its_labels() {
         let facts = [&[0, 1][..], &[2], &[3], &[2, 3]].map(|facts| facts.iter().copied().collect());
         let question = question(&facts, &(0..4).collect());
         let span = question.span().unwrap();

@@ -354,14 +354,14 @@ fn grid_table(grids: &[(&str, &[(DataSet, GridPoint)])]) -> Table {
 
 #[cfg(test)]
 mod tests {
-    use super::super::double::Copying;
+    use super::super::double::CopyingErrors;
     use super::super::suite::{PropagationSuite, Size, plan};
     use super::*;
 
     #[test]
     fn every_format_has_every_row() {
         let suite = PropagationSuite::new(1, Size { questions: 2, pairs: 2 }).unwrap();
-        let all: Vec<DoubleResults> = [Copying::Exact, Copying::Distracted]
+        let all: Vec<DoubleResults> = [CopyingErrors::Exact, CopyingErrors::Distracted]
             .map(|double| suite.run(double, &mut || false).unwrap().unwrap())
             .to_vec();
         let rows: Vec<_> = all.iter().flat_map(figure_rows).collect();

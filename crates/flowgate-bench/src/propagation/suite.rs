@@ -5,7 +5,7 @@
 use flowgate_lm::Error;
 
 use super::agent_set::agent_questions;
-use super::double::{AnswerDouble, CitingDouble, CopyModel, Copying, count_words};
+use super::double::{AnswerDouble, CitingDouble, CopyModel, CopyingErrors, count_words};
 use super::key_value::{self, PAPER, Phrasing, UNSEEN};
 use super::measure::{LabelFigures, Outcome, Spread};
 use super::method::{LabelMethod, Models, Parameters, apply, literal_cost};
@@ -86,7 +86,7 @@ pub struct LabelRow {
 #[derive(Debug, Clone, PartialEq)]
 pub struct DoubleResults {
     /// The double.
-    pub copying: Copying,
+    pub copying: CopyingErrors,
     /// The rows of Tables 1 to 3.
     pub labels: Vec<LabelRow>,
     /// The settings that were tried on the tuning questions, each with its data set.
@@ -209,11 +209,11 @@ impl PropagationSuite {
     /// If a label cannot be built, or the documents of a question have too many labels.
     pub fn run(
         &self,
-        copying: Copying,
+        copying: CopyingErrors,
         step: &mut dyn FnMut() -> bool,
     ) -> Result<Option<DoubleResults>, Error> {
         let model = CopyModel { copying, seed: self.seed };
-        let chat = CitingDouble { is_noisy: copying == Copying::Noisy, seed: self.seed };
+        let chat = CitingDouble { is_noisy: copying == CopyingErrors::Noisy, seed: self.seed };
         let models = Models { scores: &model, states: Some(&model), chat: Some(&chat), count: &count_words };
         let (key_value, news) = &self.tuning;
         let Some((key_value, key_value_grid)) = tune(models, key_value, true, step)? else { return Ok(None) };
@@ -255,8 +255,8 @@ impl PropagationSuite {
     }
 
     /// Returns the model that answers a question: a double that copies the data set's answer, noisy if the scoring double is.
-    fn answers(&self, copying: Copying, question: &Question) -> AnswerDouble {
-        let (is_noisy, answer) = (copying == Copying::Noisy, question.answer.clone());
+    fn answers(&self, copying: CopyingErrors, question: &Question) -> AnswerDouble {
+        let (is_noisy, answer) = (copying == CopyingErrors::Noisy, question.answer.clone());
         AnswerDouble { answer, is_suggestible: false, is_noisy, seed: self.seed }
     }
 
@@ -264,7 +264,7 @@ impl PropagationSuite {
     /// shows the model the first question as an example, which is then not measured.
     fn row(
         &self,
-        copying: Copying,
+        copying: CopyingErrors,
         models: Models<'_>,
         (set, method): (DataSet, LabelMethod),
         parameters: Parameters,
@@ -289,7 +289,7 @@ impl PropagationSuite {
     }
 
     /// Returns the answer that the answering double generates from the whole context; it can differ from the data set's answer.
-    fn generated(&self, copying: Copying, question: &Question) -> Result<String, Error> {
+    fn generated(&self, copying: CopyingErrors, question: &Question) -> Result<String, Error> {
         let all: Vec<usize> = (0..question.documents.len()).collect();
         let prompt = question.context().prompt(&all);
         let model = self.answers(copying, question);
@@ -336,7 +336,7 @@ mod tests {
     fn a_run_has_every_row() {
         let suite = PropagationSuite::new(1, SMALL).unwrap();
         let mut steps = 0;
-        let results = suite.run(Copying::Exact, &mut || {
+        let results = suite.run(CopyingErrors::Exact, &mut || {
             steps += 1;
             false
         });
@@ -359,8 +359,8 @@ mod tests {
         assert_eq!(results.degradation.len(), super::super::regenerate::ATTACKERS.len());
         assert!(suite.literal_cost().unwrap().tests.mean > 0.0);
         // The same seed, the same results.
-        let again = PropagationSuite::new(1, SMALL).unwrap().run(Copying::Exact, &mut || false);
+        let again = PropagationSuite::new(1, SMALL).unwrap().run(CopyingErrors::Exact, &mut || false);
         assert_eq!(again.unwrap().unwrap(), results);
-        assert_eq!(suite.run(Copying::Exact, &mut || true).unwrap(), None);
+        assert_eq!(suite.run(CopyingErrors::Exact, &mut || true).unwrap(), None);
     }
 }

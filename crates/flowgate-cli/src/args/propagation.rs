@@ -1,7 +1,7 @@
 //! Declares the arguments and the help of `flowgate bench propagation`, which runs the evaluation of Permissive Information-Flow Analysis.
 
 use clap::ValueEnum;
-use flowgate_bench::propagation::Copying;
+use flowgate_bench::propagation::CopyingErrors;
 
 pub(super) const PROPAGATION_HELP: &str = "\
 Examples:
@@ -61,7 +61,7 @@ pub(crate) struct PropagationArgs {
     pub(crate) seed: u64,
     /// A double. May be given several times. [default: all]
     #[arg(long = "double", value_name = "NAME", value_parser = double)]
-    pub(crate) doubles: Vec<Copying>,
+    pub(crate) doubles: Vec<CopyingErrors>,
     /// Measure a model in place of the doubles: the folder or GGUF file of its weights, or `embedded` for the small model that ships with Flowgate.
     #[cfg(feature = "local")]
     #[arg(long, value_name = "FOLDER", conflicts_with = "doubles")]
@@ -78,9 +78,9 @@ pub(crate) struct PropagationArgs {
 }
 
 /// Parses the name of a double. The error lists the doubles.
-fn double(name: &str) -> Result<Copying, String> {
-    let names = Copying::ALL.map(Copying::name).join(", ");
-    Copying::parse(name)
+fn double(name: &str) -> Result<CopyingErrors, String> {
+    let names = CopyingErrors::ALL.map(CopyingErrors::name).join(", ");
+    CopyingErrors::parse(name)
         .ok_or_else(|| format!("there is no double `{}`; use one of {names}", name.escape_debug()))
 }
 

@@ -6,6 +6,7 @@ use super::parameter;
 use crate::predicate_args::PredicateArgs;
 
 use clap::ValueEnum;
+use flowgate_lm::wire::Api;
 
 pub(super) const RUN_HELP: &str = "\
 Examples:
@@ -63,8 +64,8 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "URL")]
     pub(crate) url: Option<String>,
     /// The API of the model's server.
-    #[arg(long, value_enum, default_value_t = ModelApi::ChatCompletions)]
-    api: ModelApi,
+    #[arg(long, default_value = "chat-completions", value_parser = api_parser())]
+    pub(crate) api: Api,
     /// The environment variable that contains the key of the model's server. MCP servers do not receive it.
     #[arg(long, value_name = "VARIABLE")]
     pub(crate) key_from: Option<String>,
@@ -75,8 +76,8 @@ pub(crate) struct RunArgs {
     #[arg(long, default_value = "lowest-first", value_parser = method_parser())]
     method: flowgate_guard::conversation::Method,
     /// How the steps are labelled: by what they are shown, or by all that they could be shown.
-    #[arg(long, value_enum, default_value_t = StepLabels::Floating)]
-    step_labels: StepLabels,
+    #[arg(long, value_enum, default_value_t = StepLabelsArg::Floating)]
+    step_labels: StepLabelsArg,
     /// The system message, or @ and a file that contains it.
     #[arg(long, value_name = "TEXT|@FILE")]
     pub(crate) system: Option<String>,
@@ -111,18 +112,6 @@ pub(crate) struct RunArgs {
 }
 
 impl RunArgs {
-    /// Returns the API of the model's server, as `flowgate_lm` names it: the enum of the command line also has
-    /// the help of each value.
-    pub(crate) fn api(&self) -> flowgate_lm::wire::Api {
-        use flowgate_lm::wire::Api;
-        match self.api {
-            ModelApi::ChatCompletions => Api::ChatCompletions,
-            ModelApi::Responses => Api::Responses,
-            ModelApi::Messages => Api::Messages,
-            ModelApi::GenerateContent => Api::GenerateContent,
-        }
-    }
-
     /// Returns the method of the conversation.
     pub(crate) fn method(&self) -> flowgate_guard::conversation::Method {
         self.method
@@ -133,32 +122,28 @@ impl RunArgs {
     pub(crate) fn step_labels(&self) -> flowgate_guard::conversation::StepLabelling {
         use flowgate_guard::conversation::StepLabelling;
         match self.step_labels {
-            StepLabels::Floating => StepLabelling::Floating,
-            StepLabels::Fixed => StepLabelling::Fixed,
+            StepLabelsArg::Floating => StepLabelling::Floating,
+            StepLabelsArg::Fixed => StepLabelling::Fixed,
         }
     }
 }
 
 /// How steps are labelled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum StepLabels {
+enum StepLabelsArg {
     /// A step carries what it is shown, and what decided that.
     Floating,
     /// Every step carries all that it could be shown: the strictest requirement on offer.
     Fixed,
 }
 
-/// The APIs of models' servers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum ModelApi {
-    /// OpenAI's Chat Completions API, which most servers of local models support.
-    ChatCompletions,
-    /// OpenAI's Responses API.
-    Responses,
-    /// Anthropic's Messages API.
-    Messages,
-    /// Gemini's API.
-    GenerateContent,
+/// Returns the parser of the value of `--api`: it accepts the names of the wire forms, and the help lists them with what each
+/// is.
+fn api_parser() -> impl clap::builder::TypedValueParser<Value = Api> {
+    use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser as _};
+    let values = Api::ALL.map(|api| PossibleValue::new(api.form().name).help(api.form().description));
+    // clap accepts only the names above, so the fallback is never used.
+    PossibleValuesParser::new(values).map(|name| Api::named(&name).unwrap_or(Api::ChatCompletions))
 }
 
 /// Returns the parser of the value of `--method`: it accepts the names of the methods, and the help lists them with

@@ -5,7 +5,7 @@ use flowgate::trace::located_text::{LocatedNode, LocatedNodeKind};
 use serde_json::{Value, json};
 
 use super::config_file::{ConfigText, ConfiguredServer, ConfiguredTransport, json_entry};
-use super::wrapping::{Wrapping, guarded_command, is_usable_name};
+use super::wrapping::{WrapSettings, guarded_command, is_usable_name};
 
 /// What to do with a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,7 +20,7 @@ pub(crate) enum ServerChange {
 
 /// Returns how to put a server behind `flowgate mcp`, with the policy and the options of `wrapping`: the new command
 /// line, no change if it already has this one, or why it cannot be wrapped.
-pub(crate) fn wrap_change(server: &ConfiguredServer, wrapping: &Wrapping) -> ServerChange {
+pub(crate) fn wrap_change(server: &ConfiguredServer, wrapping: &WrapSettings) -> ServerChange {
     match &server.transport {
         ConfiguredTransport::Command(command) => match guarded_command(command) {
             Some(_)
@@ -229,8 +229,8 @@ fn remove_empty_args(value: &mut Value, depth: usize) {
 mod tests {
     use super::*;
 
-    fn wrapping() -> Wrapping {
-        Wrapping {
+    fn wrapping() -> WrapSettings {
+        WrapSettings {
             flowgate: "/bin/flowgate".to_owned(),
             policy: "/p.flow".to_owned(),
             session: None,

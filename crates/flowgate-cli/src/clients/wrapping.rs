@@ -5,7 +5,7 @@ use std::path::Path;
 
 /// How servers run behind `flowgate mcp`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Wrapping {
+pub(crate) struct WrapSettings {
     /// The path or name of Flowgate's program.
     pub(crate) flowgate: String,
     /// The path of the policy.
@@ -16,7 +16,7 @@ pub(crate) struct Wrapping {
     pub(crate) is_interactive: bool,
 }
 
-impl Wrapping {
+impl WrapSettings {
     /// Returns the command line that runs a server behind `flowgate mcp`. `name` is the name by which the
     /// policy refers to the server, `command` its own command line.
     pub(crate) fn command(&self, name: &str, command: &[String]) -> Vec<String> {
@@ -36,7 +36,7 @@ impl Wrapping {
 }
 
 /// Returns the server's own command line, the part after `--`, if `command` runs the server behind `flowgate mcp`;
-/// otherwise `None`. The program may have any name if the options are those that [`Wrapping::command`] writes,
+/// otherwise `None`. The program may have any name if the options are those that [`WrapSettings::command`] writes,
 /// because the binary may be renamed or started by a script.
 pub(crate) fn guarded_command(command: &[String]) -> Option<&[String]> {
     let (program, arguments) = command.split_first()?;

@@ -28,7 +28,7 @@ use sample::SampleRequest;
 
 /// Something that was examined.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Finding {
+struct DoctorFinding {
     state: FindingState,
     /// What was examined, and what to do about it if it is wrong. Statements to write are on lines of their own.
     text: String,
@@ -47,22 +47,22 @@ enum FindingState {
 
 /// What was examined so far.
 #[derive(Debug, Default)]
-struct Findings(Vec<Finding>);
+struct Findings(Vec<DoctorFinding>);
 
 impl Findings {
     /// Adds something that is as it should be.
     fn right(&mut self, text: impl Into<String>) {
-        self.0.push(Finding { state: FindingState::Right, text: text.into() });
+        self.0.push(DoctorFinding { state: FindingState::Right, text: text.into() });
     }
 
     /// Adds something that may be intended.
     fn note(&mut self, text: impl Into<String>) {
-        self.0.push(Finding { state: FindingState::Note, text: text.into() });
+        self.0.push(DoctorFinding { state: FindingState::Note, text: text.into() });
     }
 
     /// Adds something that is wrong.
     fn wrong(&mut self, text: impl Into<String>) {
-        self.0.push(Finding { state: FindingState::Wrong, text: text.into() });
+        self.0.push(DoctorFinding { state: FindingState::Wrong, text: text.into() });
     }
 }
 

@@ -51,7 +51,7 @@ pub(crate) struct ExplainOptions<'a> {
 
 /// The policy and the method by which the calls are judged, and the corpora that suggestions are measured over.
 #[derive(Clone, Copy)]
-struct Explained<'a> {
+struct ExplanationContext<'a> {
     policy: &'a Arc<Policy>,
     predicates: &'a Predicates,
     method: &'a dyn InfluenceMethod,
@@ -90,7 +90,8 @@ pub(crate) fn run(options: &ExplainOptions<'_>, output: &mut Console) -> Result<
     let method = MethodRegistry::builtin().find_influence(options.influence).unwrap_or(&EverythingMethod);
     let name = options.policy.display().to_string();
     let predicates = options.answering.predicates(&policy, &name)?;
-    let explained = Explained { policy: &policy, predicates: &predicates, method, corpora: &corpora };
+    let explained =
+        ExplanationContext { policy: &policy, predicates: &predicates, method, corpora: &corpora };
     let style = tree::TreeStyle { policy: &name, content: options.content };
     let (mut shown, mut has_objection) = (0, false);
     // Runs that cannot be read are reported at the end; any other error ends the command.
@@ -154,7 +155,7 @@ pub(crate) fn run(options: &ExplainOptions<'_>, output: &mut Console) -> Result<
 /// If a corpus cannot be read.
 fn explain_call(
     call: &CallInRun<'_>,
-    explained: &Explained<'_>,
+    explained: &ExplanationContext<'_>,
     style: &tree::TreeStyle<'_>,
     progress: &Progress,
     unreadable_runs: &mut Vec<InputError>,

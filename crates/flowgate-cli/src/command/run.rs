@@ -219,7 +219,7 @@ fn screener(_options: &RunArgs, small: &Arc<dyn ChatModel>) -> Result<Arc<dyn Ch
 fn model(options: &RunArgs, name: Option<&String>) -> Result<Arc<dyn ChatModel>, InputError> {
     let remote = match (name, &options.url) {
         (Some(model), Some(url)) => {
-            let remote = RemoteModel::new(options.api(), url, model)
+            let remote = RemoteModel::new(options.api, url, model)
                 .map_err(|error| InputError(format!("--url {url}: {error}")))?;
             Some(match &options.key_from {
                 Some(variable) => {

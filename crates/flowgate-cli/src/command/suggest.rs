@@ -25,7 +25,7 @@ use crate::policy_file::load_policy;
 use crate::predicate_args::PredicateArgs;
 use crate::progress::{INTERRUPTED, Progress};
 use recorded::RecordedRuns;
-use search::{Change, Judge, SuggestedChanges, Unanswered};
+use search::{Change, ReplaySetup, SuggestedChanges, UnansweredQuestion};
 
 /// The options of `flowgate suggest`.
 pub(crate) struct SuggestOptions<'a> {
@@ -72,7 +72,7 @@ pub(crate) fn run(options: &SuggestOptions<'_>, output: &mut Console) -> Result<
                 .to_owned(),
         ));
     }
-    let judge = Judge { predicates: &predicates, method, runs: &runs };
+    let judge = ReplaySetup { predicates: &predicates, method, runs: &runs };
     let changes = judge.suggest(&policy);
     print(&changes, &runs, output);
     match errors.is_empty() {
@@ -131,7 +131,7 @@ fn print_change(mark: &str, change: &Change, output: &mut Console) {
 }
 
 /// Prints a kind of question for which no change is suggested, and why.
-fn print_left(left: &Unanswered, output: &mut Console) {
+fn print_left(left: &UnansweredQuestion, output: &mut Console) {
     let parts = if left.parts.is_empty() { String::new() } else { format!(" ({})", left.parts.join(", ")) };
     let line = format!("  {}{parts}, {}: {}", left.tool, plural(left.calls, "call"), left.why);
     output.line(&escaping::line(&line));

@@ -9,7 +9,7 @@ use crate::args::{ClientArgs, WrapArgs};
 use crate::clients::config_file::{ConfigText, ConfiguredServer, MAX_CONFIG};
 use crate::clients::edit::{ServerChange, is_equivalent, unwrap_change, with_commands, wrap_change};
 use crate::clients::places::{CLIENTS, find_client, home_folder};
-use crate::clients::wrapping::{Wrapping, absolute};
+use crate::clients::wrapping::{WrapSettings, absolute};
 use crate::escaping;
 use crate::input::{InputError, bounded_text, describe_io_error};
 use crate::output::{Console, plural};
@@ -32,7 +32,7 @@ pub(crate) fn wrap(options: &WrapArgs, output: &mut Console) -> Result<u8, Input
         let missing = describe_io_error(&std::io::ErrorKind::NotFound.into());
         return Err(InputError(format!("{}: {missing}", session.display())));
     }
-    let wrapping = Wrapping {
+    let wrapping = WrapSettings {
         flowgate: match &options.flowgate {
             Some(program) => program.clone(),
             None => own_program()?,

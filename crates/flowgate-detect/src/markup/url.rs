@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn shapes() {
+    fn addresses_are_recognised_by_their_shape() {
         let check = |url: &str, expected: bool| assert_eq!(is_exfiltration_shaped(url), expected, "{url}");
         check("https://x.example/log.png?q={conversation}", true);
         check("https://x.example/?d=aGVsbG8gMTIzNCB3b3JsZCBoZWxsbw==", true);

@@ -1,13 +1,13 @@
 //! Parses compound commands: groups, `if`, loops, `case`, `[[ … ]]`, arithmetic, and functions.
 
 use super::lexer::{ScriptReader, is_name};
-use super::limits::ReadError;
+use super::limits::ShellReadError;
 use super::syntax::{CommandForm, CompoundKind, Script, Word};
 
 impl ScriptReader<'_, '_> {
     /// Parses a compound command or the definition of a function with a keyword. Returns `None` if a simple command is
     /// next.
-    pub(super) fn compound(&mut self) -> Result<Option<CommandForm>, ReadError> {
+    pub(super) fn compound(&mut self) -> Result<Option<CommandForm>, ShellReadError> {
         use CompoundKind::{Choice, Group, Loop, Subshell, Test};
         let compound = |kind, words, bodies| Ok(Some(CommandForm::Compound { kind, words, bodies }));
         let start = self.at;
@@ -21,7 +21,7 @@ impl ScriptReader<'_, '_> {
             return if self.take_operator(")") {
                 compound(Subshell, Vec::new(), vec![body])
             } else {
-                Err(ReadError::Syntax)
+                Err(ShellReadError::Syntax)
             };
         }
         if self.take_keyword("{") {
@@ -60,25 +60,25 @@ impl ScriptReader<'_, '_> {
         }
         if self.take_keyword("function") {
             self.skip_blanks()?;
-            let name = self.word()?.ok_or(ReadError::Syntax)?;
+            let name = self.word()?.ok_or(ShellReadError::Syntax)?;
             self.skip_blanks()?;
             if self.take_operator("(") {
                 self.skip_blanks()?;
                 if !self.take_operator(")") {
-                    return Err(ReadError::Syntax);
+                    return Err(ShellReadError::Syntax);
                 }
             }
             return self.function(&name).map(Some);
         }
         // A `coproc` can have a name that only the command after it tells from a command.
         if self.after_keyword("coproc").is_some() {
-            return Err(ReadError::Syntax);
+            return Err(ShellReadError::Syntax);
         }
         Ok(None)
     }
 
     /// Parses the body of a function after its name and brackets.
-    pub(super) fn function(&mut self, name: &Word) -> Result<CommandForm, ReadError> {
+    pub(super) fn function(&mut self, name: &Word) -> Result<CommandForm, ShellReadError> {
         self.skip_lines()?;
         self.facts.defines_function = true;
         self.budget.enter()?;
@@ -86,13 +86,13 @@ impl ScriptReader<'_, '_> {
         self.budget.leave();
         // A simple command is no body.
         if !matches!(body.form, CommandForm::Compound { .. }) {
-            return Err(ReadError::Syntax);
+            return Err(ShellReadError::Syntax);
         }
         Ok(CommandForm::Function { name: name.plain_text(), body: Box::new(body) })
     }
 
     /// Parses `do … done` or `{ … }`.
-    fn loop_body(&mut self) -> Result<Script, ReadError> {
+    fn loop_body(&mut self) -> Result<Script, ShellReadError> {
         self.skip_lines()?;
         let end = if self.take_keyword("{") {
             "}"
@@ -106,7 +106,7 @@ impl ScriptReader<'_, '_> {
     }
 
     /// Parses `for` and `select` after the keyword.
-    fn for_loop(&mut self) -> Result<Option<CommandForm>, ReadError> {
+    fn for_loop(&mut self) -> Result<Option<CommandForm>, ShellReadError> {
         self.skip_blanks()?;
         let start = self.at;
         let mut words = Vec::new();
@@ -116,9 +116,9 @@ impl ScriptReader<'_, '_> {
             self.skip_blanks()?;
             self.take_operator(";");
         } else {
-            let name = self.word()?.ok_or(ReadError::Syntax)?;
+            let name = self.word()?.ok_or(ShellReadError::Syntax)?;
             if !name.plain_text().is_some_and(|name| is_name(&name)) {
-                return Err(ReadError::Syntax);
+                return Err(ShellReadError::Syntax);
             }
             self.skip_blanks()?;
             if !self.take_operator(";") {
@@ -132,7 +132,7 @@ impl ScriptReader<'_, '_> {
                         }
                     }
                     if self.byte() != Some(b'\n') && !self.take_operator(";") {
-                        return Err(ReadError::Syntax);
+                        return Err(ShellReadError::Syntax);
                     }
                 }
             }
@@ -142,9 +142,9 @@ impl ScriptReader<'_, '_> {
     }
 
     /// Parses `case` after the keyword.
-    fn case(&mut self) -> Result<Option<CommandForm>, ReadError> {
+    fn case(&mut self) -> Result<Option<CommandForm>, ShellReadError> {
         self.skip_blanks()?;
-        let mut words = vec![self.word()?.ok_or(ReadError::Syntax)?];
+        let mut words = vec![self.word()?.ok_or(ShellReadError::Syntax)?];
         let mut bodies = Vec::new();
         self.expect_keyword("in")?;
         loop {
@@ -156,7 +156,7 @@ impl ScriptReader<'_, '_> {
             let reads_patterns = std::mem::replace(&mut self.reads_patterns, true);
             loop {
                 self.skip_blanks()?;
-                words.push(self.word()?.ok_or(ReadError::Syntax)?);
+                words.push(self.word()?.ok_or(ShellReadError::Syntax)?);
                 self.skip_blanks()?;
                 if !self.take_operator("|") {
                     break;
@@ -164,19 +164,19 @@ impl ScriptReader<'_, '_> {
             }
             self.reads_patterns = reads_patterns;
             if !self.take_operator(")") {
-                return Err(ReadError::Syntax);
+                return Err(ShellReadError::Syntax);
             }
             bodies.push(self.list()?);
             self.skip_lines()?;
             let ended = [";;&", ";;", ";&"].iter().any(|end| self.take_operator(end));
             if !ended && self.after_keyword("esac").is_none() {
-                return Err(ReadError::Syntax);
+                return Err(ShellReadError::Syntax);
             }
         }
     }
 
     /// Parses `[[ … ]]` after its opening bracket; `start` is the offset of the bracket.
-    fn condition(&mut self, start: usize) -> Result<Option<CommandForm>, ReadError> {
+    fn condition(&mut self, start: usize) -> Result<Option<CommandForm>, ShellReadError> {
         let reads_patterns = std::mem::replace(&mut self.reads_patterns, true);
         let mut words = Vec::new();
         loop {
@@ -185,13 +185,13 @@ impl ScriptReader<'_, '_> {
                 break;
             }
             match self.byte() {
-                None | Some(b';') => return Err(ReadError::Syntax),
+                None | Some(b';') => return Err(ShellReadError::Syntax),
                 Some(b'(' | b')' | b'|' | b'&') => self.at += 1,
                 Some(b'<' | b'>') if self.byte_at(self.after_joins(self.at + 1)) != Some(b'(') => {
                     self.at += 1
                 }
                 Some(_) => {
-                    let word = self.word()?.ok_or(ReadError::Syntax)?;
+                    let word = self.word()?.ok_or(ShellReadError::Syntax)?;
                     let evaluates = ["-eq", "-ne", "-lt", "-le", "-gt", "-ge", "-v", "-R"];
                     if word.plain_text().is_some_and(|text| evaluates.contains(&text.as_str())) {
                         self.facts.arithmetic.get_or_insert(self.location.locate(&(start..self.at)));

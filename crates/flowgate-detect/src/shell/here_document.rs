@@ -4,13 +4,13 @@
 //! quoted, joined lines are joined before the comparison, as bash does.
 
 use super::lexer::{PendingDocument, ScriptLocation, ScriptReader, WordBuilder};
-use super::limits::ReadError;
+use super::limits::ShellReadError;
 use super::syntax::Word;
 
 impl ScriptReader<'_, '_> {
     /// Reads a line break and the contents of the here-documents that begin after it. Fails if a content has a
     /// substitution that is open at its end, or where shells disagree about its end.
-    pub(super) fn newline(&mut self) -> Result<(), ReadError> {
+    pub(super) fn newline(&mut self) -> Result<(), ShellReadError> {
         self.at += 1;
         for document in std::mem::take(&mut self.pending) {
             let content = self.document(&document)?;
@@ -22,7 +22,7 @@ impl ScriptReader<'_, '_> {
     }
 
     /// Reads the content of a here-document.
-    fn document(&mut self, document: &PendingDocument) -> Result<Word, ReadError> {
+    fn document(&mut self, document: &PendingDocument) -> Result<Word, ShellReadError> {
         let start = self.at;
         // The content with tabs removed and lines joined, and whether it differs from the text.
         let mut content = String::new();
@@ -58,7 +58,7 @@ impl ScriptReader<'_, '_> {
             if self.substitutions > 0
                 && compared.strip_prefix(&document.delimiter).is_some_and(|rest| rest.contains(')'))
             {
-                return Err(ReadError::Syntax);
+                return Err(ShellReadError::Syntax);
             }
             content.push_str(kept);
         }

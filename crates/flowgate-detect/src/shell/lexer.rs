@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use super::limits::{ReadBudget, ReadError};
+use super::limits::{ReadBudget, ShellReadError};
 use super::syntax::{PartKind, Script, Word, WordPart};
 
 /// The location of a script in the whole text.
@@ -124,8 +124,9 @@ impl ScriptReader<'_, '_> {
     }
 
     /// Adds the next character to a word.
-    pub(super) fn take_char(&mut self, word: &mut WordBuilder, quoted: bool) -> Result<(), ReadError> {
-        let next = self.text.get(self.at..).and_then(|rest| rest.chars().next()).ok_or(ReadError::Syntax)?;
+    pub(super) fn take_char(&mut self, word: &mut WordBuilder, quoted: bool) -> Result<(), ShellReadError> {
+        let next =
+            self.text.get(self.at..).and_then(|rest| rest.chars().next()).ok_or(ShellReadError::Syntax)?;
         self.at += next.len_utf8();
         word.push(next, quoted);
         Ok(())
@@ -133,7 +134,7 @@ impl ScriptReader<'_, '_> {
 
     /// Reads a word. Returns `None` if an operator, a blank or the end is next. Fails if a quote or a substitution is
     /// open at the end, or if a limit is exceeded.
-    pub(super) fn word(&mut self) -> Result<Option<Word>, ReadError> {
+    pub(super) fn word(&mut self) -> Result<Option<Word>, ShellReadError> {
         self.skip_joins();
         let start = self.at;
         let mut word = WordBuilder::default();
@@ -204,7 +205,7 @@ impl ScriptReader<'_, '_> {
         let spelled = self.text.get(start..self.at).unwrap_or_default();
         // The content of a here-document would begin inside the word.
         if !self.pending.is_empty() && spelled.contains('\n') {
-            return Err(ReadError::Syntax);
+            return Err(ShellReadError::Syntax);
         }
         // The subscript of an array may contain blanks, where bash does not end the word.
         let first = word.parts.first().filter(|part| part.kind == PartKind::Literal && !part.quoted);
@@ -213,7 +214,7 @@ impl ScriptReader<'_, '_> {
         {
             self.facts.arithmetic.get_or_insert(self.location.locate(&(start..self.at)));
             if !spelled.contains(']') {
-                return Err(ReadError::Syntax);
+                return Err(ShellReadError::Syntax);
             }
         }
         let word = Word { parts: word.parts, span: self.location.locate(&(start..self.at)) };
@@ -221,20 +222,20 @@ impl ScriptReader<'_, '_> {
     }
 
     /// Reads up to the closing single quote. Returns the text before it. Fails if there is none.
-    pub(super) fn until_single_quote(&mut self) -> Result<&str, ReadError> {
+    pub(super) fn until_single_quote(&mut self) -> Result<&str, ShellReadError> {
         let start = self.at;
         let rest = self.text.get(start..).unwrap_or_default();
-        let length = rest.find('\'').ok_or(ReadError::Syntax)?;
+        let length = rest.find('\'').ok_or(ShellReadError::Syntax)?;
         self.at = start + length + 1;
         Ok(self.text.get(start..start + length).unwrap_or_default())
     }
 
     /// Reads the text after a single quote where shells disagree whether the quote protects it. Fails unless it has
     /// the same meaning in both cases.
-    pub(super) fn ambiguous_single_quotes(&mut self) -> Result<(), ReadError> {
+    pub(super) fn ambiguous_single_quotes(&mut self) -> Result<(), ShellReadError> {
         let body = self.until_single_quote()?;
         if body.contains(['$', '`', '\\', '"', '{', '}', '(', ')', '[', ']']) {
-            return Err(ReadError::Syntax);
+            return Err(ShellReadError::Syntax);
         }
         Ok(())
     }
@@ -242,11 +243,15 @@ impl ScriptReader<'_, '_> {
     /// Reads a text in which only `$`, backquotes and some backslashes are special: up to the closing double quote, or
     /// with `in_quotes` false, the whole content of a here-document. Fails if the quote or a substitution is open at
     /// the end.
-    pub(super) fn double_quoted(&mut self, word: &mut WordBuilder, in_quotes: bool) -> Result<(), ReadError> {
+    pub(super) fn double_quoted(
+        &mut self,
+        word: &mut WordBuilder,
+        in_quotes: bool,
+    ) -> Result<(), ShellReadError> {
         loop {
             self.skip_joins();
             match self.byte() {
-                None if in_quotes => return Err(ReadError::Syntax),
+                None if in_quotes => return Err(ShellReadError::Syntax),
                 None => return Ok(()),
                 Some(b'"') if in_quotes => {
                     self.at += 1;
@@ -270,11 +275,11 @@ impl ScriptReader<'_, '_> {
     }
 
     /// Reads the rest of a pattern such as `@(a|b)` after its opening bracket. Fails if it is open at the end.
-    fn extended_pattern(&mut self, word: &mut WordBuilder) -> Result<(), ReadError> {
+    fn extended_pattern(&mut self, word: &mut WordBuilder) -> Result<(), ShellReadError> {
         let mut depth = 0_usize;
         loop {
             self.skip_joins();
-            match self.byte().ok_or(ReadError::Syntax)? {
+            match self.byte().ok_or(ShellReadError::Syntax)? {
                 b')' if depth == 0 => {
                     self.at += 1;
                     return Ok(());
@@ -294,7 +299,7 @@ impl ScriptReader<'_, '_> {
                 b'$' => self.dollar(word, false)?,
                 b'`' => self.backquoted(word, false)?,
                 // Newlines and process substitutions in a pattern are too rare to be worth a rule.
-                b'\n' | b'<' | b'>' => return Err(ReadError::Syntax),
+                b'\n' | b'<' | b'>' => return Err(ShellReadError::Syntax),
                 byte => {
                     depth = depth + usize::from(byte == b'(') - usize::from(byte == b')');
                     self.take_char(word, false)?;
@@ -305,12 +310,12 @@ impl ScriptReader<'_, '_> {
 
     /// Reads the elements of an array after the opening bracket. Returns the scripts in them. Fails if the array is
     /// open at the end, or contains an operator.
-    fn array_elements(&mut self) -> Result<Vec<Script>, ReadError> {
+    fn array_elements(&mut self) -> Result<Vec<Script>, ShellReadError> {
         self.budget.enter()?;
         let mut scripts = Vec::new();
         loop {
             self.skip_blanks()?;
-            match self.byte().ok_or(ReadError::Syntax)? {
+            match self.byte().ok_or(ShellReadError::Syntax)? {
                 b')' => {
                     self.at += 1;
                     self.budget.leave();
@@ -318,9 +323,9 @@ impl ScriptReader<'_, '_> {
                 }
                 b'\n' => self.newline()?,
                 // The subscript of an element may contain blanks.
-                b'[' => return Err(ReadError::Syntax),
+                b'[' => return Err(ShellReadError::Syntax),
                 _ => {
-                    let word = self.word()?.ok_or(ReadError::Syntax)?;
+                    let word = self.word()?.ok_or(ShellReadError::Syntax)?;
                     scripts.extend(word.parts.into_iter().flat_map(|part| part.scripts));
                 }
             }

@@ -25,7 +25,7 @@ pub(super) const MAX_ERRORS: usize = 64;
 
 /// Why a reader stops.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum ReadError {
+pub(super) enum ShellReadError {
     /// A limit is exceeded, so that nothing more is read.
     Limit,
     /// The text is no valid script, or one that different shells read differently.
@@ -39,7 +39,7 @@ impl ReadBudget {
     }
 
     /// Spends work, in bytes. Fails if too little is left.
-    pub(super) fn spend(&mut self, bytes: usize) -> Result<(), ReadError> {
+    pub(super) fn spend(&mut self, bytes: usize) -> Result<(), ShellReadError> {
         match self.work.checked_sub(bytes) {
             Some(left) => {
                 self.work = left;
@@ -47,15 +47,15 @@ impl ReadBudget {
             }
             None => {
                 self.work = 0;
-                Err(ReadError::Limit)
+                Err(ShellReadError::Limit)
             }
         }
     }
 
     /// Enters a construct. Fails if it is nested too deeply; else [`leave`](Self::leave) must follow.
-    pub(super) fn enter(&mut self) -> Result<(), ReadError> {
+    pub(super) fn enter(&mut self) -> Result<(), ShellReadError> {
         if self.depth >= MAX_DEPTH {
-            return Err(ReadError::Limit);
+            return Err(ShellReadError::Limit);
         }
         self.depth += 1;
         Ok(())

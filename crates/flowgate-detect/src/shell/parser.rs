@@ -4,9 +4,9 @@
 //! not sure, it fails. The scanner reports a failure, so that a script is never half read without a finding.
 
 use super::lexer::{PendingDocument, ScriptLocation, ScriptReader, TextFacts, is_name};
-use super::limits::{MAX_ERRORS, ReadBudget, ReadError};
+use super::limits::{MAX_ERRORS, ReadBudget, ShellReadError};
 use super::syntax::{
-    Assignment, Command, CommandForm, PartKind, Pipeline, Redirect, Script, Statement, Word, WordPart,
+    Assignment, Command, CommandForm, PartKind, Pipeline, Redirect, Script, ShellStatement, Word, WordPart,
 };
 use std::ops::Range;
 
@@ -16,7 +16,7 @@ const REDIRECTIONS: &[&str] = &["&>>", "&>", "<<<", "<<-", "<<", "<>", "<&", "<"
 const LIST_ENDS: &[&str] = &["then", "else", "elif", "fi", "do", "done", "esac", "}"];
 
 /// A part of a text that could not be parsed, with the reason.
-pub(super) type ParseFailure = (ReadError, Range<usize>);
+pub(super) type ParseFailure = (ShellReadError, Range<usize>);
 
 /// Parses a script. Returns its statements and what could not be parsed: the reading continues on the line after the
 /// beginning of a statement that is not valid.
@@ -40,16 +40,16 @@ pub(super) fn parse(
     let mut failures = Vec::new();
     // Shells drop zero bytes or end at them.
     if text.contains('\0') {
-        failures.push((ReadError::Syntax, reader.location.locate(&(0..text.len()))));
+        failures.push((ShellReadError::Syntax, reader.location.locate(&(0..text.len()))));
     }
     loop {
         let depth = reader.budget.depth();
         match reader.statements(&mut script, false) {
             Ok(()) if reader.at >= text.len() => break,
-            Ok(()) => failures.push((ReadError::Syntax, reader.rest_span(reader.at))),
+            Ok(()) => failures.push((ShellReadError::Syntax, reader.rest_span(reader.at))),
             Err((error, from)) => {
                 failures.push((error.clone(), reader.rest_span(from)));
-                if error == ReadError::Limit {
+                if error == ShellReadError::Limit {
                     break;
                 }
                 reader.at = from;
@@ -71,7 +71,7 @@ pub(super) fn parse(
 }
 
 /// A failure with the offset of the statement that contains it.
-type StatementError = (ReadError, usize);
+type StatementError = (ShellReadError, usize);
 
 impl ScriptReader<'_, '_> {
     /// Returns the bytes of the whole text from an offset to the end of the script.
@@ -80,14 +80,14 @@ impl ScriptReader<'_, '_> {
     }
 
     /// Parses the whole text as one script. Fails if any part of it is not valid.
-    pub(super) fn strict_script(&mut self) -> Result<Script, ReadError> {
+    pub(super) fn strict_script(&mut self) -> Result<Script, ShellReadError> {
         let mut script = Script::default();
         self.statements(&mut script, false).map_err(|(error, _)| error)?;
-        if self.at < self.text.len() { Err(ReadError::Syntax) } else { Ok(script) }
+        if self.at < self.text.len() { Err(ShellReadError::Syntax) } else { Ok(script) }
     }
 
     /// Parses the script of a substitution after its opening bracket, and the closing bracket.
-    pub(super) fn substitution(&mut self) -> Result<Script, ReadError> {
+    pub(super) fn substitution(&mut self) -> Result<Script, ShellReadError> {
         self.budget.enter()?;
         let pending = std::mem::take(&mut self.pending);
         let reads_patterns = std::mem::replace(&mut self.reads_patterns, false);
@@ -98,7 +98,7 @@ impl ScriptReader<'_, '_> {
         self.skip_blanks()?;
         // A here-document that begins before the bracket would have its content after it.
         if self.byte() != Some(b')') || !self.pending.is_empty() {
-            return Err(ReadError::Syntax);
+            return Err(ShellReadError::Syntax);
         }
         self.at += 1;
         self.pending = pending;
@@ -107,7 +107,7 @@ impl ScriptReader<'_, '_> {
     }
 
     /// Skips blanks, joined lines and comments. Fails if the budget is spent.
-    pub(super) fn skip_blanks(&mut self) -> Result<(), ReadError> {
+    pub(super) fn skip_blanks(&mut self) -> Result<(), ShellReadError> {
         let start = self.at;
         loop {
             self.skip_joins();
@@ -124,7 +124,7 @@ impl ScriptReader<'_, '_> {
     }
 
     /// Skips blanks and line breaks.
-    pub(super) fn skip_lines(&mut self) -> Result<(), ReadError> {
+    pub(super) fn skip_lines(&mut self) -> Result<(), ShellReadError> {
         loop {
             self.skip_blanks()?;
             if self.byte() != Some(b'\n') {
@@ -161,9 +161,9 @@ impl ScriptReader<'_, '_> {
     }
 
     /// Skips blanks and line breaks, and the keyword that must follow.
-    pub(super) fn expect_keyword(&mut self, keyword: &str) -> Result<(), ReadError> {
+    pub(super) fn expect_keyword(&mut self, keyword: &str) -> Result<(), ShellReadError> {
         self.skip_lines()?;
-        if self.take_keyword(keyword) { Ok(()) } else { Err(ReadError::Syntax) }
+        if self.take_keyword(keyword) { Ok(()) } else { Err(ShellReadError::Syntax) }
     }
 
     /// Returns whether the list of commands ends here.
@@ -175,7 +175,7 @@ impl ScriptReader<'_, '_> {
     }
 
     /// Parses the body of a construct.
-    pub(super) fn list(&mut self) -> Result<Script, ReadError> {
+    pub(super) fn list(&mut self) -> Result<Script, ShellReadError> {
         let mut script = Script::default();
         self.budget.enter()?;
         self.statements(&mut script, true).map_err(|(error, _)| error)?;
@@ -194,14 +194,14 @@ impl ScriptReader<'_, '_> {
                 return Ok(());
             }
             if self.at_list_end() {
-                return if nested { Ok(()) } else { Err((ReadError::Syntax, start)) };
+                return if nested { Ok(()) } else { Err((ShellReadError::Syntax, start)) };
             }
             script.statements.push(self.statement().map_err(|error| (error, start))?);
         }
     }
 
     /// Parses pipelines that are joined by `&&` and `||`, and the separator after them.
-    fn statement(&mut self) -> Result<Statement, ReadError> {
+    fn statement(&mut self) -> Result<ShellStatement, ShellReadError> {
         let mut pipelines = vec![self.pipeline()?];
         let mut background = false;
         loop {
@@ -219,14 +219,14 @@ impl ScriptReader<'_, '_> {
                     self.at += 1;
                     background = true;
                 }
-                Some(_) => return Err(ReadError::Syntax),
+                Some(_) => return Err(ShellReadError::Syntax),
             }
-            return Ok(Statement { pipelines, background });
+            return Ok(ShellStatement { pipelines, background });
         }
     }
 
     /// Parses commands that are joined by `|`.
-    fn pipeline(&mut self) -> Result<Pipeline, ReadError> {
+    fn pipeline(&mut self) -> Result<Pipeline, ShellReadError> {
         loop {
             self.skip_blanks()?;
             if self.take_keyword("time") {
@@ -248,13 +248,13 @@ impl ScriptReader<'_, '_> {
             self.skip_lines()?;
             // bash 5.2 has `!` and `time` at the beginning of a pipeline only.
             if self.after_keyword("!").is_some() || self.after_keyword("time").is_some() {
-                return Err(ReadError::Syntax);
+                return Err(ShellReadError::Syntax);
             }
         }
     }
 
     /// Parses a command and its redirections.
-    pub(super) fn command(&mut self) -> Result<Command, ReadError> {
+    pub(super) fn command(&mut self) -> Result<Command, ShellReadError> {
         self.skip_blanks()?;
         self.budget.spend(1)?;
         let start = self.at;
@@ -279,7 +279,7 @@ impl ScriptReader<'_, '_> {
     }
 
     /// Reads the descriptor before a redirection: a number, or a variable in braces.
-    fn descriptor(&mut self) -> Result<Option<String>, ReadError> {
+    fn descriptor(&mut self) -> Result<Option<String>, ShellReadError> {
         let is_part = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'{' | b'}');
         let start = self.at;
         while self.byte().is_some_and(is_part) {
@@ -294,7 +294,7 @@ impl ScriptReader<'_, '_> {
     }
 
     /// Parses a simple command or the definition of a function without a keyword, from its first word on.
-    fn simple(&mut self, start: usize) -> Result<Command, ReadError> {
+    fn simple(&mut self, start: usize) -> Result<Command, ShellReadError> {
         let mut assignments = Vec::new();
         let mut words: Vec<Word> = Vec::new();
         let mut redirects = Vec::new();
@@ -311,11 +311,13 @@ impl ScriptReader<'_, '_> {
             self.at = before;
             if self.byte() == Some(b'(') {
                 let name = words.pop().filter(|_| words.is_empty() && assignments.is_empty());
-                let Some(name) = name.filter(|_| redirects.is_empty()) else { return Err(ReadError::Syntax) };
+                let Some(name) = name.filter(|_| redirects.is_empty()) else {
+                    return Err(ShellReadError::Syntax);
+                };
                 self.at += 1;
                 self.skip_blanks()?;
                 if !self.take_operator(")") {
-                    return Err(ReadError::Syntax);
+                    return Err(ShellReadError::Syntax);
                 }
                 let form = self.function(&name)?;
                 let span = self.location.locate(&(start..self.at));
@@ -336,14 +338,14 @@ impl ScriptReader<'_, '_> {
             }
         }
         if words.is_empty() && assignments.is_empty() && redirects.is_empty() {
-            return Err(ReadError::Syntax);
+            return Err(ShellReadError::Syntax);
         }
         let span = self.location.locate(&(start..end));
         Ok(Command { form: CommandForm::Simple { assignments, words }, redirects, span })
     }
 
     /// Parses a redirection. Returns `None` if no operator of one is next.
-    fn redirect(&mut self, descriptor: Option<String>) -> Result<Option<Redirect>, ReadError> {
+    fn redirect(&mut self, descriptor: Option<String>) -> Result<Option<Redirect>, ShellReadError> {
         let at = self.after_joins(self.at);
         let second = self.byte_at(self.after_joins(at + 1));
         // `<(` begins a word, and `&` alone is no redirection.
@@ -357,7 +359,7 @@ impl ScriptReader<'_, '_> {
         };
         self.take_operator(operator);
         self.skip_blanks()?;
-        let word = self.word()?.ok_or(ReadError::Syntax)?;
+        let word = self.word()?.ok_or(ShellReadError::Syntax)?;
         if !matches!(operator, "<<" | "<<-") {
             return Ok(Some(Redirect { operator, descriptor, target: word, document: None }));
         }
@@ -365,12 +367,12 @@ impl ScriptReader<'_, '_> {
         for part in &word.parts {
             // The delimiter is a text: substitutions in it are not run, and are too rare to be worth a rule.
             if part.kind != PartKind::Literal || !part.scripts.is_empty() {
-                return Err(ReadError::Syntax);
+                return Err(ShellReadError::Syntax);
             }
             delimiter.push_str(&part.text);
         }
         if delimiter.contains('\n') {
-            return Err(ReadError::Syntax);
+            return Err(ShellReadError::Syntax);
         }
         let number = self.facts.documents.len();
         self.facts.documents.push(Word::default());

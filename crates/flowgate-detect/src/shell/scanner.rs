@@ -15,7 +15,7 @@ use super::input::{ScriptContext, inner_input, input_of, output_of};
 use super::launch::{CommandInput, Launch};
 use super::launches::launches;
 use super::lexer::{ScriptLocation, TextFacts};
-use super::limits::{ReadBudget, ReadError};
+use super::limits::{ReadBudget, ShellReadError};
 use super::syntax::{CommandForm, CompoundKind, Pipeline, Redirect, Script, Word};
 use super::{Invocation, IssueSeverity, UNREAD_KINDS, UnreadPart, UnreadReason, UnsafeCommand, parser};
 use crate::MAX_FINDINGS;
@@ -162,8 +162,8 @@ impl CommandScanner {
         self.budget.return_to(depth);
         for (error, span) in failures {
             let reason = match error {
-                ReadError::Limit => UnreadReason::Limit,
-                ReadError::Syntax => UnreadReason::Syntax,
+                ShellReadError::Limit => UnreadReason::Limit,
+                ShellReadError::Syntax => UnreadReason::Syntax,
             };
             self.note_unread(reason, span, false);
         }

@@ -1,12 +1,12 @@
 //! Reads the parts of words that begin with a dollar sign or a backquote: variables, substitutions, arithmetic, `$'…'`.
 
 use super::lexer::{ScriptLocation, ScriptReader, WordBuilder, is_name};
-use super::limits::ReadError;
+use super::limits::ShellReadError;
 use super::syntax::{PartKind, Script, Word, WordPart};
 
 impl ScriptReader<'_, '_> {
     /// Reads what begins with a dollar sign. Fails if it is open at the end.
-    pub(super) fn dollar(&mut self, word: &mut WordBuilder, quoted: bool) -> Result<(), ReadError> {
+    pub(super) fn dollar(&mut self, word: &mut WordBuilder, quoted: bool) -> Result<(), ShellReadError> {
         let start = self.at;
         let next = self.after_joins(self.at + 1);
         match self.byte_at(next) {
@@ -86,12 +86,17 @@ impl ScriptReader<'_, '_> {
 
     /// Reads `${…}` after its opening bracket; `start` is the offset of the dollar sign. Fails if it is open at the
     /// end, or has a meaning that depends on the version of the shell.
-    fn parameter(&mut self, word: &mut WordBuilder, quoted: bool, start: usize) -> Result<(), ReadError> {
+    fn parameter(
+        &mut self,
+        word: &mut WordBuilder,
+        quoted: bool,
+        start: usize,
+    ) -> Result<(), ShellReadError> {
         self.budget.enter()?;
         self.skip_joins();
         // `${ command; }` runs a command in recent shells.
         if matches!(self.byte(), Some(b' ' | b'\t' | b'\n' | b'|') | None) {
-            return Err(ReadError::Syntax);
+            return Err(ShellReadError::Syntax);
         }
         let name = self.name();
         self.skip_joins();
@@ -111,7 +116,7 @@ impl ScriptReader<'_, '_> {
         loop {
             self.skip_joins();
             let next = self.after_joins(self.at + 1);
-            match self.byte().ok_or(ReadError::Syntax)? {
+            match self.byte().ok_or(ShellReadError::Syntax)? {
                 b'}' => break,
                 b'\\' => {
                     self.at += 1;
@@ -165,14 +170,14 @@ impl ScriptReader<'_, '_> {
 
     /// Reads arithmetic after its opening brackets, up to `))` or `]`; `start` is the offset of its beginning. Returns
     /// the scripts in it. Fails if it is open at the end, or if the brackets can also be those of a subshell.
-    pub(super) fn arithmetic(&mut self, close: u8, start: usize) -> Result<Vec<Script>, ReadError> {
+    pub(super) fn arithmetic(&mut self, close: u8, start: usize) -> Result<Vec<Script>, ShellReadError> {
         self.budget.enter()?;
         let open = if close == b')' { b'(' } else { b'[' };
         let mut depth = 0_usize;
         let mut inner = WordBuilder::default();
         loop {
             self.skip_joins();
-            match self.byte().ok_or(ReadError::Syntax)? {
+            match self.byte().ok_or(ShellReadError::Syntax)? {
                 b'\\' => {
                     self.at += 1;
                     self.take_char(&mut inner, true)?;
@@ -192,7 +197,7 @@ impl ScriptReader<'_, '_> {
                     if close == b')' {
                         self.skip_joins();
                         if self.byte() != Some(b')') {
-                            return Err(ReadError::Syntax);
+                            return Err(ShellReadError::Syntax);
                         }
                         self.at += 1;
                     }
@@ -211,21 +216,21 @@ impl ScriptReader<'_, '_> {
         if !self.pending.is_empty()
             && self.text.get(start..self.at).is_some_and(|spelled| spelled.contains('\n'))
         {
-            return Err(ReadError::Syntax);
+            return Err(ShellReadError::Syntax);
         }
         Ok(inner.parts.into_iter().flat_map(|part| part.scripts).collect())
     }
 
     /// Reads `` `…` ``. Backslashes before `$`, `` ` `` and `\` are removed before the script in it is parsed. Fails if
     /// it is open at the end, or if its script is not valid.
-    pub(super) fn backquoted(&mut self, word: &mut WordBuilder, quoted: bool) -> Result<(), ReadError> {
+    pub(super) fn backquoted(&mut self, word: &mut WordBuilder, quoted: bool) -> Result<(), ShellReadError> {
         let start = self.at + 1;
         let mut script = String::new();
         let mut removed = false;
         self.at = start;
         loop {
             let rest = self.text.get(self.at..).unwrap_or_default();
-            let length = rest.find(['`', '\\']).ok_or(ReadError::Syntax)?;
+            let length = rest.find(['`', '\\']).ok_or(ShellReadError::Syntax)?;
             script.push_str(rest.get(..length).unwrap_or_default());
             self.at += length + 1;
             if rest.as_bytes().get(length) == Some(&b'`') {
@@ -233,7 +238,7 @@ impl ScriptReader<'_, '_> {
             }
             match self.byte() {
                 // In double quotes, shells disagree about this.
-                Some(b'"') if quoted => return Err(ReadError::Syntax),
+                Some(b'"') if quoted => return Err(ShellReadError::Syntax),
                 Some(byte @ (b'$' | b'`' | b'\\')) => {
                     script.push(char::from(byte));
                     removed = true;
@@ -267,17 +272,17 @@ impl ScriptReader<'_, '_> {
     }
 
     /// Reads `$'…'` after its opening quote. Fails if it is open at the end, or is no valid text.
-    fn ansi_quoted(&mut self, word: &mut WordBuilder) -> Result<(), ReadError> {
+    fn ansi_quoted(&mut self, word: &mut WordBuilder) -> Result<(), ShellReadError> {
         let mut decoded: Vec<u8> = Vec::new();
         // A zero byte ends the text.
         let mut ended = false;
         loop {
-            let byte = self.byte().ok_or(ReadError::Syntax)?;
+            let byte = self.byte().ok_or(ShellReadError::Syntax)?;
             self.at += 1;
             let value = match byte {
                 b'\'' => break,
                 b'\\' => {
-                    let escape = self.byte().ok_or(ReadError::Syntax)?;
+                    let escape = self.byte().ok_or(ShellReadError::Syntax)?;
                     self.at += 1;
                     match escape {
                         b'a' => 7,
@@ -293,15 +298,15 @@ impl ScriptReader<'_, '_> {
                             self.at -= 1;
                             self.digits(8, 3) & 0xff
                         }
-                        b'x' if self.byte() == Some(b'{') => return Err(ReadError::Syntax),
+                        b'x' if self.byte() == Some(b'{') => return Err(ShellReadError::Syntax),
                         b'x' if self.byte().is_some_and(|b| b.is_ascii_hexdigit()) => self.digits(16, 2),
                         b'u' | b'U' if self.byte().is_some_and(|b| b.is_ascii_hexdigit()) => {
                             let c = char::from_u32(self.digits(16, if escape == b'u' { 4 } else { 8 }));
                             // What shells do without such a character depends on the locale.
-                            let c = c.filter(char::is_ascii).ok_or(ReadError::Syntax)?;
+                            let c = c.filter(char::is_ascii).ok_or(ShellReadError::Syntax)?;
                             u32::from(c)
                         }
-                        b'c' => return Err(ReadError::Syntax),
+                        b'c' => return Err(ShellReadError::Syntax),
                         other => {
                             if !ended {
                                 decoded.push(b'\\');
@@ -314,10 +319,10 @@ impl ScriptReader<'_, '_> {
             };
             ended |= value == 0;
             if !ended {
-                decoded.push(u8::try_from(value).map_err(|_| ReadError::Syntax)?);
+                decoded.push(u8::try_from(value).map_err(|_| ShellReadError::Syntax)?);
             }
         }
-        let text = String::from_utf8(decoded).map_err(|_| ReadError::Syntax)?;
+        let text = String::from_utf8(decoded).map_err(|_| ShellReadError::Syntax)?;
         word.push_text(&text, true);
         Ok(())
     }

@@ -5,12 +5,12 @@ use std::ops::Range;
 /// A list of statements: a whole script, or the body of a construct.
 #[derive(Debug, Default)]
 pub(super) struct Script {
-    pub(super) statements: Vec<Statement>,
+    pub(super) statements: Vec<ShellStatement>,
 }
 
 /// Pipelines joined by `&&` and `||`.
 #[derive(Debug)]
-pub(super) struct Statement {
+pub(super) struct ShellStatement {
     pub(super) pipelines: Vec<Pipeline>,
     /// Whether `&` ends it, so that it runs in a process of its own.
     pub(super) background: bool,

@@ -22,21 +22,6 @@ const MAX_TOOL_NAME: usize = 256;
 /// The most names that a refusal lists.
 const MAX_LISTED: usize = 20;
 
-/// The requests that a server sends, and the methods of a server other than tool calls, that can be frozen like tools.
-const METHODS: [&str; 11] = [
-    "sampling/createMessage",
-    "elicitation/create",
-    "roots/list",
-    "resources/read",
-    "resources/list",
-    "resources/templates/list",
-    "resources/subscribe",
-    "prompts/get",
-    "prompts/list",
-    "completion/complete",
-    "tools/list",
-];
-
 /// The names of what can be frozen.
 #[derive(Debug, Default)]
 pub(crate) struct FreezeTargets {
@@ -194,7 +179,10 @@ impl FreezeTargets {
         let is_offered = self.tools.lock().unwrap_or_else(PoisonError::into_inner).contains(what);
         let is_listed = match server {
             // Requests of MCP other than tool calls, such as `resources/read`, can be frozen like tools.
-            Some(server) => METHODS.contains(&name) || store.was_tool_approved(server, name).await?,
+            Some(server) => {
+                flowgate_mcp::freezable_methods().any(|method| method == name)
+                    || store.was_tool_approved(server, name).await?
+            }
             None => false,
         };
         Ok(match (is_offered || is_listed, advice) {

@@ -8,7 +8,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use axum::http::StatusCode;
 use flowgate_guard::history::SentChat;
 use flowgate_lm::chat::Completion;
-use flowgate_lm::wire::{Api, ReceivedRequest, ResponseHead};
+use flowgate_lm::wire::{ReceivedRequest, ResponseHead};
 use tokio::sync::mpsc::Sender;
 
 use super::ModelRoutes;
@@ -144,7 +144,7 @@ impl ModelRoutes {
         let chat = whole_request.as_ref().unwrap_or(chat);
         let number = self.answers.fetch_add(1, Ordering::Relaxed);
         let created = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
-        let id = format!("{}-{created}-{number}", prefix(received.api));
+        let id = format!("{}-{created}-{number}", received.api.form().id_prefix);
         let settings = &request.settings;
         let mut tool_forms = settings.tool_forms.clone();
         tool_forms.answer_safeguards(client.spec.safeguards);
@@ -270,15 +270,5 @@ impl ModelRoutes {
         .await;
         spending.record().await;
         outcome
-    }
-}
-
-/// Returns the beginning of the identifiers of an API's responses.
-fn prefix(api: Api) -> &'static str {
-    match api {
-        Api::ChatCompletions => "chatcmpl",
-        Api::Responses => "resp",
-        Api::Messages => "msg",
-        Api::GenerateContent => "gen",
     }
 }

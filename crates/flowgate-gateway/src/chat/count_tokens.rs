@@ -1,11 +1,10 @@
-//! Answers the routes that count the tokens of a request to the Messages API or Gemini's. `http::service` calls it.
+//! Answers the routes that count the tokens of a request, in the APIs that have one. `http::service` calls it.
 //!
 //! The gateway estimates the number from what the client sent, and asks no model. A model's server would count what the
 //! model is shown instead, and what is shown may depend on hidden text.
 
 use axum::http::StatusCode;
 use flowgate_lm::estimated_input_tokens;
-use flowgate_lm::wire::Api;
 use serde_json::json;
 
 use super::ModelRoutes;
@@ -26,7 +25,8 @@ impl ModelRoutes {
             std::str::from_utf8(body).map_err(|_| bad("the body of the request is not valid UTF-8"))?;
         let request = received.client.prefix_cache.decode_count_request(received.api, text);
         let tokens = estimated_input_tokens(&request.map_err(|why| bad(&why))?);
-        let key = if received.api == Api::GenerateContent { "totalTokens" } else { "input_tokens" };
-        Ok(HttpReply::json(StatusCode::OK, &json!({key: tokens})))
+        let count = received.api.form().token_count.as_ref();
+        let field = count.map_or("input_tokens", |count| count.answer_field);
+        Ok(HttpReply::json(StatusCode::OK, &json!({field: tokens})))
     }
 }

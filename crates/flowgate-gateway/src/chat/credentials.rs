@@ -1,7 +1,10 @@
 //! Reads the keys that a request carries in its headers: one for the gateway, and perhaps one for the model provider.
 //! `clients` and `authentication` look for their owner.
 
+use std::collections::BTreeSet;
+
 use axum::http::HeaderMap;
+use flowgate_lm::wire::{Api, KeyHeader};
 
 /// The header with the client's key for the gateway, if `Authorization` contains the key for the upstream.
 const KEY: &str = "x-flowgate-key";
@@ -43,7 +46,10 @@ impl PresentedKeys {
             scheme.eq_ignore_ascii_case("bearer").then(|| key.trim().to_owned())
         };
         let authorization = single_value("authorization")?;
-        let plain_keys = [single_value("x-api-key")?, single_value("x-goog-api-key")?];
+        // The headers without a scheme in which the clients of some forms send their keys; forms may share one.
+        let names: BTreeSet<&str> = Api::ALL.map(|api| api.form().key_header.name).into_iter().collect();
+        let names = names.into_iter().filter(|name| *name != KeyHeader::BEARER.name);
+        let plain_keys = names.map(single_value).collect::<Result<Vec<_>, _>>()?;
         if plain_keys.iter().chain([&authorization]).flatten().count() > 1 {
             return Err(
                 "more than one of `Authorization`, `x-api-key` and `x-goog-api-key` is present: send one of them",

@@ -137,8 +137,9 @@ impl ModelRoutes {
         let numbers =
             request.dimensions.and_then(|number| usize::try_from(number).ok()).unwrap_or(MAX_DIMENSIONS);
         let bytes_per_number = match request.format {
-            EmbeddingFormat::Float => BYTES_OF_FLOAT,
             EmbeddingFormat::Base64 => BYTES_OF_BASE64,
+            // The largest form, also for one that is not known here.
+            _ => BYTES_OF_FLOAT,
         };
         let bytes = request.texts.len().saturating_mul(numbers).saturating_mul(bytes_per_number);
         self.values.take(bytes).map_err(|error| match error {

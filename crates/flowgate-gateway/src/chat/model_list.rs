@@ -3,7 +3,6 @@
 
 use axum::http::{HeaderMap, StatusCode};
 use flowgate_lm::wire::Api;
-use serde_json::{Value, json};
 
 use super::ModelRoutes;
 use super::authentication::Caller;
@@ -26,28 +25,8 @@ impl ModelRoutes {
             .map_err(|failure| error_reply(api, failure.status, &failure.message).annotate(failure.detail))?;
         let upstream = client.spec.upstream().map_err(|why| error_reply(api, StatusCode::NOT_FOUND, why))?;
         let is_permitted = |name: &str| virtual_key.as_ref().is_none_or(|key| key.permits_model(name));
-        // The gateway does not know when a model was created; the formats require a time.
-        let model = |name: &String| match api {
-            Api::Messages => {
-                json!({"type": "model", "id": name, "display_name": name, "created_at": "1970-01-01T00:00:00Z"})
-            }
-            Api::GenerateContent => json!({
-                "name": format!("models/{name}"),
-                "displayName": name,
-                "supportedGenerationMethods": ["generateContent", "countTokens"],
-            }),
-            _ => json!({"id": name, "object": "model", "created": 0, "owned_by": upstream.name}),
-        };
-        let models: Vec<Value> =
-            upstream.models.iter().filter(|name| is_permitted(name)).map(model).collect();
-        let list = match api {
-            Api::Messages => {
-                let id_of = |model: Option<&Value>| model.and_then(|model| model.get("id")).cloned();
-                json!({"first_id": id_of(models.first()), "last_id": id_of(models.last()), "has_more": false, "data": models})
-            }
-            Api::GenerateContent => json!({"models": models}),
-            _ => json!({"object": "list", "data": models}),
-        };
+        let names = upstream.models.iter().filter(|name| is_permitted(name)).map(String::as_str);
+        let list = api.encode_model_list(&names.collect::<Vec<_>>(), &upstream.name);
         Ok(HttpReply::json(StatusCode::OK, &list))
     }
 }

@@ -14,8 +14,8 @@ use flowgate_guard::history::{MessageDigests, SentChat};
 use flowgate_lm::chat::{Message, Request, Source, Sources};
 use flowgate_lm::json::{self, Json};
 use flowgate_lm::wire::embeddings::EmbeddingsRequest;
-use flowgate_lm::wire::generate_content::{self, Target};
-use flowgate_lm::wire::{Api, DroppedParts, ReceivedRequest, WireError, chat_completions, messages};
+use flowgate_lm::wire::generate_content::Target;
+use flowgate_lm::wire::{Api, DroppedParts, ReceivedRequest, WireError, chat_completions};
 use sha2::{Digest as _, Sha256};
 
 use crate::background_drop::drop_in_background;
@@ -128,15 +128,13 @@ impl PrefixCache {
         api.decode_request_dropping(&body, &self.dropped).map_err(|error| unsupported(api, &error))
     }
 
-    /// Decodes the body of a request to the Messages API or Gemini's that asks for the number of its tokens. The error is
-    /// a message for the client.
+    /// Decodes the body of a request that asks for the number of its tokens, in an API with such requests. The error is a
+    /// message for the client.
     pub(crate) fn decode_count_request(&self, api: Api, text: &str) -> Result<Request, String> {
         let body = parse(text)?;
-        let decode = match api {
-            Api::GenerateContent => generate_content::decode_count_request,
-            _ => messages::decode_count_request,
-        };
-        decode(&body, &self.dropped).map_err(|error| unsupported(api, &error))
+        let count =
+            api.form().token_count.as_ref().ok_or("this API has no request for the number of tokens")?;
+        count.decode(&body, &self.dropped).map_err(|error| unsupported(api, &error))
     }
 
     /// Decodes the body of a request for embeddings. The error is a message for the client.

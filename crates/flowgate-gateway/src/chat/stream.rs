@@ -15,7 +15,6 @@ use flowgate_lm::chat::Completion;
 use flowgate_lm::sse::SseEvent;
 use flowgate_lm::wire::{Api, ResponseHead, ResponseWriter};
 use hyper::body::{Body as HttpBody, Bytes, Frame};
-use serde_json::Value;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 
@@ -188,17 +187,7 @@ fn encoded(events: &[SseEvent]) -> Vec<u8> {
 
 /// Builds the event that ends a stream whose turn has failed, in the form of an API.
 pub(crate) fn stream_error_event(api: Api, status: StatusCode, message: &str) -> SseEvent {
-    let mut body = api.encode_error(status.as_u16(), message);
-    // Events of Chat Completions and of Gemini's API have no names; those of the Responses API repeat their name in the
-    // body.
-    let name = match api {
-        Api::ChatCompletions | Api::GenerateContent => "",
-        Api::Responses | Api::Messages => "error",
-    };
-    if let (Api::Responses, Some(body)) = (api, body.as_object_mut()) {
-        body.insert("type".to_owned(), Value::from("error"));
-    }
-    SseEvent::new(name, body.to_string())
+    api.encode_error_event(status.as_u16(), message)
 }
 
 /// Builds a response with these headers that streams parts as they come. Dropping the response signals to the turn that

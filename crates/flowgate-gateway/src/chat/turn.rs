@@ -419,7 +419,7 @@ pub(crate) async fn run(
         }
         _ => completion(&turn, &|tool| client.spec.name_of(tool), is_formatted),
     };
-    if api == Api::GenerateContent {
+    if api.form().numbers_calls {
         number_calls(&mut completion.calls, chat.full_messages());
     }
     session.push_completion(client, &completion).await;

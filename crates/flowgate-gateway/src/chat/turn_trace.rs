@@ -27,7 +27,7 @@ use crate::telemetry::span::{Span, SpanPlace, list};
 #[derive(Debug, Default)]
 pub(crate) struct TurnTrace {
     span: Span,
-    judged: Vec<JudgedCall>,
+    judged: Vec<TracedCall>,
     clock: JudgingClock,
     /// The digests of the calls about which people were asked.
     asked: Vec<String>,
@@ -38,7 +38,7 @@ pub(crate) struct TurnTrace {
 
 /// A call of a tool, as it was judged.
 #[derive(Debug)]
-struct JudgedCall {
+struct TracedCall {
     /// The tool, by the name that spans may have.
     tool: String,
     outcome: Outcome,
@@ -114,7 +114,7 @@ impl TurnTrace {
         if !self.span.is_recording() {
             return;
         }
-        self.judged.extend(judged.iter().map(|call| JudgedCall {
+        self.judged.extend(judged.iter().map(|call| TracedCall {
             tool: client.shown_names.tool(&call.tool),
             outcome: call.outcome,
             kinds: kinds_of(call),
@@ -129,7 +129,7 @@ impl TurnTrace {
         }
         let calls = watched.iter().filter(|verdict| verdict.subject == WatchedSubject::Call);
         self.judged = calls
-            .map(|verdict| JudgedCall {
+            .map(|verdict| TracedCall {
                 tool: client.shown_names.written_tool(verdict.tool.as_deref().unwrap_or_default()),
                 outcome: verdict.outcome,
                 kinds: Vec::new(),
@@ -210,7 +210,7 @@ impl Drop for TurnTrace {
     }
 }
 
-impl JudgedCall {
+impl TracedCall {
     /// Records the span of the call, from the begin to the end of its judgement, as a child of the span at `place`.
     /// The verdict is an event of the span.
     fn record(self, place: &SpanPlace, (start, end): (SystemTime, SystemTime), client: &ClientSettings) {
@@ -426,6 +426,7 @@ fn finish_reason(stop: Stop) -> &'static str {
         Stop::Calls => "tool_calls",
         Stop::Length => "length",
         Stop::Refused => "content_filter",
+        _ => names::OTHER,
     }
 }
 

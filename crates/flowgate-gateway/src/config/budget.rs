@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn costs() {
+    fn costs_follow_the_prices() {
         let prices =
             prices("a = { input = 1.25, output = 10.0 }\nfree = { input = 0, output = 0 }\n").unwrap();
         let check = |model: &str, input: u64, output: u64, millionths: f64| {

@@ -6,7 +6,9 @@ use std::num::NonZeroU32;
 use std::path::PathBuf;
 
 use flowgate_guard::conversation::StepLabelling;
-use serde::Deserialize;
+use flowgate_lm::wire::Api;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 
 use super::{SystemMessageTrust, UserMessageTrust};
@@ -227,15 +229,24 @@ pub(super) struct ServerSpec {
     pub(super) tools: Option<String>,
 }
 
-/// The API of an upstream.
-#[derive(Debug, Clone, Copy, Default, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub(super) enum ApiSpec {
-    #[default]
-    ChatCompletions,
-    Responses,
-    Messages,
-    GenerateContent,
+/// The API of an upstream, by the name of its wire form.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ApiSpec(pub(super) Api);
+
+impl Default for ApiSpec {
+    fn default() -> Self {
+        Self(Api::ChatCompletions)
+    }
+}
+
+impl<'de> Deserialize<'de> for ApiSpec {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let name = String::deserialize(deserializer)?;
+        Api::named(&name).map(Self).ok_or_else(|| {
+            let names = Api::ALL.map(|api| format!("`{}`", api.form().name)).join(", ");
+            D::Error::custom(format_args!("unknown variant `{name}`, expected one of {names}"))
+        })
+    }
 }
 
 /// How steps are labelled.

@@ -11,7 +11,7 @@ use flowgate_lm::remote::RetryPolicy;
 use flowgate_lm::wire::{Api, DroppedParts};
 
 use super::dropped_parts::dropped_parts;
-use super::file::{ApiSpec, FallbackSpec, UpstreamSpec};
+use super::file::{FallbackSpec, UpstreamSpec};
 use super::{ConfigReader, find_named};
 
 /// The time for which an idle connection to an upstream is kept open; servers close theirs after five seconds or later.
@@ -39,11 +39,7 @@ pub struct UpstreamConfig {
 impl UpstreamConfig {
     /// Returns the name that the conventions of OpenTelemetry have for the provider whose format the server has.
     pub(crate) fn provider(&self) -> &'static str {
-        match self.api {
-            Api::ChatCompletions | Api::Responses => "openai",
-            Api::Messages => "anthropic",
-            Api::GenerateContent => "gcp.gemini",
-        }
+        self.api.form().provider
     }
 }
 
@@ -71,12 +67,7 @@ impl ConfigReader<'_> {
     /// # Errors
     /// The first problem of the section, as a message for the operator.
     pub(super) fn upstream(&self, name: &str, spec: UpstreamSpec) -> Result<UpstreamConfig, String> {
-        let api = match spec.api {
-            ApiSpec::ChatCompletions => Api::ChatCompletions,
-            ApiSpec::Responses => Api::Responses,
-            ApiSpec::Messages => Api::Messages,
-            ApiSpec::GenerateContent => Api::GenerateContent,
-        };
+        let api = spec.api.0;
         // The name of the model is empty: each request names its own.
         let remote = RemoteModel::new(api, &spec.url, "").map_err(|error| format!("url: {error}"))?;
         // One retry is enough: the client libraries that agents use retry by themselves.

@@ -33,7 +33,7 @@ use axum::http::{Extensions, HeaderMap, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodFilter, on};
 use flowgate::policy::Dialect;
-use flowgate_lm::wire::Api;
+use flowgate_lm::wire::{Api, KeyHeader};
 use serde::Serialize;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
@@ -59,7 +59,7 @@ use crate::policy_api::PolicyApi;
 use crate::predicates::PredicateSources;
 use crate::tls::client_certificate::ClientCertificate;
 use reached_limits::GatewayBound;
-pub(crate) use route::{ROUTES, ServiceRoute, described_path};
+pub(crate) use route::{ROUTES, ServiceRoute};
 
 /// The answer of the health route.
 #[derive(Debug, Serialize)]
@@ -181,7 +181,7 @@ impl GatewayService {
     /// Builds the router from [`ROUTES`], with answers to unknown paths and methods.
     pub(crate) fn router(self: &Arc<Self>) -> Router {
         let mut router = Router::new();
-        for (method, path, route) in ROUTES {
+        for (method, path, route) in ROUTES.iter().cloned() {
             let filter = match method {
                 Method::POST => MethodFilter::POST,
                 Method::DELETE => MethodFilter::DELETE,
@@ -189,9 +189,13 @@ impl GatewayService {
             };
             let answer = move |State(service): State<Arc<Self>>, request: Request| async move {
                 // Boxed, because a nested future is stored once for each level that it is moved through.
-                service.count(described_path(path), Box::pin(service.route(route, request))).await
+                service.count(path, Box::pin(service.route(route, request))).await
             };
-            router = router.route(path, on(filter, answer));
+            let pattern = match route {
+                ServiceRoute::ModelMethod(_) => path.replace("{target}", "{*target}"),
+                _ => path.to_owned(),
+            };
+            router = router.route(&pattern, on(filter, answer));
         }
         let unknown = |State(service): State<Arc<Self>>, headers: HeaderMap, uri: Uri| async move {
             service.count("other", service.unknown(&headers, uri.path())).await
@@ -250,11 +254,11 @@ impl GatewayService {
         }
         let reply = match route {
             ServiceRoute::Model(api) => return self.turn(api, None, request).await,
-            ServiceRoute::CountTokens => self.count_tokens(Api::Messages, request).await,
+            ServiceRoute::CountTokens(api) => self.count_tokens(api, request).await,
             ServiceRoute::Embeddings => return self.embeddings(request).await,
             ServiceRoute::ExternalProcessor => return self.process_externally(request).await,
             ServiceRoute::Guardrail => return self.guardrail(request).await,
-            ServiceRoute::ModelMethod => return self.model_method(request).await,
+            ServiceRoute::ModelMethod(api) => return self.model_method(api, request).await,
             ServiceRoute::Server => return self.exchange(request).await,
             ServiceRoute::EndConnection => self.end_connection(request).await,
             ServiceRoute::Listen => return self.listen(request).await,
@@ -516,10 +520,16 @@ impl GatewayService {
     /// Answers a request for a path that is no route: under `/v1/` in the error format of the provider.
     async fn unknown(&self, headers: &HeaderMap, path: &str) -> Result<HttpReply, HttpReply> {
         // The other routes of a provider are requested by programs that expect its format of errors.
-        if path.starts_with("/v1/") || path.starts_with(GEMINI_PREFIX) {
-            let message = "this gateway does not support this route of the provider: it has \
-                /v1/chat/completions, /v1/responses, /v1/messages, /v1/embeddings, /v1beta/models/NAME:generateContent and /v1/models";
-            return Err(error_reply(implied_api(headers, path), StatusCode::NOT_FOUND, message));
+        if path.starts_with("/v1/") || form_of_prefix(path).is_some() {
+            let answers = ROUTES
+                .iter()
+                .filter(|(.., route)| matches!(route, ServiceRoute::Model(_) | ServiceRoute::ModelMethod(_)));
+            let answers: Vec<&str> = answers.map(|(_, path, _)| *path).collect();
+            let message = format!(
+                "this gateway does not support this route of the provider: it has {}, /v1/embeddings and /v1/models",
+                answers.join(", ")
+            );
+            return Err(error_reply(implied_api(headers, path), StatusCode::NOT_FOUND, &message));
         }
         self.access.check(headers)?;
         let routes: Vec<String> = ROUTES.iter().map(|(method, path, _)| format!("{method} {path}")).collect();
@@ -563,19 +573,21 @@ fn certificate_of(extensions: &Extensions) -> Option<&ClientCertificate> {
     extensions.get::<Arc<ClientCertificate>>().map(AsRef::as_ref)
 }
 
-/// The beginning of the paths that only Gemini's API has.
-const GEMINI_PREFIX: &str = "/v1beta/";
+/// Returns the API that alone has paths with the beginning of this one; `None` if none has.
+fn form_of_prefix(path: &str) -> Option<Api> {
+    Api::ALL.into_iter().find(|api| api.form().own_prefix.is_some_and(|prefix| path.starts_with(prefix)))
+}
 
-/// Returns the API of a request whose path several APIs share: only clients of the Messages API send their key in
-/// `x-api-key`, and only those of Gemini's in `x-goog-api-key`.
+/// Returns the API of a request whose path several APIs share, by the header in which only its clients send their key.
+/// Clients with the header `Authorization`, or without a key, count as clients of Chat Completions.
 fn implied_api(headers: &HeaderMap, path: &str) -> Api {
-    if path.starts_with(GEMINI_PREFIX) || headers.contains_key("x-goog-api-key") {
-        Api::GenerateContent
-    } else if headers.contains_key("x-api-key") {
-        Api::Messages
-    } else {
-        Api::ChatCompletions
-    }
+    let sends_key = |api: &Api| {
+        let header = api.form().key_header;
+        header != KeyHeader::BEARER && headers.contains_key(header.name)
+    };
+    form_of_prefix(path)
+        .or_else(|| Api::ALL.into_iter().rev().find(sends_key))
+        .unwrap_or(Api::ChatCompletions)
 }
 
 /// Returns the last segment of a path, by which routes name a question, a server or the like.

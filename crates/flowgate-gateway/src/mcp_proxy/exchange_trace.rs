@@ -21,23 +21,6 @@ use crate::telemetry::{Telemetry, names};
 
 /// The method of a call of a tool.
 const CALL: &str = "tools/call";
-/// The methods that spans name; others are replaced.
-const METHODS: [&str; 14] = [
-    "completion/complete",
-    "initialize",
-    "logging/setLevel",
-    "ping",
-    "prompts/get",
-    "prompts/list",
-    "resources/list",
-    "resources/read",
-    "resources/subscribe",
-    "resources/templates/list",
-    "resources/unsubscribe",
-    "server/discover",
-    CALL,
-    "tools/list",
-];
 
 /// The trace of a message of a client. The default records nothing.
 #[derive(Debug, Default)]
@@ -144,10 +127,10 @@ impl Drop for ExchangeTrace {
     }
 }
 
-/// Returns the method of a message if spans may name it, and the constant [`names::OTHER`] otherwise.
+/// Returns the method of a message if it is one that MCP has for clients, which spans may name, and the constant [`names::OTHER`] otherwise.
 fn method_of(message: &Value) -> &'static str {
     let method = message.get("method").and_then(Value::as_str);
-    METHODS.into_iter().find(|named| Some(*named) == method).unwrap_or(names::OTHER)
+    flowgate_mcp::client_methods().find(|named| Some(*named) == method).unwrap_or(names::OTHER)
 }
 
 /// Returns the tool that a message calls, by the name that spans may have; `None` if it calls none.

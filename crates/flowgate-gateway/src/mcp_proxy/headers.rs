@@ -53,11 +53,7 @@ impl McpHeaders {
             arguments.extend(single_value(name.as_str())?.map(|value| (name.clone(), value)));
         }
         let version = single_value(VERSION)?;
-        // A version of MCP is a date, such as `2025-06-18`.
-        let is_version = |text: &String| {
-            text.len() == 10 && text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'-')
-        };
-        if version.as_ref().is_some_and(|version| !is_version(version)) {
+        if version.as_ref().is_some_and(|version| !flowgate_mcp::is_revision_date(version)) {
             return Err(format!(
                 "the header `{VERSION}` does not have the form of a version of MCP: send one such as `2025-11-25`"
             ));

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use axum::http::StatusCode;
-use flowgate_mcp::{LISTEN_METHOD, ProxyAction, ProxyLimits, SERVER_REQUEST_METHODS};
+use flowgate_mcp::{LISTEN_METHOD, ProxyAction, ProxyLimits, server_request_methods};
 use serde_json::Value;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
@@ -278,7 +278,8 @@ impl<'e> McpExchange<'e> {
             ));
         }
         // The methods that the message asks of the client; a freeze can stop each by its name, like a tool.
-        let asked = SERVER_REQUEST_METHODS.into_iter().filter(|method| is_requested_method(&message, method));
+        let asked: Vec<_> =
+            server_request_methods().filter(|method| is_requested_method(&message, method)).collect();
         for name in std::iter::once(self.called.as_str()).chain(asked) {
             if self.routes.freeze_of(self.request, name).await.is_some() {
                 return Ok((Vec::new(), Some("an admin has frozen this MCP server")));

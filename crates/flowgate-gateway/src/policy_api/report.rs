@@ -24,8 +24,9 @@ pub(super) fn report(source: &str, diagnostics: &[Diagnostic]) -> String {
         let (line, column) = diagnostic.position(source);
         let (shown, caret) = excerpt(lines.get(line - 1).unwrap_or(&""), column - 1);
         let severity = match diagnostic.severity {
-            Severity::Error => "error",
             Severity::Warning => "warning",
+            // Also of a severity that is not known here.
+            _ => "error",
         };
         let _ = write!(
             report,

@@ -75,7 +75,7 @@ mod tests {
     const SPAN: &str = "00f067aa0ba902b7";
 
     #[test]
-    fn values() {
+    fn values_are_read_or_ignored() {
         let check = |value: &str, expected: Option<bool>| {
             let read = parse(value.as_bytes());
             assert_eq!(read.as_ref().map(SpanContext::is_sampled), expected, "{value}");

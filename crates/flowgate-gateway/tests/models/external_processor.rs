@@ -13,7 +13,7 @@ const ROUTE: &str = "/envoy.service.ext_proc.v3.ExternalProcessor/Process";
 
 /// What a stream has received: the status of HTTP, the answers, and the status of gRPC at its end.
 #[derive(Debug)]
-struct Ended {
+struct StreamEnd {
     status: u16,
     answers: Vec<u8>,
     grpc: Option<String>,
@@ -26,7 +26,7 @@ async fn send(
     content_type: &str,
     pieces: Vec<Vec<u8>>,
     ends: bool,
-) -> Ended {
+) -> StreamEnd {
     let socket = TcpStream::connect(gateway.address).await.unwrap();
     let (mut client, connection) = Builder::new().handshake::<_, Bytes>(socket).await.unwrap();
     let connection = tokio::spawn(connection);
@@ -54,7 +54,7 @@ async fn send(
     let trailers = body.trailers().await.ok().flatten();
     let grpc = trailers.and_then(|trailers| Some(trailers.get("grpc-status")?.to_str().unwrap().to_owned()));
     connection.abort();
-    Ended { status, answers, grpc }
+    StreamEnd { status, answers, grpc }
 }
 
 /// Frames a message of gRPC.

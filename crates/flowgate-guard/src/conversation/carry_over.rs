@@ -27,6 +27,7 @@ use crate::view::{CallOutcome, ConversationItem, ModelStep, StepCall};
 
 /// The conversation cannot be carried over to another policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum CarryOverError {
     /// A turn has an input that is not part of a chat of its client, such as an answer of a tool that the guard ran.
     Unsupported,

@@ -34,6 +34,8 @@ pub struct HiddenItem {
 }
 
 /// The kinds of things that can be hidden.
+///
+/// The list is exhaustive on purpose: a program that explains what is hidden must explain each.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum HiddenItemKind {
     /// A system or developer message.
@@ -51,6 +53,8 @@ pub enum HiddenItemKind {
 }
 
 /// The reason why something is hidden.
+///
+/// The list is exhaustive on purpose: a program that explains what is hidden must explain each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum HidingCause {
     /// A system message that the operator has not pinned.

@@ -39,6 +39,7 @@ pub struct ConversationSettings {
 
 /// How the lowest steps of a conversation are labelled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub enum StepLabelling {
     /// A step carries the join of what it was shown and of the decisions that led to it.
     #[default]

@@ -84,6 +84,8 @@ pub struct ModelReply {
 }
 
 /// Why a turn ended before the model's last message.
+///
+/// The list is exhaustive on purpose: a program has to act on each end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TurnEnd {
     /// The limit on the number of messages was reached.

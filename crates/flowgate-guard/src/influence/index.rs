@@ -49,7 +49,7 @@ pub(crate) enum ValueOrigin {
     /// In these regions, one for each part of the value.
     In(Vec<(EventId, NodeId)>),
     /// Some part of the value is in no region.
-    Derived,
+    DerivedValue,
 }
 
 /// A predicate on regions: whether a region may be used.
@@ -126,10 +126,10 @@ impl RegionIndex {
         match value {
             Value::Null => ValueOrigin::Empty,
             // With two possible values, the source cannot be determined.
-            Value::Bool(_) => ValueOrigin::Derived,
+            Value::Bool(_) => ValueOrigin::DerivedValue,
             Value::Number(n) => match parse_decimal(&n.to_string()) {
                 Some(fact) => self.find_fact(trace, &fact, usable),
-                None => ValueOrigin::Derived,
+                None => ValueOrigin::DerivedValue,
             },
             Value::String(text) => self.find_text(trace, text, usable),
             Value::Array(items) => combine_origins(items.iter().map(|item| self.find(trace, item, usable))),
@@ -148,7 +148,7 @@ impl RegionIndex {
         }
         if words(text).is_empty() {
             // Signs alone (`*`, `/`) carry meaning, and their source cannot be determined.
-            return ValueOrigin::Derived;
+            return ValueOrigin::DerivedValue;
         }
         if let Some(region) = self.find_phrase(trace, text, usable) {
             return ValueOrigin::In(vec![region]);
@@ -170,7 +170,7 @@ impl RegionIndex {
             .collect();
         // The limit bounds the work. A text that does not consist of several parts was searched as a whole above.
         if !(2..=MAX_TEXT_PARTS).contains(&parts.len()) {
-            return ValueOrigin::Derived;
+            return ValueOrigin::DerivedValue;
         }
         let mut parts: Vec<&str> = parts.into_iter().collect();
         parts.sort_unstable();
@@ -179,7 +179,7 @@ impl RegionIndex {
                 true => ValueOrigin::Empty,
                 false => self
                     .find_phrase(trace, part, usable)
-                    .map_or(ValueOrigin::Derived, |region| ValueOrigin::In(vec![region])),
+                    .map_or(ValueOrigin::DerivedValue, |region| ValueOrigin::In(vec![region])),
             }
         }))
     }
@@ -202,7 +202,7 @@ impl RegionIndex {
         };
         let candidates = exact.chain(any_year.into_iter().flatten().copied());
         self.lowest_region(trace, candidates, usable)
-            .map_or(ValueOrigin::Derived, |region| ValueOrigin::In(vec![region]))
+            .map_or(ValueOrigin::DerivedValue, |region| ValueOrigin::In(vec![region]))
     }
 
     /// Returns the region with the lowest label that contains the phrase `needle`, among those that `usable` accepts;
@@ -272,7 +272,7 @@ fn combine_origins(parts: impl Iterator<Item = ValueOrigin>) -> ValueOrigin {
         match part {
             ValueOrigin::Empty => {}
             ValueOrigin::In(more) => regions.extend(more),
-            ValueOrigin::Derived => return ValueOrigin::Derived,
+            ValueOrigin::DerivedValue => return ValueOrigin::DerivedValue,
         }
     }
     if regions.is_empty() { ValueOrigin::Empty } else { ValueOrigin::In(regions) }

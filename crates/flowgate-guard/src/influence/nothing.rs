@@ -68,11 +68,11 @@ impl AttributionSession for NothingSession {
             let source = match self.index.find(trace, value, &visible) {
                 ValueOrigin::Empty => CallDependency::Regions(Vec::new()),
                 ValueOrigin::In(regions) => CallDependency::Regions(regions),
-                ValueOrigin::Derived => match self.index.find(trace, value, &seen) {
+                ValueOrigin::DerivedValue => match self.index.find(trace, value, &seen) {
                     ValueOrigin::In(_) => CallDependency::Hidden,
                     _ if self.index.quotes(trace, value, &hidden_only) => CallDependency::Hidden,
                     // No region is known to state the value: the model wrote it from what is visible.
-                    ValueOrigin::Empty | ValueOrigin::Derived => {
+                    ValueOrigin::Empty | ValueOrigin::DerivedValue => {
                         CallDependency::Regions(instructions.clone())
                     }
                 },

@@ -57,7 +57,7 @@ impl AttributionSession for ProvenanceSession {
             let source = match self.index.find(trace, value, &usable) {
                 ValueOrigin::Empty => CallDependency::Regions(Vec::new()),
                 ValueOrigin::In(regions) => CallDependency::Regions(regions),
-                ValueOrigin::Derived => CallDependency::Everything,
+                ValueOrigin::DerivedValue => CallDependency::Everything,
             };
             (name.clone(), source)
         });

@@ -5,6 +5,8 @@
 use super::rendered::{for_each_normalized, is_transparent};
 
 /// The decision on one address.
+///
+/// The list is exhaustive on purpose: a program has to act on each decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LinkDecision {
     /// The address may stay in the text.

@@ -5,6 +5,7 @@ use flowgate::label::Label;
 
 /// Which search finds the labels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub enum SearchKind {
     /// [`HittingSet`](super::HittingSet): the same labels in few tests, if the utility is monotone.
     #[default]

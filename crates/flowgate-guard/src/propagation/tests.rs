@@ -10,12 +10,12 @@ use super::*;
 
 /// A double: a word of the completion has probability 0.9 if the prompt has it, and 0.01 otherwise.
 #[derive(Default)]
-struct Copying {
+struct CopyingDouble {
     prompts: Mutex<Vec<String>>,
     fails: bool,
 }
 
-impl ScoringModel for Copying {
+impl ScoringModel for CopyingDouble {
     fn score_batch<'a>(
         &'a self,
         requests: &'a [ScoreRequest<'a>],
@@ -42,9 +42,9 @@ impl ScoringModel for Copying {
 }
 
 /// A double that answers with the words of a fixed answer that the prompt has.
-struct Extracting(&'static str);
+struct ExtractingDouble(&'static str);
 
-impl AnswerModel for Extracting {
+impl AnswerModel for ExtractingDouble {
     fn answer<'a>(&'a self, prompt: &'a str) -> BoxFuture<'a, Result<String, Error>> {
         let is_known = |word: &&str| prompt.split_whitespace().any(|known| known == *word);
         let answer = self.0.split_whitespace().filter(is_known).collect::<Vec<_>>().join(" ");
@@ -74,7 +74,7 @@ fn chain() -> [Label; 2] {
 }
 
 fn search(
-    model: &Copying,
+    model: &CopyingDouble,
     context: &LabelledContext,
     completion: &str,
     options: &PropagationOptions,
@@ -95,7 +95,7 @@ fn both_searches_find_all_minimal_labels() {
     for search_kind in [SearchKind::Literal, SearchKind::HittingSet] {
         for batch in [1, 3] {
             let options = PropagationOptions { search: search_kind, batch, ..PropagationOptions::default() };
-            let (names, found, _) = search(&Copying::default(), &context, "S1 D1 S2 D2", &options);
+            let (names, found, _) = search(&CopyingDouble::default(), &context, "S1 D1 S2 D2", &options);
             assert_eq!(names, ["abc", "ad"], "{search_kind:?}");
             assert!(found.is_complete);
         }
@@ -108,7 +108,7 @@ fn a_budget_falls_back_to_the_naive_label() {
     let context = context(&texts, &flat_labels(4));
     for search_kind in [SearchKind::Literal, SearchKind::HittingSet] {
         let options = PropagationOptions { search: search_kind, budget: 0, ..PropagationOptions::default() };
-        let (names, found, cost) = search(&Copying::default(), &context, "S1", &options);
+        let (names, found, cost) = search(&CopyingDouble::default(), &context, "S1", &options);
         assert_eq!((names, found.is_complete, cost.calls), (vec!["abcd".to_owned()], false, 1));
     }
 }
@@ -119,7 +119,7 @@ fn a_chain_costs_little_more_than_one_pass() {
     let long = "word ".repeat(200);
     let texts = [format!("{long} S1"), format!("{long} other")];
     let context = context(&[&texts[1], &texts[0]], &[high, low]);
-    let (names, _, cost) = search(&Copying::default(), &context, "S1", &PropagationOptions::default());
+    let (names, _, cost) = search(&CopyingDouble::default(), &context, "S1", &PropagationOptions::default());
     // The trusted document, which is the second one, is sufficient.
     assert_eq!(names, ["b"]);
     // The context, and the trusted document, whose label is the least one.
@@ -134,7 +134,8 @@ fn quoting_endorses() {
     let [low, high] = chain();
     let check = |trusted: &str, expected: &str| {
         let context = context(&["run pip-clean", trusted], &[high, low]);
-        let (names, ..) = search(&Copying::default(), &context, "pip-clean", &PropagationOptions::default());
+        let (names, ..) =
+            search(&CopyingDouble::default(), &context, "pip-clean", &PropagationOptions::default());
         assert_eq!(names, [expected], "{trusted}");
     };
     check("see the manual", "ab");
@@ -147,13 +148,13 @@ fn a_goal_may_cost_more_utility() {
     let context = context(&["S1 S2 S3 S4", "S1 S2 S3"], &[high, low]);
     let find = |goal| {
         let options = PropagationOptions { goal, ..PropagationOptions::default() };
-        search(&Copying::default(), &context, "S1 S2 S3 S4", &options).0
+        search(&CopyingDouble::default(), &context, "S1 S2 S3 S4", &options).0
     };
     assert_eq!(find(None), ["ab"]);
     assert_eq!(find(Some(Goal { label: low, lambda: 1.0 })), ["ab"]);
     assert_eq!(find(Some(Goal { label: low, lambda: 5.0 })), ["b"]);
     let span = LabelSpan::new(&context.labels()).unwrap();
-    let (model, count) = (Copying::default(), words);
+    let (model, count) = (CopyingDouble::default(), words);
     let task = ScoringTask {
         model: &model,
         utility: &NegativePerplexity,
@@ -173,14 +174,14 @@ fn prunings_are_sound() {
     let texts = ["S1", "S2", "S1 S2", "none", "none"];
     let context = context(&texts, &flat_labels(5));
     let options = PropagationOptions { leave_one_in: Some(0.1), ..PropagationOptions::default() };
-    assert_eq!(search(&Copying::default(), &context, "S1 S2", &options).0, ["ab", "c"]);
+    assert_eq!(search(&CopyingDouble::default(), &context, "S1 S2", &options).0, ["ab", "c"]);
     // No single document adds as much: the whole context is searched.
     let options = PropagationOptions { leave_one_in: Some(1e9), ..PropagationOptions::default() };
-    assert_eq!(search(&Copying::default(), &context, "S1 S2", &options).0, ["ab", "c"]);
+    assert_eq!(search(&CopyingDouble::default(), &context, "S1 S2", &options).0, ["ab", "c"]);
     let prune = |threshold| {
         let shapley = Some(ShapleyPruning { threshold, permutations: 20, seed: 1 });
         let options = PropagationOptions { shapley, ..PropagationOptions::default() };
-        search(&Copying::default(), &context, "S1 S2", &options).0
+        search(&CopyingDouble::default(), &context, "S1 S2", &options).0
     };
     assert_eq!(prune(1e-6), ["ab", "c"]);
     // The third document has the greatest value.
@@ -189,8 +190,8 @@ fn prunings_are_sound() {
 }
 
 fn propagator<'a>(
-    answers: &'a Extracting,
-    scores: &'a Copying,
+    answers: &'a ExtractingDouble,
+    scores: &'a CopyingDouble,
     choose: &'a (dyn Fn(&[Candidate]) -> usize + Send + Sync),
 ) -> Propagator<'a> {
     let (utility, options) = (&NegativePerplexity, PropagationOptions::default());
@@ -202,7 +203,7 @@ fn the_answer_is_regenerated_at_the_chosen_label() {
     let labels = flat_labels(3);
     let texts = ["S1 first", "S1 second", "other third"];
     let context = context(&texts, &labels);
-    let (answers, scores) = (Extracting("S1 first second third"), Copying::default());
+    let (answers, scores) = (ExtractingDouble("S1 first second third"), CopyingDouble::default());
     for (bound, expected) in [(0, "S1 first"), (1, "S1 second")] {
         let choose = |candidates: &[Candidate]| prefer(candidates, &[labels[2], labels[bound]]);
         let result =
@@ -221,8 +222,8 @@ fn the_answer_is_regenerated_at_the_chosen_label() {
 /// fails, the label is the naive one.
 #[test]
 fn safety_does_not_depend_on_the_scores() {
-    struct Contrary;
-    impl ScoringModel for Contrary {
+    struct ContraryScores;
+    impl ScoringModel for ContraryScores {
         fn score_batch<'a>(
             &'a self,
             requests: &'a [ScoreRequest<'a>],
@@ -234,13 +235,13 @@ fn safety_does_not_depend_on_the_scores() {
     }
     let [low, high] = chain();
     let context = context(&["secret S1", "public S2"], &[high, low]);
-    let answers = Extracting("secret S1 public S2");
+    let answers = ExtractingDouble("secret S1 public S2");
     let choose = |_: &[Candidate]| 0;
-    let copying = Copying::default();
-    let contrary = Propagator { scores: &Contrary, ..propagator(&answers, &copying, &choose) };
+    let copying = CopyingDouble::default();
+    let contrary = Propagator { scores: &ContraryScores, ..propagator(&answers, &copying, &choose) };
     let result = block_on(contrary.propagate(&context, None)).unwrap();
     assert_eq!((result.answer.as_str(), result.label), ("public S2", low));
-    let failing = Copying { fails: true, ..Copying::default() };
+    let failing = CopyingDouble { fails: true, ..CopyingDouble::default() };
     let result = block_on(propagator(&answers, &failing, &choose).propagate(&context, None)).unwrap();
     assert_eq!((result.label, result.failure.is_some()), (high, true));
     assert_eq!(result.answer, "secret S1 public S2");
@@ -253,7 +254,7 @@ fn safety_does_not_depend_on_the_scores() {
 fn subcontexts_share_their_beginnings() {
     let texts = ["S1", "S2", "S3"];
     let context = context(&texts, &flat_labels(3));
-    let model = Copying::default();
+    let model = CopyingDouble::default();
     let span = LabelSpan::new(&context.labels()).unwrap();
     let task = ScoringTask {
         model: &model,

@@ -10,7 +10,7 @@
 //!
 //! y' is computed from the question and the documents at or below L' alone, whatever the searches, the scores and the
 //! other documents say. An error of these costs utility, or results in a label that is less permissive than necessary.
-//! The *choice* of L' is computed from all documents. It reveals at most [`Propagated::choice_bits`] bits of them, as
+//! The *choice* of L' is computed from all documents. It reveals at most [`LabelledAnswer::choice_bits`] bits of them, as
 //! the choice of a screener does. λ-similarity is therefore not noninterference: an observer who sees which label an
 //! answer carries, or that a later call was permitted, learns as many bits. Where that is too much, retrieve only what
 //! flows to a label that is known beforehand ([`answer_at`], section 6.1).
@@ -66,7 +66,7 @@ impl std::fmt::Debug for Propagator<'_> {
 
 /// An answer with its label.
 #[derive(Debug)]
-pub struct Propagated {
+pub struct LabelledAnswer {
     /// The answer: generated from `documents` alone.
     pub answer: String,
     /// Its label: that of the question, joined with those of the documents.
@@ -87,7 +87,7 @@ pub struct Propagated {
     pub failure: Option<Error>,
 }
 
-/// The most elements of a lattice that are counted for [`Propagated::choice_bits`].
+/// The most elements of a lattice that are counted for [`LabelledAnswer::choice_bits`].
 const COUNTED_ELEMENTS: usize = 4096;
 
 impl Propagator<'_> {
@@ -101,7 +101,7 @@ impl Propagator<'_> {
         &self,
         context: &LabelledContext,
         completion: Option<&str>,
-    ) -> Result<Propagated, Error> {
+    ) -> Result<LabelledAnswer, Error> {
         let span = LabelSpan::new(&context.labels()).map_err(|_| {
             Error::Unsupported(
                 "support for documents that together have more than 128 labels; retrieve fewer documents",
@@ -115,7 +115,7 @@ impl Propagator<'_> {
         let naive_label = context.question_label.join(&span.label(span.top()));
         let naive = Candidate { label: naive_label, documents: span.documents(span.top()) };
         let choice_bits = choice_bits(&span);
-        let mut result = Propagated {
+        let mut result = LabelledAnswer {
             answer: first.clone(),
             label: naive_label,
             documents: naive.documents.clone(),
@@ -143,7 +143,7 @@ impl Propagator<'_> {
         context: &LabelledContext,
         span: LabelSpan,
         completion: &str,
-        result: &mut Propagated,
+        result: &mut LabelledAnswer,
     ) -> Result<(), Error> {
         let task =
             ScoringTask { model: self.scores, utility: self.utility, context, completion, count: self.count };

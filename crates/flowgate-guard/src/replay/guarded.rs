@@ -21,7 +21,7 @@ use flowgate_lm::chat::Completion;
 use serde_json::{Map, Value, json};
 
 pub use super::recorded_model::CallAccess;
-use super::recorded_model::{NextMessage, RecordedModel};
+use super::recorded_model::{NextMessage, ReplayDouble};
 use super::{ReplayedRun, replay_with};
 use crate::approve::{Decision, DigestKey};
 use crate::conversation::{CallVerdict, Conversation, ConversationSettings, Need, ToolAnswer};
@@ -101,7 +101,7 @@ struct CallResult {
 /// A replay in progress.
 struct Replay<'r> {
     conversation: Conversation,
-    model: RecordedModel<'r>,
+    model: ReplayDouble<'r>,
     run: &'r RecordedRun,
     /// The answer to every question.
     decision: Decision,
@@ -123,7 +123,7 @@ impl CallResult {
 impl<'r> Replay<'r> {
     /// Prepares to replay the calls of `run` in a conversation that has no turn yet; `decision` answers every question.
     fn new(conversation: Conversation, run: &'r RecordedRun, decision: Decision) -> Self {
-        let model = RecordedModel::new(run);
+        let model = ReplayDouble::new(run);
         Self { conversation, model, run, decision, results: Vec::new(), pending: None, attempts: 0 }
     }
 

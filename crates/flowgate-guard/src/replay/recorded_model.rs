@@ -41,9 +41,9 @@ pub enum CallAccess {
 }
 
 /// The double, for one run.
-pub(super) struct RecordedModel<'r> {
+pub(super) struct ReplayDouble<'r> {
     /// The calls of the run, in order.
-    calls: Vec<RecordedCall<'r>>,
+    calls: Vec<RunCall<'r>>,
     /// The injected texts of the run, without characters that are not alphanumeric; empty if the run does not record
     /// them.
     injections: Vec<String>,
@@ -60,7 +60,7 @@ pub(super) struct RecordedModel<'r> {
 }
 
 /// A call of the run, and whether an attack asked for it.
-struct RecordedCall<'r> {
+struct RunCall<'r> {
     call: &'r Call,
     is_injected: bool,
 }
@@ -96,13 +96,13 @@ pub(super) enum NextMessage {
     Stuck,
 }
 
-impl<'r> RecordedModel<'r> {
+impl<'r> ReplayDouble<'r> {
     /// Collects the calls of a run, and the texts that its attack has injected.
     pub(super) fn new(run: &'r RecordedRun) -> Self {
         let calls = run.entries.iter().filter_map(|entry| match &entry.body {
             EventBody::Call(call) => {
                 let origin = entry.extra.get("origin").and_then(Value::as_str);
-                Some(RecordedCall { call, is_injected: origin == Some("injection") })
+                Some(RunCall { call, is_injected: origin == Some("injection") })
             }
             _ => None,
         });
@@ -248,7 +248,7 @@ impl<'r> RecordedModel<'r> {
             self.index.add(trace, EventId(event));
         }
         self.indexed = trace.len();
-        let Some(RecordedCall { call, is_injected }) = self.calls.get(index) else { return Vec::new() };
+        let Some(RunCall { call, is_injected }) = self.calls.get(index) else { return Vec::new() };
         let Ok(position) = trace.position_of(&TraceEntry::from((*call).clone())) else { return Vec::new() };
         let usable = seen_filter(trace, &position);
         let mut needs = Vec::new();
@@ -261,8 +261,8 @@ impl<'r> RecordedModel<'r> {
                 ValueOrigin::In(regions) => PartNeed::All(regions),
                 // A derived value of an injected call is contained in the injected text, which the decision needs
                 // already.
-                ValueOrigin::Derived if *is_injected => continue,
-                ValueOrigin::Derived => PartNeed::Everything,
+                ValueOrigin::DerivedValue if *is_injected => continue,
+                ValueOrigin::DerivedValue => PartNeed::Everything,
             };
             needs.push((Some(name.clone()), need));
         }

@@ -54,8 +54,8 @@ fn reader() -> Arc<dyn AttentionModel> {
     use std::sync::OnceLock;
 
     static SMALL: OnceLock<Arc<flowgate_lm::LocalModel>> = OnceLock::new();
-    struct Either;
-    impl AttentionModel for Either {
+    struct MixedAttention;
+    impl AttentionModel for MixedAttention {
         fn attention(&self, request: &AttentionRequest<'_>) -> Result<Attention, Error> {
             if Random::of(request.prompt).chance(50) {
                 return ArbitraryAttention.attention(request);
@@ -65,7 +65,7 @@ fn reader() -> Arc<dyn AttentionModel> {
             small.attention(request)
         }
     }
-    Arc::new(Either)
+    Arc::new(MixedAttention)
 }
 
 /// Returns the answer to a question of the judge by attention; `None` if the request is no such question.

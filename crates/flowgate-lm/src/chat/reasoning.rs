@@ -78,7 +78,7 @@ pub struct Reasoning {
     /// How much effort the model is to spend on reasoning and on its message.
     pub effort: Option<Effort>,
     /// Whether the model thinks before it answers, in Anthropic's and Gemini's formats.
-    pub thinking: Option<Thinking>,
+    pub thinking: Option<ThinkingMode>,
     /// How thinking blocks are returned, in Anthropic's and Gemini's formats.
     pub display: Option<ThinkingDisplay>,
     /// How the reasoning is summarised, in OpenAI's Responses API.
@@ -90,7 +90,8 @@ pub struct Reasoning {
 /// Whether a model thinks before it answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Thinking {
+#[non_exhaustive]
+pub enum ThinkingMode {
     /// The model does not think.
     Disabled,
     /// The model decides.

@@ -11,6 +11,8 @@ use serde::{Deserialize, Serialize};
 use super::Message;
 
 /// The provenance of a part.
+///
+/// The list is exhaustive on purpose: a source decides the label of a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Source {

@@ -59,7 +59,7 @@ impl ScoringModel for LocalModel {
 }
 
 /// A request as tokens, with its score so far.
-struct Question<'a> {
+struct ScoreTask<'a> {
     request: &'a ScoreRequest<'a>,
     pair: TokenizedPair,
     /// How many tokens are taken from the cache of the prefix.
@@ -69,7 +69,7 @@ struct Question<'a> {
     sum: f64,
 }
 
-impl Question<'_> {
+impl ScoreTask<'_> {
     /// Whether tokens are left to score, and the sum is not below the bound.
     fn is_open(&self) -> bool {
         !self.score.is_stopped && self.pair.boundary + self.score.tokens.len() < self.pair.text.ids.len()
@@ -110,7 +110,7 @@ impl LocalModel {
         // Requests that reuse the same number of tokens of the same cached prefix are evaluated together. They are
         // ordered by length, since the rows of a batch are padded to the longest. In the key of such a group, the
         // address identifies the stored cache of the prefix; it is 0 without a prefix.
-        let key = |question: &Question<'_>| {
+        let key = |question: &ScoreTask<'_>| {
             let prefix = question.request.prefix.and_then(Prefix::state::<PrefixState>);
             (prefix.map_or(0, |state| std::ptr::from_ref(state).addr()), question.cached)
         };
@@ -138,7 +138,7 @@ impl LocalModel {
 
     /// Converts a request to tokens, with an empty score. Fails if the text is too long, or if no token precedes the
     /// continuation: the model computes probabilities only of tokens that follow another token.
-    fn question<'a>(&self, request: &'a ScoreRequest<'a>) -> Result<Question<'a>, Error> {
+    fn question<'a>(&self, request: &'a ScoreRequest<'a>) -> Result<ScoreTask<'a>, Error> {
         let prompt = request.whole_prompt();
         let pair = self.tokenizer.encode_pair(&prompt, request.continuation)?;
         self.check_length(pair.text.ids.len())?;
@@ -150,18 +150,18 @@ impl LocalModel {
         let (_, common) = self.cached_prefix(request.prefix, &pair.text.ids);
         // The last token of the prompt is evaluated in any case: its output scores the first token of the continuation.
         let cached = common.min(pair.boundary.saturating_sub(1));
-        Ok(Question { request, pair, cached, score: Score::default(), sum: 0.0 })
+        Ok(ScoreTask { request, pair, cached, score: Score::default(), sum: 0.0 })
     }
 
     /// Scores the questions with the indices `batch`, which begin with the same `cached` tokens of a prefix, and writes
     /// the scores into the questions. Each question is one row, and a column is the position of a token in its text.
     /// Evaluates the rows piece by piece, and removes a row as soon as it is scored or below its bound. Rows that are
     /// shorter than others are padded with token 0, which no earlier token depends on.
-    fn score_rows(&self, questions: &mut [Question<'_>], batch: &[usize]) -> Result<(), Error> {
+    fn score_rows(&self, questions: &mut [ScoreTask<'_>], batch: &[usize]) -> Result<(), Error> {
         // Returns the index of a question if the question is open: tokens are left to score, and it is not below its
         // bound.
-        let if_open = |questions: &[Question<'_>], row: usize| {
-            questions.get(row).is_some_and(Question::is_open).then_some(row)
+        let if_open = |questions: &[ScoreTask<'_>], row: usize| {
+            questions.get(row).is_some_and(ScoreTask::is_open).then_some(row)
         };
         let mut rows: Vec<usize> = batch.iter().filter_map(|&row| if_open(questions, row)).collect();
         let Some(first) = rows.first().and_then(|&row| questions.get(row)) else { return Ok(()) };
@@ -221,7 +221,7 @@ impl LocalModel {
     /// shape (rows, time, width).
     fn add_scores(
         &self,
-        questions: &mut [Question<'_>],
+        questions: &mut [ScoreTask<'_>],
         rows: &[usize],
         (column, time): (usize, usize),
         hidden: &Tensor,

@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn errors() {
+    fn templates_that_fail_are_errors() {
         let check =
             |source: &str, expected: &str| assert_eq!(render(source), Err(expected.to_owned()), "{source}");
         check(

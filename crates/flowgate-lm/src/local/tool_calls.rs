@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn forms() {
+    fn calls_are_read_in_every_form() {
         check("Just text, é < 3. ", "Just text, é < 3. ", &[]);
         check(
             "I pay.\n<tool_call>\n{\"name\": \"pay\", \"arguments\": {\"b\": 1, \"a\": 2}}\n</tool_call>\n<tool_call>{\"name\":\"read\",\"arguments\":{}}</tool_call>",

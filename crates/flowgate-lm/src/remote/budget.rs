@@ -1,4 +1,4 @@
-//! Counts the requests and tokens of all models that share a [`Budget`]. A request beyond the budget fails before it is
+//! Counts the requests and tokens of all models that share a [`RequestBudget`]. A request beyond the budget fails before it is
 //! sent. `client.rs` counts each attempt; the readers of its answer (`remote.rs`, `score.rs`) charge its tokens.
 
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use crate::chat::Usage;
 /// A limit on the requests and tokens of all models that share it. A request that was admitted is completed, so
 /// concurrent requests may exceed the limit of tokens by their own cost.
 #[derive(Debug)]
-pub struct Budget {
+pub struct RequestBudget {
     /// The most requests.
     requests: Option<u64>,
     /// The most tokens.
@@ -21,7 +21,7 @@ pub struct Budget {
     token_count: AtomicU64,
 }
 
-impl Budget {
+impl RequestBudget {
     /// Creates a budget of requests and tokens; `None` means no limit. Every attempt counts as a request.
     #[must_use]
     pub fn new(requests: Option<u64>, tokens: Option<u64>) -> Self {
@@ -66,14 +66,14 @@ impl Budget {
 /// is abandoned costs as much as has arrived.
 #[derive(Debug)]
 pub(super) struct PendingCost {
-    budget: Arc<Budget>,
+    budget: Arc<RequestBudget>,
     /// The cost so far.
     pub(super) usage: Usage,
 }
 
 impl PendingCost {
     /// Starts with the cost `usage`, which the reader of the answer raises or replaces while it reads.
-    pub(super) fn new(budget: Arc<Budget>, usage: Usage) -> Self {
+    pub(super) fn new(budget: Arc<RequestBudget>, usage: Usage) -> Self {
         Self { budget, usage }
     }
 }
@@ -89,9 +89,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn limits() {
+    fn requests_beyond_a_limit_are_refused() {
         let cost = |input, output| Usage { input, output };
-        let budget = Budget::new(Some(2), Some(10));
+        let budget = RequestBudget::new(Some(2), Some(10));
         assert_eq!(budget.admit(), Ok(()));
         budget.spend(cost(4, 5));
         assert_eq!(budget.admit(), Ok(()));
@@ -99,14 +99,14 @@ mod tests {
         budget.spend(cost(1, 0));
         assert_eq!(budget.admit(), Err(Error::OverBudget("the limit for tokens is reached")));
         assert_eq!((budget.request_count(), budget.token_count()), (2, 10));
-        let free = Budget::new(None, None);
+        let free = RequestBudget::new(None, None);
         free.spend(cost(u64::MAX, u64::MAX));
         assert_eq!((free.admit(), free.token_count()), (Ok(()), u64::MAX));
     }
 
     #[test]
     fn threads_share_it() {
-        let budget = Budget::new(Some(100), None);
+        let budget = RequestBudget::new(Some(100), None);
         std::thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| (0..100).filter(|_| budget.admit().is_ok()).count());

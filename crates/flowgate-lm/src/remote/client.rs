@@ -21,7 +21,7 @@ use super::failure::to_failure;
 use super::request_body::RequestBody;
 use super::response::HttpResponse;
 use super::retry::{AttemptFailure, RetryObserver, RetryPolicy};
-use super::{Authorities, Budget, Timeouts};
+use super::{Authorities, RequestBudget, Timeouts};
 use crate::Error;
 
 /// The version of Anthropic's format. The next version, 2026-10-21, rejects `temperature` and `top_p`;
@@ -55,7 +55,7 @@ pub(super) struct HttpClient {
     times: Timeouts,
     pub(super) retries: RetryPolicy,
     pub(super) retry_observer: Option<RetryObserver>,
-    pub(super) budget: Option<Arc<Budget>>,
+    pub(super) budget: Option<Arc<RequestBudget>>,
 }
 
 impl fmt::Debug for HttpClient {

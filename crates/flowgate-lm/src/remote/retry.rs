@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn waits() {
+    fn waits_grow_up_to_the_longest() {
         let retries =
             RetryPolicy { times: 6, first: Duration::from_millis(500), longest: Duration::from_secs(8) };
         let busy = |retry_after: Option<u64>| {
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn headers() {
+    fn headers_state_the_wait() {
         let check = |seconds: &str, milliseconds: Option<&str>, expected: Option<u64>| {
             assert_eq!(
                 retry_after(Some(seconds), milliseconds),

@@ -17,6 +17,7 @@ use crate::{BoxFuture, Error, Score, ScoreRequest, ScoredToken, ScoringModel};
 
 /// The interface by which a server reports log-probabilities.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum ScoreMethod {
     /// `prompt_logprobs` of `/v1/completions`, as in vLLM: one request.
     PromptLogprobs,
@@ -228,7 +229,7 @@ fn continuation_start(tokens: &[Option<&[u8]>], continuation: &[u8]) -> Result<u
 #[cfg(test)]
 mod tests {
     use super::super::test_server::{ScriptedReply, serve};
-    use super::super::{Budget, RemoteModel};
+    use super::super::{RemoteModel, RequestBudget};
     use super::*;
     use crate::wire::Api;
 
@@ -238,7 +239,7 @@ mod tests {
         let replies: Vec<ScriptedReply> =
             replies.iter().map(|(status, body)| ScriptedReply::json(status, "", body)).collect();
         let (base, hears) = serve(replies);
-        let budget = std::sync::Arc::new(Budget::new(None, None));
+        let budget = std::sync::Arc::new(RequestBudget::new(None, None));
         let remote = RemoteModel::new(Api::ChatCompletions, &base, "m").unwrap().budget(budget.clone());
         let scored = remote.scorer(by).score("hello", " world").await;
         let heard: Vec<(String, String)> = hears.try_iter().collect();
@@ -325,7 +326,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn echo() {
+    async fn echoed_prompts_are_scored() {
         let by = ScoreMethod::Echo;
         let listed = |tokens: &str, numbers: &str, written: u8| {
             let logprobs = format!(r#"{{"tokens":[{tokens}],"token_logprobs":[{numbers}]}}"#);

@@ -97,7 +97,7 @@ async fn check_within(times: Timeouts, replies: Vec<ScriptedReply>, expected: &s
 const OK: &str = "200 OK";
 
 #[tokio::test]
-async fn answers() {
+async fn answers_are_decoded_or_refused() {
     let api = Api::ChatCompletions;
     let good = || ScriptedReply::json(OK, "", &body(api, "hello"));
     check(vec![good()], "\"hello\" heard hello").await;
@@ -272,7 +272,7 @@ async fn answers_that_are_too_long() {
 
 #[tokio::test]
 async fn an_unreachable_server_is_an_error() {
-    let budget = Arc::new(Budget::new(None, None));
+    let budget = Arc::new(RequestBudget::new(None, None));
     let (answer, _) = ask(&remote(Api::Messages, "http://127.0.0.1:1").budget(budget.clone())).await;
     assert_eq!(answer.unwrap_err().to_string(), "the model cannot be reached: connection refused");
     assert_eq!(budget.request_count(), 3, "tried again");
@@ -292,7 +292,7 @@ async fn a_server_without_tls_is_refused() {
 }
 
 #[tokio::test]
-async fn requests() {
+async fn requests_have_the_address_and_key_of_their_form() {
     let sampling = Sampling { max_tokens: Some(7), ..Sampling::default() };
     let check = async |api: Api, streaming: bool, old: bool, path: &str, key: &str, limit: &str| {
         let (base, hears) = serve(vec![ScriptedReply::json(OK, "", &body(api, "a"))]);
@@ -344,10 +344,10 @@ async fn an_option_that_the_api_lacks_is_refused() {
 }
 
 #[tokio::test]
-async fn budgets() {
+async fn requests_beyond_the_budget_are_refused() {
     let answers = || (0..3).map(|_| ScriptedReply::json(OK, "", &body(Api::ChatCompletions, "a"))).collect();
     let check = async |requests: Option<u64>, tokens: Option<u64>, served: usize, why: &str| {
-        let budget = Arc::new(Budget::new(requests, tokens));
+        let budget = Arc::new(RequestBudget::new(requests, tokens));
         let (base, _hears) = serve(answers());
         let remote = remote(Api::ChatCompletions, &base).budget(budget.clone());
         let mut results = Vec::new();

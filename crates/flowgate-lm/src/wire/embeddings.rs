@@ -37,6 +37,7 @@ pub fn listed() -> Vec<ListedField> {
 
 /// How an embedding is written.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum EmbeddingFormat {
     /// As a list of numbers.
     #[default]
@@ -184,7 +185,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn requests() {
+    fn requests_are_decoded_or_refused() {
         let check = |text: &str, expected: Result<Value, &str>| {
             let body = Json::parse(text).unwrap();
             let decoded = EmbeddingsRequest::decode(&body, &DroppedParts::default());
@@ -220,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn responses() {
+    fn responses_are_decoded_or_refused() {
         let item = |index: Value, embedding: Value| json!({"object": "embedding", "index": index, "embedding": embedding, "more": 1});
         let check = |data: Value, texts: usize, expected: Option<Value>| {
             let body = json!({"object": "list", "data": data, "model": "e", "usage": {"prompt_tokens": 3, "total_tokens": 3}, "more": 1});

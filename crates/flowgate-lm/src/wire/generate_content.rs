@@ -27,11 +27,74 @@ mod stream;
 mod target;
 mod tools;
 
+use std::borrow::Cow;
+
+use serde_json::{Value, json};
+
+use super::form::{Form, FormRoute, KeyHeader, TokenCount, decode_stream};
+use super::status::error_names;
+use crate::sse::SseEvent;
+
 pub use content::CALL_ID;
-pub(super) use fields::OBJECTS;
+use fields::OBJECTS;
 pub use request::encode_request;
 pub use request_decoder::{decode_count_request, decode_request};
 pub use response::{decode_response, encode_response};
 pub use stream::{StreamDecoder, encode_stream};
-pub(super) use target::path;
-pub use target::{Method, Target};
+pub use target::{Target, TargetMethod};
+
+decode_stream!(StreamDecoder);
+
+/// The descriptor of the format.
+pub(super) static FORM: Form = Form {
+    name: "generate-content",
+    python_name: "gemini",
+    description: "Gemini's API",
+    version: "Gemini's generateContent v1beta as of November 2026",
+    provider: "gcp.gemini",
+    routes: &[
+        FormRoute::ModelMethod("/v1beta/models/{*target}"),
+        FormRoute::ModelMethod("/v1/models/{*target}"),
+        FormRoute::ModelList("/v1beta/models"),
+    ],
+    own_prefix: Some("/v1beta/"),
+    key_header: KeyHeader { name: "x-goog-api-key", prefix: "" },
+    betas_header: None,
+    id_prefix: "gen",
+    has_embeddings: false,
+    numbers_calls: true,
+    token_count: Some(TokenCount { answer_field: "totalTokens", decode: decode_count_request }),
+    separates_refusals: false,
+    events_before_text: 0,
+    objects: OBJECTS,
+    path: |model, stream| Cow::Owned(target::path(model, stream)),
+    unsupported_feature: |_| None,
+    encode_request: |request, model, _| encode_request(request, model),
+    decode_request,
+    encode_response,
+    decode_response,
+    is_response: |value| value.get("candidates").is_some(),
+    encode_stream: |completion, pieces, head, (_, order)| encode_stream(completion, pieces, head, order),
+    decoder: || Box::new(StreamDecoder::default()),
+    encode_error,
+    encode_error_event: |body| SseEvent::new("", body.to_string()),
+    encode_model_list,
+};
+
+/// Encodes the body of an error with Gemini's name for its HTTP status.
+fn encode_error(status: u16, message: &str) -> Value {
+    json!({"error": {"code": status, "message": message, "status": error_names(status).gemini}})
+}
+
+/// Encodes the list of the models with these names.
+fn encode_model_list(names: &[&str], _owner: &str) -> Value {
+    let model = |name: &&str| {
+        json!({
+            "name": format!("models/{name}"),
+            "displayName": name,
+            "supportedGenerationMethods": ["generateContent", "countTokens"],
+        })
+    };
+    let models: Vec<Value> = names.iter().map(model).collect();
+    json!({"models": models})
+}

@@ -4,7 +4,7 @@
 //! ([`super::fields`]), and `docs/wire-forms.md` lists them: [`listed`] returns all of them for the test that compares
 //! the two.
 
-use super::{Api, chat_completions, generate_content, messages, responses};
+use super::Api;
 
 /// How the decoder treats a field.
 #[derive(Debug, Clone, Copy)]
@@ -65,13 +65,7 @@ pub struct ListedField {
 /// Returns all known fields of the requests of a format, in order: the rows of the table in `docs/wire-forms.md`.
 #[must_use]
 pub fn listed(api: Api) -> Vec<ListedField> {
-    let objects = match api {
-        Api::ChatCompletions => chat_completions::OBJECTS,
-        Api::Responses => responses::OBJECTS,
-        Api::Messages => messages::OBJECTS,
-        Api::GenerateContent => generate_content::OBJECTS,
-    };
-    listed_rows(api, objects)
+    listed_rows(api, api.form().objects)
 }
 
 /// Returns the fields of these objects, in order.

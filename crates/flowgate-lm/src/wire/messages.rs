@@ -23,8 +23,73 @@ mod response;
 mod stream;
 mod tools;
 
-pub(super) use fields::OBJECTS;
+use std::borrow::Cow;
+
+use serde_json::{Value, json};
+
+use super::form::{Form, FormRoute, KeyHeader, TokenCount, decode_stream};
+use super::status::error_names;
+use crate::chat::{OutputFormat, Request};
+use crate::sse::SseEvent;
+
+use fields::OBJECTS;
 pub use request::{MAX_TOKENS, encode_request};
 pub use request_decoder::{decode_count_request, decode_request};
 pub use response::{decode_response, encode_response};
 pub use stream::{StreamDecoder, encode_stream};
+
+decode_stream!(StreamDecoder);
+
+/// The descriptor of the format.
+pub(super) static FORM: Form = Form {
+    name: "messages",
+    python_name: "anthropic",
+    description: "Anthropic's Messages API",
+    version: "Anthropic's Messages 2023-06-01 as of November 2026",
+    provider: "anthropic",
+    routes: &[FormRoute::Answer("/v1/messages"), FormRoute::CountTokens("/v1/messages/count_tokens")],
+    own_prefix: None,
+    key_header: KeyHeader { name: "x-api-key", prefix: "" },
+    betas_header: Some("anthropic-beta"),
+    id_prefix: "msg",
+    has_embeddings: false,
+    numbers_calls: false,
+    token_count: Some(TokenCount { answer_field: "input_tokens", decode: decode_count_request }),
+    separates_refusals: false,
+    // The start of the message, a ping, and the start of the block with the text.
+    events_before_text: 3,
+    objects: OBJECTS,
+    path: |_, _| Cow::Borrowed("/messages"),
+    unsupported_feature,
+    encode_request,
+    decode_request,
+    encode_response,
+    decode_response,
+    is_response: |value| {
+        value.get("stop_reason").is_some() || value.get("type").is_some_and(|kind| kind == "message")
+    },
+    encode_stream: |completion, pieces, head, (_, order)| encode_stream(completion, pieces, head, order),
+    decoder: || Box::new(StreamDecoder::default()),
+    encode_error,
+    encode_error_event: |body| SseEvent::new("error", body.to_string()),
+    encode_model_list,
+};
+
+/// Returns the feature of a request that the format cannot express: JSON without a schema.
+fn unsupported_feature(request: &Request) -> Option<&'static str> {
+    (request.format == Some(OutputFormat::JsonObject)).then_some(
+        "JSON without a schema in the Messages API; send a schema, or describe the JSON in a message",
+    )
+}
+
+/// Encodes the body of an error with Anthropic's name for its HTTP status.
+fn encode_error(status: u16, message: &str) -> Value {
+    json!({"type": "error", "error": {"type": error_names(status).anthropic, "message": message}})
+}
+
+/// Encodes the list of the models with these names. The time at which a model was created is not known; the format requires one.
+fn encode_model_list(names: &[&str], _owner: &str) -> Value {
+    let model = |name: &&str| json!({"type": "model", "id": name, "display_name": name, "created_at": "1970-01-01T00:00:00Z"});
+    let models: Vec<Value> = names.iter().map(model).collect();
+    json!({"first_id": names.first(), "last_id": names.last(), "has_more": false, "data": models})
+}

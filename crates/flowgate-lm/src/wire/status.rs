@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::Api;
 use crate::Error;
 
 /// The names of errors by status: OpenAI's name, Anthropic's, and Gemini's.
@@ -61,25 +60,36 @@ fn is_word(name: &str) -> bool {
         && name.chars().all(|char| char.is_ascii_alphanumeric() || matches!(char, '_' | '-' | '.'))
 }
 
-/// Encodes an error in the format of an API, with the API's name for the status.
-pub(super) fn encode_error(api: Api, status: u16, message: &str) -> Value {
-    // A status without a name gets the general name of the client's errors, or of the server's.
+/// The names that providers have for a status.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ErrorNames {
+    /// OpenAI's name.
+    pub(super) openai: &'static str,
+    /// Anthropic's name.
+    pub(super) anthropic: &'static str,
+    /// Gemini's name.
+    pub(super) gemini: &'static str,
+}
+
+/// Returns the names of a status. A status without a name gets the general name of the client's errors, or of the
+/// server's.
+pub(super) fn error_names(status: u16) -> ErrorNames {
     let fallback = if status < 500 { 400 } else { 500 };
-    let names = |status: u16| NAMES.iter().find(|(known, ..)| *known == status);
-    let (openai, anthropic, gemini) = names(status)
-        .or_else(|| names(fallback))
-        .map_or(("error", "error", "UNKNOWN"), |(_, openai, anthropic, gemini)| {
-            (*openai, *anthropic, *gemini)
-        });
-    match api {
-        Api::GenerateContent => json!({"error": {"code": status, "message": message, "status": gemini}}),
-        Api::Messages => json!({"type": "error", "error": {"type": anthropic, "message": message}}),
-        _ => json!({"error": {"message": message, "type": openai, "param": null, "code": openai}}),
-    }
+    let row = |status: u16| NAMES.into_iter().find(|(known, ..)| *known == status);
+    let (_, openai, anthropic, gemini) =
+        row(status).or_else(|| row(fallback)).unwrap_or((500, "error", "error", "UNKNOWN"));
+    ErrorNames { openai, anthropic, gemini }
+}
+
+/// Encodes an error in OpenAI's formats.
+pub(super) fn encode_openai_error(status: u16, message: &str) -> Value {
+    let name = error_names(status).openai;
+    json!({"error": {"message": message, "type": name, "param": null, "code": name}})
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::Api;
     use super::*;
 
     fn check(error: &Value, expected: &str) {

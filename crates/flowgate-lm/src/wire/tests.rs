@@ -8,8 +8,8 @@ use serde_json::json;
 use super::*;
 use crate::Delta;
 use crate::chat::{
-    Effort, OutputSchema, Reasoning, ReasoningPart, ReasoningSummary, Sampling, Seal, Source, Thinking,
-    ThinkingDisplay, ToolCall, ToolChoice, ToolSpec, Usage, Verbosity,
+    Effort, OutputFormat, OutputSchema, Reasoning, ReasoningPart, ReasoningSummary, Sampling, Seal, Source,
+    ThinkingDisplay, ThinkingMode, ToolCall, ToolChoice, ToolSpec, Usage, Verbosity,
 };
 
 /// What a listener received.
@@ -202,9 +202,9 @@ fn messages() -> impl Strategy<Value = Vec<Message>> {
 
 fn reasoning() -> impl Strategy<Value = Reasoning> {
     let thinking = prop_oneof![
-        Just(Thinking::Disabled),
-        Just(Thinking::Adaptive),
-        any::<u32>().prop_map(Thinking::Enabled)
+        Just(ThinkingMode::Disabled),
+        Just(ThinkingMode::Adaptive),
+        any::<u32>().prop_map(ThinkingMode::Enabled)
     ];
     (
         prop::option::of(prop::sample::select(Effort::ALL)),
@@ -307,11 +307,13 @@ fn carried(api: Api, mut request: Request) -> Request {
             Some(Effort::Minimal) => Some(Effort::Low),
             other => other,
         };
-        *display = display.filter(|_| !matches!(thinking, None | Some(Thinking::Disabled)));
+        *display = display.filter(|_| !matches!(thinking, None | Some(ThinkingMode::Disabled)));
         (*summary, *is_returned, sampling.verbosity) = (None, false, None);
     } else if api == Api::GenerateContent {
         (*effort, *thinking) = match (*effort, *thinking) {
-            (Some(Effort::None), _) | (None, Some(Thinking::Enabled(0))) => (None, Some(Thinking::Disabled)),
+            (Some(Effort::None), _) | (None, Some(ThinkingMode::Enabled(0))) => {
+                (None, Some(ThinkingMode::Disabled))
+            }
             (Some(Effort::Xhigh | Effort::Max), _) => (Some(Effort::High), None),
             (Some(effort), _) => (Some(effort), None),
             (None, thinking) => (None, thinking),

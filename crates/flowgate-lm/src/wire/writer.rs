@@ -46,7 +46,7 @@ impl ResponseWriter {
         let completion = Completion { text: piece.to_owned(), ..Completion::default() };
         let mut events = self.events(&completion, &[piece]);
         // The index of the event with the text.
-        let first_text = before_text(self.api);
+        let first_text = self.api.form().events_before_text;
         events.truncate(first_text + 1);
         if !self.text_pieces.is_empty() {
             events.drain(..first_text);
@@ -66,10 +66,10 @@ impl ResponseWriter {
         let written: String = self.text_pieces.concat();
         let rest = completion.text.strip_prefix(&written);
         let text = if rest.is_some() { completion.text.clone() } else { written };
-        // In OpenAI's formats a refusal has no text of another kind, and the written text was sent as such text.
-        let has_refusals = matches!(self.api, Api::ChatCompletions | Api::Responses);
+        // The written text was sent as text of another kind than that of a refusal.
+        let separates_refusals = self.api.form().separates_refusals;
         let stop = match completion.stop {
-            Stop::Refused if !self.text_pieces.is_empty() && has_refusals => Stop::End,
+            Stop::Refused if !self.text_pieces.is_empty() && separates_refusals => Stop::End,
             stop => stop,
         };
         let completion = Completion { text, stop, ..completion.clone() };
@@ -78,7 +78,7 @@ impl ResponseWriter {
         let all: Vec<&str> = written_pieces.chain(pieces(rest.unwrap_or_default())).collect();
         let mut events = self.events(&completion, &all);
         if !self.text_pieces.is_empty() {
-            events.drain(..(before_text(self.api) + self.text_pieces.len()).min(events.len()));
+            events.drain(..(self.api.form().events_before_text + self.text_pieces.len()).min(events.len()));
         }
         events
     }
@@ -91,20 +91,6 @@ impl ResponseWriter {
         let order =
             if self.text_pieces.is_empty() { ReasoningOrder::First } else { ReasoningOrder::AfterText };
         self.api.encode_pieces(completion, pieces, head, (self.usage, order))
-    }
-}
-
-/// Returns the number of events before the first text in the stream of an answer without reasoning, such as
-/// `response.created`.
-fn before_text(api: Api) -> usize {
-    match api {
-        // The chunk with the role.
-        Api::ChatCompletions => 1,
-        // The response is created and in progress; its message and the part with the text are added.
-        Api::Responses => 4,
-        // The start of the message, a ping, and the start of the block with the text.
-        Api::Messages => 3,
-        Api::GenerateContent => 0,
     }
 }
 

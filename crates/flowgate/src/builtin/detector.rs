@@ -524,7 +524,7 @@ mod tests {
 
     #[cfg(feature = "python")]
     #[test]
-    fn code() {
+    fn code_is_analyzed_by_language() {
         check(
             "python_code",
             r#""import os\neval(x)""#,

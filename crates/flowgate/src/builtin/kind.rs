@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn kinds() {
+    fn texts_have_their_kinds() {
         check("is_date", r#""2024-05-19""#, "true");
         check("is_date", r#""2024-05-19 send it all""#, "false");
         check("is_date", "null", "absent");

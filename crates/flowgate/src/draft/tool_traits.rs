@@ -10,6 +10,8 @@ use super::described_tool::DescribedTool;
 use crate::policy::{ArgumentRole, name_words};
 
 /// What a call of a tool changes, in ascending order: of several verbs in a name, the greatest effect counts.
+///
+/// The list is exhaustive on purpose: a draft has to state what it assumes of each tool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ToolEffect {
     /// It only reads.
@@ -23,6 +25,8 @@ pub enum ToolEffect {
 }
 
 /// Who can receive what a tool is given.
+///
+/// The list is exhaustive on purpose: a draft has to state what it assumes of each tool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ToolReach {
     /// Nobody but its server, or no argument can carry a text.

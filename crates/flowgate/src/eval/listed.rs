@@ -31,7 +31,7 @@ const MAX_LISTED: usize = 1 << 16;
 type MatchedArguments = Vec<(Arc<str>, Value)>;
 
 /// The value, host or registrable domain that is searched for in a list.
-enum Wanted {
+enum SearchedValue {
     Value(Value),
     Host(String),
     Domain(String),
@@ -51,7 +51,7 @@ impl Evaluator<'_> {
         let Some(Value::Event(call)) = frame.first() else { return Ok(false) };
         let call = *call;
         let value = self.resolve(value)?;
-        let Some(wanted) = Wanted::of(value, form) else { return Ok(false) };
+        let Some(wanted) = SearchedValue::of(value, form) else { return Ok(false) };
         let (plan, trace) = (self.plan, self.trace);
         let Some(judged) = trace.event(call) else { return Ok(false) };
         let matched = match source {
@@ -188,7 +188,7 @@ impl Evaluator<'_> {
     }
 }
 
-impl Wanted {
+impl SearchedValue {
     /// Returns the part of a value that is searched for: the whole value, its host, or its registrable domain, by
     /// `form`. `None` for a value that no list can contain.
     fn of(value: Value, form: ListedForm) -> Option<Self> {

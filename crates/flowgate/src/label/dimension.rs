@@ -37,6 +37,8 @@ impl Dimension {
 }
 
 /// The purpose of a dimension.
+///
+/// The list is exhaustive on purpose: a purpose decides what statements may lower.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Purpose {
     /// The trust in the text: `payload` exempts an argument from it, `endorse` lowers its label.
@@ -47,6 +49,7 @@ pub enum Purpose {
 
 /// The order of a dimension.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum DimensionKind {
     /// A finite order given by its edges; a chain is the common case.
     Order(Lattice),

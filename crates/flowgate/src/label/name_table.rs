@@ -11,6 +11,7 @@ use super::space::{PartialLabel, Space};
 
 /// The purpose of a label computed from names, which decides how an unknown name is rounded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum ComputedLabelUse {
     /// The label of data: rounding up is safe.
     Data,

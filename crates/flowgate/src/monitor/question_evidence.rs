@@ -28,7 +28,7 @@ const LEAST_SIMILAR: usize = 5;
 
 /// Where a value was found.
 #[derive(Debug, Default)]
-struct Occurrences {
+struct EvidencePlaces {
     /// Whether a trusted message of the user contains the value.
     is_in_user_words: bool,
     /// The tool of a trusted answer that contains the value as a whole field.
@@ -82,8 +82,8 @@ impl Monitor {
 
     /// Searches the regions that flow to `visible` for each value. Returns the occurrences of each value, in the order
     /// of `values`, and whether all of these regions were searched before the budget was spent.
-    fn occurrences(&self, values: &[String], visible: &Label) -> (Vec<Occurrences>, bool) {
-        let mut occurrences: Vec<Occurrences> = values.iter().map(|_| Occurrences::default()).collect();
+    fn occurrences(&self, values: &[String], visible: &Label) -> (Vec<EvidencePlaces>, bool) {
+        let mut occurrences: Vec<EvidencePlaces> = values.iter().map(|_| EvidencePlaces::default()).collect();
         let mut budget = MAX_SEARCHED;
         for event in self.trace().events() {
             let document = &event.document;
@@ -119,7 +119,7 @@ impl Monitor {
     /// Compares a text of an event with a value, and records in `found` if the value occurs there. In a trusted message
     /// of the user or an untrusted output, the text may contain the value as words, and one of the user's words may be
     /// similar; a trusted output must be equal or similar. All other texts are ignored.
-    fn compare_text(&self, event: &Event, node: NodeId, text: &str, value: &str, found: &mut Occurrences) {
+    fn compare_text(&self, event: &Event, node: NodeId, text: &str, value: &str, found: &mut EvidencePlaces) {
         let space = self.policy.space();
         let label = event.document.label_of(node);
         let is_trusted = space.restrict(&label, space.integrity()) == Label::BOTTOM;
@@ -146,7 +146,7 @@ impl Monitor {
     }
 }
 
-impl Occurrences {
+impl EvidencePlaces {
     /// Returns the sentence that states where a value was found; `is_complete` states whether all texts were searched.
     fn sentence(self, value: &str, is_complete: bool) -> String {
         let mut clauses: Vec<String> = Vec::new();

@@ -55,7 +55,7 @@ impl Monitor {
         let mut monitor = Self::with_limits(policy, self.limits);
         monitor.parameters = self.parameters.clone();
         monitor.set_predicates(Predicates::new(), self.predicate_answers());
-        let mut rejudging = Rejudging {
+        let mut rejudging = Rejudgement {
             recorded: self,
             session: RejudgedSession { calls: Vec::new(), findings: Vec::new(), monitor },
             events: Vec::new(),
@@ -94,7 +94,7 @@ struct ViewSoFar {
 }
 
 /// The state of judging a recorded session again in a new session, under another policy.
-struct Rejudging<'a> {
+struct Rejudgement<'a> {
     recorded: &'a Monitor,
     session: RejudgedSession,
     /// The event of the new session for each event of the recorded one.
@@ -107,7 +107,7 @@ struct Rejudging<'a> {
     judged: HashMap<String, (TraceEntry, Attribution)>,
 }
 
-impl Rejudging<'_> {
+impl Rejudgement<'_> {
     /// Applies one recorded input to the new session: judges a call again, pushes an event with its translated floors
     /// and view, or marks as run a call that ran in the recorded session.
     fn apply(&mut self, input: &MonitorInput) {

@@ -9,6 +9,7 @@ pub type Span = Range<usize>;
 
 /// The severity of a diagnostic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
 pub enum Severity {
     /// The policy can be used, but possibly not as intended.
     Warning,

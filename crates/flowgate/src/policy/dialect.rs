@@ -3,6 +3,7 @@
 
 /// The dialect in which a policy is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
+#[non_exhaustive]
 pub enum Dialect {
     /// The language as this project documents it.
     #[default]

@@ -3,6 +3,8 @@
 use std::fmt;
 
 /// For how long a person's approval may hold, from the shortest to the longest: `grant ...` of a statement.
+///
+/// The list is exhaustive on purpose: a program has to know what an approval covers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub enum GrantScope {
     /// For one call: the statement says no `grant`.

@@ -38,6 +38,7 @@ pub const DEPTH_LIMIT: usize = 64;
 
 /// The notation of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Notation {
     /// RFC 8259, without extensions.
     Json,

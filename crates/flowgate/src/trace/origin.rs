@@ -20,6 +20,7 @@ pub struct Origin {
 
 /// A part of a message that is a separate event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum OriginPart {
     /// The message itself, or a tool output.
     Whole,
@@ -45,6 +46,7 @@ pub enum OriginPart {
 
 /// The format of a tool description.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum ToolDescriptionFormat {
     /// `inputSchema`
     Mcp,

@@ -9,7 +9,7 @@ use super::super::extended::{ExtendedFigures, ExtendedGame};
 use super::super::figures::Figures;
 use super::super::text_table::{Table, cell, table, texts};
 use super::page::advantage;
-use crate::html::{self, Chart, Drawing, Measured, Point};
+use crate::html::{self, Chart, Drawing, Point, ValueWithInterval};
 use crate::rounding::rounded;
 
 /// A measure: the title of its table, and the function that prints a cell.
@@ -122,7 +122,7 @@ pub fn page(all: &[ExtendedFigures], manifest: &Value) -> String {
     let model = manifest.get("model").and_then(Value::as_str).unwrap_or_default();
     let panel = |game: ExtendedGame| {
         let points = all.iter().filter(|row| row.game == game).filter_map(|row| {
-            let (x, y) = (Measured::of(row.figures.closure)?, advantage(&row.figures)?);
+            let (x, y) = (ValueWithInterval::of(row.figures.closure)?, advantage(&row.figures)?);
             Some(Point { name: row.defence.name(), x, y })
         });
         let (x, y) = ("closed channels", "adversarial advantage");

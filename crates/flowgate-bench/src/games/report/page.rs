@@ -8,23 +8,23 @@ use super::super::figures::{DefenceFigures, Figures};
 use super::super::task::Game;
 use super::paper::{ModelFigures, paper_table_list};
 use super::table_list;
-use crate::html::{self, Bar, BarChart, Chart, Drawing, Measured, Point};
+use crate::html::{self, Bar, BarChart, Chart, Drawing, Point, ValueWithInterval};
 
 /// Returns the advantage with its interval (Proposition 4), limited to -1 and 1; `None` without complete pairs.
-pub(super) fn advantage(figures: &Figures) -> Option<Measured> {
+pub(super) fn advantage(figures: &Figures) -> Option<ValueWithInterval> {
     let (value, half) = (figures.advantage?, figures.advantage_half_width()?);
-    Some(Measured { value, low: (value - half).max(-1.0), high: (value + half).min(1.0) })
+    Some(ValueWithInterval { value, low: (value - half).max(-1.0), high: (value + half).min(1.0) })
 }
 
 /// Returns a mean without an interval: none is computed for means of shares, so both ends are the value.
-pub(super) fn without_interval(value: f64) -> Measured {
-    Measured { value, low: value, high: value }
+pub(super) fn without_interval(value: f64) -> ValueWithInterval {
+    ValueWithInterval { value, low: value, high: value }
 }
 
 /// Returns a scatter of closure and advantage, with a point for each named set of figures that has both.
 fn closure_chart<'f>(title: String, all: impl Iterator<Item = (String, &'f Figures)>) -> Drawing {
     let points = all.filter_map(|(name, figures)| {
-        Some(Point { name, x: Measured::of(figures.closure)?, y: advantage(figures)? })
+        Some(Point { name, x: ValueWithInterval::of(figures.closure)?, y: advantage(figures)? })
     });
     let (x, y) = ("closed channels", "adversarial advantage");
     Drawing::Scatter(Chart { title, x, y, points: points.collect() })
@@ -36,7 +36,7 @@ pub fn page(all: &[DefenceFigures], manifest: &Value, compared: &[ModelFigures<'
     let model = manifest.get("model").and_then(Value::as_str).unwrap_or_default();
     let risk = all.iter().filter_map(|figures| {
         let y = without_interval(figures.overall.benign_utility?);
-        Some(Point { name: figures.defence.name(), x: Measured::of(figures.overall.executed)?, y })
+        Some(Point { name: figures.defence.name(), x: ValueWithInterval::of(figures.overall.executed)?, y })
     });
     let overall = all.iter().map(|figures| (figures.defence.name(), &figures.overall));
     let mut drawings = vec![
@@ -64,7 +64,7 @@ pub fn page(all: &[DefenceFigures], manifest: &Value, compared: &[ModelFigures<'
 /// Draws the paper's Figure 2: the rate of canaries disclosed in the retrieval game, with Wilson's interval.
 fn leakage_bars(all: &[DefenceFigures]) -> Drawing {
     let bars = all.iter().filter_map(|figures| {
-        Some(Bar { name: figures.defence.name(), value: Measured::of(figures.overall.leakage)? })
+        Some(Bar { name: figures.defence.name(), value: ValueWithInterval::of(figures.overall.leakage)? })
     });
     Drawing::Bars(BarChart {
         title: "RAG leak in the retrieval game (the paper's Figure 2)".to_owned(),

@@ -40,7 +40,7 @@ struct Watch<'a> {
 
 /// Whether the command continues after a question.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Next {
+enum WatchStep {
     /// The command waits for the next question.
     GoOn,
     /// The input at the terminal has ended, and so does the command.
@@ -60,8 +60,8 @@ pub(super) fn run(format: ApprovalsFormat, options: &GatewayArgs, output: &mut C
     let (mut pause, mut has_begun) = (FIRST_PAUSE, false);
     loop {
         match watch.stream(&mut has_begun, &mut pause, output) {
-            Ok(Next::End) => return Ok(Ok(0)),
-            Ok(Next::GoOn) => {}
+            Ok(WatchStep::End) => return Ok(Ok(0)),
+            Ok(WatchStep::GoOn) => {}
             // A repeated request would be refused as well, for example because of a wrong key.
             Err(error @ GatewayError::Refused(..)) => return Ok(Err(error)),
             Err(error) if !has_begun => return Ok(Err(error)),
@@ -81,13 +81,13 @@ impl Watch<'_> {
         has_begun: &mut bool,
         pause: &mut Duration,
         output: &mut Console,
-    ) -> Result<Next, GatewayError> {
+    ) -> Result<WatchStep, GatewayError> {
         let mut reader = self.gateway.stream("/api/v1/approvals/events")?;
         let mut splitter = EventSplitter::default();
         let (mut buffer, mut is_open) = (vec![0_u8; 16 << 10], false);
         loop {
             // The end of the stream, or of the time for it.
-            let Ok(count @ 1..) = reader.read(&mut buffer) else { return Ok(Next::GoOn) };
+            let Ok(count @ 1..) = reader.read(&mut buffer) else { return Ok(WatchStep::GoOn) };
             if !is_open {
                 if !*has_begun && self.lines.is_some() {
                     output.note("waiting for questions; Ctrl-C ends this");
@@ -95,8 +95,8 @@ impl Watch<'_> {
                 (is_open, *has_begun, *pause) = (true, true, FIRST_PAUSE);
                 let answer = self.gateway.get("/api/v1/approvals")?;
                 for question in questions_of(&answer) {
-                    if self.change(question, output)? == Next::End {
-                        return Ok(Next::End);
+                    if self.change(question, output)? == WatchStep::End {
+                        return Ok(WatchStep::End);
                     }
                 }
             }
@@ -109,8 +109,8 @@ impl Watch<'_> {
                 };
                 let event = event.map_err(damaged)?;
                 let Ok(question) = serde_json::from_str::<Value>(&event.data) else { continue };
-                if self.change(&question, output)? == Next::End {
-                    return Ok(Next::End);
+                if self.change(&question, output)? == WatchStep::End {
+                    return Ok(WatchStep::End);
                 }
             }
         }
@@ -118,13 +118,13 @@ impl Watch<'_> {
 
     /// Shows a question that is open, and asks for the answer to it; or says what became of a question that was shown
     /// before. Shows nothing of any other question.
-    fn change(&mut self, question: &Value, output: &mut Console) -> Result<Next, GatewayError> {
+    fn change(&mut self, question: &Value, output: &mut Console) -> Result<WatchStep, GatewayError> {
         let id = question_text::text(question, "id").to_owned();
         let known = self.shown.iter().find(|(_, shown)| *shown == id).cloned();
         let is_open = question_text::text(question, "state") == "open";
         match (is_open, known) {
             // The question was shown already: an open question can be in the list and in the stream.
-            (true, Some(_)) => return Ok(Next::GoOn),
+            (true, Some(_)) => return Ok(WatchStep::GoOn),
             (true, None) => {
                 self.count += 1;
                 self.shown.insert((self.count, id));
@@ -134,17 +134,17 @@ impl Watch<'_> {
             }
             (false, Some(known)) => drop(self.shown.remove(&known)),
             // The question was never shown as open, so the person need not learn that it is closed.
-            (false, None) => return Ok(Next::GoOn),
+            (false, None) => return Ok(WatchStep::GoOn),
         }
         if self.format == ApprovalsFormat::Json {
             output.line(&escaping::json_line(question));
-            return Ok(Next::GoOn);
+            return Ok(WatchStep::GoOn);
         }
         if !is_open {
             let call = question.get("call").unwrap_or(&Value::Null);
             let tool = escaping::line(question_text::text(call, "tool"));
             output.line(&format!("{tool}: {}", question_text::outcome(question)));
-            return Ok(Next::GoOn);
+            return Ok(WatchStep::GoOn);
         }
         output.line("");
         question_text::print(question, now(), output);
@@ -153,8 +153,8 @@ impl Watch<'_> {
 
     /// Asks for the answer to a question, if there is a person to ask, and sends it. An answer that comes too late is
     /// reported.
-    fn answer(&self, question: &Value, output: &mut Console) -> Result<Next, GatewayError> {
-        let Some(lines) = &self.lines else { return Ok(Next::GoOn) };
+    fn answer(&self, question: &Value, output: &mut Console) -> Result<WatchStep, GatewayError> {
+        let Some(lines) = &self.lines else { return Ok(WatchStep::GoOn) };
         let lasting = Answer::AllowFromNowOn(LastingTerms::default());
         let all = [
             ("a", "allow once", Answer::Allow),
@@ -165,14 +165,14 @@ impl Watch<'_> {
         let offered: Vec<_> =
             all.into_iter().filter(|(.., answer)| answer.objection(question).is_none()).collect();
         if offered.is_empty() {
-            return Ok(Next::GoOn);
+            return Ok(WatchStep::GoOn);
         }
         let words: Vec<String> = offered.iter().map(|(key, words, _)| format!("{key} {words}")).collect();
         let prompt = format!("{}, Enter later: ", words.join(", "));
         let chosen = loop {
-            let Some(line) = lines.ask(&prompt, output) else { return Ok(Next::End) };
+            let Some(line) = lines.ask(&prompt, output) else { return Ok(WatchStep::End) };
             if line.is_empty() {
-                return Ok(Next::GoOn);
+                return Ok(WatchStep::GoOn);
             }
             if let Some((.., answer)) = offered.iter().find(|(key, ..)| *key == line) {
                 break *answer;
@@ -185,6 +185,6 @@ impl Watch<'_> {
             Err(GatewayError::Refused(sentence)) => output.error(&sentence),
             Err(GatewayError::Failed(why)) => return Err(GatewayError::Failed(why)),
         }
-        Ok(Next::GoOn)
+        Ok(WatchStep::GoOn)
     }
 }

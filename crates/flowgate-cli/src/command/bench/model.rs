@@ -236,9 +236,9 @@ mod tests {
     use super::*;
 
     /// A model that counts its requests.
-    struct Counting(Arc<AtomicUsize>);
+    struct CountingModel(Arc<AtomicUsize>);
 
-    impl ChatModel for Counting {
+    impl ChatModel for CountingModel {
         fn name(&self) -> &str {
             "counting"
         }
@@ -258,7 +258,7 @@ mod tests {
     #[test]
     fn a_pace_reserves_turns() {
         let asked = Arc::new(AtomicUsize::new(0));
-        let model = PacedModel::new(Box::new(Counting(Arc::clone(&asked))), Some(60_000));
+        let model = PacedModel::new(Box::new(CountingModel(Arc::clone(&asked))), Some(60_000));
         let begun = *model.pace.as_ref().unwrap().1.lock().unwrap();
         for _ in 0..5 {
             block_on(model.complete(&Request::default(), &mut ignore_deltas)).unwrap();

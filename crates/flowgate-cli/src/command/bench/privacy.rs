@@ -8,7 +8,7 @@ use flowgate_bench::games::report::csv;
 use flowgate_bench::privacy::check::composition;
 use flowgate_bench::privacy::report::{figure_rows, lines, page, tables};
 use flowgate_bench::privacy::{
-    ANSWER_TOKENS, Answering, Defence, DefenceResults, PrivacySuite, Scope, manifest,
+    ANSWER_TOKENS, AnswerSource, Defence, DefenceResults, PrivacySuite, Scope, manifest,
 };
 use serde_json::json;
 
@@ -51,9 +51,9 @@ pub(crate) fn run(options: &PrivacyArgs, output: &mut Console) -> Result<u8, Inp
         )));
     }
     let answering = match &named {
-        Some(model) => Answering::Model(model.chat()),
-        None if options.model.dry_run => Answering::Counted(&counter),
-        None => Answering::Double,
+        Some(model) => AnswerSource::Model(model.chat()),
+        None if options.model.dry_run => AnswerSource::Counted(&counter),
+        None => AnswerSource::Double,
     };
     let progress = Progress::over_steps(suite.runs_per_defence() * defences.len(), "run", output);
     ask_ahead(options.model.jobs, defences.len(), &progress, &|unit| {

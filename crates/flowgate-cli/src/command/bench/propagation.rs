@@ -8,7 +8,7 @@ use flowgate_bench::games::report::csv;
 use flowgate_bench::propagation::report::{figure_rows, lines, page, tables};
 #[cfg(feature = "local")]
 use flowgate_bench::propagation::report::{model_lines, model_page, model_rows, model_tables};
-use flowgate_bench::propagation::{Copying, DoubleResults, PropagationSuite, Size, manifest};
+use flowgate_bench::propagation::{CopyingErrors, DoubleResults, PropagationSuite, Size, manifest};
 #[cfg(feature = "local")]
 use flowgate_bench::propagation::{Models, model_manifest};
 use serde_json::json;
@@ -30,7 +30,8 @@ pub(crate) fn run(options: &PropagationArgs, output: &mut Console) -> Result<u8,
     if let Some(path) = &options.local {
         return run_local(&suite, size, path, options.format, output);
     }
-    let doubles = if options.doubles.is_empty() { Copying::ALL.to_vec() } else { options.doubles.clone() };
+    let doubles =
+        if options.doubles.is_empty() { CopyingErrors::ALL.to_vec() } else { options.doubles.clone() };
     let progress = Progress::over_steps(suite.steps() * doubles.len(), "step", output);
     let mut results: Vec<DoubleResults> = Vec::new();
     for double in &doubles {

@@ -10,7 +10,7 @@ use flowgate::trace::Tool;
 use flowgate::trace::read::RecordedRun;
 use flowgate_guard::replay::{ReplayedRun, replay_with};
 
-use super::Explained;
+use super::ExplanationContext;
 use crate::corpus::{AttackCalls, AttackHarm, RunMarks, is_question_free};
 use crate::input::{self, InputError};
 use crate::output::plural;
@@ -103,7 +103,7 @@ impl CorpusEffect {
 
 /// A measurement of suggestions over corpora of recorded runs.
 pub(super) struct Measurement<'a> {
-    pub(super) explained: &'a Explained<'a>,
+    pub(super) explained: &'a ExplanationContext<'a>,
     /// The files with recorded runs.
     pub(super) corpora: &'a [PathBuf],
     /// The suite of the explained run, if it has one. Runs of another suite are left out.
@@ -127,7 +127,7 @@ impl Measurement<'_> {
         changed: &[Arc<Policy>],
         errors: &mut Vec<InputError>,
     ) -> Result<Vec<CorpusEffect>, InputError> {
-        let Explained { policy, predicates, method, .. } = *self.explained;
+        let ExplanationContext { policy, predicates, method, .. } = *self.explained;
         let mut effects = vec![CorpusEffect::default(); changed.len()];
         let is_wanted = |run: &RecordedRun| {
             let marks = RunMarks::of(run);

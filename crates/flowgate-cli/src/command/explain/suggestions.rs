@@ -8,7 +8,7 @@ use flowgate::policy::Policy;
 use flowgate::trace::read::RecordedRun;
 use flowgate_guard::replay::ReplayedRun;
 
-use super::Explained;
+use super::ExplanationContext;
 use super::against::{CorpusEffect, Measurement};
 use super::candidates::{Candidate, candidates};
 use super::trial::{Trial, with_statements};
@@ -39,7 +39,7 @@ pub(super) fn print(
     index: usize,
     run: &ReplayedRun,
     recorded: &RecordedRun,
-    explained: &Explained<'_>,
+    explained: &ExplanationContext<'_>,
     progress: &Progress,
     errors: &mut Vec<InputError>,
     output: &mut Console,
@@ -70,7 +70,7 @@ pub(super) fn print(
     parts.dedup();
     let mut run_up_to_call = recorded.clone();
     run_up_to_call.entries.truncate(call.entry + 1);
-    let Explained { policy, predicates, method, corpora } = *explained;
+    let ExplanationContext { policy, predicates, method, corpora } = *explained;
     let trial = Trial { policy, predicates, method, run_up_to_call: &run_up_to_call, index };
     let (sets, is_complete) = trial.smallest_sets(&candidates_of_call.all, &parts);
     let mut suggestions: Vec<Suggestion<'_>> =

@@ -22,12 +22,12 @@ use crate::args::Harness;
 pub(super) struct HarnessEvent {
     /// The id of the session.
     pub(super) session: String,
-    pub(super) kind: EventKind,
+    pub(super) kind: HarnessEventKind,
 }
 
 /// What has happened, or is about to happen.
 #[derive(Debug, PartialEq)]
-pub(super) enum EventKind {
+pub(super) enum HarnessEventKind {
     /// A session starts; `is_resumed` says whether it continues an earlier one.
     Start { is_resumed: bool },
     /// The model is about to receive a prompt, with the role that its text has in policies.
@@ -123,7 +123,7 @@ impl Harness {
     }
 }
 
-impl EventKind {
+impl HarnessEventKind {
     /// Returns the tool that is about to run, or has run; `None` for other events.
     pub(super) fn tool(&self) -> Option<&Tool> {
         match self {

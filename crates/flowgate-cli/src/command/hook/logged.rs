@@ -13,7 +13,7 @@ use flowgate::trace::{Call, Message, Output, TraceEntry};
 use serde_json::Value;
 
 use super::answer::{HookAnswer, content};
-use super::harness::{EventKind, HarnessEvent, ToolUse};
+use super::harness::{HarnessEvent, HarnessEventKind, ToolUse};
 use super::session_log::{LoggedEvent, SessionLog, delete_old};
 use super::{HookEvent, session};
 use crate::args::Harness;
@@ -47,7 +47,7 @@ pub(super) fn judge(
     settings: &LogSettings,
 ) -> Result<HookAnswer, String> {
     let mut log = SessionLog::open(&settings.folder, harness, &event.session, settings.limit)?;
-    if let EventKind::Start { is_resumed } = event.kind {
+    if let HarnessEventKind::Start { is_resumed } = event.kind {
         return start(&mut log, is_resumed, &settings.folder, harness).map(|()| HookAnswer::Nothing);
     }
     if log.events.is_empty() {
@@ -56,15 +56,15 @@ pub(super) fn judge(
     }
     match event.kind {
         // The start has been handled already.
-        EventKind::Start { .. } => Ok(HookAnswer::Nothing),
-        EventKind::Prompt { role, text } => {
+        HarnessEventKind::Start { .. } => Ok(HookAnswer::Nothing),
+        HarnessEventKind::Prompt { role, text } => {
             replay(&mut monitor, &log, None);
             log.append(LoggedEvent::Message { role: role.to_owned(), text: text.clone() })?;
             let entry = TraceEntry::from(Message::new(role, Value::String(text)));
             let objections = session::objections(&mut monitor, entry)?;
             Ok(HookAnswer::from_objections(HookEvent::UserPromptSubmit, objections))
         }
-        EventKind::Call(tool_use) => {
+        HarnessEventKind::Call(tool_use) => {
             replay(&mut monitor, &log, None);
             let call = trace_call(&tool_use, log.calls().len());
             let judged = monitor.judge_entry(TraceEntry::from(call), Attribution::everything());
@@ -75,7 +75,7 @@ pub(super) fn judge(
             log.append(logged_call(&answer, tool_use, settings.is_watching))?;
             Ok(answer)
         }
-        EventKind::Output { tool_use, response, is_error } => {
+        HarnessEventKind::Output { tool_use, response, is_error } => {
             let number = match log.call_of(&tool_use) {
                 Some(number) => number,
                 None => {

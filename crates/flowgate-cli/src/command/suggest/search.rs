@@ -24,7 +24,7 @@ const MAX_ATTEMPTS: usize = 3;
 
 /// What is replayed, and how.
 #[derive(Clone, Copy)]
-pub(super) struct Judge<'a> {
+pub(super) struct ReplaySetup<'a> {
     pub(super) predicates: &'a Predicates,
     pub(super) method: &'a dyn InfluenceMethod,
     pub(super) runs: &'a RecordedRuns,
@@ -40,7 +40,7 @@ pub(super) struct Change {
 
 /// A kind of question for which no change is suggested.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Unanswered {
+pub(super) struct UnansweredQuestion {
     pub(super) tool: String,
     /// The parts of the call against which there is a reason.
     pub(super) parts: Vec<String>,
@@ -56,7 +56,7 @@ pub(super) struct SuggestedChanges {
     /// The changes, the least harmful first.
     pub(super) accepted: Vec<Change>,
     /// The kinds of questions for which no change is suggested.
-    pub(super) left: Vec<Unanswered>,
+    pub(super) left: Vec<UnansweredQuestion>,
     /// The number of useful runs with a call that is not permitted under the present policy.
     pub(super) runs_before: usize,
     /// The number of useful runs with a call that is not permitted under the policy with the changes.
@@ -72,7 +72,7 @@ type QuestionKind = (String, Vec<String>);
 /// A call: the index of its run among the useful runs, and the index of the call in the run.
 type CallIndices = (usize, usize);
 
-impl Judge<'_> {
+impl ReplaySetup<'_> {
     /// Searches for changes of the policy, and returns them with the numbers of calls that are not permitted before and
     /// after. Answers the most frequent kind of question (a tool, and the parts of its call with a reason against them)
     /// first, and replays the useful runs after each accepted change.
@@ -123,7 +123,7 @@ impl Judge<'_> {
                 let why = why.unwrap_or_else(|| {
                     format!("not tried: the search ends after {}", plural(MAX_CHANGES, "change"))
                 });
-                Unanswered { tool, parts, calls: calls.len(), why }
+                UnansweredQuestion { tool, parts, calls: calls.len(), why }
             })
             .collect();
         found

@@ -16,7 +16,7 @@ use axum::http::StatusCode;
 use flowgate::json::{self, Numbers};
 use flowgate_lm::chat::Completion;
 use flowgate_lm::sse::{EventSplitter, SseEvent};
-use flowgate_lm::wire::generate_content::{Method, Target};
+use flowgate_lm::wire::generate_content::{Target, TargetMethod};
 use flowgate_lm::wire::{Api, ReceivedRequest, ResponseHead};
 
 use super::NotPermitted;
@@ -266,13 +266,13 @@ fn begin(headers: &HttpHeaders) -> Result<Stage, RequestError> {
 
 /// Returns the API of a request with this path below any address, and what the address asks for in Gemini's API.
 fn api_of(path: &str) -> Option<(Api, Option<Target>)> {
-    let fixed = [Api::ChatCompletions, Api::Responses, Api::Messages];
-    if let Some(api) = fixed.into_iter().find(|api| path.ends_with(&*api.path("", false))) {
+    let has_path = |api: &Api| !api.form().is_addressed() && path.ends_with(&*api.path("", false));
+    if let Some(api) = Api::ALL.into_iter().find(has_path) {
         return Some((api, None));
     }
     let (_, target) = path.rsplit_once("/models/")?;
     let target = Target::parse(target)?;
-    (target.method != Method::CountTokens).then_some((Api::GenerateContent, Some(target)))
+    (target.method != TargetMethod::CountTokens).then_some((Api::GenerateContent, Some(target)))
 }
 
 /// Returns the stage after the head of a response, and the answer to it.

@@ -20,7 +20,7 @@ const MAX_WAITING: usize = 1024;
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// An operation for the thread.
-struct Request {
+struct ThreadRequest {
     access: Access,
     operation: Operation,
     /// Receives the outcome; closed if the caller no longer waits.
@@ -42,7 +42,7 @@ impl SentOperation {
 #[derive(Debug)]
 pub(super) struct SqliteThread {
     /// The queue; `None` once the thread has to end.
-    requests: Mutex<Option<mpsc::Sender<Request>>>,
+    requests: Mutex<Option<mpsc::Sender<ThreadRequest>>>,
     /// The handle that is joined on drop; `None` if a stop no longer waits for the thread.
     thread: Mutex<Option<JoinHandle<()>>>,
     /// Resolves when the thread has closed its connection.
@@ -57,7 +57,7 @@ impl SqliteThread {
         mut connection: SqliteConnection,
         mut checkpoints: Option<CheckpointThread>,
     ) -> Result<Self, DatabaseError> {
-        let (requests, mut received) = mpsc::channel::<Request>(MAX_WAITING);
+        let (requests, mut received) = mpsc::channel::<ThreadRequest>(MAX_WAITING);
         let (ended, end) = oneshot::channel::<()>();
         let work = move || {
             while let Some(request) = received.blocking_recv() {
@@ -87,7 +87,10 @@ impl SqliteThread {
     ) -> Result<SentOperation, DatabaseError> {
         let requests = lock(&self.requests).clone().ok_or(DatabaseError::Closed)?;
         let (outcome, result) = oneshot::channel();
-        requests.send(Request { access, operation, outcome }).await.map_err(|_| DatabaseError::Closed)?;
+        requests
+            .send(ThreadRequest { access, operation, outcome })
+            .await
+            .map_err(|_| DatabaseError::Closed)?;
         Ok(SentOperation(result))
     }
 
@@ -116,8 +119,8 @@ impl Drop for SqliteThread {
 }
 
 /// Runs an operation and sends the outcome to its caller; skips it if the caller no longer waits.
-fn run(connection: &mut SqliteConnection, request: Request) {
-    let Request { access, operation, outcome } = request;
+fn run(connection: &mut SqliteConnection, request: ThreadRequest) {
+    let ThreadRequest { access, operation, outcome } = request;
     if outcome.is_closed() {
         return;
     }

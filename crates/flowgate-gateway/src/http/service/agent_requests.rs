@@ -9,7 +9,7 @@ use axum::extract::Request;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use flowgate_lm::wire::Api;
-use flowgate_lm::wire::generate_content::{Method, Target};
+use flowgate_lm::wire::generate_content::{Target, TargetMethod};
 
 use super::long_response::{EXCHANGES, FailureFormats, STREAMS, TURNS, for_mcp_proxy};
 use super::{GatewayService, busy_reply, certificate_of, last_segment, protect_connection};
@@ -24,10 +24,13 @@ use crate::telemetry::names;
 use crate::telemetry::refusal::RefusedRequest;
 
 impl GatewayService {
-    /// Serves a request to a method of a model in Gemini's API, which the path names: for an answer, streamed or not, or
-    /// for a number of tokens. Returns the error to send if the request is refused before its turn begins.
-    pub(super) async fn model_method(self: &Arc<Self>, request: Request) -> Result<Response, HttpReply> {
-        let api = Api::GenerateContent;
+    /// Serves a request to a method of a model in an API whose paths name it, as Gemini's do: for an answer, streamed or not,
+    /// or for a number of tokens. Returns the error to send if the request is refused before its turn begins.
+    pub(super) async fn model_method(
+        self: &Arc<Self>,
+        api: Api,
+        request: Request,
+    ) -> Result<Response, HttpReply> {
         let path = request.uri().path();
         let target = path.split_once("/models/").and_then(|(_, target)| Target::parse(target));
         let Some(target) = target else {
@@ -36,13 +39,15 @@ impl GatewayService {
             return Err(error_reply(api, StatusCode::NOT_FOUND, message));
         };
         let query = request.uri().query().unwrap_or_default();
-        if target.method == Method::Stream && !query.split('&').any(|pair| pair == "alt=sse") {
+        if target.method == TargetMethod::Stream && !query.split('&').any(|pair| pair == "alt=sse") {
             let message = "this gateway streams only server-sent events: add `?alt=sse` to the address";
             return Err(error_reply(api, StatusCode::BAD_REQUEST, message));
         }
         match target.method {
-            Method::CountTokens => self.count_tokens(api, request).await.map(IntoResponse::into_response),
-            Method::Generate | Method::Stream => self.turn(api, Some(target), request).await,
+            TargetMethod::CountTokens => {
+                self.count_tokens(api, request).await.map(IntoResponse::into_response)
+            }
+            TargetMethod::Generate | TargetMethod::Stream => self.turn(api, Some(target), request).await,
         }
     }
 

@@ -1,8 +1,10 @@
 //! Lists the routes of the gateway: the method and the path of each, and whether its handler authenticates requests
 //! itself. `http::service` builds its router from the list and calls the handlers.
 
+use std::sync::LazyLock;
+
 use axum::http::Method;
-use flowgate_lm::wire::Api;
+use flowgate_lm::wire::{Api, FormRoute};
 
 use crate::config::login::CALLBACK;
 
@@ -16,14 +18,14 @@ pub(crate) enum ServiceRoute {
     Health,
     Metrics,
     Model(Api),
-    CountTokens,
+    CountTokens(Api),
     Embeddings,
     /// A judgement for another gateway.
     Guardrail,
     /// Judgements for Envoy, over gRPC.
     ExternalProcessor,
-    /// A method of a model in Gemini's API: the last segments of the path name both.
-    ModelMethod,
+    /// A method of a model: the last segments of the path name both.
+    ModelMethod(Api),
     Models,
     Questions,
     QuestionEvents,
@@ -65,8 +67,8 @@ impl ServiceRoute {
     /// [`AccessControl`](crate::http::access::AccessControl) applies.
     pub(super) fn has_own_access(self) -> bool {
         match self {
-            Self::Health | Self::OpenApi | Self::Model(_) | Self::CountTokens => true,
-            Self::ModelMethod | Self::Models | Self::Embeddings => true,
+            Self::Health | Self::OpenApi | Self::Model(_) | Self::CountTokens(_) => true,
+            Self::ModelMethod(_) | Self::Models | Self::Embeddings => true,
             Self::Guardrail | Self::ExternalProcessor => true,
             Self::Questions | Self::QuestionEvents | Self::Question => true,
             Self::Decide | Self::DecideSeveral => true,
@@ -83,19 +85,23 @@ impl ServiceRoute {
     }
 }
 
-/// Returns the path of a route as `openapi.json` and the metrics have it: a parameter of several segments has no notation
-/// of its own there.
-pub(crate) fn described_path(path: &'static str) -> &'static str {
-    match path {
-        "/v1beta/models/{*target}" => "/v1beta/models/{target}",
-        "/v1/models/{*target}" => "/v1/models/{target}",
-        path => path,
-    }
-}
-
 /// Every route: the list that the router is built from, that tests compare with `openapi.json`, and that the answer to
-/// an unknown path contains.
-pub(crate) const ROUTES: [(Method, &str, ServiceRoute); 51] = [
+/// an unknown path contains. The paths are those of `openapi.json` and of the metrics; the parameter `target` covers several
+/// segments, which has no notation there.
+pub(crate) static ROUTES: LazyLock<Vec<(Method, &str, ServiceRoute)>> = LazyLock::new(|| {
+    let of_forms =
+        Api::ALL.into_iter().flat_map(|api| api.form().routes.iter().map(move |route| (api, route)));
+    let of_forms = of_forms.map(|(api, route)| match *route {
+        FormRoute::Answer(path) => (Method::POST, path, ServiceRoute::Model(api)),
+        FormRoute::ModelMethod(path) => (Method::POST, path, ServiceRoute::ModelMethod(api)),
+        FormRoute::CountTokens(path) => (Method::POST, path, ServiceRoute::CountTokens(api)),
+        FormRoute::ModelList(path) => (Method::GET, path, ServiceRoute::Models),
+    });
+    of_forms.chain(OTHER_ROUTES).collect()
+});
+
+/// The routes that do not depend on a wire form.
+const OTHER_ROUTES: [(Method, &str, ServiceRoute); 44] = [
     (Method::POST, "/api/v1/policy/load", ServiceRoute::Load),
     (Method::POST, "/api/v1/policy/check", ServiceRoute::Check),
     (Method::POST, "/api/v1/policy/check/batch", ServiceRoute::Batch),
@@ -103,16 +109,9 @@ pub(crate) const ROUTES: [(Method, &str, ServiceRoute); 51] = [
     (Method::GET, "/api/v1/gateway/health", ServiceRoute::Health),
     (Method::GET, "/health", ServiceRoute::Health),
     (Method::GET, "/metrics", ServiceRoute::Metrics),
-    (Method::POST, "/v1/chat/completions", ServiceRoute::Model(Api::ChatCompletions)),
-    (Method::POST, "/v1/responses", ServiceRoute::Model(Api::Responses)),
-    (Method::POST, "/v1/messages", ServiceRoute::Model(Api::Messages)),
-    (Method::POST, "/v1/messages/count_tokens", ServiceRoute::CountTokens),
     (Method::POST, "/v1/embeddings", ServiceRoute::Embeddings),
     (Method::POST, "/beta/litellm_basic_guardrail_api", ServiceRoute::Guardrail),
     (Method::POST, "/envoy.service.ext_proc.v3.ExternalProcessor/Process", ServiceRoute::ExternalProcessor),
-    (Method::POST, "/v1beta/models/{*target}", ServiceRoute::ModelMethod),
-    (Method::POST, "/v1/models/{*target}", ServiceRoute::ModelMethod),
-    (Method::GET, "/v1beta/models", ServiceRoute::Models),
     (Method::GET, "/v1/models", ServiceRoute::Models),
     (Method::GET, "/api/v1/approvals", ServiceRoute::Questions),
     (Method::POST, "/api/v1/approvals", ServiceRoute::DecideSeveral),

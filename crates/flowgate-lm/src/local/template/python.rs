@@ -44,9 +44,10 @@ fn to_json(value: &Value, options: Kwargs) -> Result<String, Error> {
             let formatter = PrettyFormatter::with_indent(indent.as_bytes());
             value.serialize(&mut serde_json::Serializer::with_formatter(&mut out, formatter))
         }
-        None => {
-            value.serialize(&mut serde_json::Serializer::with_formatter(&mut out, Spaced(CompactFormatter)))
-        }
+        None => value.serialize(&mut serde_json::Serializer::with_formatter(
+            &mut out,
+            PythonFormatter(CompactFormatter),
+        )),
     };
     let failed = |error: String| Error::new(ErrorKind::BadSerialization, error);
     written.map_err(|error| failed(error.to_string()))?;
@@ -54,9 +55,9 @@ fn to_json(value: &Value, options: Kwargs) -> Result<String, Error> {
 }
 
 /// Writes JSON on one line, with the separators `, ` and `: `, as Python does.
-struct Spaced(CompactFormatter);
+struct PythonFormatter(CompactFormatter);
 
-impl Formatter for Spaced {
+impl Formatter for PythonFormatter {
     /// Separates the items of a list by a comma and a space, as Python does.
     fn begin_array_value<W: ?Sized + std::io::Write>(
         &mut self,

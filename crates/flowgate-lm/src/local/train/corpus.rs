@@ -36,6 +36,7 @@ pub struct Example {
 
 /// The kind of an example.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
 pub enum ExampleKind {
     /// Documents about people, a question about two of them, and the answer.
     Question,

@@ -124,7 +124,7 @@ async fn a_listener_that_is_never_ready_does_not_hold_a_request_beyond_its_time(
 async fn a_caller_that_goes_away_closes_the_connection() {
     let check = async |said: &str, expected_cost: u64| {
         let (server, url) = bind();
-        let budget = Arc::new(Budget::new(None, None));
+        let budget = Arc::new(RequestBudget::new(None, None));
         let remote = remote(Api::ChatCompletions, &url).keep_connections(LONG).budget(Arc::clone(&budget));
         let (mut listener, heard, gate) = make_listener();
         gate.add_permits(1000);

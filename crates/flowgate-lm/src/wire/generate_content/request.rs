@@ -6,8 +6,8 @@ use serde_json::{Map, Value, json};
 use super::super::output_format::described_schema;
 use super::super::{arguments_object, put};
 use crate::chat::{
-    Effort, Message, OutputFormat, Part, Reasoning, ReasoningPart, Request, Sampling, Seal, Thinking,
-    ThinkingDisplay, ToolCall, ToolChoice, ToolSpec,
+    Effort, Message, OutputFormat, Part, Reasoning, ReasoningPart, Request, Sampling, Seal, ThinkingDisplay,
+    ThinkingMode, ToolCall, ToolChoice, ToolSpec,
 };
 
 /// The signature of a call that another model wrote, or whose reasoning is not sent: servers that require a signature
@@ -87,13 +87,13 @@ fn thinking_config(reasoning: &Reasoning) -> Map<String, Value> {
     let level = |level: &str| ("thinkingLevel".to_owned(), Value::from(level));
     let budget = |budget: Value| ("thinkingBudget".to_owned(), budget);
     let amount = match (effort, thinking) {
-        (Some(Effort::None), _) | (None, Some(Thinking::Disabled)) => Some(budget(json!(0))),
+        (Some(Effort::None), _) | (None, Some(ThinkingMode::Disabled)) => Some(budget(json!(0))),
         (Some(Effort::Minimal), _) => Some(level("MINIMAL")),
         (Some(Effort::Low), _) => Some(level("LOW")),
         (Some(Effort::Medium), _) => Some(level("MEDIUM")),
         (Some(Effort::High | Effort::Xhigh | Effort::Max), _) => Some(level("HIGH")),
-        (None, Some(Thinking::Adaptive)) => Some(budget(json!(-1))),
-        (None, Some(Thinking::Enabled(tokens))) => Some(budget(json!(tokens))),
+        (None, Some(ThinkingMode::Adaptive)) => Some(budget(json!(-1))),
+        (None, Some(ThinkingMode::Enabled(tokens))) => Some(budget(json!(tokens))),
         (None, None) => None,
     };
     let is_shown = display.map(|display| display == ThinkingDisplay::Summarized);

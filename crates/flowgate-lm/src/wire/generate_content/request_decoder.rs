@@ -10,7 +10,7 @@ use super::fields::{CONFIG, COUNT, REQUEST, THINKING};
 use super::schema::json_schema;
 use super::tools::{read_choice, read_tools};
 use crate::chat::{
-    Effort, OutputFormat, OutputSchema, Reasoning, Request, Sampling, Thinking, ThinkingDisplay,
+    Effort, OutputFormat, OutputSchema, Reasoning, Request, Sampling, ThinkingDisplay, ThinkingMode,
 };
 use crate::json::Json;
 
@@ -125,10 +125,10 @@ fn read_reasoning(config: &ObjectFields<'_>) -> Result<Reasoning, WireError> {
     }
     reasoning.thinking = match thinking.get("thinkingBudget") {
         None => None,
-        Some(Json::Number(number)) if number.as_i64() == Some(-1) => Some(Thinking::Adaptive),
+        Some(Json::Number(number)) if number.as_i64() == Some(-1) => Some(ThinkingMode::Adaptive),
         Some(_) => thinking.tokens("thinkingBudget")?.map(|budget| match budget {
-            0 => Thinking::Disabled,
-            budget => Thinking::Enabled(budget),
+            0 => ThinkingMode::Disabled,
+            budget => ThinkingMode::Enabled(budget),
         }),
     };
     // `Some(None)` leaves the level to the server; `None` is an unknown name, which is an error.

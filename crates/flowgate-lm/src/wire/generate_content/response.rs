@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn answers() {
+    fn answers_are_decoded_or_refused() {
         let bad = |why: &str| {
             format!(
                 "the model server sent an answer that cannot be read: {why}; check the address and the API of the model server"

@@ -9,12 +9,12 @@ pub struct Target {
     /// The name of the model.
     pub model: String,
     /// The method.
-    pub method: Method,
+    pub method: TargetMethod,
 }
 
 /// A method of a model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Method {
+pub enum TargetMethod {
     /// An answer in one piece.
     Generate,
     /// An answer as a stream.
@@ -24,10 +24,10 @@ pub enum Method {
 }
 
 /// The methods with their names.
-const METHODS: [(&str, Method); 3] = [
-    ("generateContent", Method::Generate),
-    ("streamGenerateContent", Method::Stream),
-    ("countTokens", Method::CountTokens),
+const METHODS: [(&str, TargetMethod); 3] = [
+    ("generateContent", TargetMethod::Generate),
+    ("streamGenerateContent", TargetMethod::Stream),
+    ("countTokens", TargetMethod::CountTokens),
 ];
 
 impl Target {
@@ -84,14 +84,14 @@ mod tests {
 
     #[test]
     fn addresses_name_models_and_methods() {
-        let check = |text: &str, expected: Option<(&str, Method)>| {
+        let check = |text: &str, expected: Option<(&str, TargetMethod)>| {
             let parsed = Target::parse(text);
             let shown = parsed.as_ref().map(|target| (target.model.as_str(), target.method));
             assert_eq!(shown, expected, "{text}");
         };
-        check("gemini-3-pro:generateContent", Some(("gemini-3-pro", Method::Generate)));
-        check("a:b:streamGenerateContent", Some(("a:b", Method::Stream)));
-        check("team/a%3Ab%C3%BC:countTokens", Some(("team/a:bü", Method::CountTokens)));
+        check("gemini-3-pro:generateContent", Some(("gemini-3-pro", TargetMethod::Generate)));
+        check("a:b:streamGenerateContent", Some(("a:b", TargetMethod::Stream)));
+        check("team/a%3Ab%C3%BC:countTokens", Some(("team/a:bü", TargetMethod::CountTokens)));
         for bad in
             ["gemini-3-pro", ":generateContent", "m:embedContent", "m:", "%4:countTokens", "%FF:countTokens"]
         {
@@ -107,7 +107,7 @@ mod tests {
             let segment =
                 path.strip_prefix("/models/").and_then(|rest| rest.strip_suffix("?alt=sse")).unwrap();
             assert!(!segment.contains(['/', '?', '#', ' ']), "{path}");
-            let expected = Target { model: name.to_owned(), method: Method::Stream };
+            let expected = Target { model: name.to_owned(), method: TargetMethod::Stream };
             assert_eq!(Target::parse(segment), Some(expected), "{path}");
         }
         assert_eq!(path("models/gemini-3-pro", false), "/models/gemini-3-pro:generateContent");

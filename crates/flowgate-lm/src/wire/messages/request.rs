@@ -7,7 +7,7 @@ use super::super::documents::is_pdf;
 use super::super::output_format::described_schema;
 use super::super::{arguments_object, put};
 use crate::chat::{
-    Effort, Message, OutputFormat, Part, Reasoning, ReasoningPart, Request, Seal, Thinking, ToolCall,
+    Effort, Message, OutputFormat, Part, Reasoning, ReasoningPart, Request, Seal, ThinkingMode, ToolCall,
     ToolChoice, ToolSpec,
 };
 
@@ -59,7 +59,7 @@ pub fn encode_request(request: &Request, model: &str, stream: bool) -> Value {
     let output = (!output.is_empty()).then_some(Value::Object(output));
     let thinking = thinking.map(|thinking| {
         let mut body = encode_thinking(thinking);
-        if let Some(display) = display.filter(|_| thinking != Thinking::Disabled) {
+        if let Some(display) = display.filter(|_| thinking != ThinkingMode::Disabled) {
             put(&mut body, "display", display.name());
         }
         body
@@ -82,11 +82,11 @@ pub fn encode_request(request: &Request, model: &str, stream: bool) -> Value {
 }
 
 /// Encodes the field `thinking`, without `display`.
-fn encode_thinking(thinking: Thinking) -> Value {
+fn encode_thinking(thinking: ThinkingMode) -> Value {
     match thinking {
-        Thinking::Disabled => json!({"type": "disabled"}),
-        Thinking::Adaptive => json!({"type": "adaptive"}),
-        Thinking::Enabled(budget) => json!({"type": "enabled", "budget_tokens": budget}),
+        ThinkingMode::Disabled => json!({"type": "disabled"}),
+        ThinkingMode::Adaptive => json!({"type": "adaptive"}),
+        ThinkingMode::Enabled(budget) => json!({"type": "enabled", "budget_tokens": budget}),
     }
 }
 

@@ -17,7 +17,7 @@ use super::fields::{
 use super::tools::{read_choice, read_tool};
 use crate::chat::{
     Effort, Message, OutputFormat, OutputSchema, Part, Reasoning, Request, Sampling, Source, Sources,
-    Thinking, ThinkingDisplay, ToolCall,
+    ThinkingDisplay, ThinkingMode, ToolCall,
 };
 use crate::json::Json;
 
@@ -148,10 +148,10 @@ fn read_reasoning(body: &ObjectFields<'_>) -> Result<Reasoning, WireError> {
         let thinking = body.object("thinking")?;
         thinking.reject_unsupported(&THINKING)?;
         reasoning.thinking = Some(match thinking.text("type")? {
-            "disabled" => Thinking::Disabled,
-            "adaptive" => Thinking::Adaptive,
+            "disabled" => ThinkingMode::Disabled,
+            "adaptive" => ThinkingMode::Adaptive,
             "enabled" => match thinking.tokens("budget_tokens")? {
-                Some(budget) => Thinking::Enabled(budget),
+                Some(budget) => ThinkingMode::Enabled(budget),
                 None => return thinking.field_error("budget_tokens", "is missing"),
             },
             _ => return thinking.field_error("type", "is not `disabled`, `adaptive` or `enabled`"),
@@ -319,7 +319,7 @@ mod tests {
         .reasoning;
         let expected = Reasoning {
             effort: Some(Effort::Xhigh),
-            thinking: Some(Thinking::Adaptive),
+            thinking: Some(ThinkingMode::Adaptive),
             display: Some(ThinkingDisplay::Omitted),
             ..Reasoning::default()
         };

@@ -542,7 +542,7 @@ mod tests {
     }
 
     #[test]
-    fn values() {
+    fn values_are_parsed() {
         check(r#"["a\n\d", r"\n", 1.5, None, True]"#, r#"["a\n\\d" "\\n" 1.5 None true]"#);
         check("out.content[*].a[0][\"b c\"][1:]", "out.content[*].a[0][\"b c\"][1:]");
         check("[x.a for x in y if x.b]", "[x.a for x in y if x.b]");
@@ -561,7 +561,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes() {
+    fn mistakes_are_reported_at_their_place() {
         check("a b", "expected the end of the line, found `b`");
         check("a = b", "expected the end of the line, found `=`");
         check("(a", "expected `)`, found the end of the line");

@@ -13,7 +13,7 @@ use serde_json::Value;
 use super::super::HookEvent;
 use super::super::answer::{HookAnswer, reason_text};
 use super::super::transcript::unambiguous_tool;
-use super::{EventError, EventKind, Fields, HarnessEvent, ToolUse};
+use super::{EventError, Fields, HarnessEvent, HarnessEventKind, ToolUse};
 
 /// The events that the hook judges, for error messages.
 const JUDGED: &str = "SessionStart, UserPromptSubmit, PreToolUse and PostToolUse";
@@ -27,13 +27,13 @@ pub(super) fn parse(fields: &Fields<'_>) -> Result<HarnessEvent, EventError> {
     // The prompt of a sub-agent is text of the model.
     let is_subagent = fields.input.get("agent_id").is_some_and(|id| !id.is_null());
     let kind = match fields.text("hook_event_name")? {
-        "SessionStart" => EventKind::Start { is_resumed: fields.text("source")? == "resume" },
-        "UserPromptSubmit" => EventKind::Prompt {
+        "SessionStart" => HarnessEventKind::Start { is_resumed: fields.text("source")? == "resume" },
+        "UserPromptSubmit" => HarnessEventKind::Prompt {
             role: if is_subagent { "assistant" } else { "user" },
             text: fields.text("prompt")?.to_owned(),
         },
-        "PreToolUse" => EventKind::Call(tool_use(fields)?),
-        "PostToolUse" => EventKind::Output {
+        "PreToolUse" => HarnessEventKind::Call(tool_use(fields)?),
+        "PostToolUse" => HarnessEventKind::Output {
             tool_use: tool_use(fields)?,
             response: fields.value("tool_response")?.clone(),
             is_error: None,

@@ -11,7 +11,7 @@ use serde_json::json;
 
 use super::super::HookEvent;
 use super::super::answer::{HookAnswer, reason_text};
-use super::{EventError, EventKind, Fields, HarnessEvent, ToolUse};
+use super::{EventError, Fields, HarnessEvent, HarnessEventKind, ToolUse};
 
 /// The events that the hook judges, for error messages.
 const JUDGED: &str = "SessionStart, UserPromptSubmit, PreToolUse, PostToolUse and PostToolUseFailure";
@@ -29,17 +29,19 @@ pub(super) fn parse(fields: &Fields<'_>) -> Result<HarnessEvent, EventError> {
     let session = fields.text("session_id")?.to_owned();
     let kind = match fields.text("hook_event_name")? {
         "SessionStart" => {
-            EventKind::Start { is_resumed: !matches!(fields.text("source")?, "startup" | "new") }
+            HarnessEventKind::Start { is_resumed: !matches!(fields.text("source")?, "startup" | "new") }
         }
-        "UserPromptSubmit" => EventKind::Prompt { role: "user", text: fields.text("prompt")?.to_owned() },
-        "PreToolUse" => EventKind::Call(tool_use(fields)?),
+        "UserPromptSubmit" => {
+            HarnessEventKind::Prompt { role: "user", text: fields.text("prompt")?.to_owned() }
+        }
+        "PreToolUse" => HarnessEventKind::Call(tool_use(fields)?),
         "PostToolUse" => {
             let result = fields.value("tool_result")?;
             // The part that the model receives.
             let response = result.get("text_result_for_llm").unwrap_or(result).clone();
-            EventKind::Output { tool_use: tool_use(fields)?, response, is_error: Some(false) }
+            HarnessEventKind::Output { tool_use: tool_use(fields)?, response, is_error: Some(false) }
         }
-        "PostToolUseFailure" => EventKind::Output {
+        "PostToolUseFailure" => HarnessEventKind::Output {
             tool_use: tool_use(fields)?,
             response: fields.value("error")?.clone(),
             is_error: Some(true),

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::super::HookEvent;
 use super::super::answer::{HookAnswer, reason_text};
-use super::{EventError, EventKind, Fields, HarnessEvent, ToolUse};
+use super::{EventError, Fields, HarnessEvent, HarnessEventKind, ToolUse};
 
 /// The events that the hook judges, for error messages.
 const JUDGED: &str = "sessionStart, beforeSubmitPrompt, preToolUse, postToolUse and postToolUseFailure";
@@ -27,7 +27,7 @@ pub(super) fn parse(fields: &Fields<'_>) -> Result<HarnessEvent, EventError> {
     let session = fields.text("conversation_id")?.to_owned();
     let kind = match fields.text("hook_event_name")? {
         // Cursor runs this hook only for new conversations.
-        "sessionStart" => EventKind::Start { is_resumed: false },
+        "sessionStart" => HarnessEventKind::Start { is_resumed: false },
         "beforeSubmitPrompt" => {
             // Attached files are part of what the model receives, except rules, which the agent adds to any prompt.
             let is_rule = |attachment: &Value| attachment.get("type").is_some_and(|kind| kind == "rule");
@@ -37,15 +37,15 @@ pub(super) fn parse(fields: &Fields<'_>) -> Result<HarnessEvent, EventError> {
                 Some(_) => true,
             };
             let role = if has_files { "attachment/file" } else { "user" };
-            EventKind::Prompt { role, text: fields.text("prompt")?.to_owned() }
+            HarnessEventKind::Prompt { role, text: fields.text("prompt")?.to_owned() }
         }
-        "preToolUse" => EventKind::Call(tool_use(fields)?),
-        "postToolUse" => EventKind::Output {
+        "preToolUse" => HarnessEventKind::Call(tool_use(fields)?),
+        "postToolUse" => HarnessEventKind::Output {
             tool_use: tool_use(fields)?,
             response: decoded(fields.value("tool_output")?),
             is_error: Some(false),
         },
-        "postToolUseFailure" => EventKind::Output {
+        "postToolUseFailure" => HarnessEventKind::Output {
             tool_use: tool_use(fields)?,
             response: fields.value("error_message")?.clone(),
             is_error: Some(true),

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::super::HookEvent;
 use super::super::answer::{HookAnswer, reason_text};
-use super::{EventError, EventKind, Fields, HarnessEvent, ToolUse};
+use super::{EventError, Fields, HarnessEvent, HarnessEventKind, ToolUse};
 
 /// The events that the hook judges, for error messages.
 const JUDGED: &str = "SessionStart, BeforeAgent, BeforeTool and AfterTool";
@@ -23,21 +23,21 @@ const FILES: &str = "--- Content from referenced files ---";
 pub(super) fn parse(fields: &Fields<'_>) -> Result<HarnessEvent, EventError> {
     let session = fields.text("session_id")?.to_owned();
     let kind = match fields.text("hook_event_name")? {
-        "SessionStart" => EventKind::Start { is_resumed: fields.text("source")? == "resume" },
+        "SessionStart" => HarnessEventKind::Start { is_resumed: fields.text("source")? == "resume" },
         "BeforeAgent" => {
             let text = fields.text("prompt")?.to_owned();
             // Gemini CLI adds the content of named files to the prompt, so not all of it is the user's
             // own text.
             let role = if text.contains(FILES) { "attachment/file" } else { "user" };
-            EventKind::Prompt { role, text }
+            HarnessEventKind::Prompt { role, text }
         }
-        "BeforeTool" => EventKind::Call(tool_use(fields)?),
+        "BeforeTool" => HarnessEventKind::Call(tool_use(fields)?),
         "AfterTool" => {
             let result = fields.value("tool_response")?;
             let is_error = result.get("error").is_some_and(|error| !error.is_null());
             // The part that the model receives.
             let response = result.get("llmContent").unwrap_or(result).clone();
-            EventKind::Output { tool_use: tool_use(fields)?, response, is_error: Some(is_error) }
+            HarnessEventKind::Output { tool_use: tool_use(fields)?, response, is_error: Some(is_error) }
         }
         other => return Err(fields.not_judged(other, JUDGED)),
     };

@@ -9,7 +9,7 @@ use flowgate::trace::Tool;
 use serde_json::json;
 
 use super::super::answer::{HookAnswer, reason_text};
-use super::{EventError, EventKind, Fields, HarnessEvent, ToolUse};
+use super::{EventError, Fields, HarnessEvent, HarnessEventKind, ToolUse};
 
 /// The events that the hook judges, for error messages.
 const JUDGED: &str = "session.start, chat.message, tool.execute.before and tool.execute.after";
@@ -21,7 +21,7 @@ const JUDGED: &str = "session.start, chat.message, tool.execute.before and tool.
 pub(super) fn parse(fields: &Fields<'_>) -> Result<HarnessEvent, EventError> {
     let session = fields.text("session")?.to_owned();
     let kind = match fields.text("event")? {
-        "session.start" => EventKind::Start { is_resumed: fields.flag("resumed")? },
+        "session.start" => HarnessEventKind::Start { is_resumed: fields.flag("resumed")? },
         "chat.message" => {
             let role = match (fields.flag("from_model")?, fields.flag("has_files")?) {
                 // The task of a sub-agent is text of the model.
@@ -29,10 +29,10 @@ pub(super) fn parse(fields: &Fields<'_>) -> Result<HarnessEvent, EventError> {
                 (false, true) => "attachment/file",
                 (false, false) => "user",
             };
-            EventKind::Prompt { role, text: fields.text("text")?.to_owned() }
+            HarnessEventKind::Prompt { role, text: fields.text("text")?.to_owned() }
         }
-        "tool.execute.before" => EventKind::Call(tool_use(fields)?),
-        "tool.execute.after" => EventKind::Output {
+        "tool.execute.before" => HarnessEventKind::Call(tool_use(fields)?),
+        "tool.execute.after" => HarnessEventKind::Output {
             tool_use: tool_use(fields)?,
             response: fields.value("output")?.clone(),
             is_error: None,

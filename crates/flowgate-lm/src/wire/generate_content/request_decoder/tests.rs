@@ -179,7 +179,7 @@ fn settings_are_read() {
     assert_eq!((sampling.max_tokens, sampling.temperature, sampling.top_p), (Some(9), Some(1.0), Some(0.5)));
     assert_eq!((sampling.seed, sampling.stop), (Some(3), vec!["x".to_owned()]));
     let expected = Reasoning {
-        thinking: Some(Thinking::Enabled(8192)),
+        thinking: Some(ThinkingMode::Enabled(8192)),
         display: Some(ThinkingDisplay::Summarized),
         ..Reasoning::default()
     };

@@ -1,0 +1,275 @@
+//! Defines [`Form`], the descriptor of one format: its names, its addresses and headers, and its encoders and decoders.
+//!
+//! Each format declares its descriptor in the file of its name, and [`Api::form`](super::Api::form) returns it. The functions of `Api`, the
+//! gateway, the command line and the Python package read the descriptors, so that none of them names a format.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use serde_json::Value;
+
+use super::known_fields::KnownFields;
+use super::{DroppedParts, ReasoningOrder, ReceivedRequest, ResponseHead, WireError};
+use crate::Error;
+use crate::chat::{Completion, Request};
+use crate::json::Json;
+use crate::model::Listener;
+use crate::sse::SseEvent;
+
+/// The descriptor of a format.
+#[derive(Debug)]
+pub struct Form {
+    /// The name in configurations and on the command line.
+    pub name: &'static str,
+    /// The name in the Python package.
+    pub python_name: &'static str,
+    /// The sentence by which the command line describes the format.
+    pub description: &'static str,
+    /// The version of the format that is understood.
+    pub version: &'static str,
+    /// The name that the conventions of OpenTelemetry have for the provider.
+    pub provider: &'static str,
+    /// The routes of a server of this format.
+    pub routes: &'static [FormRoute],
+    /// The beginning of the paths that only this format has.
+    pub own_prefix: Option<&'static str>,
+    /// The header in which a client sends its key.
+    pub key_header: KeyHeader,
+    /// The header that requests beta features by their names.
+    pub betas_header: Option<&'static str>,
+    /// The beginning of the identifiers of answers.
+    pub id_prefix: &'static str,
+    /// Whether servers of this format compute embeddings.
+    pub has_embeddings: bool,
+    /// Whether clients may leave out the ids of calls, so that an answer numbers its calls by their position in the chat.
+    pub numbers_calls: bool,
+    /// The request for a number of tokens.
+    pub token_count: Option<TokenCount>,
+    /// Whether a refusal has no text of another kind, so that an answer whose text was sent early cannot become one.
+    pub(super) separates_refusals: bool,
+    /// The number of events before the first text in the stream of an answer without reasoning.
+    pub(super) events_before_text: usize,
+    /// The objects of requests, with the rules of their fields.
+    pub(super) objects: &'static [KnownFields],
+    /// The path below a server's base address for an answer of a model; the flag is whether it is to be streamed.
+    pub(super) path: fn(model: &str, stream: bool) -> Cow<'static, str>,
+    /// The feature of a request that the format cannot express and without which the answer would be wrong.
+    pub(super) unsupported_feature: fn(&Request) -> Option<&'static str>,
+    /// Encodes the body of a request to a model; the flag is whether the answer is to be streamed.
+    pub(super) encode_request: fn(&Request, model: &str, stream: bool) -> Value,
+    /// Decodes the body of a request, without the dropped parts.
+    pub(super) decode_request: fn(&Json<'_>, &DroppedParts) -> Result<ReceivedRequest, WireError>,
+    /// Encodes the body of an answer that is not streamed.
+    pub(super) encode_response: fn(&Completion, ResponseHead<'_>) -> Value,
+    /// Decodes the body of an answer that is not streamed.
+    pub(super) decode_response: fn(&Value) -> Result<Completion, Error>,
+    /// Returns whether a JSON value has the fields that only answers of this format have.
+    pub(super) is_response: fn(&Value) -> bool,
+    /// Encodes an answer as a stream, with one event for each piece of its text. The flag is whether the stream reports the usage.
+    pub(super) encode_stream:
+        fn(&Completion, &[&str], ResponseHead<'_>, (bool, ReasoningOrder)) -> Vec<SseEvent>,
+    /// Creates a decoder of streams.
+    pub(super) decoder: fn() -> Box<dyn DecodeStream>,
+    /// Encodes the body of an error with this HTTP status.
+    pub(super) encode_error: fn(status: u16, message: &str) -> Value,
+    /// Encodes the event that ends a stream with the body of an error.
+    pub(super) encode_error_event: fn(Value) -> SseEvent,
+    /// Encodes the list of the models with these names, which belong to `owner`.
+    pub(super) encode_model_list: fn(names: &[&str], owner: &str) -> Value,
+}
+
+impl Form {
+    /// Returns whether the address of a request names the model and whether the answer is streamed.
+    #[must_use]
+    pub fn is_addressed(&self) -> bool {
+        self.routes.iter().any(|route| matches!(route, FormRoute::ModelMethod(_)))
+    }
+}
+
+/// A route of a server, with its path.
+///
+/// The list is exhaustive on purpose: a server has to serve each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FormRoute {
+    /// An answer of a model.
+    Answer(&'static str),
+    /// A method of a model. The path has the parameter `target`, which names both.
+    ModelMethod(&'static str),
+    /// The number of tokens of a request.
+    CountTokens(&'static str),
+    /// The list of models, at a path that only this format has.
+    ModelList(&'static str),
+}
+
+/// The header in which a client sends its key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KeyHeader {
+    /// The name of the header, in lower case.
+    pub name: &'static str,
+    /// The text before the key.
+    pub prefix: &'static str,
+}
+
+impl KeyHeader {
+    /// The header `Authorization` of HTTP.
+    pub const BEARER: Self = Self { name: "authorization", prefix: "Bearer " };
+}
+
+/// The request for a number of tokens.
+#[derive(Debug)]
+pub struct TokenCount {
+    /// The field of the answer with the number.
+    pub answer_field: &'static str,
+    /// Decodes the body of the request, without the dropped parts.
+    pub(super) decode: fn(&Json<'_>, &DroppedParts) -> Result<Request, WireError>,
+}
+
+impl TokenCount {
+    /// Decodes the body of a request for a number of tokens, without the dropped parts.
+    ///
+    /// # Errors
+    /// As for the request of an answer.
+    pub fn decode(&self, body: &Json<'_>, dropped: &DroppedParts) -> Result<Request, WireError> {
+        (self.decode)(body, dropped)
+    }
+}
+
+/// The decoder of a format's streams.
+pub(super) trait DecodeStream: fmt::Debug + Send + Sync {
+    /// Decodes the next event, and passes its pieces to the listener.
+    fn feed(&mut self, event: &SseEvent, listener: &mut dyn Listener) -> Result<(), Error>;
+
+    /// Returns whether the answer is complete.
+    fn is_done(&self) -> bool;
+
+    /// Returns the answer; fails if the stream ended before it was complete.
+    fn finish(self: Box<Self>) -> Result<Completion, Error>;
+}
+
+/// Implements [`DecodeStream`] for a decoder by its functions of the same names.
+macro_rules! decode_stream {
+    ($decoder:ty) => {
+        impl crate::wire::form::DecodeStream for $decoder {
+            fn feed(
+                &mut self,
+                event: &crate::sse::SseEvent,
+                listener: &mut dyn crate::model::Listener,
+            ) -> Result<(), crate::Error> {
+                <$decoder>::feed(self, event, listener)
+            }
+
+            fn is_done(&self) -> bool {
+                <$decoder>::is_done(self)
+            }
+
+            fn finish(self: Box<Self>) -> Result<crate::chat::Completion, crate::Error> {
+                <$decoder>::finish(*self)
+            }
+        }
+    };
+}
+pub(super) use decode_stream;
+
+/// Decodes a stream, event by event.
+#[derive(Debug)]
+pub struct Decoder(pub(super) Box<dyn DecodeStream>);
+
+impl Decoder {
+    /// Decodes the next event, and passes its pieces to the listener.
+    ///
+    /// # Errors
+    /// If the event violates the format, the server reports an error, or the listener cancels.
+    pub fn feed(&mut self, event: &SseEvent, listener: &mut dyn Listener) -> Result<(), Error> {
+        self.0.feed(event, listener)
+    }
+
+    /// Whether the answer is complete. Later events are ignored.
+    #[must_use]
+    pub fn is_done(&self) -> bool {
+        self.0.is_done()
+    }
+
+    /// Returns the answer.
+    ///
+    /// # Errors
+    /// If the stream ended before the answer was complete.
+    pub fn finish(self) -> Result<Completion, Error> {
+        self.0.finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::super::Api;
+    use super::*;
+
+    #[test]
+    fn a_name_belongs_to_one_form() {
+        for (index, api) in Api::ALL.into_iter().enumerate() {
+            let form = api.form();
+            assert_eq!(Api::named(form.name), Some(api));
+            for other in Api::ALL.into_iter().skip(index + 1).map(Api::form) {
+                assert_ne!(form.python_name, other.python_name);
+                assert_ne!(form.id_prefix, other.id_prefix);
+                assert!(form.routes.iter().all(|route| !other.routes.contains(route)), "{}", form.name);
+            }
+        }
+        assert_eq!(Api::named("openai"), None);
+    }
+
+    #[test]
+    fn a_path_belongs_to_one_form() {
+        for api in Api::ALL {
+            let path = api.path("m", true);
+            assert_eq!(Api::of_path(&path).map(|(found, _)| found), Some(api), "{path}");
+        }
+        for path in ["", "/", "/v1/messages", "/models/m", "/completions"] {
+            assert_eq!(Api::of_path(path), None, "{path}");
+        }
+    }
+
+    #[test]
+    fn an_answer_is_recognised_by_its_fields() {
+        let head = ResponseHead { id: "r", model: "m", created: 1, tools: &super::super::ONLY_FUNCTIONS };
+        for api in Api::ALL {
+            let body = api.encode_response(&Completion::default(), head);
+            assert_eq!(Api::of_response(&body), Some(api), "{body}");
+        }
+        assert_eq!(Api::of_response(&json!({"role": "assistant", "content": "a"})), None);
+    }
+
+    /// An API that counts tokens has a route for it: one of its own, or a method of a model.
+    #[test]
+    fn token_counts_have_a_route() {
+        for form in Api::ALL.map(Api::form) {
+            let has_route = form.routes.iter().any(|route| matches!(route, FormRoute::CountTokens(_)));
+            assert_eq!(form.token_count.is_some(), has_route || form.is_addressed(), "{}", form.name);
+        }
+    }
+
+    #[test]
+    fn model_lists_name_the_models() {
+        for (api, expected) in [
+            (
+                Api::ChatCompletions,
+                r#"{"object":"list","data":[{"id":"a","object":"model","created":0,"owned_by":"o"}]}"#,
+            ),
+            (
+                Api::Responses,
+                r#"{"object":"list","data":[{"id":"a","object":"model","created":0,"owned_by":"o"}]}"#,
+            ),
+            (
+                Api::Messages,
+                r#"{"first_id":"a","last_id":"a","has_more":false,"data":[{"type":"model","id":"a","display_name":"a","created_at":"1970-01-01T00:00:00Z"}]}"#,
+            ),
+            (
+                Api::GenerateContent,
+                r#"{"models":[{"name":"models/a","displayName":"a","supportedGenerationMethods":["generateContent","countTokens"]}]}"#,
+            ),
+        ] {
+            assert_eq!(api.encode_model_list(&["a"], "o").to_string(), expected, "{api:?}");
+        }
+    }
+}
