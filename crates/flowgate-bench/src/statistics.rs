@@ -6,6 +6,7 @@
 use serde_json::{Value, json};
 
 use crate::games::random::SeededRandom;
+use crate::games::text_table::{Table, cell, table};
 use crate::rounding::rounded;
 
 /// The number of samples that a bootstrap interval is computed from.
@@ -45,6 +46,36 @@ impl PairedComparison {
             "mcnemar_p": rounded(self.p_value),
         })
     }
+}
+
+/// Returns a table of comparisons of the defence `first` with others, for text and for pages: a row for each pair of the other defence and the event.
+/// `cases` names what is compared, such as `tasks`. Comparisons of defences that agree in every case are left out; `None` if no other is left.
+pub(crate) fn comparison_table(
+    first: &str,
+    cases: &str,
+    compared: &[(String, String, PairedComparison)],
+) -> Option<Table> {
+    let header =
+        ["compared with", "event", cases, "first only", "other only", "difference", "95 %", "p (McNemar)"];
+    let row = |(other, event, found): &(String, String, PairedComparison)| {
+        vec![
+            other.clone(),
+            event.clone(),
+            found.tasks.to_string(),
+            found.only_first.to_string(),
+            found.only_second.to_string(),
+            cell(Some(found.difference)),
+            format!("[{:.2}, {:.2}]", found.interval.0, found.interval.1),
+            if found.p_value < 0.0005 { "<0.001".to_owned() } else { cell(Some(found.p_value)) },
+        ]
+    };
+    let differs =
+        |(.., found): &&(String, String, PairedComparison)| found.only_first + found.only_second > 0;
+    let rows: Vec<Vec<String>> = compared.iter().filter(differs).map(row).collect();
+    let title = format!(
+        "{first} compared in pairs: its rate less that of the other, bootstrap interval, McNemar's exact test; where they differ"
+    );
+    (!rows.is_empty()).then(|| table(&title, &header, &rows))
 }
 
 /// Compares how often an event happened under two defences. Each list says for each task, in the same order, whether the event happened. `None`

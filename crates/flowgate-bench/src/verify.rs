@@ -4,12 +4,18 @@
 //! search for attacks cannot be repeated either, because the manifest does not record its number of queries: its lines are left out of the
 //! comparison, and [`verify`] reports that.
 
+use std::sync::Arc;
+
+use flowgate::policy::Policy;
 use serde_json::Value;
 
+use crate::agents::{self, Guard};
+use crate::detectors;
 use crate::games::extended::{ExtendedFigures, ExtendedGame, ExtendedSuite};
 use crate::games::figures::{DefenceFigures, Figures};
 use crate::games::report::extended;
 use crate::games::{self, GameSuite, ModelDouble, Variant};
+use crate::policy_errors;
 use crate::privacy::{self, PrivacySuite};
 use crate::propagation::{self, Copying, PropagationSuite, Size};
 
@@ -38,6 +44,8 @@ pub fn verify(lines: &[Value]) -> Result<Verification, String> {
         "rtbas-privacy" => verify_privacy(manifest, lines),
         "agentsecbench-games" => verify_games(manifest, lines),
         "agentsecbench-extended" => verify_extended(manifest, lines),
+        "detectors" => verify_detectors(manifest, lines),
+        "agents" => verify_agents(manifest, lines),
         "permissive-propagation" => verify_propagation(manifest, lines),
         corpus if corpus.starts_with("corpus-") => {
             Err("line 1: a run of `flowgate bench corpus` needs its folder; run the command again, and compare the files".to_owned())
@@ -67,6 +75,40 @@ fn verify_privacy(manifest: &Value, lines: &[Value]) -> Result<Verification, Str
     }
     let mut repeated = vec![privacy::manifest(seed, &defences, suite.tasks().len(), None)];
     repeated.extend(privacy::report::lines(&results, seed));
+    Ok(compare(lines, &repeated, &[]))
+}
+
+/// Repeats a run of the tasks of agents with the methods that the manifest names, and compares the lines with the recorded ones.
+fn verify_agents(manifest: &Value, lines: &[Value]) -> Result<Verification, String> {
+    let seed = number(manifest, "seed")?;
+    let guards = names(manifest, "methods")?;
+    let guards: Result<Vec<Guard>, String> = guards.iter().map(|name| Guard::parse(name)).collect();
+    let guards = guards.map_err(|error| format!("line 1: {error}"))?;
+    let suite = agents::TaskSuite::new()?;
+    let mut rows = Vec::new();
+    for guard in &guards {
+        rows.extend(suite.run_guard(*guard, &mut || false)?);
+    }
+    let mut repeated = vec![agents::manifest(seed, &guards)];
+    repeated.extend(agents::report::lines(&guards, &rows, seed));
+    Ok(compare(lines, &repeated, &[]))
+}
+
+/// Repeats a run of the detectors with the built-in policy, and compares the lines with the recorded ones.
+fn verify_detectors(manifest: &Value, lines: &[Value]) -> Result<Verification, String> {
+    let seed = number(manifest, "seed")?;
+    if text(manifest, "policy") != detectors::BUILTIN {
+        return Err(format!(
+            "line 1: the run has the policy `{}`, which is a file of the user; run `flowgate bench detectors --policy` again, and compare the files",
+            text(manifest, "policy").escape_debug()
+        ));
+    }
+    let policy = Policy::parse(detectors::POLICY).map_err(|errors| policy_errors::one_line(&errors))?;
+    let rows = detectors::rows()?;
+    let judged = detectors::JudgedRow::all(&Arc::new(policy), &rows, &mut || false)?;
+    let figures = detectors::DetectorFigures::of(&judged);
+    let mut repeated = vec![detectors::manifest(seed, detectors::BUILTIN, detectors::POLICY)];
+    repeated.extend(detectors::report::lines(&judged, &figures, detectors::BUILTIN, seed));
     Ok(compare(lines, &repeated, &[]))
 }
 
@@ -299,6 +341,23 @@ mod tests {
         lines
     }
 
+    fn detectors_run() -> Vec<Value> {
+        let policy = Arc::new(Policy::parse(detectors::POLICY).unwrap());
+        let rows = detectors::rows().unwrap();
+        let judged = detectors::JudgedRow::all(&policy, &rows, &mut || false).unwrap();
+        let figures = detectors::DetectorFigures::of(&judged);
+        [detectors::manifest(4, detectors::BUILTIN, detectors::POLICY)]
+            .into_iter()
+            .chain(detectors::report::lines(&judged, &figures, detectors::BUILTIN, 4))
+            .collect()
+    }
+
+    fn agents_run() -> Vec<Value> {
+        let (suite, guards) = (agents::TaskSuite::new().unwrap(), [Guard::Unguarded]);
+        let rows = guards.map(|guard| suite.run_guard(guard, &mut || false).unwrap().unwrap());
+        [agents::manifest(4, &guards)].into_iter().chain(agents::report::lines(&guards, &rows, 4)).collect()
+    }
+
     fn game_run() -> Vec<Value> {
         let suite = GameSuite::generate(4, 1);
         let defence = games::Defence::None;
@@ -330,7 +389,7 @@ mod tests {
 
     #[test]
     fn a_run_repeats_and_every_change_is_found() {
-        for (run, skipped) in [(privacy_run(), 0), (game_run(), 1), (extended_run(), 0)] {
+        for (run, skipped) in [(privacy_run(), 0), (game_run(), 1), (extended_run(), 0), (agents_run(), 0)] {
             let result = verify(&run).unwrap();
             assert_eq!((result.repeated, result.differences.as_slice()), (run.len() - skipped, &[][..]));
             assert_eq!(result.left_out.len(), usize::from(skipped > 0));
@@ -345,6 +404,17 @@ mod tests {
             check(&|run| run.last_mut().unwrap()["questions"] = json!(99), "questions differs");
             check(&|run| drop(run.pop()), "lines to compare");
         }
+    }
+
+    #[test]
+    fn a_run_of_detectors_repeats() {
+        let mut run = detectors_run();
+        let result = verify(&run).unwrap();
+        assert_eq!((result.repeated, result.differences), (run.len(), Vec::new()));
+        run[2]["detectors"]["injection"]["score"] = json!(0.9);
+        assert!(verify(&run).unwrap().differences[0].contains("line 3: detectors.injection differs"));
+        run[0]["policy"] = json!("mine.flow");
+        assert!(verify(&run).unwrap_err().contains("`mine.flow`, which is a file of the user"));
     }
 
     #[test]

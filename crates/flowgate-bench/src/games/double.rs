@@ -19,6 +19,7 @@ use super::journey;
 use super::prompt::{CONTEXT_HEADING, message_text};
 use super::variant::{decode, join_parts};
 use crate::screening::{screener_chat, screening_answer};
+use crate::tokens::usage;
 
 /// A phrase with which a text asks its reader to do something.
 pub(super) static REQUEST: LazyLock<Option<Regex>> = LazyLock::new(|| {
@@ -106,7 +107,8 @@ impl ChatModel for ModelDouble {
         request: &'a Request,
         _: &'a mut dyn Listener,
     ) -> BoxFuture<'a, Result<Completion, Error>> {
-        Box::pin(ready(Ok(self.answer(request))))
+        let completion = self.answer(request);
+        Box::pin(ready(Ok(Completion { usage: usage(request, &completion), ..completion })))
     }
 }
 
@@ -128,7 +130,9 @@ impl BlockingModel for ModelDouble {
                 part.replace_range(text.span.clone(), "");
             }
         }
-        Box::pin(ready(Ok(self.answer(&rest))))
+        // The model would read what is blocked, so its tokens count.
+        let completion = self.answer(&rest);
+        Box::pin(ready(Ok(Completion { usage: usage(request, &completion), ..completion })))
     }
 }
 

@@ -38,7 +38,7 @@ pub struct Execution {
     pub reply_label: Vec<String>,
     /// The number of questions to a person, who refused all of them, except in the flooding games.
     pub questions: usize,
-    /// The tokens that the model reports; `None` if it reports none, as the doubles do.
+    /// The tokens that the model reports; `None` if it reports none. The doubles count them with the [shipped tokenizer](crate::tokens).
     pub tokens: Option<Usage>,
     /// The time of the execution; `None` if the runner has no clock.
     pub latency: Option<Duration>,

@@ -16,9 +16,10 @@ use super::suite::GameSuite;
 use super::task::Side;
 
 /// The sources that generate tasks, defend and measure; a change of any of them changes the digest of the code.
-const SOURCES: [&str; 32] = [
+const SOURCES: [&str; 33] = [
     include_str!("../screening.rs"),
     include_str!("../statistics.rs"),
+    include_str!("../tokens.rs"),
     include_str!("adaptive.rs"),
     include_str!("attack.rs"),
     include_str!("bound.rs"),

@@ -115,8 +115,8 @@ pub(crate) struct GamesArgs {
     #[arg(long, default_value_t = 0, value_name = "NUMBER", hide_default_value = true)]
     pub(crate) queries: u32,
     /// The format of the result.
-    #[arg(long, value_enum, default_value_t = GamesFormat::Text)]
-    pub(crate) format: GamesFormat,
+    #[arg(long, value_enum, default_value_t = ReportFormat::Text)]
+    pub(crate) format: ReportFormat,
     /// Include what the model wrote in the traces of the format jsonl.
     #[arg(long)]
     pub(crate) content: bool,
@@ -150,7 +150,7 @@ impl Double {
 
 /// How `bench games` prints.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum GamesFormat {
+pub(crate) enum ReportFormat {
     /// Tables.
     Text,
     /// One JSON document: the manifest, the figures of each defence and game, and the searches.

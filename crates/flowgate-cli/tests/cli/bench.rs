@@ -8,7 +8,7 @@ use crate::{check, check_golden, file, flowgate, name, text};
 fn the_table_of_detectors_is_stable() {
     for (arguments, golden) in [
         (&["bench", "detectors"][..], "bench-detectors.txt"),
-        (&["bench", "detectors", "--format", "json"], "bench-detectors.jsonl"),
+        (&["bench", "detectors", "--format", "jsonl"], "bench-detectors.jsonl"),
     ] {
         let output = flowgate(arguments);
         assert_eq!(output.status.code(), Some(0), "{}", text(&output));
@@ -30,7 +30,7 @@ fn another_policy_gives_other_figures() {
     );
     check(&["bench", "detectors", "--policy", name(&listing)], 1, "denied 0 of 15 injected messages");
     let nothing = file("nothing.flow", b"");
-    let output = flowgate(&["bench", "detectors", "--policy", name(&nothing), "--format", "json"]);
+    let output = flowgate(&["bench", "detectors", "--policy", name(&nothing), "--format", "jsonl"]);
     assert_eq!(output.status.code(), Some(1), "{}", text(&output));
     let last = String::from_utf8(output.stdout).unwrap();
     let figures: serde_json::Value = serde_json::from_str(last.lines().last().unwrap()).unwrap();
@@ -181,6 +181,39 @@ fn propagation_repeats_in_every_format() {
     check(&["bench", "propagation", "--help"], 0, "How to read the tables:");
     check(&["bench", "propagation", "--double", "oracle"], 2, "there is no double `oracle`; use one of copy");
     check(&["bench", "propagation", "--pairs", "1"], 2, "1 is not in 3..=1000");
+}
+
+/// The harness of the other suites: every format, the same bytes for the same seed, and runs that are verified and compared.
+#[test]
+#[cfg(feature = "bench")]
+fn agents_and_detectors_repeat_in_every_format() {
+    let small = [
+        &["bench", "agents", "--method", "unguarded", "--method", "lowest-first"][..],
+        &["bench", "detectors"],
+    ];
+    for (suite, lines) in small.into_iter().zip([1 + 224 + 2 + 3, 1 + 27 + 6 + 1]) {
+        let run = |format: &str, seed: &str| {
+            let output = flowgate(&[suite, &["--format", format, "--seed", seed]].concat());
+            assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+            String::from_utf8(output.stdout).unwrap()
+        };
+        for format in ["text", "json", "csv", "html"] {
+            let first = run(format, "1");
+            assert_eq!(first, run(format, "1"), "{format}: the same seed, the same bytes");
+            assert!(first.contains("link") || first.contains("lowest-first"), "{format}: {first}");
+        }
+        let recorded = run("jsonl", "1");
+        assert_eq!(recorded.lines().count(), lines, "{suite:?}");
+        assert_ne!(recorded, run("jsonl", "2"), "the manifest names the seed");
+        let kept = file("suite-run.jsonl", recorded.as_bytes());
+        check(&["bench", "verify", name(&kept)], 0, &format!("this program repeats the run: {lines} lines"));
+        let changed = recorded.replacen("\"foreign\":0", "\"foreign\":1", 1);
+        let changed = changed.replacen("\"kind\":\"attack\"", "\"kind\":\"honest\"", 1);
+        let changed = file("changed-suite-run.jsonl", changed.as_bytes());
+        check(&["bench", "verify", name(&changed)], 1, "differs");
+    }
+    check(&["bench", "agents", "--method", "prayer"], 2, "there is no method `prayer`; use one of unguarded");
+    check(&["bench", "agents", "--help"], 0, "How to read the table:");
 }
 
 /// A recorded run is repeated, and a changed one is not.

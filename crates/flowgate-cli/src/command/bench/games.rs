@@ -17,7 +17,7 @@ use flowgate_lm::{BlockingModel, ChatModel};
 use serde_json::{Map, Value, json};
 
 use super::model::{ask_ahead, model, print_cost};
-use crate::args::{GamesArgs, GamesFormat};
+use crate::args::{GamesArgs, ReportFormat};
 use crate::input::InputError;
 use crate::output::Console;
 use crate::progress::{INTERRUPTED, Progress};
@@ -167,7 +167,7 @@ fn print(
         figures.iter().flat_map(|figures| figure_rows(figures, undefended, model)).collect()
     };
     match options.format {
-        GamesFormat::Text => {
+        ReportFormat::Text => {
             let mut text = tables(figures, model);
             if !searches.is_empty() {
                 text = format!(
@@ -180,9 +180,9 @@ fn print(
             }
             text.lines().for_each(|line| output.line(line));
         }
-        GamesFormat::Html => output.write_bytes(page(figures, manifest, beside_paper).as_bytes()),
-        GamesFormat::Csv => csv(&rows()).lines().for_each(|line| output.line(line)),
-        GamesFormat::Json => {
+        ReportFormat::Html => output.write_bytes(page(figures, manifest, beside_paper).as_bytes()),
+        ReportFormat::Csv => csv(&rows()).lines().for_each(|line| output.line(line)),
+        ReportFormat::Json => {
             let searches: Vec<Value> = searches.iter().map(|search| search.to_json(model)).collect();
             let document = json!({
                 "manifest": manifest,
@@ -193,7 +193,7 @@ fn print(
             });
             output.line(&document.to_string());
         }
-        GamesFormat::Jsonl => {
+        ReportFormat::Jsonl => {
             output.line(&manifest.to_string());
             for execution in executions {
                 output.line(&execution.to_json(model, options.content).to_string());

@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use flowgate_bench::cost::RequestCounter;
+use flowgate_bench::tokens::TOKENIZER;
 use flowgate_lm::chat::{Completion, Request};
 use flowgate_lm::recorded::{AnswerFileError, RecordingMode};
 use flowgate_lm::{BlockingModel, BoxFuture, ChatModel, Error, Listener, RecordedModel};
@@ -213,14 +214,14 @@ pub(super) fn ask_ahead(
     problem.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
 }
 
-/// Prints the cost of a run with a model, as estimated from `counter`, which counted the requests of a run with a
+/// Prints the cost of a run with a model, as counted by `counter`, which counted the requests of a run with a
 /// double. `answer_tokens` is the limit of one answer.
 pub(super) fn print_cost(counter: &RequestCounter, answer_tokens: u32, output: &mut Console) {
     let requests = counter.requests();
     let written = requests.saturating_mul(u64::from(answer_tokens));
     output.line(&format!("{}, sent to nobody", plural(requests, "request")));
     output.line(&format!(
-        "about {} read, estimated from the length of the texts",
+        "about {} read, as counted by {TOKENIZER}; a large vocabulary needs fewer",
         plural(counter.input_tokens(), "token")
     ));
     output.line(&format!("at most {} written, {answer_tokens} for each answer", plural(written, "token")));
