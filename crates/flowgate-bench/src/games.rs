@@ -21,6 +21,7 @@ pub mod extended;
 pub mod figures;
 mod generate;
 mod guarded;
+pub mod ideal;
 pub mod interval;
 pub mod journey;
 pub mod leakage;

@@ -151,7 +151,13 @@ fn verify_games(manifest: &Value, lines: &[Value]) -> Result<Verification, Strin
     let named = names(manifest, "defences")?;
     let defences: Result<Vec<_>, _> = named.iter().map(|name| games::Defence::parse(name)).collect();
     let defences = defences.map_err(|error| format!("line 1: {error}"))?;
-    let suite = GameSuite::generate_variant(seed, instances, variant);
+    let seeds = number(manifest, "seeds")?;
+    if !(1..=1000).contains(&seeds) {
+        return Err(
+            "line 1: `seeds` is not from 1 to 1000; give a file that `flowgate bench games` wrote".to_owned()
+        );
+    }
+    let suite = GameSuite::generate_seeds(seed, seeds, instances, variant);
     let name = text(manifest, "model");
     let double = ModelDouble::ALL.into_iter().find(|double| flowgate_lm::ChatModel::name(double) == name);
     let Some(double) = double else {
@@ -165,9 +171,12 @@ fn verify_games(manifest: &Value, lines: &[Value]) -> Result<Verification, Strin
     let has_content = lines.iter().any(|line| line.get("response").is_some());
     let mut repeated = vec![games::manifest(&suite, &defences, &double)];
     let (mut executions, mut figures) = (Vec::new(), Vec::new());
+    let ideals = suite.ideal_meanings(&runner).map_err(|error| error.to_string())?;
     for defence in &defences {
         let failed = |error: games::ExecutionError| error.to_string();
-        let found = suite.run_defence(&runner, *defence, &mut || false).map_err(failed)?.unwrap_or_default();
+        let mut found =
+            suite.run_defence(&runner, *defence, &mut || false).map_err(failed)?.unwrap_or_default();
+        suite.compare_with_ideals(&mut found, &ideals);
         let leakage = suite.enumerate_leakage(&runner, *defence).map_err(failed)?;
         figures.push(DefenceFigures::of(*defence, &found, leakage));
         executions.extend(found);
@@ -228,7 +237,7 @@ fn verify_extended(manifest: &Value, lines: &[Value]) -> Result<Verification, St
     // Only a run that was recorded with `--content` has the texts of the answers.
     let has_content = lines.iter().any(|line| line.get("response").is_some());
     let mut repeated = vec![games::extended_manifest(&suite, &named, &defences, &double)];
-    let mut figures = Vec::new();
+    let (mut figures, mut executions) = (Vec::new(), Vec::new());
     for game in &named {
         for defence in &defences {
             let found =
@@ -238,10 +247,12 @@ fn verify_extended(manifest: &Value, lines: &[Value]) -> Result<Verification, St
                 found.iter().map(|execution| extended::execution_row(*game, execution, name, has_content));
             repeated.extend(rows);
             figures.push(ExtendedFigures { game: *game, defence: *defence, figures: Figures::of(&found) });
+            executions.extend(found.into_iter().map(|execution| (*game, execution)));
         }
     }
     repeated.extend(figures.iter().map(|row| Value::Object(extended::figure_row(row, name))));
-    Ok(compare(lines, &repeated, &[]))
+    repeated.extend(extended::comparison_rows(&executions, suite.seed));
+    Ok(compare(lines, &repeated, &["search"]))
 }
 
 /// Compares the recorded lines with those of the repeated run, in order. Recorded lines whose `type` is in `skipped` are left out and counted. A
@@ -362,7 +373,8 @@ mod tests {
         let suite = GameSuite::generate(4, 1);
         let defence = games::Defence::None;
         let runner = games::Runner::new(&ModelDouble::Immune, None).unwrap();
-        let found = suite.run_defence(&runner, defence, &mut || false).unwrap().unwrap();
+        let mut found = suite.run_defence(&runner, defence, &mut || false).unwrap().unwrap();
+        suite.compare_with_ideals(&mut found, &suite.ideal_meanings(&runner).unwrap());
         let leakage = suite.enumerate_leakage(&runner, defence).unwrap();
         let figures = DefenceFigures::of(defence, &found, leakage);
         let rows = games::report::figure_rows(&figures, Some(&figures), "immune");
@@ -411,7 +423,7 @@ mod tests {
         let mut run = detectors_run();
         let result = verify(&run).unwrap();
         assert_eq!((result.repeated, result.differences), (run.len(), Vec::new()));
-        run[2]["detectors"]["injection"]["score"] = json!(0.9);
+        run[2]["detectors"]["injection"]["score"] = json!(0.123);
         assert!(verify(&run).unwrap().differences[0].contains("line 3: detectors.injection differs"));
         run[0]["policy"] = json!("mine.flow");
         assert!(verify(&run).unwrap_err().contains("`mine.flow`, which is a file of the user"));

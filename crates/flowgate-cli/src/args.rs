@@ -66,7 +66,7 @@ pub(crate) use audit::{AuditCommand, ExternalHead};
 #[cfg(feature = "bench")]
 pub(crate) use bench::{AgentsArgs, BenchCommand, DetectorsArgs};
 #[cfg(feature = "bench")]
-pub(crate) use bench_model::BenchModelArgs;
+pub(crate) use bench_model::{AttackerArgs, BenchModelArgs};
 #[cfg(feature = "run")]
 pub(crate) use clients::{ClientArgs, ScanArgs, ScanFormat, WrapArgs};
 #[cfg(feature = "bench")]

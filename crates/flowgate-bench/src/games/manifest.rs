@@ -16,11 +16,12 @@ use super::suite::GameSuite;
 use super::task::Side;
 
 /// The sources that generate tasks, defend and measure; a change of any of them changes the digest of the code.
-const SOURCES: [&str; 33] = [
+const SOURCES: [&str; 35] = [
     include_str!("../screening.rs"),
     include_str!("../statistics.rs"),
     include_str!("../tokens.rs"),
     include_str!("adaptive.rs"),
+    include_str!("adaptive/author.rs"),
     include_str!("attack.rs"),
     include_str!("bound.rs"),
     include_str!("defence.rs"),
@@ -33,6 +34,7 @@ const SOURCES: [&str; 33] = [
     include_str!("generate.rs"),
     include_str!("generate/ranked.rs"),
     include_str!("guarded.rs"),
+    include_str!("ideal.rs"),
     include_str!("interval.rs"),
     include_str!("journey.rs"),
     include_str!("journey/double.rs"),
@@ -60,6 +62,7 @@ pub fn manifest(suite: &GameSuite, defences: &[Defence], model: &dyn ChatModel) 
         "suite": "agentsecbench-games",
         "version": env!("CARGO_PKG_VERSION"),
         "seed": suite.seed(),
+        "seeds": suite.seeds(),
         "instances": suite.instances(),
         "variant": suite.variant().name(),
         "model": model.name(),

@@ -5,6 +5,7 @@
 use super::defence::Defence;
 use super::execution::Execution;
 use super::generate::generate_pairs;
+use super::ideal::Meaning;
 use super::leakage::{ChannelLeakage, enumerate_canaries};
 use super::output::ExecutionError;
 use super::runner::Runner;
@@ -15,6 +16,7 @@ use super::variant::Variant;
 #[derive(Debug, Clone)]
 pub struct GameSuite {
     seed: u64,
+    seeds: u64,
     instances: usize,
     variant: Variant,
     pairs: Vec<TaskPair>,
@@ -28,8 +30,31 @@ impl GameSuite {
 
     /// Generates `instances` pairs of each game from a seed, with attacks of a variant.
     pub fn generate_variant(seed: u64, instances: usize, variant: Variant) -> Self {
-        let pairs = |game| generate_pairs(game, seed, instances, variant);
-        Self { seed, instances, variant, pairs: Game::ALL.into_iter().flat_map(pairs).collect() }
+        Self::generate_seeds(seed, 1, instances, variant)
+    }
+
+    /// Generates `instances` pairs of each game from each of `seeds` seeds, the first of which is `seed`. With several seeds, the identifier of a task
+    /// begins with its seed, by which the statistics group tasks.
+    pub fn generate_seeds(seed: u64, seeds: u64, instances: usize, variant: Variant) -> Self {
+        let of_seed = |number: u64| {
+            let seed = seed.wrapping_add(number);
+            let pairs =
+                Game::ALL.into_iter().flat_map(move |game| generate_pairs(game, seed, instances, variant));
+            pairs.map(move |mut pair| {
+                if seeds > 1 {
+                    for task in [&mut pair.adversarial, &mut pair.control] {
+                        task.id = format!("{seed}/{}", task.id);
+                    }
+                }
+                pair
+            })
+        };
+        Self { seed, seeds, instances, variant, pairs: (0..seeds).flat_map(of_seed).collect() }
+    }
+
+    /// Returns the number of seeds.
+    pub fn seeds(&self) -> u64 {
+        self.seeds
     }
 
     /// Returns the variant of the suite: the form in which its attacks are written, for example in base64.
@@ -37,12 +62,12 @@ impl GameSuite {
         self.variant
     }
 
-    /// Returns the seed of the tasks.
+    /// Returns the first seed of the tasks.
     pub fn seed(&self) -> u64 {
         self.seed
     }
 
-    /// Returns the number of pairs of each game.
+    /// Returns the number of pairs of each game and seed.
     pub fn instances(&self) -> usize {
         self.instances
     }
@@ -78,6 +103,23 @@ impl GameSuite {
             }
         }
         Ok(Some(executions))
+    }
+
+    /// Runs each adversarial task in the ideal world, in the order of the pairs, and returns what the executions mean (3.6).
+    ///
+    /// # Errors
+    /// If the model gives no answer.
+    pub fn ideal_meanings(&self, runner: &Runner<'_>) -> Result<Vec<Meaning>, ExecutionError> {
+        self.pairs.iter().map(|pair| runner.run_ideal(&pair.adversarial)).collect()
+    }
+
+    /// Notes for each adversarial execution whether it means something else than the ideal one of the same task. `ideals` are the results of
+    /// [`ideal_meanings`](Self::ideal_meanings).
+    pub fn compare_with_ideals(&self, executions: &mut [Execution], ideals: &[Meaning]) {
+        for execution in executions.iter_mut().filter(|execution| execution.side == Side::Adversarial) {
+            let known = self.pairs.iter().zip(ideals).find(|(pair, _)| pair.adversarial.id == execution.task);
+            execution.deviates = known.map(|(_, ideal)| *ideal != execution.meaning);
+        }
     }
 
     /// Measures the leakage of canaries under a defence for each adversarial task of the retrieval game, in the order of the pairs. It runs each task

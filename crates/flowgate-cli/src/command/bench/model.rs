@@ -16,7 +16,7 @@ use flowgate_lm::chat::{Completion, Request};
 use flowgate_lm::recorded::{AnswerFileError, RecordingMode};
 use flowgate_lm::{BlockingModel, BoxFuture, ChatModel, Error, Listener, RecordedModel};
 
-use crate::args::BenchModelArgs;
+use crate::args::{AttackerArgs, BenchModelArgs};
 use crate::input::{InputError, describe_io_error};
 use crate::output::{Console, plural};
 use crate::progress::Progress;
@@ -114,19 +114,46 @@ fn with_recorded_answers(
 /// `--model` and `--url`.
 #[cfg(feature = "run")]
 fn remote_model(options: &BenchModelArgs) -> Result<Option<Box<dyn ChatModel>>, InputError> {
-    use flowgate_lm::RemoteModel;
-    use flowgate_lm::wire::Api;
     let (Some(model), Some(url)) = (&options.model, &options.url) else { return Ok(None) };
-    let remote = RemoteModel::new(Api::ChatCompletions, url, model);
-    let remote = remote.map_err(|error| InputError(format!("--url {url}: {error}")))?;
-    let remote = match &options.key_from {
+    server_model(options.api.api(), model, ("--url", url), options.key_from.as_deref()).map(Some)
+}
+
+/// Returns the model that drives the attacker of a search, with the key from the environment variable of `--attacker-key-from`; `None` if the options
+/// name none.
+#[cfg(feature = "run")]
+pub(super) fn attacker(options: &AttackerArgs) -> Result<Option<Box<dyn ChatModel>>, InputError> {
+    let (Some(model), Some(url)) = (&options.attacker_model, &options.attacker_url) else { return Ok(None) };
+    let key = options.attacker_key_from.as_deref();
+    server_model(options.attacker_api.api(), model, ("--attacker-url", url), key).map(Some)
+}
+
+/// Returns no model: a program without the feature `run` has no HTTP client.
+#[cfg(not(feature = "run"))]
+#[expect(clippy::unnecessary_wraps, reason = "the function with the feature `run` can fail")]
+pub(super) fn attacker(_: &AttackerArgs) -> Result<Option<Box<dyn ChatModel>>, InputError> {
+    Ok(None)
+}
+
+/// Returns a model on a server. `url` has the name of the option and its value; `key_from` is the environment variable with the key.
+#[cfg(feature = "run")]
+fn server_model(
+    api: flowgate_lm::wire::Api,
+    model: &str,
+    url: (&str, &str),
+    key_from: Option<&str>,
+) -> Result<Box<dyn ChatModel>, InputError> {
+    use flowgate_lm::RemoteModel;
+    let (option, url) = url;
+    let remote = RemoteModel::new(api, url, model);
+    let remote = remote.map_err(|error| InputError(format!("{option} {url}: {error}")))?;
+    let remote = match key_from {
         Some(variable) => {
             let key = crate::command::run::key(variable)?;
             remote.key(key.trim()).map_err(|error| InputError(error.to_string()))?
         }
         None => remote,
     };
-    Ok(Some(Box::new(remote)))
+    Ok(Box::new(remote))
 }
 
 /// Returns no model: a program without the feature `run` has no HTTP client.
