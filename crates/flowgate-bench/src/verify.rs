@@ -151,6 +151,12 @@ fn verify_games(manifest: &Value, lines: &[Value]) -> Result<Verification, Strin
     let named = names(manifest, "defences")?;
     let defences: Result<Vec<_>, _> = named.iter().map(|name| games::Defence::parse(name)).collect();
     let defences = defences.map_err(|error| format!("line 1: {error}"))?;
+    if number(manifest, "background_texts")?.saturating_add(number(manifest, "attack_texts")?) > 0 {
+        return Err(
+            "line 1: the run has texts of a folder; run `flowgate bench games` again, and compare the files"
+                .to_owned(),
+        );
+    }
     let seeds = number(manifest, "seeds")?;
     if !(1..=1000).contains(&seeds) {
         return Err(
@@ -452,6 +458,12 @@ mod tests {
         privacy["defences"] = json!(["prayer"]);
         check(privacy, "there is no defence `prayer`");
         let mut game = game_run()[0].clone();
+        game["attack_texts"] = json!(3);
+        check(game.clone(), "the run has texts of a folder");
+        game["attack_texts"] = json!(0);
+        game["seeds"] = json!(0);
+        check(game.clone(), "`seeds` is not from 1 to 1000");
+        game["seeds"] = json!(1);
         game["model"] = json!("qwen");
         check(game.clone(), "the run of the model `qwen` cannot be repeated");
         game["instances"] = json!(1_000_000_000);

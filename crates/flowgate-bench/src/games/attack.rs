@@ -136,6 +136,15 @@ pub(super) fn mutate(game: Game, text: &str, random: &mut SeededRandom) -> Attac
     AttackTemplate { family: "changed", text: format!("{opener}{request}{closer}") }
 }
 
+/// Returns an attack that begins with a text of a collection, without braces and shortened, and ends with a request of the game.
+pub(super) fn quoted(game: Game, text: &str, number: usize) -> AttackTemplate {
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let plain: String =
+        words.join(" ").chars().filter(|c| !matches!(c, '{' | '}')).take(MAX_TEMPLATE / 2).collect();
+    let request = requests(game).iter().cycle().nth(number).copied().unwrap_or_default();
+    AttackTemplate { family: "prompt-shield", text: format!("{plain} {request}") }
+}
+
 /// Returns the requests of composed attacks in a game.
 fn requests(game: Game) -> &'static [&'static str; 6] {
     match game {

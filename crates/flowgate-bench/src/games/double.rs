@@ -226,8 +226,6 @@ fn tool_call(name: &str, arguments: &Value) -> ToolCall {
 
 #[cfg(test)]
 mod tests {
-    use flowgate_lm::block_on;
-    use flowgate_lm::ignore_deltas;
     use proptest::prelude::*;
 
     use super::super::attack::compose;
@@ -241,7 +239,7 @@ mod tests {
 
     fn reply(double: ModelDouble, task: &Task) -> String {
         let request = request(task, None, &Defence::None.defend_text(task));
-        block_on(double.complete(&request, &mut ignore_deltas)).unwrap().text
+        double.answer(&request).text
     }
 
     /// Every request of a composed attack is one to the gullible double.

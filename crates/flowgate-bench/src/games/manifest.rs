@@ -16,7 +16,7 @@ use super::suite::GameSuite;
 use super::task::Side;
 
 /// The sources that generate tasks, defend and measure; a change of any of them changes the digest of the code.
-const SOURCES: [&str; 35] = [
+const SOURCES: [&str; 36] = [
     include_str!("../screening.rs"),
     include_str!("../statistics.rs"),
     include_str!("../tokens.rs"),
@@ -49,6 +49,7 @@ const SOURCES: [&str; 35] = [
     include_str!("random.rs"),
     include_str!("retriever.rs"),
     include_str!("runner.rs"),
+    include_str!("sources.rs"),
     include_str!("suite.rs"),
     include_str!("task.rs"),
     include_str!("variant.rs"),
@@ -57,6 +58,7 @@ const SOURCES: [&str; 35] = [
 /// Returns the manifest of a run of the games of AgentSecBench as a JSON object. Digests replace the prompts, the policy and the code, so that a
 /// difference in any of them shows.
 pub fn manifest(suite: &GameSuite, defences: &[Defence], model: &dyn ChatModel) -> Value {
+    let (background, injections) = suite.source_counts();
     json!({
         "type": "manifest",
         "suite": "agentsecbench-games",
@@ -64,6 +66,8 @@ pub fn manifest(suite: &GameSuite, defences: &[Defence], model: &dyn ChatModel) 
         "seed": suite.seed(),
         "seeds": suite.seeds(),
         "instances": suite.instances(),
+        "background_texts": background,
+        "attack_texts": injections,
         "variant": suite.variant().name(),
         "model": model.name(),
         "defences": defences.iter().map(|defence| defence.name()).collect::<Vec<_>>(),

@@ -112,6 +112,12 @@ pub(crate) struct GamesArgs {
     /// ranking-mixed-base64.
     #[arg(long, default_value = "paper", value_name = "NAME", value_parser = Variant::parse)]
     pub(crate) variant: Variant,
+    /// A folder with e-mails, one in each file: each observation begins with the text of one, on both sides of a pair.
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) background: Option<std::path::PathBuf>,
+    /// A folder with the labelled texts of PromptShield: its injections are the attack family, each followed by a request of the game.
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) attack_texts: Option<std::path::PathBuf>,
     /// A defence. May be given several times. [default: the six of the paper, seven label defences, and with a model in a folder two by attention blocking]
     #[arg(long = "defence", value_name = "NAME", value_parser = Defence::parse)]
     pub(crate) defences: Vec<Defence>,

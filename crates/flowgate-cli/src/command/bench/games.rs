@@ -5,6 +5,7 @@
 
 use std::time::{Duration, Instant};
 
+use flowgate_bench::corpora::{load_mails, load_prompt_shield};
 use flowgate_bench::cost::{CountedModel, RequestCounter};
 use flowgate_bench::games::adaptive::{AttackSearch, SearchSettings, search};
 use flowgate_bench::games::figures::DefenceFigures;
@@ -12,11 +13,14 @@ use flowgate_bench::games::report::{
     PageContent, attempt_rows, comparison_rows, comparison_text, csv, figure_rows, page, paper_rows,
     paper_tables, search_text, tables,
 };
-use flowgate_bench::games::{ANSWER_TOKENS, Defence, Execution, GameSuite, Runner, Side, Variant, manifest};
+use flowgate_bench::games::{
+    ANSWER_TOKENS, Defence, Execution, GameSuite, Runner, Side, TextSources, Variant, manifest,
+};
 use flowgate_guard::conversation::Method;
 use flowgate_lm::{BlockingModel, ChatModel};
 use serde_json::{Map, Value, json};
 
+use super::corpus::Folder;
 use super::model::{ask_ahead, attacker, model, print_cost};
 use crate::args::{GamesArgs, ReportFormat};
 use crate::input::InputError;
@@ -65,7 +69,8 @@ pub(crate) fn run(options: &GamesArgs, output: &mut Console) -> Result<u8, Input
         return Err(needs_model());
     }
     let instances = usize::try_from(options.instances).unwrap_or(usize::MAX);
-    let suite = GameSuite::generate_seeds(options.seed, u64::from(options.seeds), instances, options.variant);
+    let seeds = u64::from(options.seeds);
+    let suite = GameSuite::generate_from(options.seed, seeds, instances, options.variant, &sources(options)?);
     let queries = usize::try_from(options.queries).unwrap_or(usize::MAX);
     let steps = suite.executions_per_defence() + suite.pairs().len() * queries;
     // An execution is a step, and so is a query of a search, whether it is needed or not.
@@ -131,6 +136,26 @@ pub(crate) fn run(options: &GamesArgs, output: &mut Console) -> Result<u8, Input
         true => 1,
         false => 0,
     })
+}
+
+/// Reads the texts of the folders that the options name.
+fn sources(options: &GamesArgs) -> Result<TextSources, InputError> {
+    let mut sources = TextSources::default();
+    if let Some(path) = &options.background {
+        sources.background = load_mails(&Folder::open(path)?)
+            .map_err(|error| InputError(format!("--background {}: {error}", path.display())))?;
+    }
+    if let Some(path) = &options.attack_texts {
+        let labelled = load_prompt_shield(&Folder::open(path)?)
+            .map_err(|error| InputError(format!("--attack-texts {}: {error}", path.display())))?;
+        let texts = labelled.splits.into_iter().flat_map(|(_, texts)| texts);
+        sources.injections = texts.filter(|text| text.is_injection).map(|text| text.text).collect();
+        if sources.injections.is_empty() {
+            let problem = "no text has the label 1; give a part of PromptShield with injections";
+            return Err(InputError(format!("--attack-texts {}: {problem}", path.display())));
+        }
+    }
+    Ok(sources)
 }
 
 /// The results of the defences whose executions are complete.
