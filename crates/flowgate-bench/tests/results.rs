@@ -53,7 +53,13 @@ fn the_search_had_no_effect() {
     let searches: Vec<Value> = lines.filter(|line| line["type"] == "search").collect();
     assert_eq!(searches.len(), 24);
     for search in searches {
-        assert_eq!((search["defence"].as_str(), search["queries"].as_u64()), (Some("labels/lowest-first"), Some(1000)));
-        assert!(search["executed_at"].is_null() && search["best_attempts"][0]["attack"].is_string(), "{search}");
+        assert_eq!(
+            (search["defence"].as_str(), search["queries"].as_u64()),
+            (Some("labels/lowest-first"), Some(1000))
+        );
+        assert!(
+            search["executed_at"].is_null() && search["best_attempts"][0]["attack"].is_string(),
+            "{search}"
+        );
     }
 }

@@ -178,9 +178,9 @@ pub fn search_rates(searches: &[AttackSearch]) -> [Rate; 3] {
 }
 
 /// Builds the attacked task of an attempt from the attack and the form in which it is written.
-type Build<'t> = dyn Fn(&AttackTemplate, Variant) -> Task + 't;
+type TaskBuilder<'t> = dyn Fn(&AttackTemplate, Variant) -> Task + 't;
 /// Runs an attempt.
-type Run<'t> = dyn Fn(&AttackTemplate, Variant) -> Result<Execution, ExecutionError> + 't;
+type AttemptRun<'t> = dyn Fn(&AttackTemplate, Variant) -> Result<Execution, ExecutionError> + 't;
 
 /// A task that is attacked.
 struct Target<'t> {
@@ -192,8 +192,8 @@ struct Target<'t> {
     game: Game,
     /// The forms in which an attack can be written.
     variants: Vec<Variant>,
-    build: &'t Build<'t>,
-    run: &'t Run<'t>,
+    build: &'t TaskBuilder<'t>,
+    run: &'t AttemptRun<'t>,
     random: SeededRandom,
 }
 

@@ -32,10 +32,9 @@ impl Meaning {
         task: &Task,
         delivered: &str,
         written: &str,
-        proposed: impl Iterator<Item = &'t str>,
+        mut proposed: impl Iterator<Item = &'t str>,
     ) -> Self {
         let read = decode(delivered);
-        let mut proposed = proposed;
         let proposes_forbidden = match &task.labels {
             TaskLabels::Tools { forbidden, .. } => proposed.any(|tool| tool == forbidden),
             TaskLabels::Document { .. } | TaskLabels::Tenants { .. } => false,

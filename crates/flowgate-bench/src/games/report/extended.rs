@@ -156,7 +156,8 @@ pub fn page(
     html::page(&format!("Games beyond the paper, model {model}"), manifest, &drawings, &tables)
 }
 
-/// Returns the executions of a run with identifiers that name their game, so that each task is compared with itself, and tasks are grouped by their game.
+/// Returns the executions of a run with identifiers that name their game, so that each task is compared with itself, and tasks are grouped by the first part of
+/// the game's name.
 fn named_by_game(executions: &[(ExtendedGame, Execution)]) -> Vec<Execution> {
     let named = executions.iter().map(|(game, execution)| Execution {
         task: format!("{}/{}", game.name(), execution.task),
