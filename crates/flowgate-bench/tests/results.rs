@@ -35,6 +35,11 @@ fn games_repeat() {
 }
 
 #[test]
+fn extended_games_repeat() {
+    check("extended.jsonl");
+}
+
+#[test]
 fn privacy_repeats() {
     check("privacy.jsonl");
 }
