@@ -29,7 +29,7 @@ fn detectors_repeat() {
 
 #[test]
 fn games_repeat() {
-    for name in ["games-gullible.jsonl", "games-immune.jsonl"] {
+    for name in ["games-gullible.jsonl", "games-immune.jsonl", "games-search.jsonl"] {
         check(name);
     }
 }
@@ -42,4 +42,24 @@ fn extended_games_repeat() {
 #[test]
 fn privacy_repeats() {
     check("privacy.jsonl");
+}
+
+/// A thousand attempts on each task had no effect under the default method, and the best attempts are part of the run.
+#[test]
+fn the_search_had_no_effect() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../results/games-search.jsonl");
+    let text = std::fs::read_to_string(&path).unwrap();
+    let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let searches: Vec<Value> = lines.filter(|line| line["type"] == "search").collect();
+    assert_eq!(searches.len(), 24);
+    for search in searches {
+        assert_eq!(
+            (search["defence"].as_str(), search["queries"].as_u64()),
+            (Some("labels/lowest-first"), Some(1000))
+        );
+        assert!(
+            search["executed_at"].is_null() && search["best_attempts"][0]["attack"].is_string(),
+            "{search}"
+        );
+    }
 }
