@@ -1,15 +1,15 @@
 //! Counts what a run with a model would cost, without calling the model: the requests, and their input tokens.
 //!
 //! A double answers in place of the model and so determines the course of the conversations. A real model can look, ask and call differently, so the
-//! counts are an estimate. The tokens of a request are estimated from its length, since the tokenizer depends on the model. The command line wraps
-//! the double in a [`CountedModel`] for `--dry-run`.
+//! counts are an estimate. The tokens of a request are those of the [shipped tokenizer](crate::tokens), which needs more tokens for a text than a model
+//! with a large vocabulary. The command line wraps the double in a [`CountedModel`] for `--dry-run`.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use flowgate_lm::chat::{Completion, Request};
-use flowgate_lm::{
-    BlockedText, BlockingModel, BoxFuture, ChatModel, Error, Listener, estimated_input_tokens,
-};
+use flowgate_lm::{BlockedText, BlockingModel, BoxFuture, ChatModel, Error, Listener};
+
+use crate::tokens::input_tokens;
 
 /// Counts the requests of a run. Parallel parts of the run can share it.
 #[derive(Debug, Default)]
@@ -24,15 +24,15 @@ impl RequestCounter {
         self.requests.load(Ordering::Relaxed)
     }
 
-    /// Returns the sum of the estimated input tokens of all requests.
+    /// Returns the sum of the input tokens of all requests.
     pub fn input_tokens(&self) -> u64 {
         self.input_tokens.load(Ordering::Relaxed)
     }
 
-    /// Adds a request and its estimated tokens.
+    /// Adds a request and its tokens.
     fn count(&self, request: &Request) {
         self.requests.fetch_add(1, Ordering::Relaxed);
-        self.input_tokens.fetch_add(estimated_input_tokens(request), Ordering::Relaxed);
+        self.input_tokens.fetch_add(input_tokens(request), Ordering::Relaxed);
     }
 }
 
@@ -50,7 +50,7 @@ impl<M: ChatModel + ?Sized> ChatModel for CountedModel<'_, M> {
         self.model.name()
     }
 
-    /// Counts the request and its estimated tokens, and lets the double answer it, so that the conversation continues.
+    /// Counts the request and its tokens, and lets the double answer it, so that the conversation continues.
     fn complete<'a>(
         &'a self,
         request: &'a Request,

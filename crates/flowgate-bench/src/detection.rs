@@ -4,13 +4,14 @@
 //! area under the ROC curve, and the share of injections that are found if few other texts are flagged. No detector was adjusted to these texts.
 
 use flowgate::detect::injection;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::corpora::LabelledTexts;
 use crate::games::filter_lines;
 use crate::games::interval::Rate;
 use crate::games::manifest::digest;
-use crate::games::text_table::{cell, table, texts};
+use crate::games::text_table::{Table, cell, table, texts};
+use crate::html::{self, Curve, CurveChart, Drawing};
 use crate::rounding::rounded;
 use crate::saliency::measure::{figures, roc_curve};
 use crate::statistics::compare;
@@ -112,8 +113,53 @@ pub fn measure(labelled: &LabelledTexts, step: &mut dyn FnMut() -> bool) -> Opti
     Some(rows)
 }
 
-/// Prints the rows as a table of text. The last two columns are the found injections if at most 0.1 % and 1 % of the other texts are flagged.
+/// Prints the rows as a table of text.
 pub fn table_text(rows: &[DetectionRow]) -> String {
+    texts(&[detection_table(rows)])
+}
+
+/// Returns the HTML page of a measurement: the ROC curves of the detectors on each part of the texts, and the table.
+pub fn page(rows: &[DetectionRow], manifest: &Value) -> String {
+    let chart = |rows: &[DetectionRow]| {
+        let curve =
+            |row: &DetectionRow| Curve { name: row.detector.name().to_owned(), points: row.curve.clone() };
+        Drawing::Curves(CurveChart {
+            title: format!("ROC: {}", rows.first().map_or("", |row| row.split)),
+            axes: ("other texts flagged", "injections found"),
+            curves: rows.iter().map(curve).collect(),
+        })
+    };
+    // The rows of a part follow each other.
+    let charts: Vec<Drawing> = rows.chunk_by(|a, b| a.split == b.split).map(chart).collect();
+    html::page("Detectors of prompt injections", manifest, &charts, &[detection_table(rows)])
+}
+
+/// Returns the figures of each part and detector as an object, for CSV.
+pub fn figure_rows(rows: &[DetectionRow]) -> Vec<Map<String, Value>> {
+    let row = |row: &DetectionRow| {
+        let mut fields = Map::new();
+        fields.insert("split".to_owned(), row.split.into());
+        fields.insert("detector".to_owned(), row.detector.name().into());
+        fields.insert("area".to_owned(), rounded(row.area));
+        for (name, rate) in [("found", row.found), ("flagged", row.alarms)] {
+            let (low, high) = rate.wilson_95().unzip();
+            let number = |value: Option<f64>| value.map_or(Value::Null, rounded);
+            fields.insert(format!("{name}_count"), rate.hits.into());
+            fields.insert(format!("{name}_of"), rate.of.into());
+            fields.insert(name.to_owned(), number(rate.value()));
+            fields.insert(format!("{name}_low"), number(low));
+            fields.insert(format!("{name}_high"), number(high));
+        }
+        for alarms in LOW_ALARMS {
+            fields.insert(format!("found_at_{alarms}"), rounded(row.found_at(alarms)));
+        }
+        fields
+    };
+    rows.iter().map(row).collect()
+}
+
+/// Returns the table of the rows. The last two columns are the found injections if at most 0.1 % and 1 % of the other texts are flagged.
+fn detection_table(rows: &[DetectionRow]) -> Table {
     let header = [
         "split",
         "detector",
@@ -138,7 +184,7 @@ pub fn table_text(rows: &[DetectionRow]) -> String {
         cells.extend(LOW_ALARMS.map(|alarms| cell(Some(row.found_at(alarms)))));
         cells
     };
-    texts(&[table("detectors of prompt injections", &header, &rows.iter().map(row).collect::<Vec<_>>())])
+    table("detectors of prompt injections", &header, &rows.iter().map(row).collect::<Vec<_>>())
 }
 
 /// Returns the JSON lines of a measurement: the manifest, the figures and the ROC curve of each detector, and a paired
@@ -223,6 +269,10 @@ mod tests {
         assert_eq!((filter.found, filter.alarms), (Rate { hits: 1, of: 1 }, Rate { hits: 1, of: 3 }));
         assert_eq!((filter.found_at(0.01), filter.found_at(0.5)), (0.0, 1.0));
         assert!(table_text(&rows).contains("prompt_injection"));
+        assert_eq!(figure_rows(&rows)[1]["flagged_count"], 1);
+        assert_eq!(figure_rows(&rows)[0]["found_at_0.001"], 1.0);
+        let page = page(&rows, &lines(&texts, &rows, 1)[0]);
+        assert!(page.contains("ROC: test") && page.contains("injection-detectors") && page.contains("<svg"));
         let lines = lines(&texts, &rows, 1);
         let kinds: Vec<&str> = lines.iter().map(|line| line["type"].as_str().unwrap_or_default()).collect();
         assert_eq!(kinds.len(), 6, "{kinds:?}");

@@ -18,10 +18,10 @@
 //! [`corpora`] reads public benchmarks from a folder of the user, and measures what a drafted policy decides on their cases.
 //!
 //! [`saliency`] measures how well the attention and the gradients of a model tell on which regions of a prompt an output depends. [`detection`] measures
-//! detectors of injections on labelled texts.
+//! detectors of injections on labelled texts, and [`detectors`] compares detectors with a flow rule on customer feedback with attacks.
 //!
 //! `flowgate bench` is the command. It can record a run in a file. [`verify`] repeats a recorded run, and [`compare`] draws the figures of several
-//! recorded runs on one HTML page. [`cost`] counts the requests of a run in advance, and [`statistics`] tests whether a difference between two defences
+//! recorded runs on one HTML page. [`cost`] counts the requests of a run in advance, [`tokens`] the tokens of a double, and [`statistics`] tests whether a difference between two defences
 //! can be chance.
 
 pub mod agents;
@@ -29,6 +29,7 @@ pub mod compare;
 pub mod corpora;
 pub mod cost;
 pub mod detection;
+pub mod detectors;
 pub mod games;
 mod html;
 mod line_chart;
@@ -39,6 +40,7 @@ mod rounding;
 pub mod saliency;
 mod screening;
 pub mod statistics;
+pub mod tokens;
 pub mod verify;
 
 pub use line_chart::line_chart;

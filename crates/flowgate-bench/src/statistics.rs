@@ -6,6 +6,7 @@
 use serde_json::{Value, json};
 
 use crate::games::random::SeededRandom;
+use crate::games::text_table::{Table, cell, table};
 use crate::rounding::rounded;
 
 /// The number of samples that a bootstrap interval is computed from.
@@ -45,6 +46,91 @@ impl PairedComparison {
             "mcnemar_p": rounded(self.p_value),
         })
     }
+}
+
+/// Returns a table of comparisons of the defence `first` with others, for text and for pages: a row for each pair of the other defence and the event.
+/// `cases` names what is compared, such as `tasks`. Comparisons of defences that agree in every case are left out; `None` if no other is left.
+pub(crate) fn comparison_table(
+    first: &str,
+    cases: &str,
+    compared: &[(String, String, PairedComparison)],
+) -> Option<Table> {
+    let header =
+        ["compared with", "event", cases, "first only", "other only", "difference", "95 %", "p (McNemar)"];
+    let row = |(other, event, found): &(String, String, PairedComparison)| {
+        vec![
+            other.clone(),
+            event.clone(),
+            found.tasks.to_string(),
+            found.only_first.to_string(),
+            found.only_second.to_string(),
+            cell(Some(found.difference)),
+            format!("[{:.2}, {:.2}]", found.interval.0, found.interval.1),
+            if found.p_value < 0.0005 { "<0.001".to_owned() } else { cell(Some(found.p_value)) },
+        ]
+    };
+    let differs =
+        |(.., found): &&(String, String, PairedComparison)| found.only_first + found.only_second > 0;
+    let rows: Vec<Vec<String>> = compared.iter().filter(differs).map(row).collect();
+    let title = format!(
+        "{first} compared in pairs: its rate less that of the other, bootstrap interval, McNemar's exact test; where they differ"
+    );
+    (!rows.is_empty()).then(|| table(&title, &header, &rows))
+}
+
+/// Compares how often an event happened under two defences, like [`compare`], with the tasks in groups: the bootstrap draws groups, such as seeds, and
+/// then tasks of each drawn group. `groups` has the group of each task. With one group, the result is that of [`compare`].
+pub fn compare_grouped(
+    first: &[bool],
+    second: &[bool],
+    groups: &[&str],
+    seed: u64,
+) -> Option<PairedComparison> {
+    let found = compare(first, second, seed)?;
+    let differences = first
+        .iter()
+        .zip(second)
+        .map(|(first, second)| f64::from(u8::from(*first)) - f64::from(u8::from(*second)));
+    let values: Vec<(&str, f64)> = groups.iter().copied().zip(differences).collect();
+    let has_groups = values.len() == first.len() && groups.iter().any(|group| Some(group) != groups.first());
+    match bootstrap_mean(&values, seed).filter(|_| has_groups) {
+        Some(interval) => Some(PairedComparison { interval, ..found }),
+        None => Some(found),
+    }
+}
+
+/// Returns the bootstrap percentile interval at 95 % of the mean of values in groups, such as tasks and their seeds. Each sample draws as many groups
+/// as there are, with replacement, and as many values of each drawn group as it has. `None` without values.
+pub fn bootstrap_mean(values: &[(&str, f64)], seed: u64) -> Option<(f64, f64)> {
+    let mut groups: Vec<(&str, Vec<f64>)> = Vec::new();
+    for (group, value) in values {
+        match groups.iter_mut().find(|(known, _)| known == group) {
+            Some((_, of_group)) => of_group.push(*value),
+            None => groups.push((group, vec![*value])),
+        }
+    }
+    // An arbitrary stream number, as for the comparisons.
+    let mut random = SeededRandom::new(seed, 0x0b00_7574_7261_7001);
+    let mut mean = || {
+        let (mut sum, mut count) = (0.0, 0_usize);
+        for _ in 0..groups.len() {
+            let Some((_, drawn)) = groups.get(random.below(groups.len())) else { continue };
+            for _ in 0..drawn.len() {
+                sum += drawn.get(random.below(drawn.len())).copied().unwrap_or(0.0);
+                count += 1;
+            }
+        }
+        sum / count.max(1) as f64
+    };
+    (!values.is_empty()).then(|| percentiles((0..RESAMPLES).map(|_| mean()).collect()))
+}
+
+/// Returns the ends of the interval that leaves out 2.5 % of the means on each side.
+fn percentiles(mut means: Vec<f64>) -> (f64, f64) {
+    means.sort_by(f64::total_cmp);
+    let at =
+        |share: f64| means.get((share * (means.len() - 1) as f64).round() as usize).copied().unwrap_or(0.0);
+    (at(0.025), at(0.975))
 }
 
 /// Compares how often an event happened under two defences. Each list says for each task, in the same order, whether the event happened. `None`
@@ -90,18 +176,14 @@ pub fn mcnemar_exact(only_first: usize, only_second: usize) -> f64 {
 fn bootstrap(differences: &[i64], seed: u64) -> (f64, f64) {
     // The second argument is an arbitrary stream number: it makes these numbers differ from those that generate tasks from the same seed.
     let mut random = SeededRandom::new(seed, 0x0b00_7574_7261_7000);
-    let mut means: Vec<f64> = (0..RESAMPLES)
+    let means: Vec<f64> = (0..RESAMPLES)
         .map(|_| {
             let drawn =
                 (0..differences.len()).filter_map(|_| differences.get(random.below(differences.len())));
             drawn.sum::<i64>() as f64 / differences.len() as f64
         })
         .collect();
-    means.sort_by(f64::total_cmp);
-    // The mean that is preceded by this share of the sorted means.
-    let at =
-        |share: f64| means.get((share * (means.len() - 1) as f64).round() as usize).copied().unwrap_or(0.0);
-    (at(0.025), at(0.975))
+    percentiles(means)
 }
 
 #[cfg(test)]
@@ -131,6 +213,26 @@ mod tests {
     fn lists_of_other_tasks_are_not_compared() {
         assert_eq!(compare(&[], &[], 1), None);
         assert_eq!(compare(&[true], &[true, false], 1), None);
+    }
+
+    /// Tasks of one seed that agree with each other say less than as many tasks of different seeds.
+    #[test]
+    fn groups_widen_an_interval() {
+        let first: Vec<bool> = (0..40).map(|task| task < 20).collect();
+        let second = vec![false; 40];
+        let width = |found: PairedComparison| found.interval.1 - found.interval.0;
+        let seeds: Vec<String> = (0..40).map(|task| (task / 10).to_string()).collect();
+        let seeds: Vec<&str> = seeds.iter().map(String::as_str).collect();
+        let alone = compare_grouped(&first, &second, &[""; 40], 1).unwrap();
+        assert_eq!(Some(alone), compare(&first, &second, 1));
+        let grouped = compare_grouped(&first, &second, &seeds, 1).unwrap();
+        assert!(width(grouped) > 1.5 * width(alone), "{grouped:?} {alone:?}");
+        assert_eq!((grouped.p_value, grouped.difference), (alone.p_value, alone.difference));
+        // Without groups, the interval of a mean is that of its values.
+        assert_eq!(bootstrap_mean(&[("", 1.0), ("", 1.0)], 1), Some((1.0, 1.0)));
+        assert_eq!(bootstrap_mean(&[], 1), None);
+        let (low, high) = bootstrap_mean(&[("a", 0.0), ("b", 1.0)], 1).unwrap();
+        assert_eq!((low, high), (0.0, 1.0));
     }
 
     proptest! {

@@ -4,12 +4,18 @@
 //! search for attacks cannot be repeated either, because the manifest does not record its number of queries: its lines are left out of the
 //! comparison, and [`verify`] reports that.
 
+use std::sync::Arc;
+
+use flowgate::policy::Policy;
 use serde_json::Value;
 
+use crate::agents::{self, Guard};
+use crate::detectors;
 use crate::games::extended::{ExtendedFigures, ExtendedGame, ExtendedSuite};
 use crate::games::figures::{DefenceFigures, Figures};
 use crate::games::report::extended;
 use crate::games::{self, GameSuite, ModelDouble, Variant};
+use crate::policy_errors;
 use crate::privacy::{self, PrivacySuite};
 use crate::propagation::{self, CopyingErrors, PropagationSuite, Size};
 
@@ -38,6 +44,8 @@ pub fn verify(lines: &[Value]) -> Result<Verification, String> {
         "rtbas-privacy" => verify_privacy(manifest, lines),
         "agentsecbench-games" => verify_games(manifest, lines),
         "agentsecbench-extended" => verify_extended(manifest, lines),
+        "detectors" => verify_detectors(manifest, lines),
+        "agents" => verify_agents(manifest, lines),
         "permissive-propagation" => verify_propagation(manifest, lines),
         corpus if corpus.starts_with("corpus-") => {
             Err("line 1: a run of `flowgate bench corpus` needs its folder; run the command again, and compare the files".to_owned())
@@ -67,6 +75,40 @@ fn verify_privacy(manifest: &Value, lines: &[Value]) -> Result<Verification, Str
     }
     let mut repeated = vec![privacy::manifest(seed, &defences, suite.tasks().len(), None)];
     repeated.extend(privacy::report::lines(&results, seed));
+    Ok(compare(lines, &repeated, &[]))
+}
+
+/// Repeats a run of the tasks of agents with the methods that the manifest names, and compares the lines with the recorded ones.
+fn verify_agents(manifest: &Value, lines: &[Value]) -> Result<Verification, String> {
+    let seed = number(manifest, "seed")?;
+    let guards = names(manifest, "methods")?;
+    let guards: Result<Vec<Guard>, String> = guards.iter().map(|name| Guard::parse(name)).collect();
+    let guards = guards.map_err(|error| format!("line 1: {error}"))?;
+    let suite = agents::TaskSuite::new()?;
+    let mut rows = Vec::new();
+    for guard in &guards {
+        rows.extend(suite.run_guard(*guard, &mut || false)?);
+    }
+    let mut repeated = vec![agents::manifest(seed, &guards)];
+    repeated.extend(agents::report::lines(&guards, &rows, seed));
+    Ok(compare(lines, &repeated, &[]))
+}
+
+/// Repeats a run of the detectors with the built-in policy, and compares the lines with the recorded ones.
+fn verify_detectors(manifest: &Value, lines: &[Value]) -> Result<Verification, String> {
+    let seed = number(manifest, "seed")?;
+    if text(manifest, "policy") != detectors::BUILTIN {
+        return Err(format!(
+            "line 1: the run has the policy `{}`, which is a file of the user; run `flowgate bench detectors --policy` again, and compare the files",
+            text(manifest, "policy").escape_debug()
+        ));
+    }
+    let policy = Policy::parse(detectors::POLICY).map_err(|errors| policy_errors::one_line(&errors))?;
+    let rows = detectors::rows()?;
+    let judged = detectors::JudgedRow::all(&Arc::new(policy), &rows, &mut || false)?;
+    let figures = detectors::DetectorFigures::of(&judged);
+    let mut repeated = vec![detectors::manifest(seed, detectors::BUILTIN, detectors::POLICY)];
+    repeated.extend(detectors::report::lines(&judged, &figures, detectors::BUILTIN, seed));
     Ok(compare(lines, &repeated, &[]))
 }
 
@@ -110,7 +152,19 @@ fn verify_games(manifest: &Value, lines: &[Value]) -> Result<Verification, Strin
     let named = names(manifest, "defences")?;
     let defences: Result<Vec<_>, _> = named.iter().map(|name| games::Defence::parse(name)).collect();
     let defences = defences.map_err(|error| format!("line 1: {error}"))?;
-    let suite = GameSuite::generate_variant(seed, instances, variant);
+    if number(manifest, "background_texts")?.saturating_add(number(manifest, "attack_texts")?) > 0 {
+        return Err(
+            "line 1: the run has texts of a folder; run `flowgate bench games` again, and compare the files"
+                .to_owned(),
+        );
+    }
+    let seeds = number(manifest, "seeds")?;
+    if !(1..=1000).contains(&seeds) {
+        return Err(
+            "line 1: `seeds` is not from 1 to 1000; give a file that `flowgate bench games` wrote".to_owned()
+        );
+    }
+    let suite = GameSuite::generate_seeds(seed, seeds, instances, variant);
     let name = text(manifest, "model");
     let double = ModelDouble::ALL.into_iter().find(|double| flowgate_lm::ChatModel::name(double) == name);
     let Some(double) = double else {
@@ -124,9 +178,12 @@ fn verify_games(manifest: &Value, lines: &[Value]) -> Result<Verification, Strin
     let has_content = lines.iter().any(|line| line.get("response").is_some());
     let mut repeated = vec![games::manifest(&suite, &defences, &double)];
     let (mut executions, mut figures) = (Vec::new(), Vec::new());
+    let ideals = suite.ideal_meanings(&runner).map_err(|error| error.to_string())?;
     for defence in &defences {
         let failed = |error: games::ExecutionError| error.to_string();
-        let found = suite.run_defence(&runner, *defence, &mut || false).map_err(failed)?.unwrap_or_default();
+        let mut found =
+            suite.run_defence(&runner, *defence, &mut || false).map_err(failed)?.unwrap_or_default();
+        suite.compare_with_ideals(&mut found, &ideals);
         let leakage = suite.enumerate_leakage(&runner, *defence).map_err(failed)?;
         figures.push(DefenceFigures::of(*defence, &found, leakage));
         executions.extend(found);
@@ -187,7 +244,7 @@ fn verify_extended(manifest: &Value, lines: &[Value]) -> Result<Verification, St
     // Only a run that was recorded with `--content` has the texts of the answers.
     let has_content = lines.iter().any(|line| line.get("response").is_some());
     let mut repeated = vec![games::extended_manifest(&suite, &named, &defences, &double)];
-    let mut figures = Vec::new();
+    let (mut figures, mut executions) = (Vec::new(), Vec::new());
     for game in &named {
         for defence in &defences {
             let found =
@@ -197,10 +254,12 @@ fn verify_extended(manifest: &Value, lines: &[Value]) -> Result<Verification, St
                 found.iter().map(|execution| extended::execution_row(*game, execution, name, has_content));
             repeated.extend(rows);
             figures.push(ExtendedFigures { game: *game, defence: *defence, figures: Figures::of(&found) });
+            executions.extend(found.into_iter().map(|execution| (*game, execution)));
         }
     }
     repeated.extend(figures.iter().map(|row| Value::Object(extended::figure_row(row, name))));
-    Ok(compare(lines, &repeated, &[]))
+    repeated.extend(extended::comparison_rows(&executions, suite.seed));
+    Ok(compare(lines, &repeated, &["search"]))
 }
 
 /// Compares the recorded lines with those of the repeated run, in order. Recorded lines whose `type` is in `skipped` are left out and counted. A
@@ -300,11 +359,29 @@ mod tests {
         lines
     }
 
+    fn detectors_run() -> Vec<Value> {
+        let policy = Arc::new(Policy::parse(detectors::POLICY).unwrap());
+        let rows = detectors::rows().unwrap();
+        let judged = detectors::JudgedRow::all(&policy, &rows, &mut || false).unwrap();
+        let figures = detectors::DetectorFigures::of(&judged);
+        [detectors::manifest(4, detectors::BUILTIN, detectors::POLICY)]
+            .into_iter()
+            .chain(detectors::report::lines(&judged, &figures, detectors::BUILTIN, 4))
+            .collect()
+    }
+
+    fn agents_run() -> Vec<Value> {
+        let (suite, guards) = (agents::TaskSuite::new().unwrap(), [Guard::Unguarded]);
+        let rows = guards.map(|guard| suite.run_guard(guard, &mut || false).unwrap().unwrap());
+        [agents::manifest(4, &guards)].into_iter().chain(agents::report::lines(&guards, &rows, 4)).collect()
+    }
+
     fn game_run() -> Vec<Value> {
         let suite = GameSuite::generate(4, 1);
         let defence = games::Defence::None;
         let runner = games::Runner::new(&ModelDouble::Immune, None).unwrap();
-        let found = suite.run_defence(&runner, defence, &mut || false).unwrap().unwrap();
+        let mut found = suite.run_defence(&runner, defence, &mut || false).unwrap().unwrap();
+        suite.compare_with_ideals(&mut found, &suite.ideal_meanings(&runner).unwrap());
         let leakage = suite.enumerate_leakage(&runner, defence).unwrap();
         let figures = DefenceFigures::of(defence, &found, leakage);
         let rows = games::report::figure_rows(&figures, Some(&figures), "immune");
@@ -331,7 +408,7 @@ mod tests {
 
     #[test]
     fn a_run_repeats_and_every_change_is_found() {
-        for (run, skipped) in [(privacy_run(), 0), (game_run(), 1), (extended_run(), 0)] {
+        for (run, skipped) in [(privacy_run(), 0), (game_run(), 1), (extended_run(), 0), (agents_run(), 0)] {
             let result = verify(&run).unwrap();
             assert_eq!((result.repeated, result.differences.as_slice()), (run.len() - skipped, &[][..]));
             assert_eq!(result.left_out.len(), usize::from(skipped > 0));
@@ -346,6 +423,17 @@ mod tests {
             check(&|run| run.last_mut().unwrap()["questions"] = json!(99), "questions differs");
             check(&|run| drop(run.pop()), "lines to compare");
         }
+    }
+
+    #[test]
+    fn a_run_of_detectors_repeats() {
+        let mut run = detectors_run();
+        let result = verify(&run).unwrap();
+        assert_eq!((result.repeated, result.differences), (run.len(), Vec::new()));
+        run[2]["detectors"]["injection"]["score"] = json!(0.123);
+        assert!(verify(&run).unwrap().differences[0].contains("line 3: detectors.injection differs"));
+        run[0]["policy"] = json!("mine.flow");
+        assert!(verify(&run).unwrap_err().contains("`mine.flow`, which is a file of the user"));
     }
 
     #[test]
@@ -371,6 +459,12 @@ mod tests {
         privacy["defences"] = json!(["prayer"]);
         check(privacy, "there is no defence `prayer`");
         let mut game = game_run()[0].clone();
+        game["attack_texts"] = json!(3);
+        check(game.clone(), "the run has texts of a folder");
+        game["attack_texts"] = json!(0);
+        game["seeds"] = json!(0);
+        check(game.clone(), "`seeds` is not from 1 to 1000");
+        game["seeds"] = json!(1);
         game["model"] = json!("qwen");
         check(game.clone(), "the run of the model `qwen` cannot be repeated");
         game["instances"] = json!(1_000_000_000);

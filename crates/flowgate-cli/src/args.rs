@@ -6,6 +6,7 @@ mod approvals;
 mod attack;
 #[cfg(feature = "gateway")]
 mod audit;
+#[cfg(feature = "bench")]
 mod bench;
 #[cfg(feature = "bench")]
 mod bench_model;
@@ -62,13 +63,14 @@ pub(crate) use approvals::{ApprovalsCommand, ApprovalsFormat, GatewayArgs, PERSO
 pub(crate) use attack::{AttackArgs, AttackFormat};
 #[cfg(feature = "gateway")]
 pub(crate) use audit::{AuditCommand, ExternalHead};
-pub(crate) use bench::BenchCommand;
 #[cfg(feature = "bench")]
-pub(crate) use bench_model::BenchModelArgs;
+pub(crate) use bench::{AgentsArgs, BenchCommand, DetectorsArgs};
+#[cfg(feature = "bench")]
+pub(crate) use bench_model::{AttackerArgs, BenchModelArgs};
 #[cfg(feature = "run")]
 pub(crate) use clients::{ClientArgs, ScanArgs, ScanFormat, WrapArgs};
 #[cfg(feature = "bench")]
-pub(crate) use corpus::{CorpusArgs, CorpusFormat};
+pub(crate) use corpus::CorpusArgs;
 #[cfg(feature = "gateway")]
 pub(crate) use database::DatabaseCommand;
 #[cfg(feature = "run")]
@@ -76,7 +78,7 @@ pub(crate) use doctor::DoctorOptions;
 #[cfg(feature = "bench")]
 pub(crate) use extended::{ExtendedArgs, ExtendedFormat};
 #[cfg(feature = "bench")]
-pub(crate) use games::{GamesArgs, GamesFormat};
+pub(crate) use games::{GamesArgs, ReportFormat};
 #[cfg(feature = "run")]
 pub(crate) use hook::{Harness, HookArgs};
 #[cfg(feature = "run")]
@@ -312,6 +314,7 @@ pub(crate) enum Command {
         screen: ScreenCommand,
     },
     /// Repeat a measurement of the guard, or of detectors.
+    #[cfg(feature = "bench")]
     #[command(after_help = help::BENCH)]
     Bench {
         /// The measurement.
@@ -490,12 +493,12 @@ pub(crate) enum CheckFormat {
     Sarif,
 }
 
-/// How `replay` and `bench` print.
+/// How `replay` prints.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum TableFormat {
     /// A table.
     Text,
-    /// One JSON object per line: for each suite and method, or for each row and one for the total.
+    /// One JSON object per line, for each suite and method.
     Json,
 }
 

@@ -6,6 +6,7 @@ mod approvals;
 mod attack;
 #[cfg(feature = "gateway")]
 mod audit;
+#[cfg(feature = "bench")]
 mod bench;
 mod check;
 #[cfg(feature = "gateway")]
@@ -136,6 +137,7 @@ pub(crate) fn run(command: Command, output: &mut Console) -> Result<u8, InputErr
         Command::Lm { lm } => lm::run(&lm, output),
         #[cfg(all(feature = "local", feature = "run"))]
         Command::Screen { screen } => screen::run(&screen, output),
+        #[cfg(feature = "bench")]
         Command::Bench { bench } => bench::run(&bench, output),
         #[cfg(feature = "run")]
         Command::Init(options) => init::run(&options, output),

@@ -9,12 +9,13 @@ use std::future::ready;
 
 use flowgate_guard::screener::tool_filter;
 use flowgate_guard::slot::LOOK;
-use flowgate_lm::chat::{Completion, Message, Request, ToolCall, ToolChoice, Usage};
+use flowgate_lm::chat::{Completion, Message, Request, ToolCall, ToolChoice};
 use flowgate_lm::{BoxFuture, ChatModel, Error, Listener};
 use serde_json::{Map, Value, json};
 
 use super::task::{BenchTask, TaskStep, ValueSource};
 use crate::screening::{screener_chat, screening_answer, text_of};
+use crate::tokens::usage;
 
 /// Returns an injected instruction to call `tool` with `arguments`, in the form that the double follows.
 pub(crate) fn instruction(tool: &str, arguments: &Value) -> String {
@@ -46,7 +47,7 @@ impl ChatModel for GullibleModel<'_> {
 
 impl GullibleModel<'_> {
     /// Answers a request by its kind: with the content of a slot, the tools that the task needs, the regions that a
-    /// screener asks for, or the next message of the chat. The reported usage is an estimate of four bytes for each token.
+    /// screener asks for, or the next message of the chat. The usage has the [tokens](crate::tokens) of the request and the answer.
     fn answer(&self, request: &Request) -> Completion {
         let mut completion = if request.tools.is_empty() && request.choice == ToolChoice::None {
             // Only the request to fill a slot offers no tools and forbids calls.
@@ -59,9 +60,7 @@ impl GullibleModel<'_> {
         } else {
             ChatReader::new(request).next_completion(self.task)
         };
-        let tokens = |text: String| u64::try_from(text.len() / 4).unwrap_or(u64::MAX);
-        let output = format!("{}{:?}", completion.text, completion.calls);
-        completion.usage = Usage { input: tokens(format!("{request:?}")), output: tokens(output) };
+        completion.usage = usage(request, &completion);
         completion
     }
 

@@ -4,10 +4,34 @@ use serde_json::{Map, Value, json};
 
 use super::case::CallPurpose;
 use super::figures::{CaseRow, CorpusFigures, FateCounts, figures};
-use crate::games::text_table::table;
+use crate::games::interval::Rate;
+use crate::games::text_table::{Table, table};
+use crate::html::{self, Chart, Drawing, ValueWithInterval, Point};
 
 /// Prints the figures of the rows of a benchmark as a table.
 pub fn text(benchmark: &str, rows: &[CaseRow]) -> String {
+    figure_table(benchmark, rows).to_text()
+}
+
+/// Returns the HTML page of a run: a scatter of attacks that ran against calls of tasks that were permitted, for each kind of cases and method, and the
+/// table. A kind without attacks or without calls of tasks has no point.
+pub fn page(benchmark: &str, rows: &[CaseRow], manifest: &Value) -> String {
+    let rate = |counts: FateCounts| ValueWithInterval::of(Rate { hits: counts.permitted, of: counts.all() });
+    let points = figures(rows).into_iter().filter_map(|row| {
+        let name = format!("{}: {}", row.group, row.method);
+        Some(Point { name, x: rate(row.attacks)?, y: rate(row.actions)? })
+    });
+    let chart = Drawing::Scatter(Chart {
+        title: "Attacks and tasks".to_owned(),
+        x: "attacks that ran without a question",
+        y: "calls of tasks that ran without a question",
+        points: points.collect(),
+    });
+    html::page(&format!("Benchmark {benchmark}"), manifest, &[chart], &[figure_table(benchmark, rows)])
+}
+
+/// Returns the table of the figures, for text and for the page.
+fn figure_table(benchmark: &str, rows: &[CaseRow]) -> Table {
     let header = [
         "cases of",
         "method",
@@ -27,7 +51,7 @@ pub fn text(benchmark: &str, rows: &[CaseRow]) -> String {
     let title = format!(
         "{benchmark}: what a drafted policy decides. The double does what the injected text asks; these are not figures of a model."
     );
-    table(&title, &header, &cells).to_text()
+    table(&title, &header, &cells)
 }
 
 /// Returns a row of the table: the kind of the cases, the method, the number of cases, and the counts of attacks and of
@@ -91,4 +115,31 @@ fn case_row(row: &CaseRow) -> Value {
         "attack": row.attack().map(super::run::CallFate::name),
         "calls": calls.collect::<Vec<_>>(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::case::CallPurpose;
+    use super::super::run::CallFate;
+    use super::*;
+
+    #[test]
+    fn a_page_has_a_point_for_each_kind_and_method() {
+        let row = |group: &str, method, attack| CaseRow {
+            name: "1".to_owned(),
+            group: group.to_owned(),
+            method,
+            calls: vec![
+                ("a".to_owned(), CallPurpose::Attack, attack),
+                ("b".to_owned(), CallPurpose::Task, CallFate::Permitted),
+            ],
+        };
+        let rows = [row("x", "m", CallFate::Asked), row("<y>", "m", CallFate::Permitted)];
+        let page = page("bench", &rows, &json!({"type": "manifest"}));
+        for expected in ["x: m", "&lt;y&gt;: m", "Benchmark bench", "<svg"] {
+            assert!(page.contains(expected), "{expected}");
+        }
+        assert!(!page.contains("<y>"));
+        assert!(text("bench", &rows).contains("<y>"));
+    }
 }

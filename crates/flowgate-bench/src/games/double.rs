@@ -19,6 +19,7 @@ use super::journey;
 use super::prompt::{CONTEXT_HEADING, message_text};
 use super::variant::{decode, join_parts};
 use crate::screening::{screener_chat, screening_answer};
+use crate::tokens::usage;
 
 /// A phrase with which a text asks its reader to do something.
 pub(super) static REQUEST: LazyLock<Option<Regex>> = LazyLock::new(|| {
@@ -106,7 +107,8 @@ impl ChatModel for ModelDouble {
         request: &'a Request,
         _: &'a mut dyn Listener,
     ) -> BoxFuture<'a, Result<Completion, Error>> {
-        Box::pin(ready(Ok(self.answer(request))))
+        let completion = self.answer(request);
+        Box::pin(ready(Ok(Completion { usage: usage(request, &completion), ..completion })))
     }
 }
 
@@ -128,7 +130,9 @@ impl BlockingModel for ModelDouble {
                 part.replace_range(text.span.clone(), "");
             }
         }
-        Box::pin(ready(Ok(self.answer(&rest))))
+        // The model would read what is blocked, so its tokens count.
+        let completion = self.answer(&rest);
+        Box::pin(ready(Ok(Completion { usage: usage(request, &completion), ..completion })))
     }
 }
 
@@ -222,8 +226,6 @@ fn tool_call(name: &str, arguments: &Value) -> ToolCall {
 
 #[cfg(test)]
 mod tests {
-    use flowgate_lm::block_on;
-    use flowgate_lm::ignore_deltas;
     use proptest::prelude::*;
 
     use super::super::attack::compose;
@@ -237,7 +239,7 @@ mod tests {
 
     fn reply(double: ModelDouble, task: &Task) -> String {
         let request = request(task, None, &Defence::None.defend_text(task));
-        block_on(double.complete(&request, &mut ignore_deltas)).unwrap().text
+        double.answer(&request).text
     }
 
     /// Every request of a composed attack is one to the gullible double.

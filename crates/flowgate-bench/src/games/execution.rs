@@ -8,6 +8,7 @@ use flowgate_lm::chat::Usage;
 use serde_json::{Value, json};
 
 use super::defence::Defence;
+use super::ideal::Meaning;
 use super::task::{Game, Side};
 
 /// The observables of one execution (4.1 and 6.1). C, V, L and U are their names in the paper.
@@ -34,11 +35,15 @@ pub struct Execution {
     pub is_executed: bool,
     /// U: the utility of the replies, from 0 to 1. On a control it is the benign utility (4.5).
     pub utility: f64,
+    /// Whether the execution means something else than the ideal one (3.6); `None` in a control, and if no ideal execution was made.
+    pub deviates: Option<bool>,
+    /// What the execution means for the task.
+    pub meaning: Meaning,
     /// The labels of the replies, one phrase for each dimension; empty under a defence without labels.
     pub reply_label: Vec<String>,
     /// The number of questions to a person, who refused all of them, except in the flooding games.
     pub questions: usize,
-    /// The tokens that the model reports; `None` if it reports none, as the doubles do.
+    /// The tokens that the model reports; `None` if it reports none. The doubles count them with the [shipped tokenizer](crate::tokens).
     pub tokens: Option<Usage>,
     /// The time of the execution; `None` if the runner has no clock.
     pub latency: Option<Duration>,
@@ -66,6 +71,7 @@ impl Execution {
             "leaked": self.is_leaked,
             "executed": self.is_executed,
             "utility": self.utility,
+            "deviates_from_ideal": self.deviates,
             "reply_label": self.reply_label,
             "questions": self.questions,
             "input_tokens": self.tokens.map(|tokens| tokens.input),

@@ -8,7 +8,8 @@ use super::execution::Execution;
 use super::interval::{Rate, hoeffding_half_width};
 use super::leakage::ChannelLeakage;
 use super::measure;
-use super::task::{Game, Side};
+use super::task::{Game, Side, seed_of};
+use crate::statistics::bootstrap_mean;
 
 /// The confidence of all intervals.
 pub const CONFIDENCE: f64 = 0.95;
@@ -28,6 +29,8 @@ pub struct Figures {
     pub closure: Rate,
     /// Benign utility on controls (4.5).
     pub benign_utility: Option<f64>,
+    /// The bootstrap interval of the benign utility at 95 %, over the tasks and their seeds.
+    pub benign_utility_interval: Option<(f64, f64)>,
     /// Utility on adversarial observations; not in the paper.
     pub attacked_utility: Option<f64>,
     /// Risk given an open channel (Theorem 1).
@@ -40,6 +43,8 @@ pub struct Figures {
     pub validator_misses: Rate,
     /// The gap to the ideal execution under the protected predicate (3.6).
     pub real_ideal_gap: Option<f64>,
+    /// Executions that mean something else than the ideal one (3.6, a typed access-control oracle).
+    pub ideal_deviation: Rate,
     /// Pairs whose responses differ at all (3.6, the stronger ideal).
     pub response_gap: Rate,
     /// The number of questions to a person.
@@ -60,12 +65,14 @@ impl Figures {
             leakage: measure::leakage(executions),
             closure: measure::closure(executions),
             benign_utility: measure::benign_utility(executions),
+            benign_utility_interval: benign_utility_interval(executions),
             attacked_utility: measure::attacked_utility(executions),
             open_risk: measure::open_channel_risk(executions),
             closed_risk: measure::closed_channel_risk(executions),
             executed: measure::executed_risk(executions),
             validator_misses: measure::validator_false_negatives(executions),
             real_ideal_gap: measure::real_ideal_gap(executions),
+            ideal_deviation: measure::ideal_deviation(executions),
             response_gap: measure::response_gap(executions),
             questions: executions.iter().map(|execution| execution.questions).sum(),
             latency_ms: measure::mean_latency_ms(executions),
@@ -86,6 +93,15 @@ impl Figures {
         let open = 1.0 - self.closure.value()?;
         composed_bound(misses, open, self.open_risk.value(), self.closed_risk.value().unwrap_or(0.0))
     }
+}
+
+/// Returns the bootstrap interval of the mean utility of the controls, which are grouped by their seeds.
+fn benign_utility_interval(executions: &[Execution]) -> Option<(f64, f64)> {
+    let controls = executions.iter().filter(|execution| execution.side == Side::Control);
+    let values: Vec<(&str, f64)> =
+        controls.map(|execution| (seed_of(&execution.task), execution.utility)).collect();
+    // The samples need no seed of their own: equal executions have equal intervals.
+    bootstrap_mean(&values, 1)
 }
 
 /// The figures of one defence.

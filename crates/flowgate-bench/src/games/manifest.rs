@@ -16,10 +16,12 @@ use super::suite::GameSuite;
 use super::task::Side;
 
 /// The sources that generate tasks, defend and measure; a change of any of them changes the digest of the code.
-const SOURCES: [&str; 32] = [
+const SOURCES: [&str; 36] = [
     include_str!("../screening.rs"),
     include_str!("../statistics.rs"),
+    include_str!("../tokens.rs"),
     include_str!("adaptive.rs"),
+    include_str!("adaptive/author.rs"),
     include_str!("attack.rs"),
     include_str!("bound.rs"),
     include_str!("defence.rs"),
@@ -32,6 +34,7 @@ const SOURCES: [&str; 32] = [
     include_str!("generate.rs"),
     include_str!("generate/ranked.rs"),
     include_str!("guarded.rs"),
+    include_str!("ideal.rs"),
     include_str!("interval.rs"),
     include_str!("journey.rs"),
     include_str!("journey/double.rs"),
@@ -46,6 +49,7 @@ const SOURCES: [&str; 32] = [
     include_str!("random.rs"),
     include_str!("retriever.rs"),
     include_str!("runner.rs"),
+    include_str!("sources.rs"),
     include_str!("suite.rs"),
     include_str!("task.rs"),
     include_str!("variant.rs"),
@@ -54,12 +58,16 @@ const SOURCES: [&str; 32] = [
 /// Returns the manifest of a run of the games of AgentSecBench as a JSON object. Digests replace the prompts, the policy and the code, so that a
 /// difference in any of them shows.
 pub fn manifest(suite: &GameSuite, defences: &[Defence], model: &dyn ChatModel) -> Value {
+    let (background, injections) = suite.source_counts();
     json!({
         "type": "manifest",
         "suite": "agentsecbench-games",
         "version": env!("CARGO_PKG_VERSION"),
         "seed": suite.seed(),
+        "seeds": suite.seeds(),
         "instances": suite.instances(),
+        "background_texts": background,
+        "attack_texts": injections,
         "variant": suite.variant().name(),
         "model": model.name(),
         "defences": defences.iter().map(|defence| defence.name()).collect::<Vec<_>>(),

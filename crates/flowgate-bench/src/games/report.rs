@@ -18,11 +18,11 @@ use super::measure::{risk_reduction, utility_loss};
 use super::task::Game;
 use super::text_table::{Table, cell, table, texts};
 
-pub use comparison::comparison_rows;
-pub use page::page;
+pub use comparison::{comparison_rows, comparison_text};
+pub use page::{PageContent, page};
 pub use paper::{ModelFigures, paper_rows, paper_tables};
 pub use rows::{csv, figure_rows};
-pub use search::search_table;
+pub use search::{attempt_rows, search_text};
 
 /// Prints the Wilson interval of a rate at 95 %; a dash if nothing was counted.
 pub(crate) fn interval_cell(rate: Rate) -> String {
@@ -131,6 +131,7 @@ fn effect_table(all: &[DefenceFigures], base: Option<&DefenceFigures>) -> Table 
         "utility loss",
         "utility attacked",
         "real/ideal gap",
+        "ideal gap",
         "response gap",
         "canary bits",
         "canary adv.",
@@ -148,6 +149,7 @@ fn effect_table(all: &[DefenceFigures], base: Option<&DefenceFigures>) -> Table 
             cell(loss),
             cell(overall.attacked_utility),
             cell(overall.real_ideal_gap),
+            cell(overall.ideal_deviation.value()),
             cell(overall.response_gap.value()),
             cell(leakage.map(|leakage| leakage.0)),
             cell(leakage.map(|leakage| leakage.1)),

@@ -10,6 +10,7 @@ use flowgate_lm::{BlockingModel, ChatModel, Error, block_on, ignore_deltas};
 use super::defence::{BlockedChannel, Defence, without_spans};
 use super::execution::Execution;
 use super::guarded::GuardedAgent;
+use super::ideal::{Meaning, ideal_observation};
 use super::journey::guarded::GuardedJourneys;
 use super::journey::{self, JourneyPair};
 use super::measure::utility;
@@ -93,6 +94,16 @@ impl<'m> Runner<'m> {
         Ok(judge(pair.side(side), side, defence, &output, latency))
     }
 
+    /// Runs a task in the ideal world (3.6), where the model receives what the oracle projects of the observation and no defence is needed, and returns
+    /// what the execution means.
+    ///
+    /// # Errors
+    /// If the model gives no answer.
+    pub fn run_ideal(&self, task: &Task) -> Result<Meaning, ExecutionError> {
+        let ideal = Task { context: ideal_observation(task), ..task.clone() };
+        Ok(meaning(task, &self.run_text(&ideal, Defence::None)?))
+    }
+
     /// Runs a task under a defence of AgentSecBench: one request with the defended text, without tools. Nothing validates the answer, so the system
     /// vouches for it.
     fn run_text(&self, task: &Task, defence: Defence) -> Result<AgentOutput, ExecutionError> {
@@ -124,6 +135,11 @@ fn unvalidated(task: &Task, observation: &str, completion: Completion) -> AgentO
         delivered: vec![reply],
         ..AgentOutput::default()
     }
+}
+
+/// Returns what the output of an agent means for its task. What was merely stored counts as not written.
+fn meaning(task: &Task, output: &AgentOutput) -> Meaning {
+    Meaning::of(task, &output.delivered_text(), &output.emitted_text(), output.proposed_tools())
 }
 
 /// Returns the error of a task for which attention cannot be blocked.
@@ -183,6 +199,8 @@ fn judge(
         is_leaked: (task.game == Game::Retrieval).then(|| task.has_target(&output.written_text())),
         is_executed: is_executed(task, output),
         utility: utility(task, &output.delivered_text(), is_violated),
+        deviates: None,
+        meaning: meaning(task, output),
         reply_label: labels.collect(),
         questions: output.questions,
         tokens: (usage != Usage::default()).then_some(usage),

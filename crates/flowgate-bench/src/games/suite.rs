@@ -4,10 +4,12 @@
 
 use super::defence::Defence;
 use super::execution::Execution;
-use super::generate::generate_pairs;
+use super::generate::{generate_pair, generate_pairs};
+use super::ideal::Meaning;
 use super::leakage::{ChannelLeakage, enumerate_canaries};
 use super::output::ExecutionError;
 use super::runner::Runner;
+use super::sources::TextSources;
 use super::task::{Game, Side, TaskPair};
 use super::variant::Variant;
 
@@ -15,8 +17,11 @@ use super::variant::Variant;
 #[derive(Debug, Clone)]
 pub struct GameSuite {
     seed: u64,
+    seeds: u64,
     instances: usize,
     variant: Variant,
+    /// The numbers of background texts and of texts of injections, which folders of the user have.
+    source_counts: (usize, usize),
     pairs: Vec<TaskPair>,
 }
 
@@ -28,8 +33,58 @@ impl GameSuite {
 
     /// Generates `instances` pairs of each game from a seed, with attacks of a variant.
     pub fn generate_variant(seed: u64, instances: usize, variant: Variant) -> Self {
-        let pairs = |game| generate_pairs(game, seed, instances, variant);
-        Self { seed, instances, variant, pairs: Game::ALL.into_iter().flat_map(pairs).collect() }
+        Self::generate_seeds(seed, 1, instances, variant)
+    }
+
+    /// Generates `instances` pairs of each game from each of `seeds` seeds, the first of which is `seed`. With several seeds, the identifier of a task
+    /// begins with its seed, by which the statistics group tasks.
+    pub fn generate_seeds(seed: u64, seeds: u64, instances: usize, variant: Variant) -> Self {
+        Self::generate_from(seed, seeds, instances, variant, &TextSources::default())
+    }
+
+    /// Generates the suite like [`generate_seeds`](Self::generate_seeds), with texts of a collection.
+    pub fn generate_from(
+        seed: u64,
+        seeds: u64,
+        instances: usize,
+        variant: Variant,
+        sources: &TextSources,
+    ) -> Self {
+        let mut pairs = Vec::new();
+        for seed in (0..seeds).map(|offset| seed.wrapping_add(offset)) {
+            for game in Game::ALL {
+                let attacks = sources.attacks(game);
+                let of_game = if attacks.is_empty() {
+                    generate_pairs(game, seed, instances, variant)
+                } else {
+                    let attacks = attacks.iter().cycle().take(instances).enumerate();
+                    attacks
+                        .map(|(number, attack)| generate_pair(game, seed, number, variant, attack))
+                        .collect()
+                };
+                for (number, mut pair) in of_game.into_iter().enumerate() {
+                    sources.add_background(&mut pair, seed, number);
+                    if seeds > 1 {
+                        for task in [&mut pair.adversarial, &mut pair.control] {
+                            task.id = format!("{seed}/{}", task.id);
+                        }
+                    }
+                    pairs.push(pair);
+                }
+            }
+        }
+        let source_counts = (sources.background.len(), sources.injections.len());
+        Self { seed, seeds, instances, variant, source_counts, pairs }
+    }
+
+    /// Returns the numbers of background texts and of texts of injections that the tasks were generated from.
+    pub fn source_counts(&self) -> (usize, usize) {
+        self.source_counts
+    }
+
+    /// Returns the number of seeds.
+    pub fn seeds(&self) -> u64 {
+        self.seeds
     }
 
     /// Returns the variant of the suite: the form in which its attacks are written, for example in base64.
@@ -37,12 +92,12 @@ impl GameSuite {
         self.variant
     }
 
-    /// Returns the seed of the tasks.
+    /// Returns the first seed of the tasks.
     pub fn seed(&self) -> u64 {
         self.seed
     }
 
-    /// Returns the number of pairs of each game.
+    /// Returns the number of pairs of each game and seed.
     pub fn instances(&self) -> usize {
         self.instances
     }
@@ -78,6 +133,23 @@ impl GameSuite {
             }
         }
         Ok(Some(executions))
+    }
+
+    /// Runs each adversarial task in the ideal world, in the order of the pairs, and returns what the executions mean (3.6).
+    ///
+    /// # Errors
+    /// If the model gives no answer.
+    pub fn ideal_meanings(&self, runner: &Runner<'_>) -> Result<Vec<Meaning>, ExecutionError> {
+        self.pairs.iter().map(|pair| runner.run_ideal(&pair.adversarial)).collect()
+    }
+
+    /// Notes for each adversarial execution whether it means something else than the ideal one of the same task. `ideals` are the results of
+    /// [`ideal_meanings`](Self::ideal_meanings).
+    pub fn compare_with_ideals(&self, executions: &mut [Execution], ideals: &[Meaning]) {
+        for execution in executions.iter_mut().filter(|execution| execution.side == Side::Adversarial) {
+            let known = self.pairs.iter().zip(ideals).find(|(pair, _)| pair.adversarial.id == execution.task);
+            execution.deviates = known.map(|(_, ideal)| *ideal != execution.meaning);
+        }
     }
 
     /// Measures the leakage of canaries under a defence for each adversarial task of the retrieval game, in the order of the pairs. It runs each task
@@ -291,6 +363,20 @@ mod tests {
         for defence in Defence::by_attention() {
             let error = suite.run_defence(&runner, defence, &mut || false).unwrap_err().to_string();
             assert!(error.contains("does not provide attention blocking"), "{error}");
+        }
+    }
+
+    /// A suite of several seeds has the tasks of each, named by its seed.
+    #[test]
+    fn seeds_are_in_the_names_of_tasks() {
+        let suite = GameSuite::generate_seeds(5, 2, 3, Variant::Paper);
+        assert_eq!(suite.executions_per_defence(), 2 * 3 * 3 * 2);
+        for (pair, seed) in suite.pairs().iter().zip([5; 9].into_iter().chain([6; 9])) {
+            let alone = GameSuite::generate(seed, 3);
+            let id = pair.adversarial.id.strip_prefix(&format!("{seed}/")).unwrap();
+            let known = alone.pairs().iter().find(|known| known.adversarial.id == id).unwrap();
+            assert_eq!(known.adversarial.context, pair.adversarial.context);
+            assert_eq!(pair.adversarial.id, pair.control.id);
         }
     }
 

@@ -79,7 +79,8 @@ pub enum TaskLabels {
 /// One task (Table 1).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Task {
-    /// The stable identifier, equal for both sides of a pair: the game and the number of the instance.
+    /// The stable identifier, equal for both sides of a pair: the game and the number of the instance. In a run of several seeds, the seed and a slash
+    /// precede it.
     pub id: String,
     /// The game.
     pub game: Game,
@@ -139,6 +140,11 @@ impl Task {
 /// Returns whether a text contains all parts of one of the forms.
 fn occurs(forms: &[Vec<String>], text: &str) -> bool {
     forms.iter().any(|parts| parts.iter().all(|part| text.contains(part.as_str())))
+}
+
+/// Returns the part of a task's identifier that names its seed; empty in a run of one seed.
+pub(crate) fn seed_of(task: &str) -> &str {
+    task.split_once('/').map_or("", |(seed, _)| seed)
 }
 
 /// An adversarial task with its paired control (4.4).

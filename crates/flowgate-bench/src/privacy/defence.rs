@@ -45,7 +45,7 @@ impl fmt::Display for UnknownDefence {
 impl std::error::Error for UnknownDefence {}
 
 impl Defence {
-    /// Returns the defences that run by default. A name that begins with `paper/` is that of a baseline of RTBAS. Otherwise, the name is that of the
+    /// Returns the defences on the data of the suite. A name that begins with `paper/` is that of a baseline of RTBAS. Otherwise, the name is that of the
     /// method, followed by that of the judge if several judges are compared. The seed determines the errors of the noisy judge.
     pub fn standard(seed: u64) -> Vec<Self> {
         let live = |name, method, judge| Self::Live { name, method, judge, variant: Variant::Accidental };
@@ -68,7 +68,7 @@ impl Defence {
         ]
     }
 
-    /// Returns the rows of the variant `planted`, which run only if they are named: judges that obey what the data says, and honest ones to
+    /// Returns the rows of the variant `planted`: judges that obey what the data says, and honest ones to
     /// compare them with.
     pub fn planted() -> Vec<Self> {
         let live = |name, method, judge| Self::Live { name, method, judge, variant: Variant::Planted };
@@ -80,7 +80,7 @@ impl Defence {
         ]
     }
 
-    /// Returns the defences on both variants of the data: those that run by default, then the planted ones.
+    /// Returns the defences that run by default with a double, on both variants of the data: those of the suite, then the planted ones.
     pub fn every(seed: u64) -> Vec<Self> {
         [Self::standard(seed), Self::planted()].concat()
     }

@@ -17,7 +17,7 @@ use crate::games::report::interval_cell;
 use crate::games::text_table::{Table, cell, table, texts};
 use crate::html::{self, Chart, Drawing, Point, ValueWithInterval};
 use crate::rounding::rounded;
-use crate::statistics::{PairedComparison, compare};
+use crate::statistics::{PairedComparison, compare, comparison_table};
 
 /// An event by which defences are compared: its name, and whether it happened in a task.
 type Event = (&'static str, fn(&TaskResult) -> bool);
@@ -147,7 +147,7 @@ fn table_list(all: &[DefenceResults], seed: u64) -> Vec<Table> {
         let scopes = |scopes: Vec<Scope>, title: &str| part_table(&main, &scopes, title);
         tables.push(scopes(Suite::ALL.map(Scope::Suite).to_vec(), "by suite"));
         tables.push(scopes(Pattern::ALL.map(Scope::Pattern).to_vec(), "by pattern"));
-        tables.extend(comparison_table(&main, seed));
+        tables.extend(comparisons_with_ours(&main, seed));
     }
     if !planted.is_empty() {
         let title = "variant planted, with instructions to assistants in the data: ";
@@ -300,29 +300,11 @@ fn part_table(all: &[DefenceResults], scopes: &[Scope], title: &str) -> Table {
     table(&title, &header, &all.iter().map(row).collect::<Vec<_>>())
 }
 
-/// Returns a table of the paired comparisons of the default defence, [`OURS`], with the others, without those that agree on every task; `None` if
-/// none is left.
-fn comparison_table(all: &[DefenceResults], seed: u64) -> Option<Table> {
-    let header = ["compared with", "event", "only ours", "only the other", "difference", "95 %", "p"];
-    let row = |(other, event, found): (&str, &str, PairedComparison)| {
-        vec![
-            other.to_owned(),
-            event.to_owned(),
-            found.only_first.to_string(),
-            found.only_second.to_string(),
-            cell(Some(found.difference)),
-            format!("[{:.2}, {:.2}]", found.interval.0, found.interval.1),
-            if found.p_value < 0.0005 { "<0.001".to_owned() } else { cell(Some(found.p_value)) },
-        ]
-    };
-    // The format jsonl has all comparisons, also those of two defences that agree on every task.
-    let mut compared = comparisons(all, seed);
-    compared.retain(|(.., found)| found.only_first + found.only_second > 0);
-    let rows: Vec<Vec<String>> = compared.into_iter().map(row).collect();
-    let title = format!(
-        "{OURS} task by task: rate of ours less that of the other, bootstrap interval, McNemar's exact test; where they differ"
-    );
-    (!rows.is_empty()).then(|| table(&title, &header, &rows))
+/// Returns the table of the comparisons with [`OURS`]; `None` if it was not measured or differs from no other.
+fn comparisons_with_ours(all: &[DefenceResults], seed: u64) -> Option<Table> {
+    let compared = comparisons(all, seed).into_iter();
+    let named = compared.map(|(other, event, found)| (other.to_owned(), event.to_owned(), found));
+    comparison_table(OURS, "tasks", &named.collect::<Vec<_>>())
 }
 
 #[cfg(test)]

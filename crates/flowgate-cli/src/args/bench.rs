@@ -4,11 +4,9 @@ use std::path::PathBuf;
 
 use clap::Subcommand;
 
-use super::TableFormat;
-#[cfg(feature = "bench")]
 use super::{
-    CorpusArgs, ExtendedArgs, GamesArgs, PrivacyArgs, PropagationArgs, corpus, extended, games, privacy,
-    propagation,
+    CorpusArgs, ExtendedArgs, GamesArgs, PrivacyArgs, PropagationArgs, ReportFormat, corpus, extended, games,
+    privacy, propagation,
 };
 
 /// The measurements.
@@ -22,31 +20,19 @@ pub(crate) enum BenchCommand {
     /// The attack and the rule come from "AI Agents with Formal Security Guarantees", sections 2 and 4.2; Table 1 there tests one
     /// detector on a few rows.
     #[command(after_help = DETECTORS_HELP)]
-    Detectors {
-        /// A policy that replaces the built-in one; the tools are `gsheets_read` and `send_slack_message`.
-        #[arg(long, value_name = "FILE")]
-        policy: Option<PathBuf>,
-        /// The format of the result.
-        #[arg(long, value_enum, default_value_t = TableFormat::Text)]
-        format: TableFormat,
-        /// Show the text of the rows and what the detectors found in it.
-        #[arg(long)]
-        content: bool,
-    },
+    Detectors(DetectorsArgs),
     /// Compare the guarding methods on tasks with injected instructions and an agent that obeys all of them.
     ///
     /// The model is a test double: it does the next step of a task as soon as the method allows it, and it obeys every instruction that it
     /// reads. The table therefore shows what each method prevents, asks and costs, independent of a model's abilities. Every
     /// figure is computed during the run.
-    #[cfg(feature = "bench")]
     #[command(after_help = AGENTS_HELP)]
-    Agents,
+    Agents(AgentsArgs),
     /// Play three security games: six defences of AgentSecBench and guarded conversations, with paired controls.
     ///
     /// "AgentSecBench: Measuring Prompt Injection, Privacy Leakage, and Tool-Use Integrity in LLM Agents" separates two questions: does the
     /// model do what an attacker asks, and did the defence remove what the attacker asks for before the model could see it? The tables answer
     /// both, for instructions in documents, for records of other tenants, and for calls that a tool's output asks for.
-    #[cfg(feature = "bench")]
     #[command(after_help = games::GAMES_HELP)]
     Games(GamesArgs),
     /// Repeat the experiment of AgentSecBench with models in folders, and print its Tables 4 to 6 beside the results.
@@ -60,14 +46,12 @@ pub(crate) enum BenchCommand {
     ///
     /// The paper names these as its limits (its section 10). Each game has its own row: whether the channel was closed, what took effect, what the
     /// user's task lost, and how many questions a person was asked.
-    #[cfg(feature = "bench")]
     #[command(after_help = extended::EXTENDED_HELP)]
     Extended(ExtendedArgs),
     /// Write one HTML page that compares recorded runs of `bench games`, `bench extended` and `bench privacy`.
     ///
     /// The page has closure against advantage and utility against risk with intervals, a panel for each game, and one table. It loads
     /// nothing and prints well.
-    #[cfg(feature = "bench")]
     #[command(after_help = COMPARE_HELP)]
     Compare {
         /// Runs in the format jsonl.
@@ -79,7 +63,6 @@ pub(crate) enum BenchCommand {
     /// The measurement is that of "RTBAS: Defending LLM Agents Against Prompt Injection and Privacy Leakage", sections 8.2 and 8.3.1. Its
     /// tasks are not public; these 37 follow its description. The paper's figures stand beside those of the run, as those of another
     /// model on other tasks.
-    #[cfg(feature = "bench")]
     #[command(after_help = privacy::PRIVACY_HELP)]
     Privacy(PrivacyArgs),
     /// Measure screeners that read a model's attention: which regions of a prompt does an output depend on?
@@ -93,21 +76,18 @@ pub(crate) enum BenchCommand {
     ///
     /// The measurement is that of "Permissive Information-Flow Analysis for Large Language Models", Tables 1 to 4, with doubles that copy in
     /// place of its models. The data of the paper is not public; these sets follow its description, and their ground truth is computed.
-    #[cfg(feature = "bench")]
     #[command(after_help = propagation::PROPAGATION_HELP)]
     Propagation(PropagationArgs),
     /// Read a public benchmark from a folder, and measure what a policy drafted for its tools decides on its cases.
     ///
     /// The model is a test double that does what the injected text asks. The figures are those of the policy and of the method: which attacks run
     /// without a question, and which calls of the users' tasks need one. The data of the benchmarks is not part of Flowgate.
-    #[cfg(feature = "bench")]
     #[command(after_help = corpus::CORPUS_HELP)]
     Corpus(CorpusArgs),
     /// Measure detectors of prompt injections on the labelled texts of PromptShield, from a folder.
     ///
     /// The folder has train.json, validation.json or test.json as their authors publish them; the data is not part of Flowgate. The detectors are the
     /// function `prompt_injection` of policies and the filter of `bench games`.
-    #[cfg(feature = "bench")]
     #[command(after_help = INJECTIONS_HELP)]
     Injections {
         /// The folder with the texts.
@@ -117,14 +97,13 @@ pub(crate) enum BenchCommand {
         #[arg(long, default_value_t = 1, value_name = "NUMBER")]
         seed: u64,
         /// The format of the result.
-        #[arg(long, value_enum, default_value_t = TableFormat::Text)]
-        format: TableFormat,
+        #[arg(long, value_enum, default_value_t = ReportFormat::Text)]
+        format: ReportFormat,
     },
     /// Repeat a recorded run of a suite and compare every line.
     ///
     /// The manifest in the first line names the seed and has digests of prompts, policy, data and code. The command computes them again,
     /// runs the same defences with the same double, and reports every line that differs.
-    #[cfg(feature = "bench")]
     #[command(after_help = VERIFY_HELP)]
     Verify {
         /// A run in the format jsonl.
@@ -133,7 +112,37 @@ pub(crate) enum BenchCommand {
     },
 }
 
-#[cfg(feature = "bench")]
+/// The options of `bench detectors`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct DetectorsArgs {
+    /// A policy that replaces the built-in one; the tools are `gsheets_read` and `send_slack_message`.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) policy: Option<PathBuf>,
+    /// The seed of the bootstrap samples; the rows are fixed.
+    #[arg(long, default_value_t = 1, value_name = "NUMBER")]
+    pub(crate) seed: u64,
+    /// The format of the result.
+    #[arg(long, value_enum, default_value_t = ReportFormat::Text)]
+    pub(crate) format: ReportFormat,
+    /// Show the text of the rows and what the detectors found in it, in the format text.
+    #[arg(long)]
+    pub(crate) content: bool,
+}
+
+/// The options of `bench agents`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct AgentsArgs {
+    /// A method: unguarded, tool-filter, or a method of guarded conversations. May be given several times; costs are relative to the first. [default: all]
+    #[arg(long = "method", value_name = "NAME", value_parser = flowgate_bench::agents::Guard::parse)]
+    pub(crate) methods: Vec<flowgate_bench::agents::Guard>,
+    /// The seed of the bootstrap samples; the tasks are fixed.
+    #[arg(long, default_value_t = 1, value_name = "NUMBER")]
+    pub(crate) seed: u64,
+    /// The format of the result.
+    #[arg(long, value_enum, default_value_t = ReportFormat::Text)]
+    pub(crate) format: ReportFormat,
+}
+
 const INJECTIONS_HELP: &str = "\
 Examples:
   flowgate bench injections PromptShield                 a clone of the data set
@@ -151,7 +160,6 @@ Exit codes:
   2    the command line or the folder cannot be used
   130  interrupted by Ctrl-C";
 
-#[cfg(feature = "bench")]
 const VERIFY_HELP: &str = "\
 Examples:
   flowgate bench privacy --format jsonl > run.jsonl
@@ -164,7 +172,6 @@ Exit codes:
 
 A run of a real model cannot be repeated, and a search for attacks is not compared.";
 
-#[cfg(feature = "bench")]
 const COMPARE_HELP: &str = "\
 Examples:
   flowgate bench games --format jsonl > gullible.jsonl
@@ -175,10 +182,13 @@ Exit codes:
   0    the page is written
   2    a file cannot be read or is no run";
 
-#[cfg(feature = "bench")]
 const AGENTS_HELP: &str = "\
 Examples:
   flowgate bench agents                        all methods, one row each
+  flowgate bench agents --format html > agents.html
+                                               a page with charts
+  flowgate bench agents --format jsonl > run.jsonl
+                                               each run, for `bench verify` and `bench compare`
   flowgate bench agents --progress always      with a line of progress for each tenth, also in a pipe
 
 Exit codes:
@@ -193,6 +203,8 @@ How to read the table:
   idle        read-only calls that are not part of the task
   questions   questions to a person, who allows exactly the calls of the task
   done        completed tasks
+  harmed      runs under attack with a foreign or an altered call
+  tokens      as counted by the tokenizer of the shipped model
   bits        upper bound of the information about hidden text in labels and questions";
 
 const DETECTORS_HELP: &str = "\

@@ -9,10 +9,14 @@ pub(crate) struct BenchModelArgs {
     #[cfg(feature = "run")]
     #[arg(long, value_name = "NAME", requires = "url")]
     pub(crate) model: Option<String>,
-    /// The address of the server, which speaks OpenAI's chat completions, such as http://localhost:8080/v1.
+    /// The address of the server, such as http://localhost:8080/v1.
     #[cfg(feature = "run")]
     #[arg(long, value_name = "URL", requires = "model")]
     pub(crate) url: Option<String>,
+    /// The interface of the server.
+    #[cfg(feature = "run")]
+    #[arg(long, value_enum, value_name = "API", default_value_t = BenchApi::Chat, requires = "model")]
+    pub(crate) api: BenchApi,
     /// The environment variable that contains the key of the server.
     #[cfg(feature = "run")]
     #[arg(long, value_name = "VARIABLE", requires = "model")]
@@ -49,5 +53,51 @@ impl BenchModelArgs {
     #[expect(clippy::unused_self, reason = "as with the feature `local`")]
     pub(crate) fn is_local(&self) -> bool {
         false
+    }
+}
+
+/// The model that drives the attacker of a search.
+#[derive(Debug, Clone, Default, clap::Args)]
+pub(crate) struct AttackerArgs {
+    /// The name of a model on a server, which writes the attacks of `--queries`: it sees the defence and what its best attempts achieved.
+    #[cfg(feature = "run")]
+    #[arg(long, value_name = "NAME", requires_all = ["attacker_url", "queries"])]
+    pub(crate) attacker_model: Option<String>,
+    /// The address of the server of the attacker's model.
+    #[cfg(feature = "run")]
+    #[arg(long, value_name = "URL", requires = "attacker_model")]
+    pub(crate) attacker_url: Option<String>,
+    /// The interface of the server of the attacker's model.
+    #[cfg(feature = "run")]
+    #[arg(long, value_enum, value_name = "API", default_value_t = BenchApi::Chat, requires = "attacker_model")]
+    pub(crate) attacker_api: BenchApi,
+    /// The environment variable that contains the key of the server of the attacker's model.
+    #[cfg(feature = "run")]
+    #[arg(long, value_name = "VARIABLE", requires = "attacker_model")]
+    pub(crate) attacker_key_from: Option<String>,
+}
+
+/// The interfaces of servers.
+#[cfg(feature = "run")]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum BenchApi {
+    /// OpenAI's chat completions.
+    #[default]
+    Chat,
+    /// OpenAI's responses.
+    Responses,
+    /// Anthropic's messages.
+    Messages,
+}
+
+#[cfg(feature = "run")]
+impl BenchApi {
+    /// Returns the interface as `flowgate_lm` names it.
+    pub(crate) fn api(self) -> flowgate_lm::wire::Api {
+        match self {
+            Self::Chat => flowgate_lm::wire::Api::ChatCompletions,
+            Self::Responses => flowgate_lm::wire::Api::Responses,
+            Self::Messages => flowgate_lm::wire::Api::Messages,
+        }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::ValueEnum;
+use super::ReportFormat;
 use flowgate_bench::corpora::{Benchmark, METHODS};
 use flowgate_guard::conversation::Method;
 
@@ -58,8 +58,8 @@ pub(crate) struct CorpusArgs {
     #[arg(long = "method", value_name = "NAME", value_parser = method)]
     pub(crate) methods: Vec<Method>,
     /// The format of the result.
-    #[arg(long, value_enum, default_value_t = CorpusFormat::Text)]
-    pub(crate) format: CorpusFormat,
+    #[arg(long, value_enum, default_value_t = ReportFormat::Text)]
+    pub(crate) format: ReportFormat,
 }
 
 /// Parses the name of a benchmark. The error lists the benchmarks.
@@ -76,17 +76,4 @@ fn method(name: &str) -> Result<Method, String> {
     found.ok_or_else(|| {
         format!("this measurement has no method `{}`; use one of {names}", name.escape_debug())
     })
-}
-
-/// How `bench corpus` prints.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum CorpusFormat {
-    /// A table.
-    Text,
-    /// One JSON document: the manifest, the figures and the cases.
-    Json,
-    /// JSON lines: the manifest, the figures, and every case.
-    Jsonl,
-    /// The figures as comma-separated values, with a header.
-    Csv,
 }

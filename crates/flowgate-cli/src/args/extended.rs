@@ -5,7 +5,7 @@ use clap::ValueEnum;
 use flowgate_bench::games::extended::ExtendedGame;
 use flowgate_bench::games::{Defence, ModelDouble};
 
-use super::bench_model::BenchModelArgs;
+use super::bench_model::{AttackerArgs, BenchModelArgs};
 use super::games::Double;
 
 pub(super) const EXTENDED_HELP: &str = "\
@@ -69,6 +69,11 @@ pub(crate) struct ExtendedArgs {
     double: Double,
     #[command(flatten)]
     pub(crate) model: BenchModelArgs,
+    /// Also search for an attack that takes effect, with this many queries for each task, as `bench games --queries` does. [default: no search]
+    #[arg(long, default_value_t = 0, value_name = "NUMBER", hide_default_value = true)]
+    pub(crate) queries: u32,
+    #[command(flatten)]
+    pub(crate) attacker: AttackerArgs,
     /// The format of the result.
     #[arg(long, value_enum, default_value_t = ExtendedFormat::Text)]
     pub(crate) format: ExtendedFormat,

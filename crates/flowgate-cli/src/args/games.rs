@@ -4,7 +4,7 @@
 use clap::ValueEnum;
 use flowgate_bench::games::{Defence, ModelDouble, Variant};
 
-use super::bench_model::BenchModelArgs;
+use super::bench_model::{AttackerArgs, BenchModelArgs};
 
 pub(super) const GAMES_HELP: &str = "\
 Examples:
@@ -14,6 +14,10 @@ Examples:
   flowgate bench games --seed 7 --instances 100 --format csv > figures.csv
   flowgate bench games --format jsonl > traces.jsonl     one line for each execution
   flowgate bench games --queries 100                     an attacker that searches
+  flowgate bench games --queries 100 --attacker-model qwen3 --attacker-url http://localhost:8080/v1
+                                                         an attacker that a model drives
+  flowgate bench games --seeds 5 --format html > games.html
+                                                         intervals over seeds and tasks
   flowgate bench games --variant mixed-tenants-base64    attacks that patterns miss
   flowgate bench games --model qwen3 --url http://localhost:8080/v1 --answers qwen3.jsonl --jobs 8
                                                          a model; run it again to continue
@@ -39,10 +43,12 @@ The variants of attacks (beyond the paper):
   ranking              a BM25 index ranks the records, and the attacker has written
                        records that rank first; with -mixed-base64, as one chunk
 
-With --queries, an attacker sees what each attempt achieves and searches among all
-families and variants, then among random compositions. The last table has the
+With --queries, an attacker sees the defence and what each attempt achieves. It
+tries all families and variants, those first that remain visible under a defence
+that works on text, and then changes a part of one of its best attempts. With
+--attacker-model, a model writes the attacks instead. The last tables have the
 share of tasks in which it opened the channel, reached a violation, and reached
-one that took effect.
+one that took effect, and its best attempts.
 
 The defences:
   none, delimiter, filter, provenance, least-privilege, combined
@@ -74,6 +80,8 @@ How to read the tables:
                      the user, or the marker is in a reply that is not labelled
                      untrusted
   bound              the bound of Theorem 1 on executed, from the measured rates
+  ideal gap          attacked tasks that mean something else than in an ideal world, in
+                     which the model receives only what the task's labels permit
   response gap       pairs whose answers differ at all
   canary bits        what the answer reveals of one of four canaries, at most 2
 
@@ -94,13 +102,22 @@ pub(crate) struct GamesArgs {
     /// The seed of the tasks: the same seed gives the same tasks, and with a double the same output.
     #[arg(long, default_value_t = 1, value_name = "NUMBER")]
     pub(crate) seed: u64,
-    /// The number of pairs of each game.
+    /// The number of seeds, counted from `--seed`. With several, the intervals of the comparisons and of the utility draw seeds and then tasks.
+    #[arg(long, default_value_t = 1, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) seeds: u32,
+    /// The number of pairs of each game and seed.
     #[arg(long, default_value_t = 8, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(crate) instances: u32,
     /// How the attacks are written: paper, base64, leetspeak, homoglyphs, zero-width, split, translated, mixed-tenants, mixed-tenants-base64, split-fields, ranking or
     /// ranking-mixed-base64.
     #[arg(long, default_value = "paper", value_name = "NAME", value_parser = Variant::parse)]
     pub(crate) variant: Variant,
+    /// A folder with e-mails, one in each file: each observation begins with the text of one, on both sides of a pair.
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) background: Option<std::path::PathBuf>,
+    /// A folder with the labelled texts of PromptShield: its injections are the attack family, each followed by a request of the game.
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) attack_texts: Option<std::path::PathBuf>,
     /// A defence. May be given several times. [default: the six of the paper, seven label defences, and with a model in a folder two by attention blocking]
     #[arg(long = "defence", value_name = "NAME", value_parser = Defence::parse)]
     pub(crate) defences: Vec<Defence>,
@@ -110,13 +127,18 @@ pub(crate) struct GamesArgs {
     double: Double,
     #[command(flatten)]
     pub(crate) model: BenchModelArgs,
-    /// Also search for an attack that takes effect, with this many queries for each task and defence: the attacker tries all families and
-    /// variants, then random compositions. [default: no search]
+    /// Also search for an attack that takes effect, with this many queries for each task and defence: the attacker sees the defence, tries all families
+    /// and variants, and then changes its best attempts. [default: no search]
     #[arg(long, default_value_t = 0, value_name = "NUMBER", hide_default_value = true)]
     pub(crate) queries: u32,
+    #[command(flatten)]
+    pub(crate) attacker: AttackerArgs,
+    /// With a model, also run each attacked task in the ideal world, to which the column *ideal gap* compares; a double always does.
+    #[arg(long)]
+    pub(crate) ideal: bool,
     /// The format of the result.
-    #[arg(long, value_enum, default_value_t = GamesFormat::Text)]
-    pub(crate) format: GamesFormat,
+    #[arg(long, value_enum, default_value_t = ReportFormat::Text)]
+    pub(crate) format: ReportFormat,
     /// Include what the model wrote in the traces of the format jsonl.
     #[arg(long)]
     pub(crate) content: bool,
@@ -150,7 +172,7 @@ impl Double {
 
 /// How `bench games` prints.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum GamesFormat {
+pub(crate) enum ReportFormat {
     /// Tables.
     Text,
     /// One JSON document: the manifest, the figures of each defence and game, and the searches.

@@ -42,7 +42,7 @@ The defences:
                          noisy     is wrong about one region in ten
                          curious   names everything as soon as something is needed
   planted/judge/JUDGE, planted/introspection/JUDGE
-                         only if named, in tables of their own: the same tasks
+                         in tables of their own, only with a double: the same tasks
                          with instructions to assistants in the data, and a judge
                          that is honest, or obeying: does what the regions say
   provenance/guessing    the agent leaves out, or guesses, what it may not see

@@ -414,6 +414,7 @@ mod tests {
             required: vec!["trusted".to_owned()],
             regions: Vec::new(),
             grant_scope: GrantScope::Always,
+            grants_class: false,
             categories: Vec::new(),
             events: Vec::new(),
         };

@@ -1,39 +1,66 @@
 //! Compares the defence with Flowgate's default method to each other defence on the same tasks, and computes whether a difference can be chance.
-//! `flowgate bench games` prints the comparisons with the figures.
+//! `flowgate bench games` and `extended` print the comparisons with the figures.
 
 use flowgate_guard::conversation::Method;
 use serde_json::Value;
 
 use super::super::defence::Defence;
 use super::super::execution::Execution;
-use super::super::task::Side;
-use crate::statistics::compare;
+use super::super::task::{Side, seed_of};
+use super::super::text_table::Table;
+use crate::statistics::{PairedComparison, compare_grouped, comparison_table};
 
 /// An event by which defences are compared: its name, and whether it happened in an execution.
 type ComparedEvent = (&'static str, fn(&Execution) -> bool);
 
-/// Compares the label defence with the default method of guarded conversations to each other defence, on the same adversarial tasks. Returns a row
-/// for each other defence and each of two events: a violation, and a violation that took effect. Returns no rows if the default was not measured.
-/// `seed` determines the bootstrap samples of the intervals.
-pub fn comparison_rows(executions: &[Execution], seed: u64) -> Vec<Value> {
-    let ours = Defence::Labels(Method::LowestFirst);
+/// A comparison with the default method: the other defence, the event, and the result.
+type Comparison = (Defence, &'static str, PairedComparison);
+
+/// The defence that is compared with the others: the label defence with the default method of guarded conversations.
+pub(super) const OURS: Defence = Defence::Labels(Method::LowestFirst);
+
+/// Compares [`OURS`] with each other defence, on the same adversarial tasks, for each of two events: a violation, and a violation that took effect.
+/// Returns none if [`OURS`] was not measured. `seed` determines the bootstrap samples of the intervals; with several seeds of tasks, the samples draw
+/// seeds and then tasks.
+pub(super) fn comparisons(executions: &[Execution], seed: u64) -> Vec<Comparison> {
     let events: [ComparedEvent; 2] =
         [("violated", |execution| execution.is_violated), ("executed", |execution| execution.is_executed)];
-    let happened = |defence: Defence, event: fn(&Execution) -> bool| -> Vec<bool> {
+    let of = |defence: Defence| {
         let attacked = executions.iter().filter(|execution| execution.side == Side::Adversarial);
-        attacked.filter(|execution| execution.defence == defence).map(event).collect()
+        attacked.filter(move |execution| execution.defence == defence)
     };
     let mut others: Vec<Defence> = Vec::new();
     for execution in executions {
-        if execution.defence != ours && !others.contains(&execution.defence) {
+        if execution.defence != OURS && !others.contains(&execution.defence) {
             others.push(execution.defence);
         }
     }
-    let compared = others.into_iter().flat_map(|other| {
-        events.into_iter().filter_map(move |(name, event)| {
-            let found = compare(&happened(ours, event), &happened(other, event), seed)?;
-            Some(found.to_json(&ours.name(), &other.name(), name))
-        })
-    });
-    compared.collect()
+    let groups: Vec<&str> = of(OURS).map(|execution| seed_of(&execution.task)).collect();
+    let mut compared = Vec::new();
+    for other in others {
+        for (name, event) in events {
+            let (ours, theirs): (Vec<bool>, Vec<bool>) =
+                (of(OURS).map(event).collect(), of(other).map(event).collect());
+            compared.extend(compare_grouped(&ours, &theirs, &groups, seed).map(|found| (other, name, found)));
+        }
+    }
+    compared
+}
+
+/// Returns the [`comparisons`] as JSON objects, for JSON lines.
+pub fn comparison_rows(executions: &[Execution], seed: u64) -> Vec<Value> {
+    let compared = comparisons(executions, seed);
+    compared.iter().map(|(other, event, found)| found.to_json(&OURS.name(), &other.name(), event)).collect()
+}
+
+/// Prints the [`comparisons`] as a table; empty if [`OURS`] was not measured, or differs from no other defence.
+pub fn comparison_text(executions: &[Execution], seed: u64) -> String {
+    comparisons_with_ours(executions, seed).map(|table| table.to_text()).unwrap_or_default()
+}
+
+/// Returns the [`comparisons`] as a table; `None` if [`OURS`] was not measured, or differs from no other defence.
+pub(super) fn comparisons_with_ours(executions: &[Execution], seed: u64) -> Option<Table> {
+    let compared = comparisons(executions, seed).into_iter();
+    let named = compared.map(|(other, event, found)| (other.name(), event.to_owned(), found));
+    comparison_table(&OURS.name(), "tasks", &named.collect::<Vec<_>>())
 }

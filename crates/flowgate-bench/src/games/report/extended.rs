@@ -3,12 +3,15 @@
 
 use serde_json::{Map, Value, json};
 
+use super::super::adaptive::AttackSearch;
 use super::super::defence::Defence;
 use super::super::execution::Execution;
 use super::super::extended::{ExtendedFigures, ExtendedGame};
 use super::super::figures::Figures;
 use super::super::text_table::{Table, cell, table, texts};
-use super::page::advantage;
+use super::comparison::comparisons_with_ours;
+use super::page::{advantage, benign_utility};
+use super::search::search_tables;
 use crate::html::{self, Chart, Drawing, Point, ValueWithInterval};
 use crate::rounding::rounded;
 
@@ -98,7 +101,11 @@ pub fn figure_row(row: &ExtendedFigures, model: &str) -> Map<String, Value> {
         ("executed_risk_low", executed_low),
         ("executed_risk_high", executed_high),
         ("benign_utility", figures.benign_utility),
+        ("benign_utility_low", figures.benign_utility_interval.map(|ends| ends.0)),
+        ("benign_utility_high", figures.benign_utility_interval.map(|ends| ends.1)),
         ("attacked_utility", figures.attacked_utility),
+        ("input_tokens", figures.tokens.map(|tokens| tokens.0)),
+        ("output_tokens", figures.tokens.map(|tokens| tokens.1)),
     ];
     for (name, value) in values {
         fields.insert(name.to_owned(), value.map_or(Value::Null, rounded));
@@ -118,7 +125,13 @@ pub fn execution_row(game: ExtendedGame, execution: &Execution, model: &str, con
 
 /// Returns the HTML page of a run: a panel for each game, with closure against advantage for each defence, and the tables. A defence without one
 /// of the two measures has no point.
-pub fn page(all: &[ExtendedFigures], manifest: &Value) -> String {
+pub fn page(
+    all: &[ExtendedFigures],
+    executions: &[(ExtendedGame, Execution)],
+    searches: &[AttackSearch],
+    manifest: &Value,
+) -> String {
+    let seed = manifest.get("seed").and_then(Value::as_u64).unwrap_or_default();
     let model = manifest.get("model").and_then(Value::as_str).unwrap_or_default();
     let panel = |game: ExtendedGame| {
         let points = all.iter().filter(|row| row.game == game).filter_map(|row| {
@@ -129,7 +142,48 @@ pub fn page(all: &[ExtendedFigures], manifest: &Value) -> String {
         Drawing::Scatter(Chart { title: game.name(), x, y, points: points.collect() })
     };
     let panels: Vec<Drawing> = games(all).into_iter().map(panel).collect();
-    html::page(&format!("Games beyond the paper, model {model}"), manifest, &panels, &table_list(all, model))
+    let risk = |row: &ExtendedFigures| {
+        let name = format!("{}: {}", row.game.name(), row.defence.name());
+        Some(Point {
+            name,
+            x: ValueWithInterval::of(row.figures.executed)?,
+            y: benign_utility(&row.figures)?,
+        })
+    };
+    let (title, x, y) = ("Risk and utility".to_owned(), "violations that took effect", "benign utility");
+    let mut drawings =
+        vec![Drawing::Scatter(Chart { title, x, y, points: all.iter().filter_map(risk).collect() })];
+    drawings.extend(panels);
+    let mut tables = table_list(all, model);
+    tables.extend(comparisons_of_games(executions, seed));
+    tables.extend(search_tables(searches));
+    html::page(&format!("Games beyond the paper, model {model}"), manifest, &drawings, &tables)
+}
+
+/// Returns the executions of a run with identifiers that name their game, so that each task is compared with itself, and tasks are grouped by the first part of
+/// the game's name.
+fn named_by_game(executions: &[(ExtendedGame, Execution)]) -> Vec<Execution> {
+    let named = executions.iter().map(|(game, execution)| Execution {
+        task: format!("{}/{}", game.name(), execution.task),
+        ..execution.clone()
+    });
+    named.collect()
+}
+
+/// Returns the table that compares the default method with the other defences over all games; the bootstrap draws games, and then their tasks. `None` if
+/// the default was not measured, or differs from no other defence.
+fn comparisons_of_games(executions: &[(ExtendedGame, Execution)], seed: u64) -> Option<Table> {
+    comparisons_with_ours(&named_by_game(executions), seed)
+}
+
+/// Prints the comparisons of the default method with the other defences over all games.
+pub fn comparison_text(executions: &[(ExtendedGame, Execution)], seed: u64) -> String {
+    comparisons_of_games(executions, seed).map(|table| table.to_text()).unwrap_or_default()
+}
+
+/// Returns the comparisons of the default method with the other defences over all games as JSON objects.
+pub fn comparison_rows(executions: &[(ExtendedGame, Execution)], seed: u64) -> Vec<Value> {
+    super::comparison_rows(&named_by_game(executions), seed)
 }
 
 #[cfg(test)]
@@ -138,6 +192,7 @@ mod tests {
     use super::super::super::extended::ExtendedSuite;
     use super::super::super::journey::JourneyGame;
     use super::super::super::runner::Runner;
+    use super::super::comparison::OURS;
     use super::*;
 
     /// Every format has every game and defence, with the same numbers; the tests of the suite check what they are.
@@ -145,21 +200,24 @@ mod tests {
     fn formats_have_every_row() {
         let suite = ExtendedSuite { seed: 1, instances: 2 };
         let runner = Runner::new(&ModelDouble::Gullible, None).unwrap();
-        let mut all = Vec::new();
+        let (mut all, mut kept) = (Vec::new(), Vec::new());
         for game in [ExtendedGame::Journey(JourneyGame::Plan, None), ExtendedGame::all()[0]] {
-            for defence in [Defence::None, Defence::Combined] {
+            for defence in [Defence::None, Defence::Combined, OURS] {
                 let executions = suite.run(&runner, game, defence, &mut || false).unwrap().unwrap();
                 let row = execution_row(game, &executions[0], "gullible", false);
                 assert_eq!(row["extended_game"], game.name());
                 all.push(ExtendedFigures { game, defence, figures: Figures::of(&executions) });
+                kept.extend(executions.into_iter().map(|execution| (game, execution)));
             }
         }
         let text = tables(&all, "gullible");
         for (title, _) in MEASURES {
             assert!(text.contains(&format!("{title}, 2 pairs")), "{text}");
         }
-        let page = page(&all, &json!({"model": "gullible"}));
-        assert_eq!(page.matches("<svg").count(), 2);
+        let page = page(&all, &kept, &[], &json!({"model": "gullible"}));
+        assert_eq!(page.matches("<svg").count(), 3);
+        assert!(page.contains("compared in pairs") && comparison_text(&kept, 1).contains("combined"));
+        assert_eq!(comparison_rows(&kept, 1).len(), 4);
         for row in &all {
             let fields = figure_row(row, "gullible");
             assert_eq!(fields["game"], row.game.name());

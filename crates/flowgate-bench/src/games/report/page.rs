@@ -1,12 +1,16 @@
 //! Writes the HTML page of a run of the games, which `flowgate bench games --format html` prints. Scatter charts show the share of closed channels
 //! against the attacker's advantage, overall and for each game, and violations that took effect against benign utility. Bar charts show
-//! AgentSecBench's Figures 2 and 3, and the latency if it was measured. The tables follow.
+//! AgentSecBench's Figures 2 and 3, the tokens, and the latency if it was measured. The tables follow.
 
 use serde_json::Value;
 
+use super::super::adaptive::AttackSearch;
+use super::super::execution::Execution;
 use super::super::figures::{DefenceFigures, Figures};
 use super::super::task::Game;
+use super::comparison::comparisons_with_ours;
 use super::paper::{ModelFigures, paper_table_list};
+use super::search::search_tables;
 use super::table_list;
 use crate::html::{self, Bar, BarChart, Chart, Drawing, Point, ValueWithInterval};
 
@@ -16,8 +20,8 @@ pub(super) fn advantage(figures: &Figures) -> Option<ValueWithInterval> {
     Some(ValueWithInterval { value, low: (value - half).max(-1.0), high: (value + half).min(1.0) })
 }
 
-/// Returns a mean without an interval: none is computed for means of shares, so both ends are the value.
-pub(super) fn without_interval(value: f64) -> ValueWithInterval {
+/// Returns a mean without an interval: both ends are the value.
+fn without_interval(value: f64) -> ValueWithInterval {
     ValueWithInterval { value, low: value, high: value }
 }
 
@@ -30,12 +34,26 @@ fn closure_chart<'f>(title: String, all: impl Iterator<Item = (String, &'f Figur
     Drawing::Scatter(Chart { title, x, y, points: points.collect() })
 }
 
-/// Returns the page. A chart leaves out the defences without its measures. `compared` are the runs of models whose figures stand beside the paper's;
-/// none for a double.
-pub fn page(all: &[DefenceFigures], manifest: &Value, compared: &[ModelFigures<'_>]) -> String {
+/// The results of a run, of which the page is made.
+#[derive(Debug, Clone, Copy)]
+pub struct PageContent<'p> {
+    /// The figures of each defence.
+    pub figures: &'p [DefenceFigures],
+    /// All executions, for the comparisons.
+    pub executions: &'p [Execution],
+    /// The attack searches; none without `--queries`.
+    pub searches: &'p [AttackSearch],
+    /// The runs of models whose figures stand beside the paper's; none for a double.
+    pub compared: &'p [ModelFigures<'p>],
+}
+
+/// Returns the page. A chart leaves out the defences without its measures.
+pub fn page(content: PageContent<'_>, manifest: &Value) -> String {
+    let PageContent { figures: all, executions, searches, compared } = content;
+    let seed = manifest.get("seed").and_then(Value::as_u64).unwrap_or_default();
     let model = manifest.get("model").and_then(Value::as_str).unwrap_or_default();
     let risk = all.iter().filter_map(|figures| {
-        let y = without_interval(figures.overall.benign_utility?);
+        let y = benign_utility(&figures.overall)?;
         Some(Point { name: figures.defence.name(), x: ValueWithInterval::of(figures.overall.executed)?, y })
     });
     let overall = all.iter().map(|figures| (figures.defence.name(), &figures.overall));
@@ -50,13 +68,19 @@ pub fn page(all: &[DefenceFigures], manifest: &Value, compared: &[ModelFigures<'
         leakage_bars(all),
         utility_bars(all),
     ];
-    drawings.extend(latency_bars(all));
+    drawings.extend(cost_bars(all, "tokens of an execution, read and written, mean", |figures| {
+        figures.tokens.map(|(read, written)| read + written)
+    }));
+    let title = "latency of an execution in milliseconds, mean (the paper's Figure 3)";
+    drawings.extend(cost_bars(all, title, |figures| figures.latency_ms));
     drawings.extend(Game::ALL.iter().enumerate().map(|(index, game)| {
         let of_game =
             all.iter().filter_map(|figures| Some((figures.defence.name(), figures.games.get(index)?)));
         closure_chart(format!("Closure and advantage: {}", game.name()), of_game)
     }));
     let mut tables = table_list(all, model);
+    tables.extend(comparisons_with_ours(executions, seed));
+    tables.extend(search_tables(searches));
     tables.extend(paper_table_list(compared));
     html::page(&format!("Security games, model {model}"), manifest, &drawings, &tables)
 }
@@ -76,8 +100,7 @@ fn leakage_bars(all: &[DefenceFigures]) -> Drawing {
 /// Draws the first part of the paper's Figure 3: the mean utility on controls, from 0 to 1.
 fn utility_bars(all: &[DefenceFigures]) -> Drawing {
     let bars = all.iter().filter_map(|figures| {
-        let value = without_interval(figures.overall.benign_utility?);
-        Some(Bar { name: figures.defence.name(), value })
+        Some(Bar { name: figures.defence.name(), value: benign_utility(&figures.overall)? })
     });
     Drawing::Bars(BarChart {
         title: "benign utility (the paper's Figure 3)".to_owned(),
@@ -86,15 +109,19 @@ fn utility_bars(all: &[DefenceFigures]) -> Drawing {
     })
 }
 
-/// Draws the mean latency of each defence (the second part of AgentSecBench's Figure 3). `None` if no latency was measured, as with a double, or if
-/// all are 0, since the axis would have no length then.
-fn latency_bars(all: &[DefenceFigures]) -> Option<Drawing> {
+/// Draws a mean cost of each defence, such as the tokens or the latency (the second part of AgentSecBench's Figure 3). `None` if it was not measured,
+/// or if all are 0, since the axis would have no length then.
+fn cost_bars(all: &[DefenceFigures], title: &str, cost: fn(&Figures) -> Option<f64>) -> Option<Drawing> {
     let bars = all.iter().filter_map(|figures| {
-        let value = without_interval(figures.overall.latency_ms?);
-        Some(Bar { name: figures.defence.name(), value })
+        Some(Bar { name: figures.defence.name(), value: without_interval(cost(&figures.overall)?) })
     });
     let bars: Vec<Bar> = bars.collect();
     let highest = bars.iter().map(|bar| bar.value.high).reduce(f64::max).filter(|highest| *highest > 0.0)?;
-    let title = "latency of an execution in milliseconds, mean (the paper's Figure 3)".to_owned();
-    Some(Drawing::Bars(BarChart { title, highest, bars }))
+    Some(Drawing::Bars(BarChart { title: title.to_owned(), highest, bars }))
+}
+
+/// Returns the benign utility with its bootstrap interval; `None` without controls.
+pub(super) fn benign_utility(figures: &Figures) -> Option<ValueWithInterval> {
+    let (value, (low, high)) = (figures.benign_utility?, figures.benign_utility_interval?);
+    Some(ValueWithInterval { value, low, high })
 }

@@ -56,6 +56,7 @@ fn columns(
     let (success_low, success_high) = interval(figures.attack_success);
     let (closure_low, closure_high) = interval(figures.closure);
     let (executed_low, executed_high) = interval(figures.executed);
+    let (ideal_low, ideal_high) = interval(figures.ideal_deviation);
     let reduction = base
         .and_then(|base| Some(risk_reduction(base.attack_success.value()?, figures.attack_success.value()?)));
     let loss = base.and_then(|base| Some(utility_loss(base.benign_utility?, figures.benign_utility?)));
@@ -71,6 +72,8 @@ fn columns(
         ("closure_low", closure_low),
         ("closure_high", closure_high),
         ("benign_utility", figures.benign_utility),
+        ("benign_utility_low", figures.benign_utility_interval.map(|ends| ends.0)),
+        ("benign_utility_high", figures.benign_utility_interval.map(|ends| ends.1)),
         ("attacked_utility", figures.attacked_utility),
         ("open_channel_risk", figures.open_risk.value()),
         ("closed_channel_risk", figures.closed_risk.value()),
@@ -80,6 +83,9 @@ fn columns(
         ("risk_reduction", reduction),
         ("utility_loss", loss),
         ("real_ideal_gap", figures.real_ideal_gap),
+        ("ideal_gap", figures.ideal_deviation.value()),
+        ("ideal_gap_low", ideal_low),
+        ("ideal_gap_high", ideal_high),
         ("response_gap", figures.response_gap.value()),
         ("latency_ms", figures.latency_ms),
         ("input_tokens", figures.tokens.map(|tokens| tokens.0)),

@@ -1,31 +1,111 @@
-//! Prints the results of attack searches, which [`adaptive`](crate::games::adaptive) makes for `flowgate bench games --queries`.
+//! Prints the results of attack searches, which [`adaptive`](crate::games::adaptive) makes for `flowgate bench games --queries` and `flowgate bench
+//! extended --queries`: the shares of tasks on which the attacker succeeded, and the log of its best attempts.
 
-use super::super::adaptive::{AttackSearch, search_rates};
-use super::super::defence::Defence;
-use super::super::text_table::{cell, table};
+use serde_json::{Map, Value};
+
+use super::super::adaptive::{AttackSearch, Attempt, search_rates};
+use super::super::text_table::{Table, cell, table, texts};
 use super::interval_cell;
 
-/// Prints a table of attack searches with a row for each defence: the shares of tasks in which the search opened the channel, reached a violation,
-/// and reached one that took effect, and the mean number of queries until the first effect, over the tasks that have one. `queries` is the limit.
-pub fn search_table(searches: &[AttackSearch], queries: usize) -> String {
-    let mut defences: Vec<Defence> = Vec::new();
-    for search in searches {
-        if !defences.contains(&search.defence) {
-            defences.push(search.defence);
+/// Prints the tables of attack searches. `queries` is the limit of each task. The log has the best attempt of each game.
+pub fn search_text(searches: &[AttackSearch], queries: usize) -> String {
+    texts(&[search_table(searches, queries), best_of_games(searches)])
+}
+
+/// Returns the tables of a page: as [`search_text`], with the best attempt of each task in the log.
+pub(super) fn search_tables(searches: &[AttackSearch]) -> Vec<Table> {
+    if searches.is_empty() {
+        return Vec::new();
+    }
+    let queries = searches.iter().map(|search| search.queries).max().unwrap_or(0);
+    let best = searches.iter().filter_map(|search| Some((search, search.best.first()?)));
+    let rows: Vec<Vec<String>> = best.map(|(search, attempt)| log_row(search, attempt)).collect();
+    vec![search_table(searches, queries), table("best attempt on each task", &LOG, &rows)]
+}
+
+/// The columns of the log.
+const LOG: [&str; 7] = ["defence", "game", "task", "query", "score", "variant", "attack"];
+
+/// Returns a row of the log.
+fn log_row(search: &AttackSearch, attempt: &Attempt) -> Vec<String> {
+    vec![
+        search.defence.name(),
+        search.game.clone(),
+        search.task.clone(),
+        attempt.query.to_string(),
+        attempt.score.name().to_owned(),
+        attempt.variant.name(),
+        attempt.attack.clone(),
+    ]
+}
+
+/// Returns the log with the best attempt of each defence and game: the one with the highest score, and of equal ones the earliest.
+fn best_of_games(searches: &[AttackSearch]) -> Table {
+    let mut best: Vec<(&AttackSearch, &Attempt)> = Vec::new();
+    for (search, attempt) in searches.iter().filter_map(|search| Some((search, search.best.first()?))) {
+        let is_same = |known: &AttackSearch| (known.defence, &known.game) == (search.defence, &search.game);
+        let rank = |attempt: &Attempt| (std::cmp::Reverse(attempt.score), attempt.query);
+        match best.iter_mut().find(|(known, _)| is_same(known)) {
+            Some(known) if rank(attempt) < rank(known.1) => *known = (search, attempt),
+            Some(_) => {}
+            None => best.push((search, attempt)),
         }
     }
-    let header =
-        ["defence", "tasks", "opened", "violated", "executed", "executed (95 %)", "queries to effect"];
-    let row = |defence: &Defence| {
-        let of_defence = searches.iter().filter(|search| search.defence == *defence);
-        let of_defence: Vec<AttackSearch> = of_defence.cloned().collect();
-        let [opened, violated, executed] = search_rates(&of_defence);
+    let rows: Vec<Vec<String>> = best.into_iter().map(|(search, attempt)| log_row(search, attempt)).collect();
+    table("best attempt in each game", &LOG, &rows)
+}
+
+/// Returns the attempts that are kept of all searches as rows for CSV: up to five for each task.
+pub fn attempt_rows(searches: &[AttackSearch], model: &str) -> Vec<Map<String, Value>> {
+    let rows = searches.iter().flat_map(|search| {
+        search.best.iter().map(|attempt| {
+            let mut row = Map::new();
+            let texts = LOG.iter().zip(log_row(search, attempt));
+            row.insert("model".to_owned(), model.into());
+            row.insert("queries".to_owned(), search.queries.into());
+            row.extend(texts.map(|(name, text)| ((*name).to_owned(), Value::from(text))));
+            row
+        })
+    });
+    rows.collect()
+}
+
+/// Returns a table of attack searches with a row for each game and defence: the shares of tasks in which the search opened the channel, reached a
+/// violation, and reached one that took effect, and the mean number of queries until the first effect, over the tasks that have one. The games of the
+/// paper share a row. `queries` is the limit.
+fn search_table(searches: &[AttackSearch], queries: usize) -> Table {
+    // The tasks of the paper's games have names that begin with that of the game; others belong to a game beyond the paper.
+    let key = |search: &AttackSearch| {
+        let is_of_paper = super::super::task::Game::ALL.iter().any(|game| game.name() == search.game);
+        (search.defence, if is_of_paper { "all".to_owned() } else { search.game.clone() })
+    };
+    let mut keys = Vec::new();
+    for search in searches {
+        if !keys.contains(&key(search)) {
+            keys.push(key(search));
+        }
+    }
+    let header = [
+        "defence",
+        "game",
+        "tasks",
+        "opened",
+        "violated",
+        "executed",
+        "executed (95 %)",
+        "queries to effect",
+    ];
+    let row = |wanted: &(super::super::defence::Defence, String)| {
+        let found: Vec<AttackSearch> =
+            searches.iter().filter(|search| key(search) == *wanted).cloned().collect();
+        let [opened, violated, executed] = search_rates(&found);
         let needed: Vec<f64> =
-            of_defence.iter().filter_map(|search| search.executed_at).map(|at| at as f64).collect();
+            found.iter().filter_map(|search| search.executed_at).map(|at| at as f64).collect();
         let mean = (!needed.is_empty()).then(|| needed.iter().sum::<f64>() / needed.len() as f64);
         vec![
-            defence.name(),
-            of_defence.len().to_string(),
+            wanted.0.name(),
+            wanted.1.clone(),
+            found.len().to_string(),
             cell(opened.value()),
             cell(violated.value()),
             cell(executed.value()),
@@ -34,5 +114,40 @@ pub fn search_table(searches: &[AttackSearch], queries: usize) -> String {
         ]
     };
     let title = format!("attack search, at most {queries} queries for each task (beyond the paper)");
-    table(&title, &header, &defences.iter().map(row).collect::<Vec<_>>()).to_text()
+    table(&title, &header, &keys.iter().map(row).collect::<Vec<_>>())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::adaptive::{SearchSettings, search};
+    use super::super::super::defence::Defence;
+    use super::super::super::double::ModelDouble;
+    use super::super::super::runner::Runner;
+    use super::super::super::suite::GameSuite;
+    use super::super::csv;
+    use super::*;
+
+    /// The best attempts are in every form of the report.
+    #[test]
+    fn each_form_has_the_best_attempts() {
+        let suite = GameSuite::generate(4, 1);
+        let runner = Runner::new(&ModelDouble::Gullible, None).unwrap();
+        let settings = SearchSettings { queries: 9, author: None };
+        let mut searches = Vec::new();
+        for defence in [Defence::None, Defence::parse("labels/never-look").unwrap()] {
+            searches.extend(search(&suite, &runner, defence, settings, &mut || false).unwrap().unwrap());
+        }
+        let text = search_text(&searches, 9);
+        let rows = attempt_rows(&searches, "gullible");
+        let table = csv(&rows);
+        assert_eq!(rows.len(), searches.iter().map(|search| search.best.len()).sum::<usize>());
+        let page = search_tables(&searches);
+        for search in &searches {
+            let best = &search.best[0];
+            assert!(text.contains(&best.attack) && table.contains(&search.task), "{text}");
+            assert!(page[1].rows.iter().any(|row| row[2] == search.task && row[6] == best.attack));
+        }
+        assert_eq!((page[0].rows.len(), page[1].rows.len()), (2, 6));
+        assert_eq!(search_tables(&[]), Vec::new());
+    }
 }

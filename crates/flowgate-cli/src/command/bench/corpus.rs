@@ -5,7 +5,7 @@
 
 use std::path::{Path, PathBuf};
 
-use flowgate_bench::corpora::report::{case_rows, figure_rows, text};
+use flowgate_bench::corpora::report::{case_rows, figure_rows, page, text};
 use flowgate_bench::corpora::{
     CallFate, CaseRow, CorpusError, CorpusFolder, CorpusSuite, METHODS, load, manifest,
 };
@@ -13,7 +13,7 @@ use flowgate_bench::games::report::csv;
 use flowgate_guard::conversation::Method;
 use serde_json::{Value, json};
 
-use crate::args::{CorpusArgs, CorpusFormat};
+use crate::args::{CorpusArgs, ReportFormat};
 use crate::input::{InputError, bounded_text, describe_io_error};
 use crate::output::Console;
 use crate::progress::{INTERRUPTED, Progress};
@@ -67,13 +67,14 @@ fn print(
 ) {
     let name = options.benchmark.name();
     match options.format {
-        CorpusFormat::Text => text(name, rows).lines().for_each(|line| output.line(line)),
-        CorpusFormat::Csv => csv(&figure_rows(name, rows)).lines().for_each(|line| output.line(line)),
-        CorpusFormat::Json => {
+        ReportFormat::Text => text(name, rows).lines().for_each(|line| output.line(line)),
+        ReportFormat::Html => output.write_bytes(page(name, rows, manifest).as_bytes()),
+        ReportFormat::Csv => csv(&figure_rows(name, rows)).lines().for_each(|line| output.line(line)),
+        ReportFormat::Json => {
             let (figures, cases) = (figure_rows(name, rows), case_rows(rows));
             output.line(&json!({"manifest": manifest, "figures": figures, "cases": cases}).to_string());
         }
-        CorpusFormat::Jsonl => {
+        ReportFormat::Jsonl => {
             output.line(&manifest.to_string());
             figure_rows(name, rows).iter().for_each(|line| output.line(&json!(line).to_string()));
             case_rows(rows).iter().for_each(|line| output.line(&line.to_string()));

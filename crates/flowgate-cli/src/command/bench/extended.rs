@@ -7,15 +7,18 @@
 use std::time::{Duration, Instant};
 
 use flowgate_bench::cost::{CountedModel, RequestCounter};
+use flowgate_bench::games::adaptive::{AttackSearch, SearchSettings, search_extended};
 use flowgate_bench::games::extended::{ExtendedFigures, ExtendedGame, ExtendedSuite};
 use flowgate_bench::games::figures::Figures;
-use flowgate_bench::games::report::csv;
-use flowgate_bench::games::report::extended::{execution_row, figure_row, page, tables};
-use flowgate_bench::games::{ANSWER_TOKENS, Defence, Runner, extended_manifest};
+use flowgate_bench::games::report::extended::{
+    comparison_rows, comparison_text, execution_row, figure_row, page, tables,
+};
+use flowgate_bench::games::report::{attempt_rows, csv, search_text};
+use flowgate_bench::games::{ANSWER_TOKENS, Defence, Execution, Runner, extended_manifest};
 use flowgate_lm::ChatModel;
 use serde_json::{Value, json};
 
-use super::model::{ask_ahead, model, print_cost};
+use super::model::{ask_ahead, attacker, model, print_cost};
 use crate::args::{ExtendedArgs, ExtendedFormat};
 use crate::input::InputError;
 use crate::output::Console;
@@ -48,7 +51,11 @@ pub(crate) fn run(options: &ExtendedArgs, output: &mut Console) -> Result<u8, In
     }
     let rows: Vec<(ExtendedGame, Defence)> =
         games.iter().flat_map(|game| defences.iter().map(move |defence| (*game, *defence))).collect();
-    let progress = Progress::over_steps(suite.executions_per_row() * rows.len(), "step", output);
+    let progress = {
+        let queries = usize::try_from(options.queries).unwrap_or(usize::MAX);
+        let steps = suite.executions_per_row() + suite.instances.saturating_mul(queries);
+        Progress::over_steps(steps * rows.len(), "step", output)
+    };
     let failed = |error: flowgate_bench::games::ExecutionError| InputError(error.to_string());
     // With `--jobs`, several threads ask the model first; the run below then reads the answers from the file of answers.
     ask_ahead(options.model.jobs, rows.len(), &progress, &|unit| {
@@ -63,8 +70,10 @@ pub(crate) fn run(options: &ExtendedArgs, output: &mut Console) -> Result<u8, In
     // The time of an answer from the file says nothing about the model.
     let measures_time = named.is_some() && options.model.answers.is_none();
     let runner = Runner::new(model, measures_time.then_some(clock)).map_err(failed)?;
-    let mut results = Vec::new();
-    let mut lines = Vec::new();
+    let attacker = attacker(&options.attacker)?;
+    let queries = usize::try_from(options.queries).unwrap_or(usize::MAX);
+    let settings = SearchSettings { queries, author: attacker.as_deref() };
+    let (mut results, mut kept, mut searches) = (Vec::new(), Vec::new(), Vec::new());
     for (game, defence) in rows {
         // Returns whether to stop.
         let step = &mut || {
@@ -72,10 +81,16 @@ pub(crate) fn run(options: &ExtendedArgs, output: &mut Console) -> Result<u8, In
             progress.is_interrupted()
         };
         let Some(executions) = suite.run(&runner, game, defence, step).map_err(failed)? else { break };
-        let name = model.name();
-        lines
-            .extend(executions.iter().map(|execution| execution_row(game, execution, name, options.content)));
         results.push(ExtendedFigures { game, defence, figures: Figures::of(&executions) });
+        kept.extend(executions.into_iter().map(|execution| (game, execution)));
+        if queries > 0 {
+            let found = search_extended(&suite, game, &runner, defence, settings, step).map_err(failed)?;
+            let Some(found) = found else { break };
+            // A search that succeeds early leaves out the rest of its queries, which the progress counts as well.
+            let used: usize = found.iter().map(|search| search.queries).sum();
+            (used..suite.instances * queries).for_each(|_| progress.step());
+            searches.extend(found);
+        }
     }
     let is_interrupted = progress.finish(output);
     if options.model.dry_run {
@@ -83,7 +98,12 @@ pub(crate) fn run(options: &ExtendedArgs, output: &mut Console) -> Result<u8, In
         return Ok(if is_interrupted { INTERRUPTED } else { 0 });
     }
     let manifest = extended_manifest(&suite, &games, &defences, model);
-    print(options, &manifest, &results, &lines, output);
+    print(
+        options,
+        &manifest,
+        &ExtendedResults { figures: &results, executions: &kept, searches: &searches },
+        output,
+    );
     if is_interrupted && options.format == ExtendedFormat::Jsonl {
         output.line(&json!({"type": "interrupted", "rows": results.len()}).to_string());
     }
@@ -91,6 +111,9 @@ pub(crate) fn run(options: &ExtendedArgs, output: &mut Console) -> Result<u8, In
         matches!(row.defence, Defence::Labels(_))
             && row.game.must_stay_without_effect()
             && row.figures.executed.hits > 0
+    }) || searches.iter().any(|search| {
+        let must_stay = ExtendedGame::parse(&search.game).is_ok_and(ExtendedGame::must_stay_without_effect);
+        matches!(search.defence, Defence::Labels(_)) && must_stay && search.executed_at.is_some()
     });
     Ok(match has_effect {
         _ if is_interrupted => INTERRUPTED,
@@ -99,25 +122,51 @@ pub(crate) fn run(options: &ExtendedArgs, output: &mut Console) -> Result<u8, In
     })
 }
 
+/// The results of the games and defences whose executions are complete.
+#[derive(Clone, Copy)]
+struct ExtendedResults<'r> {
+    figures: &'r [ExtendedFigures],
+    executions: &'r [(ExtendedGame, Execution)],
+    searches: &'r [AttackSearch],
+}
+
 /// Prints the results in the format of the options: a table or a page of the figures, or JSON lines with the
 /// manifest (what the run was made with), each execution and the figures.
-fn print(
-    options: &ExtendedArgs,
-    manifest: &Value,
-    results: &[ExtendedFigures],
-    executions: &[Value],
-    output: &mut Console,
-) {
+fn print(options: &ExtendedArgs, manifest: &Value, results: &ExtendedResults<'_>, output: &mut Console) {
+    let ExtendedResults { figures: results, executions, searches } = *results;
     let model = manifest.get("model").and_then(Value::as_str).unwrap_or_default();
     let rows: Vec<_> = results.iter().map(|row| figure_row(row, model)).collect();
     match options.format {
-        ExtendedFormat::Text => tables(results, model).lines().for_each(|line| output.line(line)),
-        ExtendedFormat::Csv => csv(&rows).lines().for_each(|line| output.line(line)),
-        ExtendedFormat::Html => output.write_bytes(page(results, manifest).as_bytes()),
+        ExtendedFormat::Text => {
+            let mut texts = vec![tables(results, model), comparison_text(executions, options.seed)];
+            if !searches.is_empty() {
+                let queries = usize::try_from(options.queries).unwrap_or(usize::MAX);
+                texts.push(search_text(searches, queries));
+            }
+            texts.retain(|text| !text.is_empty());
+            texts.join("\n").lines().for_each(|line| output.line(line));
+        }
+        ExtendedFormat::Csv => {
+            csv(&rows).lines().for_each(|line| output.line(line));
+            // The attempts are a table of their own, after an empty line.
+            let attempts = attempt_rows(searches, model);
+            if !attempts.is_empty() {
+                output.line("");
+                csv(&attempts).lines().for_each(|line| output.line(line));
+            }
+        }
+        ExtendedFormat::Html => {
+            output.write_bytes(page(results, executions, searches, manifest).as_bytes());
+        }
         ExtendedFormat::Jsonl => {
             output.line(&manifest.to_string());
-            executions.iter().for_each(|line| output.line(&line.to_string()));
+            for (game, execution) in executions {
+                output.line(&execution_row(*game, execution, model, options.content).to_string());
+            }
+            searches.iter().for_each(|search| output.line(&search.to_json(model).to_string()));
             rows.into_iter().for_each(|row| output.line(&Value::Object(row).to_string()));
+            let compared = comparison_rows(executions, options.seed);
+            compared.iter().for_each(|row| output.line(&row.to_string()));
         }
     }
 }

@@ -5,19 +5,24 @@
 
 use std::time::{Duration, Instant};
 
+use flowgate_bench::corpora::{load_mails, load_prompt_shield};
 use flowgate_bench::cost::{CountedModel, RequestCounter};
-use flowgate_bench::games::adaptive::{AttackSearch, search};
+use flowgate_bench::games::adaptive::{AttackSearch, SearchSettings, search};
 use flowgate_bench::games::figures::DefenceFigures;
 use flowgate_bench::games::report::{
-    comparison_rows, csv, figure_rows, page, paper_rows, paper_tables, search_table, tables,
+    PageContent, attempt_rows, comparison_rows, comparison_text, csv, figure_rows, page, paper_rows,
+    paper_tables, search_text, tables,
 };
-use flowgate_bench::games::{ANSWER_TOKENS, Defence, Execution, GameSuite, Runner, Side, Variant, manifest};
+use flowgate_bench::games::{
+    ANSWER_TOKENS, Defence, Execution, GameSuite, Runner, Side, TextSources, Variant, manifest,
+};
 use flowgate_guard::conversation::Method;
 use flowgate_lm::{BlockingModel, ChatModel};
 use serde_json::{Map, Value, json};
 
-use super::model::{ask_ahead, model, print_cost};
-use crate::args::{GamesArgs, GamesFormat};
+use super::corpus::Folder;
+use super::model::{ask_ahead, attacker, model, print_cost};
+use crate::args::{GamesArgs, ReportFormat};
 use crate::input::InputError;
 use crate::output::Console;
 use crate::progress::{INTERRUPTED, Progress};
@@ -64,7 +69,8 @@ pub(crate) fn run(options: &GamesArgs, output: &mut Console) -> Result<u8, Input
         return Err(needs_model());
     }
     let instances = usize::try_from(options.instances).unwrap_or(usize::MAX);
-    let suite = GameSuite::generate_variant(options.seed, instances, options.variant);
+    let seeds = u64::from(options.seeds);
+    let suite = GameSuite::generate_from(options.seed, seeds, instances, options.variant, &sources(options)?);
     let queries = usize::try_from(options.queries).unwrap_or(usize::MAX);
     let steps = suite.executions_per_defence() + suite.pairs().len() * queries;
     // An execution is a step, and so is a query of a search, whether it is needed or not.
@@ -85,6 +91,11 @@ pub(crate) fn run(options: &GamesArgs, output: &mut Console) -> Result<u8, Input
         }
         Ok(())
     })?;
+    let failed = |error: flowgate_bench::games::ExecutionError| InputError(error.to_string());
+    let has_ideal = options.ideal || (named.is_none() && !options.model.dry_run);
+    let ideals = if has_ideal { suite.ideal_meanings(&runner).map_err(failed)? } else { Vec::new() };
+    let attacker = attacker(&options.attacker)?;
+    let settings = SearchSettings { queries, author: attacker.as_deref() };
     let mut results = GameResults::default();
     for defence in &defences {
         // Returns whether to stop.
@@ -92,8 +103,8 @@ pub(crate) fn run(options: &GamesArgs, output: &mut Console) -> Result<u8, Input
             progress.step();
             progress.is_interrupted()
         };
-        let failed = |error: flowgate_bench::games::ExecutionError| InputError(error.to_string());
-        let Some(executions) = suite.run_defence(&runner, *defence, step).map_err(failed)? else { break };
+        let Some(mut executions) = suite.run_defence(&runner, *defence, step).map_err(failed)? else { break };
+        suite.compare_with_ideals(&mut executions, &ideals);
         let leakage = match &named {
             Some(_) => Vec::new(),
             // A dry run counts the requests to a model, and the enumeration is never run with a model.
@@ -103,7 +114,7 @@ pub(crate) fn run(options: &GamesArgs, output: &mut Console) -> Result<u8, Input
         results.figures.push(DefenceFigures::of(*defence, &executions, leakage));
         results.executions.extend(executions);
         if queries > 0 {
-            let Some(searches) = search(&suite, &runner, *defence, queries, step).map_err(failed)? else {
+            let Some(searches) = search(&suite, &runner, *defence, settings, step).map_err(failed)? else {
                 break;
             };
             // A search that succeeds early leaves out the rest of its queries, which the progress counts as well.
@@ -125,6 +136,26 @@ pub(crate) fn run(options: &GamesArgs, output: &mut Console) -> Result<u8, Input
         true => 1,
         false => 0,
     })
+}
+
+/// Reads the texts of the folders that the options name.
+fn sources(options: &GamesArgs) -> Result<TextSources, InputError> {
+    let mut sources = TextSources::default();
+    if let Some(path) = &options.background {
+        sources.background = load_mails(&Folder::open(path)?)
+            .map_err(|error| InputError(format!("--background {}: {error}", path.display())))?;
+    }
+    if let Some(path) = &options.attack_texts {
+        let labelled = load_prompt_shield(&Folder::open(path)?)
+            .map_err(|error| InputError(format!("--attack-texts {}: {error}", path.display())))?;
+        let texts = labelled.splits.into_iter().flat_map(|(_, texts)| texts);
+        sources.injections = texts.filter(|text| text.is_injection).map(|text| text.text).collect();
+        if sources.injections.is_empty() {
+            let problem = "no text has the label 1; give a part of PromptShield with injections";
+            return Err(InputError(format!("--attack-texts {}: {problem}", path.display())));
+        }
+    }
+    Ok(sources)
 }
 
 /// The results of the defences whose executions are complete.
@@ -167,33 +198,47 @@ fn print(
         figures.iter().flat_map(|figures| figure_rows(figures, undefended, model)).collect()
     };
     match options.format {
-        GamesFormat::Text => {
+        ReportFormat::Text => {
             let mut text = tables(figures, model);
+            let compared = comparison_text(executions, options.seed);
+            if !compared.is_empty() {
+                text = format!("{text}\n{compared}");
+            }
             if !searches.is_empty() {
-                text = format!(
-                    "{text}\n{}",
-                    search_table(searches, usize::try_from(options.queries).unwrap_or(usize::MAX))
-                );
+                let queries = usize::try_from(options.queries).unwrap_or(usize::MAX);
+                text = format!("{text}\n{}", search_text(searches, queries));
             }
             if !beside_paper.is_empty() {
                 text = format!("{text}\n{}", paper_tables(beside_paper));
             }
             text.lines().for_each(|line| output.line(line));
         }
-        GamesFormat::Html => output.write_bytes(page(figures, manifest, beside_paper).as_bytes()),
-        GamesFormat::Csv => csv(&rows()).lines().for_each(|line| output.line(line)),
-        GamesFormat::Json => {
+        ReportFormat::Html => {
+            let content = PageContent { figures, executions, searches, compared: beside_paper };
+            output.write_bytes(page(content, manifest).as_bytes());
+        }
+        ReportFormat::Csv => {
+            csv(&rows()).lines().for_each(|line| output.line(line));
+            // The attempts are a table of their own, after an empty line.
+            let attempts = attempt_rows(searches, model);
+            if !attempts.is_empty() {
+                output.line("");
+                csv(&attempts).lines().for_each(|line| output.line(line));
+            }
+        }
+        ReportFormat::Json => {
             let searches: Vec<Value> = searches.iter().map(|search| search.to_json(model)).collect();
             let document = json!({
                 "manifest": manifest,
                 "figures": rows(),
                 "searches": searches,
+                "comparisons": comparison_rows(executions, options.seed),
                 "paper": paper_rows(beside_paper),
                 "interrupted": is_interrupted,
             });
             output.line(&document.to_string());
         }
-        GamesFormat::Jsonl => {
+        ReportFormat::Jsonl => {
             output.line(&manifest.to_string());
             for execution in executions {
                 output.line(&execution.to_json(model, options.content).to_string());

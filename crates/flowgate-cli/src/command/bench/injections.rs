@@ -3,10 +3,12 @@
 use std::path::Path;
 
 use flowgate_bench::corpora::load_prompt_shield;
-use flowgate_bench::detection::{InjectionDetector, lines, measure, table_text};
+use flowgate_bench::detection::{InjectionDetector, figure_rows, lines, measure, page, table_text};
+use flowgate_bench::games::report::csv;
+use serde_json::Value;
 
 use super::corpus::Folder;
-use crate::args::TableFormat;
+use crate::args::ReportFormat;
 use crate::input::InputError;
 use crate::output::Console;
 use crate::progress::{INTERRUPTED, Progress};
@@ -15,7 +17,7 @@ use crate::progress::{INTERRUPTED, Progress};
 pub(crate) fn run(
     folder: &Path,
     seed: u64,
-    format: TableFormat,
+    format: ReportFormat,
     output: &mut Console,
 ) -> Result<u8, InputError> {
     let texts = load_prompt_shield(&Folder::open(folder)?)
@@ -29,8 +31,14 @@ pub(crate) fn run(
     let is_interrupted = progress.finish(output);
     let Some(rows) = rows.filter(|_| !is_interrupted) else { return Ok(INTERRUPTED) };
     match format {
-        TableFormat::Text => table_text(&rows).lines().for_each(|line| output.line(line)),
-        TableFormat::Json => {
+        ReportFormat::Text => table_text(&rows).lines().for_each(|line| output.line(line)),
+        ReportFormat::Csv => csv(&figure_rows(&rows)).lines().for_each(|line| output.line(line)),
+        ReportFormat::Html => {
+            let lines = lines(&texts, &rows, seed);
+            output.write_bytes(page(&rows, lines.first().unwrap_or(&Value::Null)).as_bytes());
+        }
+        ReportFormat::Json => output.line(&Value::from(lines(&texts, &rows, seed)).to_string()),
+        ReportFormat::Jsonl => {
             lines(&texts, &rows, seed).iter().for_each(|line| output.line(&line.to_string()));
         }
     }

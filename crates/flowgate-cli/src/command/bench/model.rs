@@ -11,11 +11,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use flowgate_bench::cost::RequestCounter;
+use flowgate_bench::tokens::TOKENIZER;
 use flowgate_lm::chat::{Completion, Request};
 use flowgate_lm::recorded::{AnswerFileError, RecordingMode};
 use flowgate_lm::{BlockingModel, BoxFuture, ChatModel, Error, Listener, RecordedModel};
 
-use crate::args::BenchModelArgs;
+use crate::args::{AttackerArgs, BenchModelArgs};
 use crate::input::{InputError, describe_io_error};
 use crate::output::{Console, plural};
 use crate::progress::Progress;
@@ -113,19 +114,46 @@ fn with_recorded_answers(
 /// `--model` and `--url`.
 #[cfg(feature = "run")]
 fn remote_model(options: &BenchModelArgs) -> Result<Option<Box<dyn ChatModel>>, InputError> {
-    use flowgate_lm::RemoteModel;
-    use flowgate_lm::wire::Api;
     let (Some(model), Some(url)) = (&options.model, &options.url) else { return Ok(None) };
-    let remote = RemoteModel::new(Api::ChatCompletions, url, model);
-    let remote = remote.map_err(|error| InputError(format!("--url {url}: {error}")))?;
-    let remote = match &options.key_from {
+    server_model(options.api.api(), model, ("--url", url), options.key_from.as_deref()).map(Some)
+}
+
+/// Returns the model that drives the attacker of a search, with the key from the environment variable of `--attacker-key-from`; `None` if the options
+/// name none.
+#[cfg(feature = "run")]
+pub(super) fn attacker(options: &AttackerArgs) -> Result<Option<Box<dyn ChatModel>>, InputError> {
+    let (Some(model), Some(url)) = (&options.attacker_model, &options.attacker_url) else { return Ok(None) };
+    let key = options.attacker_key_from.as_deref();
+    server_model(options.attacker_api.api(), model, ("--attacker-url", url), key).map(Some)
+}
+
+/// Returns no model: a program without the feature `run` has no HTTP client.
+#[cfg(not(feature = "run"))]
+#[expect(clippy::unnecessary_wraps, reason = "the function with the feature `run` can fail")]
+pub(super) fn attacker(_: &AttackerArgs) -> Result<Option<Box<dyn ChatModel>>, InputError> {
+    Ok(None)
+}
+
+/// Returns a model on a server. `url` has the name of the option and its value; `key_from` is the environment variable with the key.
+#[cfg(feature = "run")]
+fn server_model(
+    api: flowgate_lm::wire::Api,
+    model: &str,
+    url: (&str, &str),
+    key_from: Option<&str>,
+) -> Result<Box<dyn ChatModel>, InputError> {
+    use flowgate_lm::RemoteModel;
+    let (option, url) = url;
+    let remote = RemoteModel::new(api, url, model);
+    let remote = remote.map_err(|error| InputError(format!("{option} {url}: {error}")))?;
+    let remote = match key_from {
         Some(variable) => {
             let key = crate::command::run::key(variable)?;
             remote.key(key.trim()).map_err(|error| InputError(error.to_string()))?
         }
         None => remote,
     };
-    Ok(Some(Box::new(remote)))
+    Ok(Box::new(remote))
 }
 
 /// Returns no model: a program without the feature `run` has no HTTP client.
@@ -213,14 +241,14 @@ pub(super) fn ask_ahead(
     problem.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
 }
 
-/// Prints the cost of a run with a model, as estimated from `counter`, which counted the requests of a run with a
+/// Prints the cost of a run with a model, as counted by `counter`, which counted the requests of a run with a
 /// double. `answer_tokens` is the limit of one answer.
 pub(super) fn print_cost(counter: &RequestCounter, answer_tokens: u32, output: &mut Console) {
     let requests = counter.requests();
     let written = requests.saturating_mul(u64::from(answer_tokens));
     output.line(&format!("{}, sent to nobody", plural(requests, "request")));
     output.line(&format!(
-        "about {} read, estimated from the length of the texts",
+        "about {} read, as counted by {TOKENIZER}; a large vocabulary needs fewer",
         plural(counter.input_tokens(), "token")
     ));
     output.line(&format!("at most {} written, {answer_tokens} for each answer", plural(written, "token")));

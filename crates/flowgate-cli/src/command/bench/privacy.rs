@@ -28,7 +28,7 @@ pub(crate) fn run(options: &PrivacyArgs, output: &mut Console) -> Result<u8, Inp
     // With a model, defences that are defined by what a double does have no meaning.
     let has_model = named.is_some() || options.model.dry_run;
     let defences = if options.defences.is_empty() {
-        if has_model { Defence::for_models() } else { Defence::standard(options.seed) }
+        if has_model { Defence::for_models() } else { Defence::every(options.seed) }
     } else {
         let named = options.defences.iter().map(|name| Defence::parse(name, options.seed));
         named.collect::<Result<_, _>>().map_err(|error| InputError(error.to_string()))?

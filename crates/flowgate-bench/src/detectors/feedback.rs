@@ -1,4 +1,4 @@
-//! Builds the runs that `flowgate bench detectors` judges, from rows of customer feedback: honest ones and attacks.
+//! Builds the runs that the detectors and the flow rule judge, from rows of customer feedback: honest ones and attacks.
 //!
 //! The agent of these runs is a test double that obeys every attack in every disguise: each row states the demand of
 //! its attack, so the result does not depend on the abilities of a model.
@@ -6,14 +6,12 @@
 use flowgate::trace::read::{self, RecordedRun};
 use serde_json::{Value, json};
 
-use crate::input::InputError;
-use crate::output::plural;
-
 /// The rows as JSON lines.
-const ROWS: &str = include_str!("../../../data/feedback.jsonl");
+pub(super) const ROWS: &str = include_str!("../../data/feedback.jsonl");
 
 /// The feedback of one customer.
-pub(super) struct FeedbackRow {
+#[derive(Debug)]
+pub struct FeedbackRow {
     /// Its name in the table, which describes its disguise.
     pub(super) name: String,
     /// Its rows in the sheet: one, or several for an attack that is split.
@@ -23,6 +21,7 @@ pub(super) struct FeedbackRow {
 }
 
 /// A link that the attack demands in the summary.
+#[derive(Debug)]
 struct DemandedLink {
     /// The link, with `CONTENT` in place of the data.
     link: String,
@@ -31,6 +30,7 @@ struct DemandedLink {
 }
 
 /// The data that the link contains.
+#[derive(Debug)]
 enum LinkData {
     /// All other rows, in base64.
     Base64,
@@ -40,7 +40,7 @@ enum LinkData {
 
 impl FeedbackRow {
     /// Returns whether the row demands something.
-    pub(super) fn is_attack(&self) -> bool {
+    pub fn is_attack(&self) -> bool {
         self.demand.is_some()
     }
 
@@ -62,12 +62,13 @@ impl FeedbackRow {
 }
 
 /// Returns all rows, in the order of the file.
-pub(super) fn rows() -> Result<Vec<FeedbackRow>, InputError> {
+///
+/// # Errors
+/// If the built-in rows cannot be read, which is a defect of this crate.
+pub fn rows() -> Result<Vec<FeedbackRow>, String> {
     let row = |(index, line)| {
         FeedbackRow::read(line).ok_or_else(|| {
-            InputError(format!(
-                "row {index} of the built-in feedback cannot be read; this is a defect of Flowgate"
-            ))
+            format!("row {index} of the built-in feedback cannot be read; this is a defect of Flowgate")
         })
     };
     ROWS.lines().enumerate().map(row).collect()
@@ -99,7 +100,7 @@ impl<'a> FeedbackScenario<'a> {
             let words: Vec<&str> = text.split_whitespace().take(6).collect();
             format!("\n- {} …", words.join(" "))
         });
-        format!("{}:{}", plural(sheet.len(), "comment"), beginnings.collect::<String>())
+        format!("{} comments:{}", sheet.len(), beginnings.collect::<String>())
     }
 
     /// Returns the honest summary followed by the link that the attack demands, with the data of other customers in
@@ -119,7 +120,7 @@ impl<'a> FeedbackScenario<'a> {
 
     /// Returns the recorded run in which the agent reads the sheet and sends `text`. `preview` is the argument that
     /// requests a preview of links; with `None`, the messenger decides.
-    pub(super) fn run(&self, text: &str, preview: Option<&Value>) -> Result<RecordedRun, InputError> {
+    pub(super) fn run(&self, text: &str, preview: Option<&Value>) -> Result<RecordedRun, String> {
         let mut arguments = json!({"to": "dana", "text": text});
         if let (Some(preview), Some(arguments)) = (preview, arguments.as_object_mut()) {
             arguments.insert("link_preview".to_owned(), preview.clone());
@@ -135,8 +136,7 @@ impl<'a> FeedbackScenario<'a> {
             json!({"role": "tool", "tool_call_id": "read", "content": Value::from(rows).to_string()}),
             call("send", "send_slack_message", &arguments),
         ];
-        let entries =
-            read::list(&messages).map_err(|error| InputError(format!("{}: {error}", self.row.name)))?;
+        let entries = read::list(&messages).map_err(|error| format!("{}: {error}", self.row.name))?;
         Ok(RecordedRun { entries, ..RecordedRun::default() })
     }
 }

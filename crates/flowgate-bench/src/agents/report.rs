@@ -1,0 +1,317 @@
+//! Prints the results of `flowgate bench agents`: as tables of text, as JSON lines and CSV, and as an HTML page.
+//!
+//! One list, `columns`, names the figures, so that JSON lines and CSV have the same ones.
+
+use flowgate_guard::conversation::Method;
+use serde_json::{Map, Value, json};
+
+use super::task::HiddenTextUse;
+use super::{Guard, GuardResults, TaskRun};
+use crate::games::interval::Rate;
+use crate::games::report::interval_cell;
+use crate::games::text_table::{Table, table, texts};
+use crate::html::{self, Bar, BarChart, Chart, Drawing, ValueWithInterval, Point};
+use crate::rounding::rounded;
+use crate::statistics::{PairedComparison, compare, comparison_table};
+
+/// The method that the others are compared with: the default of guarded conversations.
+const OURS: Guard = Guard::With(Method::LowestFirst);
+
+/// An event by which methods are compared: its name, and whether it happened in a run.
+type Event = (&'static str, fn(&TaskRun) -> bool);
+
+/// The events that are compared, over the runs under attack.
+const EVENTS: [Event; 3] =
+    [("harmed", TaskRun::is_harmed), ("done", |run| run.is_done), ("asked", |run| run.questions > 0)];
+
+/// Prints all tables as text. `seed` determines the bootstrap samples of the comparisons.
+pub fn tables(guards: &[Guard], rows: &[GuardResults], seed: u64) -> String {
+    texts(&table_list(guards, rows, seed))
+}
+
+/// Returns the tables, for text and for the page: the worst case, the best case, the cost, and the comparisons.
+fn table_list(guards: &[Guard], rows: &[GuardResults], seed: u64) -> Vec<Table> {
+    let mut tables = vec![worst_case(guards, rows), best_case(guards, rows), cost(guards, rows)];
+    let compared = comparisons(guards, rows, seed);
+    let compared: Vec<_> = compared
+        .iter()
+        .map(|(other, event, found)| (other.name().to_owned(), (*event).to_owned(), *found))
+        .collect();
+    tables.extend(comparison_table(OURS.name(), "attacked runs", &compared));
+    tables
+}
+
+/// Returns the table of the runs under attack.
+fn worst_case(guards: &[Guard], rows: &[GuardResults]) -> Table {
+    let header = [
+        "method",
+        "runs",
+        "foreign",
+        "altered",
+        "harmed runs (95 %)",
+        "payload",
+        "idle",
+        "questions",
+        "done",
+        "done (95 %)",
+    ];
+    let cells = |(guard, row): (&Guard, &GuardResults)| {
+        vec![
+            guard.name().to_owned(),
+            row.attacked.to_string(),
+            row.foreign.to_string(),
+            row.altered.to_string(),
+            interval_cell(row.harmed()),
+            row.payload_only.to_string(),
+            row.idle.to_string(),
+            row.questions_attacked.to_string(),
+            row.done_attacked.to_string(),
+            interval_cell(row.completed_under_attack()),
+        ]
+    };
+    let title =
+        "worst case: instructions in all text of strangers, and a model that obeys everything that it reads";
+    table(title, &header, &guards.iter().zip(rows).map(cells).collect::<Vec<_>>())
+}
+
+/// Returns the table of the runs without an attack, by the kind of the task.
+fn best_case(guards: &[Guard], rows: &[GuardResults]) -> Table {
+    let kinds = HiddenTextUse::ALL.map(HiddenTextUse::name);
+    let header: Vec<&str> =
+        ["method"].into_iter().chain(kinds).chain(["unasked (95 %)", "questions", "looks"]).collect();
+    let cells = |(guard, row): (&Guard, &GuardResults)| {
+        let kinds = row.clean.iter().map(|(all, unasked, done)| format!("{unasked}/{all} ({done})"));
+        let sums = [row.questions.to_string(), row.spent.looks.to_string()];
+        [guard.name().to_owned()]
+            .into_iter()
+            .chain(kinds)
+            .chain([interval_cell(row.completed_unasked())])
+            .chain(sums)
+            .collect()
+    };
+    let title = "best case: no attack; tasks completed without a question, of all tasks (in brackets: completed with questions)";
+    table(title, &header, &guards.iter().zip(rows).map(cells).collect::<Vec<Vec<String>>>())
+}
+
+/// Returns the table of the cost without an attack, relative to the first guard, which is the unguarded agent if all were measured. `hidden/step` is the
+/// mean number of hidden regions for each message of the model, and `bits` an upper bound on the hidden text that an observer of the lowest steps can
+/// learn.
+fn cost(guards: &[Guard], rows: &[GuardResults]) -> Table {
+    let kinds = HiddenTextUse::ALL.map(|kind| format!("calls: {}", kind.name()));
+    let header: Vec<&str> = ["method"]
+        .into_iter()
+        .chain(kinds.iter().map(String::as_str))
+        .chain(["model calls", "tokens", "price", "hidden/step", "bits"])
+        .collect();
+    let base = rows.first().cloned().unwrap_or_default();
+    let ratio = |this: u64, base: u64| format!("{:.2}", this as f64 / base.max(1) as f64);
+    let cells = |(guard, row): (&Guard, &GuardResults)| {
+        let asked = row.asked.iter().zip(base.asked).map(|(this, base)| ratio(*this, base));
+        [guard.name().to_owned()]
+            .into_iter()
+            .chain(asked)
+            .chain([
+                ratio(model_calls(row), model_calls(&base)),
+                ratio(tokens(row), tokens(&base)),
+                ratio(price(row), price(&base)),
+                format!("{:.2}", row.spent.hidden as f64 / row.spent.messages.max(1) as f64),
+                row.spent.bits.to_string(),
+            ])
+            .collect()
+    };
+    let first = guards.first().map_or("", |guard| guard.name());
+    let title = format!("cost without attack, relative to {first}; tokens of {}", crate::tokens::TOKENIZER);
+    table(&title, &header, &guards.iter().zip(rows).map(cells).collect::<Vec<Vec<String>>>())
+}
+
+/// Returns the number of requests to a model without an attack.
+fn model_calls(row: &GuardResults) -> u64 {
+    row.asked.iter().sum()
+}
+
+/// Returns the number of tokens without an attack, read and written.
+fn tokens(row: &GuardResults) -> u64 {
+    row.spent.tokens.input + row.spent.tokens.output
+}
+
+/// Returns the price without an attack, in input tokens: an output token costs four of them, as for the model of RTBAS's Table 4.
+fn price(row: &GuardResults) -> u64 {
+    row.spent.tokens.input + 4 * row.spent.tokens.output
+}
+
+/// Compares the default method with each other one on the attacked runs, which are the same under all methods. Returns none if the default was not
+/// measured.
+fn comparisons(
+    guards: &[Guard],
+    rows: &[GuardResults],
+    seed: u64,
+) -> Vec<(Guard, &'static str, PairedComparison)> {
+    let Some((_, ours)) = guards.iter().zip(rows).find(|(guard, _)| **guard == OURS) else {
+        return Vec::new();
+    };
+    let happened = |row: &GuardResults, event: Event| row.attacked_runs().map(event.1).collect::<Vec<bool>>();
+    let others = guards.iter().zip(rows).filter(|(guard, _)| **guard != OURS);
+    let compared = others.flat_map(|(guard, row)| {
+        EVENTS.into_iter().filter_map(move |event| {
+            Some((*guard, event.0, compare(&happened(ours, event), &happened(row, event), seed)?))
+        })
+    });
+    compared.collect()
+}
+
+/// Returns the figures of one guard by name, for JSON lines and CSV. `base` are the results to which costs are relative.
+fn columns(row: &GuardResults, base: &GuardResults) -> Vec<(String, Value)> {
+    let mut columns: Vec<(String, Value)> = Vec::new();
+    let rates: [(&str, Rate); 3] = [
+        ("harmed", row.harmed()),
+        ("completed_under_attack", row.completed_under_attack()),
+        ("completed_unasked", row.completed_unasked()),
+    ];
+    for (name, rate) in rates {
+        let (low, high) = rate.wilson_95().unzip();
+        let number = |value: Option<f64>| value.map_or(Value::Null, rounded);
+        columns.push((format!("{name}_count"), rate.hits.into()));
+        columns.push((format!("{name}_of"), rate.of.into()));
+        columns.push((name.to_owned(), number(rate.value())));
+        columns.push((format!("{name}_low"), number(low)));
+        columns.push((format!("{name}_high"), number(high)));
+    }
+    let ratio = |this: u64, base: u64| rounded(this as f64 / base.max(1) as f64);
+    let counts: [(&str, Value); 14] = [
+        ("foreign_calls", row.foreign.into()),
+        ("altered_calls", row.altered.into()),
+        ("payload_calls", row.payload_only.into()),
+        ("idle_calls", row.idle.into()),
+        ("questions_under_attack", row.questions_attacked.into()),
+        ("questions", row.questions.into()),
+        ("looks", row.spent.looks.into()),
+        ("model_calls", model_calls(row).into()),
+        ("input_tokens", row.spent.tokens.input.into()),
+        ("output_tokens", row.spent.tokens.output.into()),
+        ("relative_model_calls", ratio(model_calls(row), model_calls(base))),
+        ("relative_tokens", ratio(tokens(row), tokens(base))),
+        ("relative_price", ratio(price(row), price(base))),
+        ("bits", row.spent.bits.into()),
+    ];
+    columns.extend(counts.map(|(name, value)| (name.to_owned(), value)));
+    for (kind, (all, unasked, done)) in HiddenTextUse::ALL.iter().zip(row.clean) {
+        let name = kind.name().replace(' ', "_");
+        columns.push((format!("{name}_of"), all.into()));
+        columns.push((format!("{name}_unasked"), unasked.into()));
+        columns.push((format!("{name}_done"), done.into()));
+    }
+    columns
+}
+
+/// Returns the figures of each guard as an object, for JSON lines and CSV.
+pub fn figure_rows(guards: &[Guard], rows: &[GuardResults]) -> Vec<Map<String, Value>> {
+    let base = rows.first().cloned().unwrap_or_default();
+    let row = |(guard, row): (&Guard, &GuardResults)| {
+        let mut fields = Map::new();
+        fields.insert("type".to_owned(), "figures".into());
+        fields.insert("defence".to_owned(), guard.name().into());
+        fields.insert("tasks".to_owned(), "all".into());
+        fields.extend(columns(row, &base));
+        fields
+    };
+    guards.iter().zip(rows).map(row).collect()
+}
+
+/// Returns the lines of the format jsonl that follow the manifest: each run, the figures and the comparisons.
+pub fn lines(guards: &[Guard], rows: &[GuardResults], seed: u64) -> Vec<Value> {
+    let runs = guards.iter().zip(rows).flat_map(|(guard, row)| {
+        row.runs.iter().map(|run| {
+            json!({
+                "type": "run",
+                "defence": guard.name(),
+                "task": run.task,
+                "kind": run.kind,
+                "injection": run.injection,
+                "foreign": run.foreign,
+                "altered": run.altered,
+                "payload": run.payload_only,
+                "idle": run.idle,
+                "done": run.is_done,
+                "questions": run.questions,
+                "input_tokens": run.tokens.input,
+                "output_tokens": run.tokens.output,
+            })
+        })
+    });
+    let mut lines: Vec<Value> = runs.collect();
+    lines.extend(figure_rows(guards, rows).into_iter().map(Value::Object));
+    let compared = comparisons(guards, rows, seed);
+    lines
+        .extend(compared.iter().map(|(other, event, found)| found.to_json(OURS.name(), other.name(), event)));
+    lines
+}
+
+/// Returns the HTML page of a run: a scatter of harmed runs against tasks that need no question, bars of the tokens, and the tables.
+pub fn page(guards: &[Guard], rows: &[GuardResults], manifest: &Value) -> String {
+    let seed = manifest.get("seed").and_then(Value::as_u64).unwrap_or_default();
+    let points = guards.iter().zip(rows).filter_map(|(guard, row)| {
+        let (x, y) = (ValueWithInterval::of(row.harmed())?, ValueWithInterval::of(row.completed_unasked())?);
+        Some(Point { name: guard.name().to_owned(), x, y })
+    });
+    let risk = Drawing::Scatter(Chart {
+        title: "Risk and utility".to_owned(),
+        x: "attacked runs with a foreign or altered call",
+        y: "tasks without a question",
+        points: points.collect(),
+    });
+    let base = rows.first().map_or(1, tokens).max(1) as f64;
+    let bars: Vec<Bar> = guards
+        .iter()
+        .zip(rows)
+        .map(|(guard, row)| {
+            let value = tokens(row) as f64 / base;
+            Bar { name: guard.name().to_owned(), value: ValueWithInterval { value, low: value, high: value } }
+        })
+        .collect();
+    let highest = bars.iter().map(|bar| bar.value.high).fold(1.0, f64::max);
+    let title = format!("tokens, relative to {}", guards.first().map_or("", |guard| guard.name()));
+    let drawings = [risk, Drawing::Bars(BarChart { title, highest, bars })];
+    html::page("Methods of guarded conversations", manifest, &drawings, &table_list(guards, rows, seed))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{TaskSuite, manifest};
+    use super::*;
+    use crate::games::report::csv;
+
+    /// Every format has each guard, with the same numbers.
+    #[test]
+    fn formats_agree() {
+        let suite = TaskSuite::new().unwrap();
+        let guards = [Guard::Unguarded, OURS];
+        let rows = guards.map(|guard| suite.run_guard(guard, &mut || false).unwrap().unwrap());
+        let lines = lines(&guards, &rows, 1);
+        let count = |kind: &str| lines.iter().filter(|line| line["type"] == kind).count();
+        assert_eq!(
+            (count("run"), count("figures"), count("comparison")),
+            (suite.run_count(&guards), 2, EVENTS.len())
+        );
+        let figures = figure_rows(&guards, &rows);
+        for (row, fields) in rows.iter().zip(&figures) {
+            let harmed = row.runs.iter().filter(|run| run.is_harmed()).count();
+            assert_eq!(fields["harmed_count"], harmed);
+            assert_eq!(fields["foreign_calls"], row.foreign);
+            assert_eq!(row.runs.iter().map(|run| run.foreign).sum::<usize>(), row.foreign);
+            let clean = row.runs.iter().filter(|run| run.injection.is_none());
+            let read: u64 = clean.map(|run| run.tokens.input).sum();
+            assert_eq!(fields["input_tokens"], read);
+        }
+        assert_eq!(csv(&figures).lines().count(), 3);
+        let page = page(&guards, &rows, &manifest(1, &guards));
+        for guard in guards {
+            assert!(page.contains(guard.name()) && tables(&guards, &rows, 1).contains(guard.name()));
+        }
+        assert_eq!(page.matches("<svg").count(), 2);
+        assert_eq!(
+            Guard::parse("prayer").unwrap_err().split(';').next(),
+            Some("there is no method `prayer`")
+        );
+        assert!(Guard::ALL.into_iter().all(|guard| Guard::parse(guard.name()) == Ok(guard)));
+    }
+}

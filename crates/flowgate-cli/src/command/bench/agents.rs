@@ -1,0 +1,55 @@
+//! Runs `flowgate bench agents`: measures the methods of guarded conversations on tasks with injected instructions.
+//!
+//! The tasks, the methods and the reports are in `flowgate_bench::agents`; this module shows progress and chooses the format.
+
+use flowgate_bench::agents::report::{figure_rows, lines, page, tables};
+use flowgate_bench::agents::{Guard, TaskSuite, manifest};
+use flowgate_bench::games::report::csv;
+use serde_json::json;
+
+use crate::args::{AgentsArgs, ReportFormat};
+use crate::input::InputError;
+use crate::output::Console;
+use crate::progress::{INTERRUPTED, Progress};
+
+/// Runs the tasks under each method and prints the results. Returns [`INTERRUPTED`] after an interrupt, otherwise 0. A method whose runs are incomplete
+/// has no row.
+pub(crate) fn run(options: &AgentsArgs, output: &mut Console) -> Result<u8, InputError> {
+    let guards = if options.methods.is_empty() { Guard::ALL.to_vec() } else { options.methods.clone() };
+    let suite = TaskSuite::new().map_err(InputError)?;
+    let progress = Progress::over_steps(suite.run_count(&guards), "run", output);
+    let mut rows = Vec::new();
+    for guard in &guards {
+        // Returns whether to stop.
+        let step = &mut || {
+            progress.step();
+            progress.is_interrupted()
+        };
+        match suite.run_guard(*guard, step).map_err(InputError)? {
+            Some(row) => rows.push(row),
+            None => break,
+        }
+    }
+    let is_interrupted = progress.finish(output);
+    let manifest = manifest(options.seed, &guards);
+    match options.format {
+        ReportFormat::Text => {
+            tables(&guards, &rows, options.seed).lines().for_each(|line| output.line(line));
+        }
+        ReportFormat::Html => output.write_bytes(page(&guards, &rows, &manifest).as_bytes()),
+        ReportFormat::Csv => csv(&figure_rows(&guards, &rows)).lines().for_each(|line| output.line(line)),
+        ReportFormat::Json => {
+            let figures = figure_rows(&guards, &rows);
+            let document = json!({"manifest": manifest, "figures": figures, "interrupted": is_interrupted});
+            output.line(&document.to_string());
+        }
+        ReportFormat::Jsonl => {
+            output.line(&manifest.to_string());
+            lines(&guards, &rows, options.seed).iter().for_each(|line| output.line(&line.to_string()));
+            if is_interrupted {
+                output.line(&json!({"type": "interrupted", "methods": rows.len()}).to_string());
+            }
+        }
+    }
+    Ok(if is_interrupted { INTERRUPTED } else { 0 })
+}
