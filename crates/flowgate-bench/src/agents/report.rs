@@ -10,7 +10,7 @@ use super::{Guard, GuardResults, TaskRun};
 use crate::games::interval::Rate;
 use crate::games::report::interval_cell;
 use crate::games::text_table::{Table, table, texts};
-use crate::html::{self, Bar, BarChart, Chart, Drawing, ValueWithInterval, Point};
+use crate::html::{self, Bar, BarChart, Chart, Drawing, Point, ValueWithInterval};
 use crate::rounding::rounded;
 use crate::statistics::{PairedComparison, compare, comparison_table};
 

@@ -6,7 +6,7 @@ use super::case::CallPurpose;
 use super::figures::{CaseRow, CorpusFigures, FateCounts, figures};
 use crate::games::interval::Rate;
 use crate::games::text_table::{Table, table};
-use crate::html::{self, Chart, Drawing, ValueWithInterval, Point};
+use crate::html::{self, Chart, Drawing, Point, ValueWithInterval};
 
 /// Prints the figures of the rows of a benchmark as a table.
 pub fn text(benchmark: &str, rows: &[CaseRow]) -> String {

@@ -8,7 +8,7 @@ use super::{DETECTORS, DetectorFigures, JudgedRow, POLICY};
 use crate::games::interval::Rate;
 use crate::games::report::interval_cell;
 use crate::games::text_table::{Table, table, texts};
-use crate::html::{self, Chart, Drawing, ValueWithInterval, Point};
+use crate::html::{self, Chart, Drawing, Point, ValueWithInterval};
 use crate::rounding::rounded;
 use crate::statistics::{PairedComparison, compare, comparison_table};
 

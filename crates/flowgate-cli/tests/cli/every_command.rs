@@ -137,6 +137,10 @@ fn a_file_that_is_not_there_is_reported_in_one_way() {
         ("bench corpus", "<FOLDER>", vec!["injecagent", "MISSING"]),
         #[cfg(feature = "bench")]
         ("bench injections", "<FOLDER>", vec!["MISSING"]),
+        #[cfg(feature = "bench")]
+        ("bench games", "--background", vec!["--background", "MISSING"]),
+        #[cfg(feature = "bench")]
+        ("bench games", "--attack-texts", vec!["--attack-texts", "MISSING"]),
         #[cfg(all(feature = "bench", feature = "run"))]
         ("bench games", "--answers", vec!["--answers", "MISSING", "--model", "m", "--url", url]),
         #[cfg(all(feature = "bench", feature = "run"))]

@@ -53,8 +53,8 @@ pub(super) static FORM: Form = Form {
     version: "Gemini's generateContent v1beta as of November 2026",
     provider: "gcp.gemini",
     routes: &[
-        FormRoute::ModelMethod("/v1beta/models/{*target}"),
-        FormRoute::ModelMethod("/v1/models/{*target}"),
+        FormRoute::ModelMethod("/v1beta/models/{target}"),
+        FormRoute::ModelMethod("/v1/models/{target}"),
         FormRoute::ModelList("/v1beta/models"),
     ],
     own_prefix: Some("/v1beta/"),
