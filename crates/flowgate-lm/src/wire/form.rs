@@ -16,6 +16,10 @@ use crate::json::Json;
 use crate::model::Listener;
 use crate::sse::SseEvent;
 
+/// Encodes an answer as a stream, with one event for each piece of its text. The flag is whether the stream reports the
+/// usage.
+type EncodeStream = fn(&Completion, &[&str], ResponseHead<'_>, (bool, ReasoningOrder)) -> Vec<SseEvent>;
+
 /// The descriptor of a format.
 #[derive(Debug)]
 pub struct Form {
@@ -65,9 +69,8 @@ pub struct Form {
     pub(super) decode_response: fn(&Value) -> Result<Completion, Error>,
     /// Returns whether a JSON value has the fields that only answers of this format have.
     pub(super) is_response: fn(&Value) -> bool,
-    /// Encodes an answer as a stream, with one event for each piece of its text. The flag is whether the stream reports the usage.
-    pub(super) encode_stream:
-        fn(&Completion, &[&str], ResponseHead<'_>, (bool, ReasoningOrder)) -> Vec<SseEvent>,
+    /// Encodes an answer as a stream.
+    pub(super) encode_stream: EncodeStream,
     /// Creates a decoder of streams.
     pub(super) decoder: fn() -> Box<dyn DecodeStream>,
     /// Encodes the body of an error with this HTTP status.

@@ -148,7 +148,7 @@ fn listed(argument: &str, pattern: &str, role: Option<ArgumentRole>) -> Form {
     Form {
         condition: format!("{{}} in {pattern}"),
         rank: HarmRank::Listed,
-        choice: format!("a value that a trusted answer of {pattern} lists,"),
+        choice: format!("a value that is in a trusted answer of {pattern},"),
         needs_evidence: is_decisive.then_some(why),
     }
 }
