@@ -1,6 +1,8 @@
 //! Verifies the recorded runs in the folder `results`: this program repeats each line. A change of a suite changes the digest of its code, and then the
 //! runs have to be recorded again with the commands in `results/README.md`.
 
+#![expect(clippy::unwrap_used, reason = "tests")]
+
 use std::path::Path;
 
 use flowgate_bench::verify::verify;

@@ -36,7 +36,8 @@ impl PyDiagnostic {
             code: found.code,
             severity: match found.severity {
                 Severity::Warning => "warning",
-                Severity::Error => "error",
+                // What this version does not know may stop the policy from compiling.
+                _ => "error",
             },
             file: position.file.or(path).map(str::to_owned),
             line: position.line,

@@ -213,7 +213,8 @@ fn dimension_of(policy: &Policy, element: &str) -> PyResult<String> {
     let has = |kind: &DimensionKind| match kind {
         DimensionKind::Order(lattice) => lattice.names().iter().any(|name| name == element),
         DimensionKind::Set(names) => names.iter().any(|name| name == element),
-        DimensionKind::OpenSet | DimensionKind::Readers | DimensionKind::Time => false,
+        // These declare no elements.
+        _ => false,
     };
     let found: Vec<&str> =
         dimensions.iter().filter(|dimension| has(&dimension.kind)).map(|found| found.name.as_str()).collect();
