@@ -5,7 +5,7 @@
 //! An attempt runs the task with another attack, which consists of a text and a *variant*, the form in which the text is written (for example in
 //! base64). The attacker *sees the defence*: where the defence is a function of the text, it applies the function itself, and first tries the attacks
 //! that remain visible. It *uses feedback*: each attempt has a [score](AttemptScore), and after the prepared texts the attacker changes a part of one of
-//! its best attempts, or, if there is a model that drives it ([`author`]), asks the model for the next text. The search ends at the first attempt that
+//! its best attempts, or, if there is a model that drives it (`author`), asks the model for the next text. The search ends at the first attempt that
 //! takes effect. Every defence faces an attacker with the same limit, and the seed and the task determine its random choices.
 //!
 //! [`GameSuite`] has the tasks. `flowgate bench games --queries` calls [`search`], `flowgate bench extended --queries` [`search_extended`].
