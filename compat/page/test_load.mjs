@@ -76,6 +76,11 @@ role = "approver"
 [approvals]
 wait-seconds = 0
 open-questions = 100000
+questions-an-hour = 1000000
+questions-an-hour-of-conversation = 1000000
+questions-of-conversation = 1000000
+refusals-in-a-row = 1000000
+refusals-in-a-row-of-conversation = 1000000
 
 [store]
 url = "sqlite:load.db"

@@ -107,11 +107,11 @@ class Session:
             self.ran(call_id, self.permits[call_id].pop(0), expected)
         elif word == "drop":
             self.permits[rest].pop(0).drop()
-        elif word == "approve":
+        elif word in ("approve", "grant"):
             call_id, _, expected = rest.partition(" # ")
             question = self.questions[call_id].pop(0)
             try:
-                permit = question.approve()
+                permit = question.approve(for_session=word == "grant")
             except flowgate.Denied as denied:
                 check_outcome("deny", denied.verdict.why, expected)
             else:
