@@ -16,7 +16,10 @@ const RATE = Number(process.env.FLOWGATE_PAGE_LOAD_RATE ?? 10_000);
 const require = createRequire(path.join(MODULES, "package.json"));
 const { chromium } = require("playwright-core");
 
-const KEYS = { AGENT_KEY: "the-key-of-this-agent", ANN_KEY: "the-key-of-ann-herself" };
+/** The agents that share the load, so that none asks more than the thousand questions that a client may ask in an hour. */
+const AGENTS = Array.from({ length: 20 }, (_, number) => `agent${number}`);
+const keyOf = (agent) => `the-key-of-${agent}`;
+const KEYS = { ...Object.fromEntries(AGENTS.map((agent) => [agent.toUpperCase(), keyOf(agent)])), ANN_KEY: "the-key-of-ann-herself" };
 const ARGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync", "--enable-precise-memory-info"];
 const POLICY = `${fs.readFileSync(path.join(FLOWGATE_ROOT, "examples/gateway/policy.flow"), "utf8")}
 ask "mails are confirmed" if:
@@ -59,8 +62,8 @@ async function startGateway(model) {
 url = "http://127.0.0.1:${model.address().port}/v1"
 models = ["double"]
 
-[clients.agent]
-key-from = "AGENT_KEY"
+${AGENTS.map((agent) => `[clients.${agent}]
+key-from = "${agent.toUpperCase()}"
 upstream = "double"
 policy = "load.flow"
 user-messages = "trust-unmarked-even-if-pasted"
@@ -68,19 +71,13 @@ method = "everything"
 requests-per-minute = 1000000
 parallel = 256
 sessions = 400
-
+`).join("")}
 [people.ann]
 key-from = "ANN_KEY"
 role = "approver"
 
 [approvals]
 wait-seconds = 0
-open-questions = 100000
-questions-an-hour = 1000000
-questions-an-hour-of-conversation = 1000000
-questions-of-conversation = 1000000
-refusals-in-a-row = 1000000
-refusals-in-a-row-of-conversation = 1000000
 
 [store]
 url = "sqlite:load.db"
@@ -105,12 +102,12 @@ memory-mib = 4
 const residentMib = (pid) => Number(/VmRSS:\s+(\d+)/.exec(fs.readFileSync(`/proc/${pid}/status`, "utf8"))[1]) / 1024;
 
 /** Sends one message of a conversation. */
-async function say(address, conversation, messages) {
+async function say(address, agent, conversation, messages) {
   const word = { type: "string" };
   const tools = [{ type: "function", function: { name: "send_mail", description: "send_mail", parameters: { type: "object", properties: { to: word, body: word } } } }];
   const response = await fetch(`${address}/v1/chat/completions`, {
     method: "POST",
-    headers: { authorization: `Bearer ${KEYS.AGENT_KEY}`, "content-type": "application/json", "x-flowgate-conversation": conversation },
+    headers: { authorization: `Bearer ${keyOf(agent)}`, "content-type": "application/json", "x-flowgate-conversation": conversation },
     body: JSON.stringify({ model: "double", messages, tools }),
   });
   const body = await response.json();
@@ -126,11 +123,12 @@ async function load(address, end) {
   for (let number = 0; ; number++) {
     await wait(begun + number * pause - Date.now());
     if (Date.now() >= end) break;
+    const agent = AGENTS[number % AGENTS.length];
     const talk = async () => {
       const messages = [{ role: "user", content: "Mail them." }];
-      messages.push(await say(address, `load-${number}`, messages));
+      messages.push(await say(address, agent, `load-${number}`, messages));
       await wait(OPEN_FOR);
-      await say(address, `load-${number}`, [...messages, { role: "user", content: "Never mind." }]);
+      await say(address, agent, `load-${number}`, [...messages, { role: "user", content: "Never mind." }]);
     };
     const talking = talk().finally(() => running.delete(talking));
     running.add(talking);

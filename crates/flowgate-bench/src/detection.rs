@@ -12,6 +12,7 @@ use crate::games::interval::Rate;
 use crate::games::manifest::digest;
 use crate::games::text_table::{Table, cell, table, texts};
 use crate::html::{self, Curve, CurveChart, Drawing};
+use crate::rate_columns::rate_columns;
 use crate::rounding::rounded;
 use crate::saliency::measure::{figures, roc_curve};
 use crate::statistics::compare;
@@ -142,13 +143,7 @@ pub fn figure_rows(rows: &[DetectionRow]) -> Vec<Map<String, Value>> {
         fields.insert("detector".to_owned(), row.detector.name().into());
         fields.insert("area".to_owned(), rounded(row.area));
         for (name, rate) in [("found", row.found), ("flagged", row.alarms)] {
-            let (low, high) = rate.wilson_95().unzip();
-            let number = |value: Option<f64>| value.map_or(Value::Null, rounded);
-            fields.insert(format!("{name}_count"), rate.hits.into());
-            fields.insert(format!("{name}_of"), rate.of.into());
-            fields.insert(name.to_owned(), number(rate.value()));
-            fields.insert(format!("{name}_low"), number(low));
-            fields.insert(format!("{name}_high"), number(high));
+            fields.extend(rate_columns(name, rate));
         }
         for alarms in LOW_ALARMS {
             fields.insert(format!("found_at_{alarms}"), rounded(row.found_at(alarms)));

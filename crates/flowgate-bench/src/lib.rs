@@ -36,6 +36,7 @@ mod line_chart;
 mod policy_errors;
 pub mod privacy;
 pub mod propagation;
+mod rate_columns;
 mod rounding;
 pub mod saliency;
 mod screening;

@@ -160,7 +160,7 @@ impl ApprovalReference {
 pub(crate) struct ApprovalContext<'t> {
     pub(crate) client: &'t ClientSettings,
     pub(crate) conversation: &'t str,
-    /// Where the question arises.
+    /// The origin of the question.
     pub(crate) origin: QuestionOrigin,
     pub(crate) presence: &'t ClientPresence,
     /// The client's key for the upstream, if it sends one; it is removed from every record.

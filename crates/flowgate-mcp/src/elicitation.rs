@@ -35,7 +35,7 @@ const ELICIT: &str = "elicitation/create";
 /// them.
 const MAX_RETRIES: usize = 64;
 /// The verdict in the refusal of a call that a person is not asked about.
-const TOO_MANY: &str = "nobody was asked, since there are too many questions";
+const TOO_MANY: &str = "no person was asked, because there were too many questions";
 
 /// A person's answer to the question whether a call may run.
 ///

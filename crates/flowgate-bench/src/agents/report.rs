@@ -11,6 +11,7 @@ use crate::games::interval::Rate;
 use crate::games::report::interval_cell;
 use crate::games::text_table::{Table, table, texts};
 use crate::html::{self, Bar, BarChart, Chart, Drawing, Point, ValueWithInterval};
+use crate::rate_columns::rate_columns;
 use crate::rounding::rounded;
 use crate::statistics::{PairedComparison, compare, comparison_table};
 
@@ -168,13 +169,7 @@ fn columns(row: &GuardResults, base: &GuardResults) -> Vec<(String, Value)> {
         ("completed_unasked", row.completed_unasked()),
     ];
     for (name, rate) in rates {
-        let (low, high) = rate.wilson_95().unzip();
-        let number = |value: Option<f64>| value.map_or(Value::Null, rounded);
-        columns.push((format!("{name}_count"), rate.hits.into()));
-        columns.push((format!("{name}_of"), rate.of.into()));
-        columns.push((name.to_owned(), number(rate.value())));
-        columns.push((format!("{name}_low"), number(low)));
-        columns.push((format!("{name}_high"), number(high)));
+        columns.extend(rate_columns(name, rate));
     }
     let ratio = |this: u64, base: u64| rounded(this as f64 / base.max(1) as f64);
     let counts: [(&str, Value); 14] = [

@@ -9,7 +9,7 @@ use crate::games::interval::Rate;
 use crate::games::report::interval_cell;
 use crate::games::text_table::{Table, table, texts};
 use crate::html::{self, Chart, Drawing, Point, ValueWithInterval};
-use crate::rounding::rounded;
+use crate::rate_columns::rate_columns;
 use crate::statistics::{PairedComparison, compare, comparison_table};
 
 /// The name of the flow rule in tables.
@@ -140,13 +140,7 @@ pub fn figure_rows(judged: &[JudgedRow<'_>], figures: &DetectorFigures) -> Vec<M
         let mut fields = Map::new();
         fields.insert("detector".to_owned(), name.into());
         for (name, rate) in [("attacks_detected", caught), ("honest_rows_flagged", flagged)] {
-            let (low, high) = rate.wilson_95().unzip();
-            let number = |value: Option<f64>| value.map_or(Value::Null, rounded);
-            fields.insert(format!("{name}_count"), rate.hits.into());
-            fields.insert(format!("{name}_of"), rate.of.into());
-            fields.insert(name.to_owned(), number(rate.value()));
-            fields.insert(format!("{name}_low"), number(low));
-            fields.insert(format!("{name}_high"), number(high));
+            fields.extend(rate_columns(name, rate));
         }
         fields
     };

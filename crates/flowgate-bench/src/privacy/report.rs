@@ -16,7 +16,7 @@ use crate::games::interval::Rate;
 use crate::games::report::interval_cell;
 use crate::games::text_table::{Table, cell, table, texts};
 use crate::html::{self, Chart, Drawing, Point, ValueWithInterval};
-use crate::rounding::rounded;
+use crate::rate_columns::rate_columns;
 use crate::statistics::{PairedComparison, compare, comparison_table};
 
 /// An event by which defences are compared: its name, and whether it happened in a task.
@@ -55,13 +55,7 @@ pub fn figure_rows(results: &DefenceResults) -> Vec<Map<String, Value>> {
         row.insert("tasks".to_owned(), scope.name().into());
         row.insert("questions".to_owned(), figures.questions.into());
         for (name, rate) in rates(&figures) {
-            let (low, high) = rate.wilson_95().unzip();
-            let number = |value: Option<f64>| value.map_or(Value::Null, rounded);
-            row.insert(format!("{name}_count"), rate.hits.into());
-            row.insert(format!("{name}_of"), rate.of.into());
-            row.insert(name.to_owned(), number(rate.value()));
-            row.insert(format!("{name}_low"), number(low));
-            row.insert(format!("{name}_high"), number(high));
+            row.extend(rate_columns(name, rate));
         }
         row
     };

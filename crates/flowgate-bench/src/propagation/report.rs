@@ -14,6 +14,7 @@ use crate::games::interval::Rate;
 use crate::games::report::interval_cell;
 use crate::games::text_table::{Table, cell, table, texts};
 use crate::html;
+use crate::rate_columns::rate_columns;
 use crate::rounding::rounded;
 
 /// Returns the figures of Tables 1 to 3, one row for each double, data set and method; all with the same columns.
@@ -39,12 +40,9 @@ fn figure_row(row: &LabelRow) -> Map<String, Value> {
     put("shapley", row.parameters.shapley.into());
     let rates = [("exact", figures.exact), ("improvement", figures.improvement), ("missed", figures.missed)];
     for (name, rate) in rates {
-        let (low, high) = rate.wilson_95().unzip();
-        put(&format!("{name}_count"), rate.hits.into());
-        put(&format!("{name}_of"), rate.of.into());
-        put(name, number(rate.value()));
-        put(&format!("{name}_low"), number(low));
-        put(&format!("{name}_high"), number(high));
+        for (name, value) in rate_columns(name, rate) {
+            put(&name, value);
+        }
     }
     for (name, spread) in
         [("precision", figures.precision), ("recall", figures.recall), ("calls", figures.calls)]

@@ -128,7 +128,7 @@ pub(crate) struct NewQuestion<'a> {
     pub(crate) content: &'a str,
     /// The time until it expires, in milliseconds.
     pub(crate) expires_after: i64,
-    /// Where it arises.
+    /// Its origin.
     pub(crate) origin: QuestionOrigin,
     /// The questions of this turn whose approvals are used already.
     pub(crate) used: &'a [String],

@@ -11,9 +11,12 @@
 //! * `reload`: reloads the configuration.
 //! * `metrics`: collects the metrics.
 //! * `route`: lists the routes.
+//! * `unmatched`: rejects requests that match no route.
+//! * `health`: the answer of the health route.
 
 mod agent_requests;
 mod external_processor;
+mod health;
 mod long_response;
 mod metrics;
 mod page;
@@ -22,6 +25,7 @@ mod reached_limits;
 mod receive;
 mod reload;
 mod route;
+mod unmatched;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -33,8 +37,7 @@ use axum::http::{Extensions, HeaderMap, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodFilter, on};
 use flowgate::policy::Dialect;
-use flowgate_lm::wire::{Api, KeyHeader};
-use serde::Serialize;
+use flowgate_lm::wire::Api;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use tokio_util::task::TaskTracker;
@@ -58,38 +61,10 @@ use crate::openapi;
 use crate::policy_api::PolicyApi;
 use crate::predicates::PredicateSources;
 use crate::tls::client_certificate::ClientCertificate;
+pub(crate) use health::Health;
 use reached_limits::GatewayBound;
 pub(crate) use route::{ROUTES, ServiceRoute};
-
-/// The answer of the health route.
-#[derive(Debug, Serialize)]
-pub(crate) struct Health {
-    status: &'static str,
-    version: &'static str,
-    /// The failing parts without which the gateway does not work: the database (`store`), the audit log, or a required
-    /// witness of it.
-    failing: Vec<&'static str>,
-    /// The failing parts without which the gateway still works: an optional witness of the audit log,
-    /// or an issuer of tokens whose keys could not be fetched.
-    late: Vec<&'static str>,
-    /// The number of clients in watch mode, whose policies stop nothing.
-    watching: usize,
-}
-
-impl Health {
-    /// Creates the answer: with the names of the failing parts, of the degraded parts (`late`), and the number of
-    /// clients in watch mode.
-    pub(crate) fn new(failing: Vec<&'static str>, late: Vec<&'static str>, watching: usize) -> Self {
-        let status = if failing.is_empty() { "ok" } else { "failing" };
-        Self { status, version: env!("CARGO_PKG_VERSION"), failing, late, watching }
-    }
-
-    /// Returns the reply, with a status by which a load balancer notices a failing gateway.
-    fn reply(&self) -> HttpReply {
-        let status = if self.failing.is_empty() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-        HttpReply::json(status, self)
-    }
-}
+use unmatched::implied_api;
 
 /// The state that all connections share.
 #[derive(Debug)]
@@ -516,41 +491,6 @@ impl GatewayService {
             }
         }
     }
-
-    /// Answers a request for a path that is no route: under `/v1/` in the error format of the provider.
-    async fn unknown(&self, headers: &HeaderMap, path: &str) -> Result<HttpReply, HttpReply> {
-        // The other routes of a provider are requested by programs that expect its format of errors.
-        if path.starts_with("/v1/") || form_of_prefix(path).is_some() {
-            let answers = ROUTES
-                .iter()
-                .filter(|(.., route)| matches!(route, ServiceRoute::Model(_) | ServiceRoute::ModelMethod(_)));
-            let answers: Vec<&str> = answers.map(|(_, path, _)| *path).collect();
-            let message = format!(
-                "this gateway does not support this route of the provider: it has {}, /v1/embeddings and /v1/models",
-                answers.join(", ")
-            );
-            return Err(error_reply(implied_api(headers, path), StatusCode::NOT_FOUND, &message));
-        }
-        self.access.check(headers)?;
-        let routes: Vec<String> = ROUTES.iter().map(|(method, path, _)| format!("{method} {path}")).collect();
-        let detail = format!("there is no route of this path; known routes are {}", routes.join(", "));
-        Err(HttpReply::detail(StatusCode::NOT_FOUND, &detail))
-    }
-
-    /// Answers a request whose method its route does not support, with the names of the supported ones. The answer is
-    /// always an error; it names no route to a caller without access.
-    async fn wrong_method(&self, headers: &HeaderMap, path: &str) -> Result<HttpReply, HttpReply> {
-        self.access.check(headers)?;
-        // A path with a variable segment differs from its pattern, and is answered without the methods.
-        let routes = ROUTES.iter().filter(|(_, known, _)| *known == path);
-        let methods: Vec<&str> = routes.map(|(method, ..)| method.as_str()).collect();
-        let detail = match methods.as_slice() {
-            [] => "this route does not support the method of the request".to_owned(),
-            [method] => format!("{path} supports only the method {method}"),
-            several => format!("{path} supports only the methods {}", several.join(", ")),
-        };
-        Err(HttpReply::detail(StatusCode::METHOD_NOT_ALLOWED, &detail))
-    }
 }
 
 /// Returns the reply to an order whose task failed.
@@ -571,23 +511,6 @@ fn protect_connection(extensions: &Extensions) {
 /// Returns the certificate that the client of a connection has presented, from the extensions of one of its requests.
 fn certificate_of(extensions: &Extensions) -> Option<&ClientCertificate> {
     extensions.get::<Arc<ClientCertificate>>().map(AsRef::as_ref)
-}
-
-/// Returns the API that alone has paths with the beginning of this one; `None` if none has.
-fn form_of_prefix(path: &str) -> Option<Api> {
-    Api::ALL.into_iter().find(|api| api.form().own_prefix.is_some_and(|prefix| path.starts_with(prefix)))
-}
-
-/// Returns the API of a request whose path several APIs share, by the header in which only its clients send their key.
-/// Clients with the header `Authorization`, or without a key, count as clients of Chat Completions.
-fn implied_api(headers: &HeaderMap, path: &str) -> Api {
-    let sends_key = |api: &Api| {
-        let header = api.form().key_header;
-        header != KeyHeader::BEARER && headers.contains_key(header.name)
-    };
-    form_of_prefix(path)
-        .or_else(|| Api::ALL.into_iter().rev().find(sends_key))
-        .unwrap_or(Api::ChatCompletions)
 }
 
 /// Returns the last segment of a path, by which routes name a question, a server or the like.

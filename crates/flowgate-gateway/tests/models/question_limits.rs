@@ -48,7 +48,7 @@ fn a_question_without_room_is_reported() {
             assert!(mail(KEY, number).contains("a person has to allow"), "{number}");
         }
         let said = mail(KEY, 2);
-        assert!(said.contains("nobody was asked, since there are too many questions"), "{said}");
+        assert!(said.contains("no person was asked, because there were too many questions"), "{said}");
         let line = log.next("limit");
         assert_eq!(
             (&line["setting"], &line["most"], &line["client"]),
@@ -80,7 +80,7 @@ fn one_conversation_does_not_starve_the_others() {
     let mut refused = 0;
     for number in 0..25 {
         let said = stranger.call("bank", "pay", &json!({"to": format!("mallory {number}")}));
-        let is_refused = said.contains("nobody was asked, since there are too many questions");
+        let is_refused = said.contains("no person was asked, because there were too many questions");
         assert!(is_refused || said.contains("nobody has answered yet"), "{said}");
         refused += usize::from(is_refused);
     }
@@ -205,7 +205,10 @@ fn a_flood_of_questions_gets_refusals_and_an_alarm() {
         gateway.stop();
         let (gateway, mut log) = home.start_with_log();
         let said = pay(&gateway, conversation(decisions.len()));
-        assert!(said.contains("nobody was asked, since there are too many questions"), "{what}: {said}");
+        assert!(
+            said.contains("no person was asked, because there were too many questions"),
+            "{what}: {said}"
+        );
         assert_eq!(PersonClient(&gateway, "ann").open(), Vec::<Value>::new(), "{what}");
         let line = log.next("limit");
         assert_eq!(

@@ -361,7 +361,7 @@ impl Conversation {
     pub(super) fn refuse_unapproved(&mut self, index: usize, question: &Question, decision: Decision) {
         let verdict = match decision {
             Decision::Refuse => "refused by a person",
-            Decision::Unasked => "nobody was asked, since there are too many questions",
+            Decision::Unasked => "no person was asked, because there were too many questions",
             Decision::Allow | Decision::AllowForConversation | Decision::Silent | Decision::Later => {
                 "no answer"
             }

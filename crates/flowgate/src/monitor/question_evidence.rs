@@ -43,7 +43,7 @@ struct EvidencePlaces {
 
 /// # Questions
 ///
-/// What a person is shown beside a question.
+/// The evidence that a person receives with a question.
 impl Monitor {
     /// Returns evidence about the values of a question's call that untrusted text may have chosen. For each value, a
     /// sentence says where it occurs in the regions that flow to the label of the question. Values beyond the

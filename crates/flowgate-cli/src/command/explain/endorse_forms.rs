@@ -199,7 +199,7 @@ fn common_folder(texts: &[&str]) -> Option<String> {
     Some(first).filter(|folder| is_common && !folder.is_empty())
 }
 
-/// Returns a pattern for texts like `AB1234`: capital letters and digits in the same places. `None` if a text has other
+/// Returns a pattern for texts like `AB1234`: the same sequence of upper-case letters and digits. `None` if a text has other
 /// characters, more than 12 characters, or no digit.
 fn common_pattern(texts: &[&str]) -> Option<String> {
     let pattern = |text: &&str| {

@@ -65,8 +65,6 @@ const ASKED: &str = "client = ?1 AND turn > ?2 AND lasting_grant = ''";
 /// The condition that a person has allowed a question. It remains true if the approval was used, or lapsed later. A time
 /// of more than a minute in the future was stored before the clock was set back, and is ignored here and below.
 const APPROVED: &str = "decided > 0 AND state <> 'denied' AND decided <= {now} + 60000";
-/// The time of the refusal of a question by a person; 0 if no person refused it.
-const REFUSED_AT: &str = "CASE WHEN state = 'denied' THEN decided ELSE 0 END";
 /// The time at which a question was refused or, without an answer, expired; 0 if it has been neither.
 const UNANSWERED_AT: &str = "CASE WHEN state = 'denied' THEN decided \
     WHEN decided = 0 AND (state = 'expired' OR (state = 'open' AND {expired})) THEN expires ELSE 0 END";
@@ -90,21 +88,16 @@ impl QuestionLimits {
         // The limit on one conversation leaves room for the client's other conversations.
         let (turn_condition, conversation_limit) =
             if is_offer { ("= ?2", MAX_OFFERED) } else { ("> ?2", self.of_conversation) };
-        let sql = |name_condition: &str| {
-            format!(
-                "SELECT COUNT(*) FROM questions WHERE client = ?1 AND turn {turn_condition} AND state = 'open' \
-                 AND {{unexpired}}{name_condition}"
-            )
-        };
+        let open = format!("client = ?1 AND turn {turn_condition} AND state = 'open' AND {{unexpired}}");
         let of_client = || vec![client.into(), QuestionOrigin::TOOL_OFFER.into()];
         let here = || vec![client.into(), QuestionOrigin::TOOL_OFFER.into(), name.into()];
-        if count(tx, &sql(" AND name = ?3"), &here()).await? >= conversation_limit {
+        if has_rows(tx, &format!("{open} AND name = ?3"), &here(), conversation_limit).await? {
             return Ok(Some(QuestionLimit::OpenOfConversation));
         }
         if is_offer {
             return Ok(None);
         }
-        if count(tx, &sql(""), &of_client()).await? >= self.of_client {
+        if has_rows(tx, &open, &of_client(), self.of_client).await? {
             return Ok(Some(QuestionLimit::OpenOfClient));
         }
         let Some(most) = self.asked else { return Ok(None) };
@@ -115,13 +108,17 @@ impl QuestionLimits {
                 QuestionLimit::RefusalsOfConversation,
                 most.refusals,
                 true,
-                refusals_in_row(UNANSWERED_AT, DAY, " AND name = ?3"),
+                refusals_in_row(&is_recent(UNANSWERED_AT, DAY), UNANSWERED_AT, " AND name = ?3"),
             ),
             (
                 QuestionLimit::RefusalsOfClient,
                 most.refusals_of_client,
                 false,
-                refusals_in_row(REFUSED_AT, HOUR, ""),
+                refusals_in_row(
+                    &format!("state = 'denied' AND {}", is_recent("decided", HOUR)),
+                    "decided",
+                    "",
+                ),
             ),
             (QuestionLimit::OfConversationAnHour, most.an_hour, true, hourly.clone()),
             (QuestionLimit::OfConversation, most.in_all, true, "asked > 0".to_owned()),
@@ -130,8 +127,7 @@ impl QuestionLimits {
         for (limit, most, is_of_conversation, condition) in checks {
             let (name_condition, values) =
                 if is_of_conversation { (" AND name = ?3", here()) } else { ("", of_client()) };
-            let sql = format!("SELECT COUNT(*) FROM questions WHERE {ASKED}{name_condition} AND {condition}");
-            if count(tx, &sql, &values).await? >= most {
+            if has_rows(tx, &format!("{ASKED}{name_condition} AND {condition}"), &values, most).await? {
                 return Ok(Some(limit));
             }
         }
@@ -144,23 +140,26 @@ fn is_recent(time: &str, age: i64) -> String {
     format!("({time}) BETWEEN {{now}} - {age} AND {{now}} + 60000")
 }
 
-/// Returns the condition that a question was refused at the time that the expression `refused_at` gives, within `age`
-/// milliseconds and after the last approval by a person. `name_condition` limits these approvals to one conversation.
-fn refusals_in_row(refused_at: &str, age: i64, name_condition: &str) -> String {
+/// Returns the condition that a question was refused, `is_refused`, after the last approval by a person. `refused_at` is
+/// the time of the refusal, and `name_condition` limits the approvals to one conversation.
+fn refusals_in_row(is_refused: &str, refused_at: &str, name_condition: &str) -> String {
     format!(
-        "{} AND ({refused_at}) > \
-         (SELECT COALESCE(MAX(decided), 0) FROM questions WHERE {ASKED}{name_condition} AND {APPROVED})",
-        is_recent(refused_at, age)
+        "{is_refused} AND ({refused_at}) > \
+         (SELECT COALESCE(MAX(decided), 0) FROM questions WHERE {ASKED}{name_condition} AND {APPROVED})"
     )
 }
 
-/// Runs a query whose only result is a count.
-async fn count(
+/// Returns whether at least `number` questions meet a condition. Reads no more of them.
+async fn has_rows(
     tx: &mut DynTransaction<'_>,
-    sql: &str,
+    condition: &str,
     values: &[SqlValue<'_>],
-) -> Result<i64, DatabaseError> {
-    let rows = tx.query(sql, values).await?;
+    number: i64,
+) -> Result<bool, DatabaseError> {
+    let sql =
+        format!("SELECT COUNT(*) FROM (SELECT 1 FROM questions WHERE {condition} LIMIT {number}) AS counted");
+    let rows = tx.query(&sql, values).await?;
     let row = rows.first();
-    row.ok_or(DatabaseError::Damaged("the count of questions in `questions` returned no row"))?.integer(0)
+    let row = row.ok_or(DatabaseError::Damaged("the count of questions in `questions` returned no row"))?;
+    Ok(row.integer(0)? >= number)
 }

@@ -1,27 +1,28 @@
-//! Where a question to people arises: in the chat of a conversation, beside it, or about tools on offer. The database
-//! stores it as one number, so that one comparison selects the questions of each kind.
+//! Defines the origin of a question to people: a call in the chat of a conversation, a call of an MCP client, or a tool
+//! that a server offers. The database stores it as one number, so that one comparison selects the questions of each
+//! kind.
 
-/// Where a question arises.
+/// The origin of a question.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum QuestionOrigin {
-    /// In the chat, about a call of the model's message.
+    /// A call in a message of the model.
     Chat {
         /// The number of persisted turns of the conversation.
         turns: i64,
         /// The number of persisted turns when the first question about the same message was asked.
         since: i64,
     },
-    /// Beside the chat, about a call of an MCP client. Such a question remains open across the turns of its
-    /// conversation, for the same call and the same reasons.
+    /// A call of an MCP client, outside the chat. Such a question remains open across the turns of its conversation,
+    /// for the same call and the same reasons.
     OutsideChat,
-    /// About a tool that a server offers.
+    /// A tool that a server offers.
     ToolOffer,
 }
 
 impl QuestionOrigin {
-    /// The number that stands for [`ToolOffer`](Self::ToolOffer); all others are greater.
+    /// The stored number of [`ToolOffer`](Self::ToolOffer); all others are greater.
     pub(super) const TOOL_OFFER: i64 = -2;
-    /// The number that stands for [`OutsideChat`](Self::OutsideChat); the numbers of turns are greater.
+    /// The stored number of [`OutsideChat`](Self::OutsideChat); the numbers of turns are greater.
     const OUTSIDE_CHAT: i64 = -1;
 
     /// Returns the number of persisted turns, for a question of the chat.

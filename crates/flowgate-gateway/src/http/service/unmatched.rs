@@ -1,0 +1,62 @@
+//! Rejects requests that match no route, or whose method the route does not support. `http::service` calls it.
+
+use axum::http::{HeaderMap, StatusCode};
+use flowgate_lm::wire::{Api, KeyHeader};
+
+use super::{GatewayService, ROUTES, ServiceRoute};
+use crate::chat::error_reply::error_reply;
+use crate::http::reply::HttpReply;
+
+impl GatewayService {
+    /// Answers a request for a path that is no route: under `/v1/` in the error format of the provider.
+    pub(super) async fn unknown(&self, headers: &HeaderMap, path: &str) -> Result<HttpReply, HttpReply> {
+        // The other routes of a provider are requested by programs that expect its format of errors.
+        if path.starts_with("/v1/") || form_of_prefix(path).is_some() {
+            let answers = ROUTES
+                .iter()
+                .filter(|(.., route)| matches!(route, ServiceRoute::Model(_) | ServiceRoute::ModelMethod(_)));
+            let answers: Vec<&str> = answers.map(|(_, path, _)| *path).collect();
+            let message = format!(
+                "this gateway does not support this route of the provider: it has {}, /v1/embeddings and /v1/models",
+                answers.join(", ")
+            );
+            return Err(error_reply(implied_api(headers, path), StatusCode::NOT_FOUND, &message));
+        }
+        self.access.check(headers)?;
+        let routes: Vec<String> = ROUTES.iter().map(|(method, path, _)| format!("{method} {path}")).collect();
+        let detail = format!("there is no route of this path; known routes are {}", routes.join(", "));
+        Err(HttpReply::detail(StatusCode::NOT_FOUND, &detail))
+    }
+
+    /// Answers a request whose method its route does not support, with the names of the supported ones. The answer is
+    /// always an error; it names no route to a caller without access.
+    pub(super) async fn wrong_method(&self, headers: &HeaderMap, path: &str) -> Result<HttpReply, HttpReply> {
+        self.access.check(headers)?;
+        // A path with a variable segment differs from its pattern, and is answered without the methods.
+        let routes = ROUTES.iter().filter(|(_, known, _)| *known == path);
+        let methods: Vec<&str> = routes.map(|(method, ..)| method.as_str()).collect();
+        let detail = match methods.as_slice() {
+            [] => "this route does not support the method of the request".to_owned(),
+            [method] => format!("{path} supports only the method {method}"),
+            several => format!("{path} supports only the methods {}", several.join(", ")),
+        };
+        Err(HttpReply::detail(StatusCode::METHOD_NOT_ALLOWED, &detail))
+    }
+}
+
+/// Returns the API that alone has paths with the beginning of this one; `None` if none has.
+fn form_of_prefix(path: &str) -> Option<Api> {
+    Api::ALL.into_iter().find(|api| api.form().own_prefix.is_some_and(|prefix| path.starts_with(prefix)))
+}
+
+/// Returns the API of a request whose path several APIs share, by the header in which only its clients send their key.
+/// Clients with the header `Authorization`, or without a key, count as clients of Chat Completions.
+pub(super) fn implied_api(headers: &HeaderMap, path: &str) -> Api {
+    let sends_key = |api: &Api| {
+        let header = api.form().key_header;
+        header != KeyHeader::BEARER && headers.contains_key(header.name)
+    };
+    form_of_prefix(path)
+        .or_else(|| Api::ALL.into_iter().rev().find(sends_key))
+        .unwrap_or(Api::ChatCompletions)
+}
