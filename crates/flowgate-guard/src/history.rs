@@ -168,7 +168,8 @@ impl History {
         Self::default()
     }
 
-    /// Returns the prefixes that a chat shares with this session if it continues from it, shortest first.
+    /// Returns the digests of the beginnings of this session's chat that end with a message of the model, shortest
+    /// first. A chat that continues from this session has the same ones.
     pub fn prefixes(&self) -> Vec<ChatPrefixDigest> {
         self.prefixes.all.clone()
     }

@@ -318,7 +318,7 @@ fn is_separator(c: char) -> bool {
         )
 }
 
-/// Reads a placeholder from normalized characters.
+/// Reads the elements of one placeholder from the characters of a text.
 struct PlaceholderReader<'s> {
     /// The characters of the text.
     seen: &'s [RenderedChar],

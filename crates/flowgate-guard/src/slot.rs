@@ -23,7 +23,7 @@ const SLOT: &str = "$slot";
 /// The maximum number of regions that one slot or one look may name.
 const MAX_NAMES: usize = 50;
 
-/// An argument that is to be filled.
+/// A slot: an argument that is filled with hidden regions after the call was decided.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Slot {
     /// The names of the regions from which it is filled.

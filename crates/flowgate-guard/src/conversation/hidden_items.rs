@@ -42,7 +42,7 @@ pub enum HiddenItemKind {
     System,
     /// A user message.
     User,
-    /// A message of another role, which only a conversation itself writes.
+    /// A message of another role, such as `assistant`: the client sent a chat that this conversation did not hold.
     Past,
     /// The schema of the form that the client demands of the model's text.
     Format,
@@ -92,8 +92,8 @@ impl Conversation {
                 ConversationItem::Message(id) | ConversationItem::ClientMessage(id) => {
                     self.hidden_message(client, *id, &mut probe).into_iter().for_each(&mut add);
                 }
-                ConversationItem::Step(step) => step.calls.iter().for_each(|made| {
-                    self.hidden_answer(&made.answer, &probe).into_iter().for_each(&mut add);
+                ConversationItem::Step(step) => step.calls.iter().for_each(|step_call| {
+                    self.hidden_answer(&step_call.answer, &probe).into_iter().for_each(&mut add);
                 }),
             }
         }
@@ -257,7 +257,7 @@ impl<'c> PolicyProbe<'c> {
     /// that of the message in an empty session. After [`MAX_PROBED`] messages, a message has the label of the last one
     /// with its role.
     fn policy_label(&mut self, message: &Message) -> Label {
-        // `left` is the number of messages that may still be labelled.
+        // Once no more messages may be labelled, the last label of the role is reused.
         let cached = self.label_of_role.iter().find(|(role, _)| *role == message.role);
         if let Some((_, label)) = cached.filter(|_| self.left == 0) {
             return *label;

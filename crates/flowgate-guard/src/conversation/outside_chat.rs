@@ -26,7 +26,7 @@ impl Conversation {
         &mut self.monitor
     }
 
-    /// Returns the keyed digest of a call, as questions to people and records contain it.
+    /// Returns the keyed digest of a call, by which questions to people and records identify the call.
     pub fn call_digest(&self, call: &Call) -> String {
         self.settings.key.digest_of(call)
     }

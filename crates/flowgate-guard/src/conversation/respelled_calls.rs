@@ -85,7 +85,7 @@ impl Conversation {
         };
         // The calls of the last message are the ones that a chat most often has for the first time.
         let mut calls = self.items.steps().flat_map(|(_, step)| &step.calls);
-        calls.find_map(|made| match &trace.event(call_of(&made.answer)?)?.body {
+        calls.find_map(|step_call| match &trace.event(call_of(&step_call.answer)?)?.body {
             EventBody::Call(call) if call.id == id => Some(call),
             _ => None,
         })

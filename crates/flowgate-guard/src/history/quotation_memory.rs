@@ -27,8 +27,8 @@ pub use super::windows::SHORTEST;
 use super::windows::{MarkedWindows, RecentWindows, WindowMark, windows};
 
 /// The default number of windows that are remembered for all sources: at most about 160 MB.
-const ROOM: usize = 8 << 20;
-/// The number by which the room of a memory is divided: the result is the number of windows that one source may use.
+const DEFAULT_ROOM: usize = 8 << 20;
+/// How many sources could fill the whole memory: one source may use this fraction of the windows.
 pub const SHARE: usize = 8;
 /// The most sources with separate room; the others share that of the first.
 const MAX_SOURCES: usize = 64;
@@ -449,7 +449,7 @@ impl QuotationMemory {
 
 impl Default for QuotationMemory {
     fn default() -> Self {
-        Self::with_room(ROOM)
+        Self::with_room(DEFAULT_ROOM)
     }
 }
 

@@ -255,8 +255,8 @@ impl RegionIndex {
     }
 }
 
-/// Returns the predicate for regions that the agent has seen at `position`, that of its call in the trace: only these
-/// regions can have been used.
+/// Returns a filter that accepts the regions which the agent has seen at `position`, the position of its call in the
+/// trace: only these regions can have influenced the call.
 pub(crate) fn seen_filter<'a>(
     trace: &'a Trace,
     position: &'a EventPosition,
@@ -264,8 +264,8 @@ pub(crate) fn seen_filter<'a>(
     move |event, _| trace.has_seen(position, event)
 }
 
-/// Returns the origin of a value with these parts: the regions of all parts, derived if a part is derived, and empty if
-/// all parts are empty.
+/// Returns the origin of a value that consists of parts with these origins: the regions of all parts; derived if a part
+/// is derived; empty if all parts are empty.
 fn combine_origins(parts: impl Iterator<Item = ValueOrigin>) -> ValueOrigin {
     let mut regions = Vec::new();
     for part in parts {

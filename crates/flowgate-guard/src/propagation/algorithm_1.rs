@@ -1,6 +1,6 @@
-//! Implements Algorithm 1 of Permissive Information-Flow Analysis (section 3.2) exactly: once as the recursion of the
-//! paper, and once as a machine without I/O. Tests and benchmarks compare the faster [`HittingSet`](super::HittingSet)
-//! with it.
+//! Implements Algorithm 1 of Permissive Information-Flow Analysis (section 3.2) exactly: as the recursion of the paper
+//! ([`minimal_labels`]), and as a machine without I/O ([`Literal`]). Tests and benchmarks compare the faster
+//! [`HittingSet`](super::HittingSet) with both; `find` uses `Literal` if the options of a search ask for it.
 //!
 //! The algorithm finds the least *similar* labels, those whose documents alone give an answer nearly the same utility
 //! as all documents do. It starts at the top of the lattice, and descends to every similar child.
