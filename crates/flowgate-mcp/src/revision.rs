@@ -181,7 +181,7 @@ impl Revision {
     }
 }
 
-/// Returns one kind of addition of all revisions.
+/// Returns the rows that `pick` selects from the additions of each revision, from the oldest to the newest.
 fn of_all<T: 'static>(pick: impl Fn(RevisionAdditions) -> &'static [T]) -> impl Iterator<Item = &'static T> {
     Revision::ALL.into_iter().flat_map(move |revision| pick(revision.additions()))
 }
