@@ -168,8 +168,8 @@ impl Proxy {
             return vec![ProxyAction::Server(error(
                 None,
                 INVALID_REQUEST,
-                "the `id` of this request is reserved for Flowgate, or belongs to another request that has no answer yet; \
-                use another `id`",
+                "the `id` of this request is reserved for Flowgate, or belongs to another request that has no \
+                answer yet; use another `id`",
                 None,
             ))];
         }
