@@ -81,7 +81,7 @@ const LONGEST_RUN: usize = 4;
 
 /// Appends a text to `tail`, the end of earlier texts, and shortens the result from the front to [`TAIL`] bytes. The
 /// next message is compared together with this end, because a quotation may begin in it.
-fn append(tail: &mut String, text: &str) {
+fn append_to_tail(tail: &mut String, text: &str) {
     tail.push('\n');
     // Padding must not push the compared text out: of a run of characters that are not compared, only the first ones
     // are copied.
@@ -176,12 +176,12 @@ impl History {
 
     /// Appends a text of a user or system message to the tail.
     pub(crate) fn extend_tail(&mut self, text: &str) {
-        append(&mut self.tail, text);
+        append_to_tail(&mut self.tail, text);
     }
 
     /// Appends a text to the end of the user's own texts.
     pub(crate) fn say_own(&mut self, text: &str) {
-        append(&mut self.own, text);
+        append_to_tail(&mut self.own, text);
     }
 
     /// Returns the messages that the client holds, in order.

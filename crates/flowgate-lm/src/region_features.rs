@@ -51,7 +51,7 @@ impl<C: RegionClassifier + ?Sized> RegionClassifier for std::sync::Arc<C> {
 const QUANTILES: [f64; 4] = [0.2, 0.5, 0.8, 0.99];
 
 impl RegionFeatures {
-    /// Returns the features that the classifier of RTBAS reads: sum, mean and quantiles.
+    /// Returns the features that the classifier of the paper on RTBAS reads: sum, mean and quantiles.
     #[must_use]
     pub fn of_the_paper(&self) -> [f64; 6] {
         let [low, middle, high, top] = self.quantiles;

@@ -259,7 +259,7 @@ impl RemoteModel {
     /// If the server has another format, or fails, or its answer does not have one embedding for each text.
     pub async fn embed(&self, request: &EmbeddingsRequest) -> Result<EmbeddingsResponse, Error> {
         if !self.api.form().has_embeddings {
-            return Err(Error::Unsupported("embeddings"));
+            return Err(Error::Unsupported("embeddings in this wire format; use one of OpenAI's formats"));
         }
         let body = Bytes::from(request.encode().to_string().into_bytes());
         let mut handler = JsonHandler { client: &self.client, request_bytes: body.len() };

@@ -52,7 +52,7 @@ impl TextTokenizer {
     pub(super) fn read(path: &Path) -> Result<Self, LoadError> {
         let bytes = file::read(path, FILE_LIMIT)?;
         let value = serde_json::from_slice(&bytes)
-            .map_err(|error| LoadError::new(path, format!("the file is not valid JSON: {error}")))?;
+            .map_err(|error| LoadError::new(path, format!("the file is not valid JSON; download it again: {error}")))?;
         Self::from_json(path, value)
     }
 
@@ -73,8 +73,10 @@ impl TextTokenizer {
                 keep_spaces(processor, 8);
             }
         }
-        let tokenizer: Tokenizer = serde_json::from_value(value)
-            .map_err(|error| LoadError::new(path, format!("the tokenizer cannot be loaded: {error}")))?;
+        let tokenizer: Tokenizer = serde_json::from_value(value).map_err(|error| {
+            let problem = "the tokenizer cannot be loaded; use the complete `tokenizer.json` of a supported model";
+            LoadError::new(path, format!("{problem}: {error}"))
+        })?;
         // The ids may have gaps, so the tokens are not just counted: the result is one more than the largest id.
         let ids = tokenizer.get_vocab(true);
         let token_count =

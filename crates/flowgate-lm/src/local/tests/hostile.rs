@@ -174,11 +174,11 @@ fn files_that_are_missing_or_malformed() {
     );
     check(
         &write("tokenizer.json", "{}}"),
-        "`M/tokenizer.json`: the file is not valid JSON: trailing characters at line 1 column 3",
+        "`M/tokenizer.json`: the file is not valid JSON; download it again: trailing characters at line 1 column 3",
     );
     check(
         &write("tokenizer.json", "{}"),
-        "`M/tokenizer.json`: the tokenizer cannot be loaded: Model missing.",
+        "`M/tokenizer.json`: the tokenizer cannot be loaded; use the complete `tokenizer.json` of a supported model: Model missing.",
     );
     check(
         &write("chat_template.jinja", "{% for %}"),
