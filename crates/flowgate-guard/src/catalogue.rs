@@ -94,7 +94,8 @@ impl Catalogue {
     ) -> Result<(), PushError> {
         monitor.declare_tools(tools.iter().map(|offered| &offered.tool));
         let mut previous = std::mem::take(&mut self.entries);
-        // The names that are in use already: that of Flowgate's `look` tool, and those of the tools offered so far.
+        // The names that are in use already: `look`, the name of Flowgate's tool, and the names of the tools offered so
+        // far.
         let mut taken: HashSet<String> = [slot::LOOK.to_owned()].into();
         // A tool under Flowgate's own server name is an impostor.
         let is_own = |offered: &OfferedTool| offered.tool.server.as_deref() == Some(Tool::FLOWGATE_SERVER);

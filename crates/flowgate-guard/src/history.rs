@@ -201,8 +201,8 @@ impl History {
         self.messages.push(message);
     }
 
-    /// Appends messages to a history of which every message is unchanged. The items of the conversation before the
-    /// index `until` belong to the old messages: the last of these now ends there.
+    /// Appends messages to the history; the caller has checked that the client changed none of the old messages. The
+    /// items of the conversation before the index `until` belong to the old messages: the last of these now ends there.
     pub(crate) fn append_messages(&mut self, until: usize, new: Vec<HistoryMessage>) {
         if let Some(last) = self.messages.last_mut() {
             last.until = until;
@@ -221,10 +221,10 @@ impl History {
         chat.digest_only_count() == 0 || chat.messages_after(self.align(chat.digests()).unchanged).is_some()
     }
 
-    /// Replaces the digest of the message at `index`, which the model wrote here, by that of `sent`, which has the
-    /// same calls in another spelling. `recorded` is the message as the client received it, and `digests` are those
-    /// of the sent chat. Returns the new alignment; does nothing and returns `None` if the message at `index` is not
-    /// `recorded`, or if it would not count as unchanged.
+    /// Replaces the digest of the message at `index` by the digest of `sent`. The model wrote this message here, and
+    /// `sent` has the same calls in another spelling. `recorded` is the message as the client received it, and
+    /// `digests` are the digests of the sent chat. Returns the new alignment. Does nothing and returns `None` if the
+    /// message at `index` is not `recorded`, or would still count as changed.
     pub(crate) fn respell(
         &mut self,
         index: usize,

@@ -133,7 +133,7 @@ impl fmt::Debug for LocalModel {
 }
 
 impl LocalModel {
-    /// Loads the model of a folder, or of a GGUF file. Its name is that of the folder or file.
+    /// Loads the model of a folder, or of a GGUF file. The model gets the name of the folder or file.
     ///
     /// The files need not be trusted: malformed ones are an error, and memory is bounded by their size. The chat
     /// template is a program, however: it ends, but may build long texts. Use only templates from authors that you

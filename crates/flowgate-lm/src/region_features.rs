@@ -11,7 +11,7 @@ use crate::interior::Attention;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum TokenWeighting {
-    /// As they are, which is the form of RTBAS: tokens of which the model is unsure dominate.
+    /// The scores are added as they are, as in the paper on RTBAS. Output tokens of which the model is unsure dominate.
     #[default]
     Plain,
     /// Each token of the output counts the same: its scores are divided by their sum.

@@ -374,7 +374,7 @@ fn parse_image_url(url: &str) -> Result<Part, &'static str> {
 /// The problem of content that is sent as an image, but whose media type is not that of an image.
 const NO_IMAGE: &str = "has a media type that does not begin with `image/`; send a PDF as a document";
 
-/// Whether a media type is that of an image.
+/// Whether a media type is for images.
 fn is_image(media_type: &str) -> bool {
     media_type.starts_with("image/")
 }

@@ -2,10 +2,10 @@
 //! sent a message that cannot be parsed unambiguously, or sent content that the policy withholds. The handlers of the
 //! server's messages and answers call this file.
 //!
-//! The client receives the same constant message in all these cases. A message with the cause would carry data of the
-//! server, which can determine the cause and its details, such as the position of an error in a text. The outcome of a
-//! call is nevertheless an event of the trace with the label of the tool's answers, so it taints what the client does
-//! next. The operator's log contains the class of the failure.
+//! The client receives the same constant message in all these cases. A message with the cause would be a channel for
+//! data of the server: the server can choose the cause and its details, such as the position of an error in a text.
+//! The outcome of a call is nevertheless an event of the trace with the label of the tool's answers, so it taints what
+//! the client does next. The operator's log contains the class of the failure.
 
 use flowgate::label::Label;
 use flowgate::monitor::Monitor;
@@ -101,9 +101,9 @@ impl Proxy {
     }
 
     /// Returns the join of the labels that answers of the running calls may carry. While a call runs, the server
-    /// already knows its answer, which can influence everything that the server sends, and whether it sends anything. The
-    /// bound for an answer is the label that it would have as an error. A request for a list, such as that of tools,
-    /// does not count if its answer would be hidden anyway.
+    /// already knows its answer: it can influence everything that the server sends, and whether the server sends
+    /// anything. The bound for an answer is the label that it would have as an error. A request for a list, such as
+    /// `tools/list`, does not count if its answer would be hidden anyway.
     pub(super) fn running_calls_label(&self, monitor: &Monitor) -> Label {
         // The label above which a list is hidden. No tools besides those on offer (`&[]`) are about to be offered.
         let max_list_label = self.greatest_showable_label(monitor, &[]);

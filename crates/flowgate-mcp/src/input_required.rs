@@ -277,9 +277,9 @@ impl Proxy {
     /// continues a round. Returns the name of the round.
     ///
     /// # Errors
-    /// With the refusal for the client, in four cases: the call is another one than that of the round; its arguments
-    /// contain the reserved name `inputResponses`; other responses were sent before; or the policy does not permit
-    /// sending the responses to the server. In watch mode, the last case is only reported.
+    /// With the refusal for the client, in four cases: the call is not the call of the round; its arguments contain the
+    /// reserved name `inputResponses`; other responses were sent before; or the policy does not permit sending the
+    /// responses to the server. In watch mode, the last case is only reported.
     pub(super) fn record_continuation(
         &mut self,
         session: &mut dyn MonitoredSession,

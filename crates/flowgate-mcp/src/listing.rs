@@ -115,9 +115,9 @@ impl ToolListing {
         })
     }
 
-    /// Decides whether a tool may be on offer as a page of the list with the number `list` describes it, and records
-    /// the decision. `digest` is that of the whole description, and `schema` the argument schema in it. With
-    /// `accept_new`, a new tool of the first list is pinned.
+    /// Decides whether a tool may be on offer with the description that a page of the list with the number `list`
+    /// gives, and records the decision. `digest` is the digest of the whole description, and `schema` is the argument
+    /// schema in it. With `accept_new`, a new tool of the first list is pinned.
     ///
     /// # Errors
     /// With the reason, if the tool must be hidden.

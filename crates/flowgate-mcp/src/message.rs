@@ -135,8 +135,8 @@ fn classify(object: &Map<String, Value>) -> Result<McpMessage, &'static str> {
     }
 }
 
-/// Returns the IDs in a text that cannot be parsed strictly, at most 100, so that the requests with these IDs are ended
-/// and do not wait forever. The IDs are used for nothing else.
+/// Returns at most 100 IDs from a text that cannot be parsed strictly. The requests with these IDs are ended: otherwise
+/// they would wait forever. The IDs are used for nothing else.
 pub(super) fn find_ids(bytes: &[u8]) -> Vec<RequestId> {
     let id = |value: &Value| value.get("id").and_then(RequestId::from_value);
     match serde_json::from_slice(bytes) {

@@ -75,8 +75,8 @@ impl Conversation {
         }
     }
 
-    /// Describes for a person what an event is, such as `the answer of read_mail`. May name the tool: the label of an
-    /// event's content is at least that of its call, so a reader of the content may know the tool.
+    /// Describes for a person what an event is, such as `the answer of read_mail`. May name the tool: the call flows to
+    /// every label that its answer has, so a reader of the content may know the tool.
     fn excerpt_source(&self, event: &trace::Event) -> String {
         let answered = event.call.and_then(|call| self.monitor.trace().event(call));
         match (&event.body, answered.and_then(|call| call.tool())) {

@@ -31,7 +31,7 @@ use crate::view::{CallOutcome, ConversationItem, ModelStep, StepCall};
 pub enum CarryOverError {
     /// A turn has an input that is not part of a chat of its client, such as an answer of a tool that the guard ran.
     Unsupported,
-    /// The chat and the journal disagree, so the journal is not that of this conversation.
+    /// The chat and the journal disagree, so the journal belongs to another conversation.
     Inconsistent,
     /// The session has no room for the chat, or the labels of external state cannot be read.
     Rejected,

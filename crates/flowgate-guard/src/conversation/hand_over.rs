@@ -158,7 +158,7 @@ impl Conversation {
     }
 
     /// Sets the outcome of a call of any step, without an effect on the phase. `item` is the index of the step among
-    /// the items of the chat, `index` that of the call in the step.
+    /// the items of the chat, and `index` is the index of the call in the step.
     fn set_outcome_at(&mut self, item: usize, index: usize, outcome: CallOutcome) {
         if let Some(ConversationItem::Step(step)) = self.items.get_mut(item)
             && let Some(step_call) = step.calls.get_mut(index)

@@ -253,9 +253,9 @@ impl<'c> PolicyProbe<'c> {
         exceeded.map(|(tool, _)| (*tool).clone())
     }
 
-    /// Returns the label that the policy alone, without regard to the client, gives to a message of this role and text:
-    /// that of the message in an empty session. After [`MAX_PROBED`] messages, a message has the label of the last one
-    /// with its role.
+    /// Returns the label that the policy alone gives to a message of this role and text, as if it were the only message
+    /// of a session and of no particular client. After [`MAX_PROBED`] messages, no more are labelled: a message then
+    /// has the label of the last one with its role.
     fn policy_label(&mut self, message: &Message) -> Label {
         // Once no more messages may be labelled, the last label of the role is reused.
         let cached = self.label_of_role.iter().find(|(role, _)| *role == message.role);

@@ -56,7 +56,7 @@ impl Conversation {
             },
             _ => None,
         });
-        // Equal calls of earlier messages count as well: the caller may report the answer as that of any of them.
+        // Equal calls of earlier messages count as well: the caller may report the answer as the answer to any of them.
         let equal_calls: Vec<&Call> = unanswered.filter(is_equal_call).collect();
         let key = &self.settings.key;
         self.handed.take(&equal_calls, |call| key.digest_of(call))

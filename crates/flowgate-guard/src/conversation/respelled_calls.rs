@@ -28,10 +28,9 @@ pub(super) struct AlignedChat {
 }
 
 impl Conversation {
-    /// Compares a sent chat with the history. The history takes on the digests of respelled messages, so that later
-    /// chats and [prefixes](History::prefixes) with this spelling match at once. `digests` are those of the sent
-    /// messages; `messages_after(n)` returns the messages after the first n, or `None` if not all of them are at
-    /// hand.
+    /// Compares a sent chat with the history. The history takes on the digests of respelled messages: later chats and
+    /// [prefixes](History::prefixes) with this spelling then match at once. `digests` are the digests of the sent
+    /// messages; `messages_after(n)` returns the messages after the first n, or `None` if not all of them are at hand.
     pub(super) fn align_chat<'m>(
         &self,
         history: &mut History,

@@ -76,7 +76,8 @@ impl MessageHasher {
         }
     }
 
-    /// Writes the `Debug` output of the parts; that of a single text, the usual content, without the formatter.
+    /// Writes the `Debug` output of the parts. A single text, the usual content, is written directly, because the
+    /// formatter is slow.
     fn write_parts(&mut self, parts: &[Part]) -> fmt::Result {
         let [Part::Text(text)] = parts else { return write!(self, "{parts:?}") };
         self.write_str("[Text(")?;

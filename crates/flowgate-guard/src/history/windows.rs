@@ -153,7 +153,7 @@ impl MarkedWindows {
             return false;
         }
         let mut marks = before.to_vec();
-        // The new mark replaces that of the older generation of the same source and label.
+        // The new mark replaces the mark of the same source and label from an older generation.
         marks.retain(|known| (known.source, known.label) != (mark.source, mark.label));
         marks.push(mark);
         let set = self.set_number(marks).unwrap_or_else(|| self.insert_set(vec![mark_if_full]));

@@ -9,9 +9,9 @@
 //! record which labels they have visited, as section 3.3 suggests, so that each label is tested once.
 //!
 //! If the utility is not monotone, the result need not be an antichain: of two children, one may lead to a label below
-//! a label that the other returns. For example, let the labels be the sets of a to d, of which {abcd, abc, abd, ad, a}
-//! are similar: the result is {abc, a}. [`minimal`] reduces such a result. The algorithm itself does not, so that it
-//! stays comparable with the paper.
+//! a label that the other returns. For example, let the labels be all sets of the letters a to d, and let the sets
+//! abcd, abc, abd, ad and a be similar. Then the result is the sets abc and a, although a is below abc. [`minimal`]
+//! reduces such a result. The algorithm itself does not, because it must stay comparable with the paper.
 
 use std::collections::{BTreeMap, BTreeSet};
 

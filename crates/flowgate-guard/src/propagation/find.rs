@@ -47,9 +47,9 @@ pub async fn find_labels(
     Ok(found)
 }
 
-/// Returns the utility that an answer at `label` loses: that of the context less that of the documents that flow to the
-/// label. This is the reverse of [`find_labels`], which is given the loss and finds the labels (Permissive
-/// Information-Flow Analysis, section 6.3).
+/// Returns the utility that an answer at `label` loses: the utility of the whole context, minus the utility of the
+/// documents that flow to the label. [`find_labels`] does the reverse: it gets the loss and finds the labels
+/// (Permissive Information-Flow Analysis, section 6.3).
 ///
 /// # Errors
 /// If the model cannot score the subcontext.
@@ -175,8 +175,8 @@ async fn is_element_similar(
     Ok(utility.is_some_and(|utility| is_similar(context, utility, lambda)))
 }
 
-/// Returns the least utility that a similar subcontext may have: that of the context less `lambda`, and a little less,
-/// so that rounding does not decide.
+/// Returns the least utility that a similar subcontext may have: the utility of the context minus `lambda`, and minus
+/// a small margin for rounding errors.
 fn least_utility(scorer: &ContextScorer<'_>, lambda: f64) -> f64 {
     let context = scorer.context_utility();
     context - lambda - 1e-8 * (1.0 + context.abs())

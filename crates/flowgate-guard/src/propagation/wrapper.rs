@@ -70,7 +70,7 @@ impl std::fmt::Debug for Propagator<'_> {
 pub struct LabelledAnswer {
     /// The answer: generated from `documents` alone.
     pub answer: String,
-    /// Its label: that of the question, joined with those of the documents.
+    /// The label of the answer: the join of the labels of the question and of the documents.
     pub label: Label,
     /// The documents that it was generated from.
     pub documents: Vec<usize>,
@@ -95,7 +95,7 @@ const COUNTED_ELEMENTS: usize = 4096;
 impl Propagator<'_> {
     /// Answers with a label that is as permissive as the options allow. `completion` is the answer to the whole
     /// context, if the caller knows it; otherwise the model generates it. If the scoring model or the second answer
-    /// fails, the result is the first answer with the naive label, that of the whole context.
+    /// fails, the result is the first answer with the naive label: the label of the whole context.
     ///
     /// # Errors
     /// If the model cannot answer from the whole context, or the documents have too many labels.
@@ -193,8 +193,8 @@ pub async fn answer_at(
 }
 
 /// Chooses a candidate: tries `bounds` in order, the most preferred first, and returns the index of the first candidate
-/// whose label flows to the bound. If none flows to any bound, returns that of the candidate with the fewest documents,
-/// or 0 without candidates.
+/// whose label flows to the bound. If none flows to any bound, returns the index of the candidate with the fewest
+/// documents, or 0 without candidates.
 #[must_use]
 pub fn prefer(candidates: &[Candidate], bounds: &[Label]) -> usize {
     let serves = |bound: &Label| candidates.iter().position(|candidate| candidate.label.flows_to(bound));

@@ -108,7 +108,8 @@ fn read_messages(body: &ObjectFields<'_>) -> Result<(Vec<Message>, Sources), Wir
     Ok((messages, sources))
 }
 
-/// Returns the declared source of each part of a message: that of the part, or else that of the message.
+/// Returns the declared source of each part of a message: what the part declares or, if it declares none, what the
+/// message declares.
 fn sources_of(message: &ObjectFields<'_>) -> Result<Vec<Option<Source>>, WireError> {
     let message_source = message.source()?;
     match message.get("content") {
