@@ -215,7 +215,7 @@ mod tests {
         check("3", "the message is not a JSON object []");
         check(
             r#"{"jsonrpc":"2.0","id":null,"method":"ping"}"#,
-            "the `id` is neither a short string nor an integer []",
+            "the `id` is neither an integer nor a string of at most 254 bytes []",
         );
         check(
             r#"{"jsonrpc":"2.0","id":1,"method":"ping","result":{}}"#,

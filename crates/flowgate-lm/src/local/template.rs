@@ -78,7 +78,8 @@ impl ChatTemplate {
         let source = python::without_tag(&python::without_tag(source, "generation"), "endgeneration");
         let template = Self { source, first, end };
         if let Err(error) = environment().template_from_str(&template.source) {
-            return Err(LoadError::new(file, format!("the chat template is malformed: {error}")));
+            let problem = "the chat template is malformed; use the template of the original model";
+            return Err(LoadError::new(file, format!("{problem}: {error}")));
         }
         Ok(template)
     }
@@ -274,7 +275,7 @@ mod tests {
         );
         check(
             "{% if %}",
-            "cannot load the model from `t`: the chat template is malformed: syntax error: unexpected end of block (in <string>:1)",
+            "cannot load the model from `t`: the chat template is malformed; use the template of the original model: syntax error: unexpected end of block (in <string>:1)",
         );
     }
 }
