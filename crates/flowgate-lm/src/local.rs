@@ -284,7 +284,8 @@ fn device(path: &Path, processor: Processor) -> Result<Device, LoadError> {
     match processor {
         Processor::Cpu => Ok(Device::Cpu),
         Processor::Cuda(number) => Device::new_cuda(number)
-            .map_err(|error| LoadError::new(path, format!("GPU {number} cannot be used; choose another processor: {error}"))),
+            .map_err(|error| format!("GPU {number} cannot be used; choose another processor: {error}"))
+            .map_err(|problem| LoadError::new(path, problem)),
     }
 }
 

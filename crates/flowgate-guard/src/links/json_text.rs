@@ -1,4 +1,4 @@
-//! Disarms the addresses in a reply of which the client demands that it is JSON.
+//! Disarms the addresses in a reply that must be JSON because the client demands it.
 //!
 //! The client decodes the JSON and shows the strings in it. In them, an escape such as `\u003a` is the character that
 //! it denotes, so addresses are searched in the decoded strings, and a string that contains a refused one is encoded

@@ -1,5 +1,6 @@
 //! Converts texts to tokens and back: [`TextTokenizer`]. Each token has the byte range of the text that it spells, so
-//! that scores and attention can be attributed to regions of the text.
+//! that scores and attention can be attributed to regions of the text. [`LocalModel`](super::LocalModel) and the
+//! trainer use this module.
 
 mod gguf;
 

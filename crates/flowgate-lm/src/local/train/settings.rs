@@ -1,4 +1,5 @@
-//! Defines the shape of a small model and the settings of its training, and draws the first weights of the model.
+//! Defines the shape of a small model and the settings of its training, and draws the first weights of the model. The
+//! caller of [`Trainer`](super::Trainer) chooses both.
 
 use std::collections::BTreeMap;
 

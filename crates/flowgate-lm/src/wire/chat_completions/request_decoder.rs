@@ -1,4 +1,5 @@
-//! Decodes requests of OpenAI's chat completions, as a server receives them: the messages, the tools and the settings.
+//! Decodes requests of OpenAI's chat completions, as the gateway receives them from its clients: the messages, the
+//! tools and the settings.
 
 use super::super::documents;
 use super::super::fields::{NOT_SUPPORTED, ObjectFields, UNKNOWN_EFFORT, UNKNOWN_TOOL};

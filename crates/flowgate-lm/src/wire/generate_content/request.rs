@@ -1,5 +1,5 @@
-//! Encodes requests of Gemini's API, as a client sends them. The module [`super`] describes how the format differs from
-//! the others.
+//! Encodes requests of Gemini's API, as `RemoteModel` sends them to a server. The module [`super`] describes how the
+//! format differs from the others.
 
 use serde_json::{Map, Value, json};
 

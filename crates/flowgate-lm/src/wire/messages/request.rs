@@ -1,5 +1,5 @@
-//! Encodes requests of Anthropic's Messages API, as a client sends them. The module [`super`] describes how the format
-//! differs from the others.
+//! Encodes requests of Anthropic's Messages API, as `RemoteModel` sends them to a server. The module [`super`]
+//! describes how the format differs from the others.
 
 use serde_json::{Value, json};
 

@@ -1,5 +1,5 @@
-//! Decodes requests of OpenAI's Responses API, as a server receives them: the items of the input and the settings. The
-//! tools have their own file ([`super::tools`]).
+//! Decodes requests of OpenAI's Responses API, as the gateway receives them from its clients: the items of the input
+//! and the settings. The tools have their own file ([`super::tools`]).
 
 use super::super::documents;
 use super::super::fields::{NOT_SUPPORTED, ObjectFields, UNKNOWN_EFFORT};

@@ -1,5 +1,6 @@
 //! Generates questions about facts that several documents state: [`question_example`]. Some documents state both values
-//! of a person, others one; the answer copies values from one or several of them.
+//! of a person, others one; the answer copies values from one or several of them. [`Corpus`](super::Corpus) calls this
+//! file.
 
 use super::draw::Draw;
 use super::phrasing::Phrasing;

@@ -1,4 +1,5 @@
 //! Generates outputs of tools, and calls whose arguments are copied from one of them each: [`tool_call_example`].
+//! [`Corpus`](super::Corpus) calls this file.
 
 use super::draw::Draw;
 use super::{CONTENT, Example, ExampleKind, SCAFFOLD, VALUE};
