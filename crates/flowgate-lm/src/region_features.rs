@@ -94,20 +94,20 @@ pub fn region_features(
     let total: f64 = spelled.iter().map(|(_, score)| score).sum();
     let highest = spelled.iter().map(|(_, score)| *score).fold(0.0, f64::max);
     let features = |region: &Range<usize>| {
-        let mut own: Vec<f64> =
+        let mut region_scores: Vec<f64> =
             spelled.iter().filter(|(start, _)| region.contains(start)).map(|(_, score)| *score).collect();
-        if own.is_empty() || total <= 0.0 {
+        if region_scores.is_empty() || total <= 0.0 {
             return RegionFeatures::default();
         }
-        own.sort_by(f64::total_cmp);
+        region_scores.sort_by(f64::total_cmp);
         let mean_of_all = total / count(spelled.len());
-        let sum = own.iter().sum::<f64>() / total;
+        let sum = region_scores.iter().sum::<f64>() / total;
         RegionFeatures {
             sum,
-            mean: sum * count(spelled.len()) / count(own.len()),
+            mean: sum * count(spelled.len()) / count(region_scores.len()),
             quantiles: QUANTILES
-                .map(|quantile| own.get(rank(quantile, own.len())).copied().unwrap_or(0.0) / mean_of_all),
-            peak: own.last().copied().unwrap_or(0.0) / highest,
+                .map(|quantile| region_scores.get(rank(quantile, region_scores.len())).copied().unwrap_or(0.0) / mean_of_all),
+            peak: region_scores.last().copied().unwrap_or(0.0) / highest,
         }
     };
     regions.iter().map(features).collect()

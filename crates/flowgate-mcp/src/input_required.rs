@@ -324,9 +324,9 @@ impl Proxy {
                     let output = Output { call_id, tool, content, structured, is_error: Some(false) };
                     let (entry, monitor) = (TraceEntry::from(output), session.monitor());
                     // The responses may contain anything that the client was shown since the question.
-                    let seen = monitor.trace().position_of(&entry).map(|position| position.context);
-                    let seen = seen.unwrap_or(monitor.policy().space().top());
-                    match monitor.push_with_floors(entry, &seen.into()) {
+                    let context_label = monitor.trace().position_of(&entry).map(|position| position.context);
+                    let context_label = context_label.unwrap_or(monitor.policy().space().top());
+                    match monitor.push_with_floors(entry, &context_label.into()) {
                         Ok((_, findings)) if !has_objection(&findings) => {}
                         _ if is_watching => is_permitted = false,
                         _ => {

@@ -230,7 +230,7 @@ struct PolicyProbe<'c> {
     /// Roles, each with the label that the policy alone gave to the last labelled message of the role.
     label_of_role: Vec<(String, Label)>,
     /// The number of messages that may still be labelled; after that, the last result for the role is reused.
-    left: usize,
+    remaining_probes: usize,
     /// The greatest label that each tool on offer accepts.
     bounds: OnceCell<Vec<(&'c Tool, Label)>>,
 }
@@ -238,7 +238,7 @@ struct PolicyProbe<'c> {
 impl<'c> PolicyProbe<'c> {
     /// Creates a probe without cached results.
     fn new(conversation: &'c Conversation) -> Self {
-        Self { conversation, label_of_role: Vec::new(), left: MAX_PROBED, bounds: OnceCell::new() }
+        Self { conversation, label_of_role: Vec::new(), remaining_probes: MAX_PROBED, bounds: OnceCell::new() }
     }
 
     /// Returns the first tool on offer whose requirement a label exceeds. Such tools cause texts with the label to be
@@ -259,10 +259,10 @@ impl<'c> PolicyProbe<'c> {
     fn policy_label(&mut self, message: &Message) -> Label {
         // Once no more messages may be labelled, the last label of the role is reused.
         let cached = self.label_of_role.iter().find(|(role, _)| *role == message.role);
-        if let Some((_, label)) = cached.filter(|_| self.left == 0) {
+        if let Some((_, label)) = cached.filter(|_| self.remaining_probes == 0) {
             return *label;
         }
-        self.left = self.left.saturating_sub(1);
+        self.remaining_probes = self.remaining_probes.saturating_sub(1);
         let mut fresh = Monitor::new(self.conversation.monitor.shared_policy());
         let probed = Message { role: message.role.clone(), content: truncated(&message.content) };
         let pushed = fresh.push(TraceEntry::from(probed));

@@ -248,21 +248,21 @@ type DecodedEscape = (Vec<(u32, usize, usize)>, usize);
 /// the length of the escape in characters.
 fn decode_backslash(rest: &[SourceChar]) -> Option<DecodedEscape> {
     let slashes = rest.iter().take_while(|char| char.c == '\\').count();
-    let behind = rest.get(slashes..)?;
-    match behind.first()?.c {
-        'u' | 'U' if behind.get(1).is_some_and(|char| char.c == '{') => {
-            let digits = behind.iter().skip(2).take_while(|char| char.c.is_ascii_hexdigit()).count();
-            let is_closed = behind.get(2 + digits).is_some_and(|char| char.c == '}');
-            let code = parse_number(behind.get(2..2 + digits)?, 16).filter(|_| is_closed && digits <= 6)?;
+    let following = rest.get(slashes..)?;
+    match following.first()?.c {
+        'u' | 'U' if following.get(1).is_some_and(|char| char.c == '{') => {
+            let digits = following.iter().skip(2).take_while(|char| char.c.is_ascii_hexdigit()).count();
+            let is_closed = following.get(2 + digits).is_some_and(|char| char.c == '}');
+            let code = parse_number(following.get(2..2 + digits)?, 16).filter(|_| is_closed && digits <= 6)?;
             Some((vec![(code, 0, slashes + 3 + digits)], slashes + 3 + digits))
         }
-        'u' => Some((vec![(parse_number(behind.get(1..5)?, 16)?, 0, slashes + 5)], slashes + 5)),
-        'U' => Some((vec![(parse_number(behind.get(1..9)?, 16)?, 0, slashes + 9)], slashes + 9)),
+        'u' => Some((vec![(parse_number(following.get(1..5)?, 16)?, 0, slashes + 5)], slashes + 5)),
+        'U' => Some((vec![(parse_number(following.get(1..9)?, 16)?, 0, slashes + 9)], slashes + 9)),
         'x' => decode_hex_bytes(rest, &['\\', 'x']),
         // An octal escape of one byte has up to three digits.
         '0'..='3' => {
-            let digits = behind.iter().take(3).take_while(|char| char.c.is_digit(8)).count();
-            let code = parse_number(behind.get(..digits)?, 8)?;
+            let digits = following.iter().take(3).take_while(|char| char.c.is_digit(8)).count();
+            let code = parse_number(following.get(..digits)?, 8)?;
             Some((vec![(code, 0, slashes + digits)], slashes + digits))
         }
         'n' | 'r' | 't' | 'b' | 'f' | 'a' | 'v' => {
@@ -323,25 +323,25 @@ fn decode_hex_bytes(rest: &[SourceChar], signs: &[char]) -> Option<DecodedEscape
 /// `None` if no known entity begins there. Returns the code points, each with the range of characters of `rest` that
 /// spell it, and the length of the entity in characters.
 fn decode_entity(rest: &[SourceChar]) -> Option<DecodedEscape> {
-    let behind = rest.get(1..)?;
-    if behind.first()?.c == '#' {
-        let (skipped, radix) = match behind.get(1)?.c {
+    let following = rest.get(1..)?;
+    if following.first()?.c == '#' {
+        let (skipped, radix) = match following.get(1)?.c {
             'x' | 'X' => (2, 16),
             _ => (1, 10),
         };
-        let digits = behind.iter().skip(skipped).take_while(|char| char.c.is_digit(radix)).count();
-        let code = windows_1252(parse_number(behind.get(skipped..skipped + digits)?, radix)?);
+        let digits = following.iter().skip(skipped).take_while(|char| char.c.is_digit(radix)).count();
+        let code = windows_1252(parse_number(following.get(skipped..skipped + digits)?, radix)?);
         let length = 1 + skipped + digits;
         let length = length + usize::from(rest.get(length).is_some_and(|char| char.c == ';'));
         return Some((vec![(code, 0, length)], length));
     }
-    let name: String = behind
+    let name: String = following
         .iter()
         .take(LONGEST_ENTITY)
         .map(|char| char.c)
         .take_while(char::is_ascii_alphanumeric)
         .collect();
-    let is_closed = behind.get(name.len()).is_some_and(|char| char.c == ';');
+    let is_closed = following.get(name.len()).is_some_and(|char| char.c == ';');
     let decode = |name: &str, has_end: bool| {
         let spelled = format!("&{name};");
         let read = html_escape::decode_html_entities(&spelled);
@@ -519,14 +519,14 @@ fn bbcode_tag_length(rest: &[SourceChar]) -> Option<usize> {
     let name: String =
         rest.iter().skip(from).take(8).map(|char| char.c).take_while(char::is_ascii_alphabetic).collect();
     NAMES.contains(&name.to_ascii_lowercase().as_str()).then_some(())?;
-    let behind = from + name.len();
-    let value = match rest.get(behind)?.c {
+    let after_name = from + name.len();
+    let value = match rest.get(after_name)?.c {
         '=' => {
-            rest.iter().skip(behind).take(200).take_while(|char| !matches!(char.c, ']' | '[' | '\n')).count()
+            rest.iter().skip(after_name).take(200).take_while(|char| !matches!(char.c, ']' | '[' | '\n')).count()
         }
         _ => 0,
     };
-    (rest.get(behind + value)?.c == ']').then_some(behind + value + 1)
+    (rest.get(after_name + value)?.c == ']').then_some(after_name + value + 1)
 }
 
 /// Returns the length of the terminal's control sequence that begins `rest`, in characters; `None` if none does. It

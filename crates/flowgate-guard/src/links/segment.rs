@@ -464,13 +464,13 @@ impl SegmentReader<'_, '_> {
         // The current run of slashes, as indices into `plain`.
         let mut run: Vec<usize> = Vec::new();
         let mut plain = 0;
-        for seen in rendered {
-            match seen.c {
+        for rendered_char in rendered {
+            match rendered_char.c {
                 '/' | '\\' => run.push(plain),
                 c if c == '_' || EMPHASIS.contains(&c) || markup::is_mark(c) => {}
                 _ => self.separate_run(&mut run),
             }
-            plain += usize::from(!seen.is_silent);
+            plain += usize::from(!rendered_char.is_silent);
         }
         let is_followed = rendered
             .last()

@@ -144,10 +144,10 @@ async fn drive(
 ) -> Result<SimilarLabels, Error> {
     let mut tests = 0;
     loop {
-        let left = options.budget.saturating_sub(tests);
+        let remaining_tests = options.budget.saturating_sub(tests);
         // One element is requested even if no test is left, to learn whether the search is complete.
-        let needed = search.need(options.batch.clamp(1, left.max(1)));
-        if needed.is_empty() || left == 0 {
+        let needed = search.need(options.batch.clamp(1, remaining_tests.max(1)));
+        if needed.is_empty() || remaining_tests == 0 {
             let is_complete = needed.is_empty();
             return Ok(SimilarLabels { elements: search.found(), is_complete, tests });
         }
