@@ -424,7 +424,9 @@ impl Listener for ReplyListener<'_> {
     fn on_delta(&mut self, delta: Delta<'_>) -> ControlFlow<()> {
         // Reasoning is judged as a whole, and the user receives it before the text. After reasoning, no text is
         // therefore shown early, unless some text was shown before it.
-        if matches!(delta, Delta::Reasoning(_)) && self.cleaner.as_ref().is_some_and(|cleaner| !cleaner.has_begun()) {
+        if matches!(delta, Delta::Reasoning(_))
+            && self.cleaner.as_ref().is_some_and(|cleaner| !cleaner.has_begun())
+        {
             self.cleaner = None;
         }
         match (delta, &mut self.cleaner) {

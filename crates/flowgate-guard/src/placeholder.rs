@@ -139,9 +139,9 @@ fn may_begin(chars: &[RenderedChar], index: usize, hidden_count: usize) -> bool 
 pub(crate) fn is_in_keys(value: &Value, hidden_count: usize) -> bool {
     match value {
         Value::Array(items) => items.iter().any(|item| is_in_keys(item, hidden_count)),
-        Value::Object(entries) => {
-            entries.iter().any(|(name, value)| !find(name, hidden_count).is_empty() || is_in_keys(value, hidden_count))
-        }
+        Value::Object(entries) => entries
+            .iter()
+            .any(|(name, value)| !find(name, hidden_count).is_empty() || is_in_keys(value, hidden_count)),
         _ => false,
     }
 }
@@ -166,7 +166,9 @@ fn collect_names(value: &Value, hidden_count: usize, names: &mut Vec<String>) {
             }
         }
         Value::Array(items) => items.iter().for_each(|item| collect_names(item, hidden_count, names)),
-        Value::Object(entries) => entries.values().for_each(|value| collect_names(value, hidden_count, names)),
+        Value::Object(entries) => {
+            entries.values().for_each(|value| collect_names(value, hidden_count, names))
+        }
         _ => {}
     }
 }
@@ -178,7 +180,9 @@ pub(crate) fn replace(value: &mut Value, hidden_count: usize, text_of: &mut dyn 
     match value {
         Value::String(text) => *text = replace_in_text(text, hidden_count, text_of),
         Value::Array(items) => items.iter_mut().for_each(|item| replace(item, hidden_count, text_of)),
-        Value::Object(entries) => entries.values_mut().for_each(|value| replace(value, hidden_count, text_of)),
+        Value::Object(entries) => {
+            entries.values_mut().for_each(|value| replace(value, hidden_count, text_of))
+        }
         _ => {}
     }
 }
@@ -259,8 +263,12 @@ impl StreamNeutralizer {
             }
         }
         written.push_str(self.pending.get(at..held_from).unwrap_or_default());
-        self.before =
-            chars.iter().rev().find(|rendered| rendered.start < held_from).map(|rendered| rendered.c).or(self.before);
+        self.before = chars
+            .iter()
+            .rev()
+            .find(|rendered| rendered.start < held_from)
+            .map(|rendered| rendered.c)
+            .or(self.before);
         self.pending = self.pending.get(held_from..).unwrap_or_default().to_owned();
         written
     }
@@ -384,7 +392,8 @@ fn read_placeholder(
     let is_bare = !is_opening(first.c);
     // Brackets may be doubled.
     let mut at = if is_bare { open } else { reader.skip(open + 1, |c| is_separator(c) || is_opening(c)) };
-    let is_known = |digits: &str| digits.parse().is_ok_and(|number: usize| (1..=hidden_count).contains(&number));
+    let is_known =
+        |digits: &str| digits.parse().is_ok_and(|number: usize| (1..=hidden_count).contains(&number));
     // The form `[h2]`.
     if matches!(first.c, '[' | '\u{3010}')
         && let Some((end, digits)) = reader.read_name(at)

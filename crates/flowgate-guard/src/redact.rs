@@ -217,7 +217,12 @@ impl Redactor<'_> {
 
     /// Returns a region with placeholders in place of its hidden parts; `None` if all of it is shown. `schema` is the
     /// schema of the region, whose types the placeholders show. Adds the hidden parts to `hidden_regions`.
-    fn render(&self, id: NodeId, schema: Option<&Value>, hidden_regions: &mut HiddenRegions) -> Option<Value> {
+    fn render(
+        &self,
+        id: NodeId,
+        schema: Option<&Value>,
+        hidden_regions: &mut HiddenRegions,
+    ) -> Option<Value> {
         if self.document().label_of(id).flows_to(self.label) {
             return None;
         }
@@ -262,7 +267,13 @@ impl Redactor<'_> {
     }
 
     /// Returns the text of a literal with placeholders in place of hidden parts, which it adds to `hidden_regions`.
-    fn spell(&self, id: NodeId, text: &str, schema: Option<&Value>, hidden_regions: &mut HiddenRegions) -> String {
+    fn spell(
+        &self,
+        id: NodeId,
+        text: &str,
+        schema: Option<&Value>,
+        hidden_regions: &mut HiddenRegions,
+    ) -> String {
         let mut edits: Vec<(Range<usize>, String)> = Vec::new();
         self.collect_edits(id, schema, hidden_regions, &mut edits);
         let mut spelled = String::with_capacity(text.len());
@@ -301,7 +312,12 @@ impl Redactor<'_> {
     /// Adds a region of the event to the hidden ones, and returns its placeholder with the type from the schema.
     /// Captures from the region that the view shows are written into the placeholder, but not between the tags for a
     /// screener.
-    fn typed_placeholder(&self, region: NodeId, schema: Option<&Value>, hidden_regions: &mut HiddenRegions) -> String {
+    fn typed_placeholder(
+        &self,
+        region: NodeId,
+        schema: Option<&Value>,
+        hidden_regions: &mut HiddenRegions,
+    ) -> String {
         // A view that shows the region also shows that the event exists.
         let label = self.document().label_of(region).join(&self.document().frame_label());
         let content = || {

@@ -166,7 +166,8 @@ mod tests {
             };
             assert_eq!(shown, expected, "{value}");
         };
-        let names = "`regions` is not a list of 1 to 50 names of hidden regions; write it in the form [\"h1\"]";
+        let names =
+            "`regions` is not a list of 1 to 50 names of hidden regions; write it in the form [\"h1\"]";
         check(json!("text"), "none");
         check(json!({"a": 1}), "none");
         check(json!({"$slot": {"regions": ["h1", "h2"]}}), "h1,h2 None");

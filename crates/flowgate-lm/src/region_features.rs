@@ -105,8 +105,9 @@ pub fn region_features(
         RegionFeatures {
             sum,
             mean: sum * count(spelled.len()) / count(region_scores.len()),
-            quantiles: QUANTILES
-                .map(|quantile| region_scores.get(rank(quantile, region_scores.len())).copied().unwrap_or(0.0) / mean_of_all),
+            quantiles: QUANTILES.map(|quantile| {
+                region_scores.get(rank(quantile, region_scores.len())).copied().unwrap_or(0.0) / mean_of_all
+            }),
             peak: region_scores.last().copied().unwrap_or(0.0) / highest,
         }
     };

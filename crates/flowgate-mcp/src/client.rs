@@ -210,7 +210,10 @@ impl Proxy {
             None => Map::new(),
             Some(Value::Object(arguments)) => arguments,
             Some(_) => {
-                return refuse("malformed", "the `arguments` of the call are not a JSON object; send them as one");
+                return refuse(
+                    "malformed",
+                    "the `arguments` of the call are not a JSON object; send them as one",
+                );
             }
         };
         if let Some((question, answer)) = answered_question {

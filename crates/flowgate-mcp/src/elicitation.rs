@@ -97,7 +97,8 @@ impl Proxy {
             self.questions.count(Decision::Later);
         }
         self.client_requests.insert(id.clone(), PendingClientRequest::Waiting);
-        self.outgoing_requests.insert(question_id, OutgoingRequest::Person { question, id, pending: Box::new(pending) });
+        self.outgoing_requests
+            .insert(question_id, OutgoingRequest::Person { question, id, pending: Box::new(pending) });
         vec![out]
     }
 
@@ -221,7 +222,9 @@ impl Proxy {
         if !matches!(self.outgoing_requests.get(&question_id), Some(OutgoingRequest::Person { .. })) {
             return Vec::new();
         }
-        let Some(OutgoingRequest::Person { question, id, pending }) = self.outgoing_requests.remove(&question_id) else {
+        let Some(OutgoingRequest::Person { question, id, pending }) =
+            self.outgoing_requests.remove(&question_id)
+        else {
             return Vec::new();
         };
         let out = self.handle_person_answer(session.monitor(), question, id, *pending, answer);

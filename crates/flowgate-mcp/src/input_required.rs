@@ -262,7 +262,9 @@ impl Proxy {
             None => Map::new(),
             Some(Value::Object(responses)) => responses,
             Some(_) => {
-                return Err("`inputResponses` is not a JSON object; send one with the keys of `inputRequests`");
+                return Err(
+                    "`inputResponses` is not a JSON object; send one with the keys of `inputRequests`",
+                );
             }
         };
         if responses.keys().any(|key| !round.inputs.iter().any(|input| input.key == *key)) {

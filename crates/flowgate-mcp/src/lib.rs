@@ -369,7 +369,9 @@ impl Proxy {
         id: &Value,
         class: &str,
     ) -> Vec<ProxyAction> {
-        let Some((id, pending)) = RequestId::from_value(id).and_then(|id| self.client_requests.remove_entry(&id)) else {
+        let Some((id, pending)) =
+            RequestId::from_value(id).and_then(|id| self.client_requests.remove_entry(&id))
+        else {
             return Vec::new();
         };
         let out = self.end_without_answer(session, &id, &pending, class);

@@ -108,9 +108,9 @@ fn classify(object: &Map<String, Value>) -> Result<McpMessage, &'static str> {
             "the message has another field than `jsonrpc`, `id`, `method`, `params`, `result` and `error`",
         );
     }
-    let id = object
-        .get("id")
-        .map(|id| RequestId::from_value(id).ok_or("the `id` is neither an integer nor a string of at most 254 bytes"));
+    let id = object.get("id").map(|id| {
+        RequestId::from_value(id).ok_or("the `id` is neither an integer nor a string of at most 254 bytes")
+    });
     let id = id.transpose()?;
     let method =
         object.get("method").map(|name| name.as_str().ok_or("the `method` is not a string")).transpose()?;

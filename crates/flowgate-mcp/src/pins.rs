@@ -146,7 +146,12 @@ mod tests {
         let text = Pins::default().to_file_text(Some(&text), "mail").unwrap();
         assert_eq!(Pins::from_file_text(&text, "files").unwrap(), one);
         assert_eq!(Pins::from_file_text(&text, "mail").unwrap(), Pins::default());
-        assert!(Pins::from_file_text("{}", "files").unwrap_err().to_string().contains("run once with `--accept-new`"));
+        assert!(
+            Pins::from_file_text("{}", "files")
+                .unwrap_err()
+                .to_string()
+                .contains("run once with `--accept-new`")
+        );
         assert!(Pins::from_file_text("{\"pins\": {\"files\": 3}}", "files").is_err());
     }
 }

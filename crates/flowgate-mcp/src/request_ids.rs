@@ -23,7 +23,8 @@ impl Proxy {
         if self.settings.id_word.is_none() || self.client_requests.len() < self.settings.limits.outstanding {
             return;
         }
-        let waits_for_person = |pending: &PendingClientRequest| matches!(pending, PendingClientRequest::Waiting);
+        let waits_for_person =
+            |pending: &PendingClientRequest| matches!(pending, PendingClientRequest::Waiting);
         let at_server: Vec<RequestId> = self
             .client_requests
             .iter()

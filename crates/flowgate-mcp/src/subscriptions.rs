@@ -135,12 +135,13 @@ impl Proxy {
         params: &Map<String, Value>,
     ) -> Option<Vec<ProxyAction>> {
         let subscription_id = params.get("_meta")?.get(SUBSCRIPTION_ID_KEY)?;
-        let fields = RequestId::from_value(subscription_id).and_then(|id| match self.client_requests.get(&id) {
-            Some(PendingClientRequest::Listening(subscription)) => {
-                Some((subscription.notification_fields(method, params)?, id))
-            }
-            _ => None,
-        });
+        let fields =
+            RequestId::from_value(subscription_id).and_then(|id| match self.client_requests.get(&id) {
+                Some(PendingClientRequest::Listening(subscription)) => {
+                    Some((subscription.notification_fields(method, params)?, id))
+                }
+                _ => None,
+            });
         Some(match fields {
             Some((mut fields, id)) => {
                 fields.insert("_meta".to_owned(), self.subscription_metadata(&id));
@@ -148,7 +149,8 @@ impl Proxy {
             }
             None => {
                 vec![ProxyAction::Note(
-                    "dropped a notification of the server that belongs to no subscription of the client".to_owned(),
+                    "dropped a notification of the server that belongs to no subscription of the client"
+                        .to_owned(),
                 )]
             }
         })

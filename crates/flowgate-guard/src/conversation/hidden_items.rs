@@ -238,7 +238,12 @@ struct PolicyProbe<'c> {
 impl<'c> PolicyProbe<'c> {
     /// Creates a probe without cached results.
     fn new(conversation: &'c Conversation) -> Self {
-        Self { conversation, label_of_role: Vec::new(), remaining_probes: MAX_PROBED, bounds: OnceCell::new() }
+        Self {
+            conversation,
+            label_of_role: Vec::new(),
+            remaining_probes: MAX_PROBED,
+            bounds: OnceCell::new(),
+        }
     }
 
     /// Returns the first tool on offer whose requirement a label exceeds. Such tools cause texts with the label to be

@@ -253,7 +253,8 @@ fn decode_backslash(rest: &[SourceChar]) -> Option<DecodedEscape> {
         'u' | 'U' if following.get(1).is_some_and(|char| char.c == '{') => {
             let digits = following.iter().skip(2).take_while(|char| char.c.is_ascii_hexdigit()).count();
             let is_closed = following.get(2 + digits).is_some_and(|char| char.c == '}');
-            let code = parse_number(following.get(2..2 + digits)?, 16).filter(|_| is_closed && digits <= 6)?;
+            let code =
+                parse_number(following.get(2..2 + digits)?, 16).filter(|_| is_closed && digits <= 6)?;
             Some((vec![(code, 0, slashes + 3 + digits)], slashes + 3 + digits))
         }
         'u' => Some((vec![(parse_number(following.get(1..5)?, 16)?, 0, slashes + 5)], slashes + 5)),
@@ -521,9 +522,12 @@ fn bbcode_tag_length(rest: &[SourceChar]) -> Option<usize> {
     NAMES.contains(&name.to_ascii_lowercase().as_str()).then_some(())?;
     let after_name = from + name.len();
     let value = match rest.get(after_name)?.c {
-        '=' => {
-            rest.iter().skip(after_name).take(200).take_while(|char| !matches!(char.c, ']' | '[' | '\n')).count()
-        }
+        '=' => rest
+            .iter()
+            .skip(after_name)
+            .take(200)
+            .take_while(|char| !matches!(char.c, ']' | '[' | '\n'))
+            .count(),
         _ => 0,
     };
     (rest.get(after_name + value)?.c == ']').then_some(after_name + value + 1)

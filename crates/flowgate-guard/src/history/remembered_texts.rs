@@ -15,7 +15,9 @@ pub(super) fn normalized_texts(text: &str) -> Vec<Vec<u8>> {
     for (number, chars) in (0..READINGS).filter_map(|number| Some((number, readings.get(number)?))) {
         let (mut letters, mut symbols, mut invisible) =
             (NormalizedText::default(), NormalizedText::default(), NormalizedText::default());
-        chars.iter().for_each(|char| append_normalized(char.c, (), &mut letters, &mut symbols, &mut invisible));
+        chars
+            .iter()
+            .for_each(|char| append_normalized(char.c, (), &mut letters, &mut symbols, &mut invisible));
         let mut forms = vec![letters.bytes, symbols.bytes, invisible.bytes];
         if let Some(is_markup) = markup_mask(&chars) {
             let mut plain = NormalizedText::default();

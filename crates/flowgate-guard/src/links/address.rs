@@ -111,7 +111,8 @@ fn encode(text: &str, part: UrlPart, written: &mut String) {
             '=' => part == UrlPart::Query && before != '=',
             '&' => {
                 part == UrlPart::Query
-                    && (next.is_ascii_alphanumeric() || begins_with_hex_byte(after.get(1..).unwrap_or_default()))
+                    && (next.is_ascii_alphanumeric()
+                        || begins_with_hex_byte(after.get(1..).unwrap_or_default()))
             }
             _ => false,
         };

@@ -84,8 +84,16 @@ impl<'a> ContextScorer<'a> {
     pub async fn new(task: ScoringTask<'a>, span: LabelSpan) -> Result<Self, Error> {
         let order = order_by_label(&span);
         let (prefixes, utilities, below) = (Vec::new(), BTreeMap::new(), BTreeMap::new());
-        let mut scorer =
-            Self { task, span, order, prefixes, utilities, below, completion_length: 0, cost: Cost::default() };
+        let mut scorer = Self {
+            task,
+            span,
+            order,
+            prefixes,
+            utilities,
+            below,
+            completion_length: 0,
+            cost: Cost::default(),
+        };
         let whole = task.context.prompt(&scorer.order);
         scorer.cost.forward_tokens = (task.count)(&whole) + (task.count)(task.completion);
         let top = scorer.span.top();

@@ -115,16 +115,12 @@ impl LocalModel {
             (prefix.map_or(0, |state| std::ptr::from_ref(state).addr()), task.cached)
         };
         let mut order: Vec<usize> = (0..tasks.len()).collect();
-        order.sort_by_key(|&index| {
-            tasks.get(index).map(|task| (key(task), task.pair.text.ids.len()))
-        });
+        order.sort_by_key(|&index| tasks.get(index).map(|task| (key(task), task.pair.text.ids.len())));
         let mut batch: Vec<usize> = Vec::new();
         for index in order {
             let Some(task) = tasks.get(index) else { continue };
-            let is_same = batch
-                .first()
-                .and_then(|&first| tasks.get(first))
-                .is_none_or(|first| key(first) == key(task));
+            let is_same =
+                batch.first().and_then(|&first| tasks.get(first)).is_none_or(|first| key(first) == key(task));
             // The number of rows with this task. It is the longest so far, so each row is padded to its length.
             let rows = batch.len() + 1;
             if !is_same || rows.saturating_mul(task.pair.text.ids.len()) > BATCH_TOKENS {
@@ -175,8 +171,8 @@ impl LocalModel {
             // The last token of a text need not be evaluated: no token that is scored follows it.
             let end = open().map(|task| task.pair.text.ids.len() - 1).max().unwrap_or(column);
             // Where a bound may stop a row, a short piece wastes less work; elsewhere, long pieces are faster.
-            let has_bound_here = open()
-                .any(|task| task.request.bound.is_some() && column + 1 >= task.pair.boundary);
+            let has_bound_here =
+                open().any(|task| task.request.bound.is_some() && column + 1 >= task.pair.boundary);
             let max_time = if has_bound_here { BOUNDED_PIECE } else { PIECE };
             let time = (end - column).min(max_time);
             let tokens: Vec<u32> = open()
@@ -189,10 +185,8 @@ impl LocalModel {
             self.add_scores(tasks, &rows, (column, time), &hidden)?;
             column += time;
             // The rows that continue: the index in the batch and that of the task.
-            let still_open: Vec<(u32, usize)> = (0..)
-                .zip(&rows)
-                .filter_map(|(index, &row)| Some((index, if_open(tasks, row)?)))
-                .collect();
+            let still_open: Vec<(u32, usize)> =
+                (0..).zip(&rows).filter_map(|(index, &row)| Some((index, if_open(tasks, row)?))).collect();
             if still_open.len() < rows.len() && !still_open.is_empty() {
                 let indices: Vec<u32> = still_open.iter().map(|(index, _)| *index).collect();
                 let select = || cache.rows(&Tensor::new(indices.as_slice(), self.decoder.device())?);

@@ -39,8 +39,9 @@ impl ChatTemplate {
         let template_file = folder.join("chat_template.jinja");
         // If it is unknown whether the file exists, reading it gives the error.
         let (source, file) = if template_file.try_exists().unwrap_or(true) {
-            let source = String::from_utf8(file::read(&template_file, file::TEXT_LIMIT)?)
-                .map_err(|_| LoadError::new(&template_file, "the file is not valid UTF-8; save it in UTF-8"))?;
+            let source = String::from_utf8(file::read(&template_file, file::TEXT_LIMIT)?).map_err(|_| {
+                LoadError::new(&template_file, "the file is not valid UTF-8; save it in UTF-8")
+            })?;
             (source, &template_file)
         } else if let Some(source) = settings.get("chat_template").and_then(default_template) {
             (source.to_owned(), &settings_file)

@@ -52,8 +52,9 @@ impl TextTokenizer {
     /// Reads a tokenizer from the file `tokenizer.json`. Fails if the file is longer than [`FILE_LIMIT`] or malformed.
     pub(super) fn read(path: &Path) -> Result<Self, LoadError> {
         let bytes = file::read(path, FILE_LIMIT)?;
-        let value = serde_json::from_slice(&bytes)
-            .map_err(|error| LoadError::new(path, format!("the file is not valid JSON; download it again: {error}")))?;
+        let value = serde_json::from_slice(&bytes).map_err(|error| {
+            LoadError::new(path, format!("the file is not valid JSON; download it again: {error}"))
+        })?;
         Self::from_json(path, value)
     }
 
@@ -75,7 +76,8 @@ impl TextTokenizer {
             }
         }
         let tokenizer: Tokenizer = serde_json::from_value(value).map_err(|error| {
-            let problem = "the tokenizer cannot be loaded; use the complete `tokenizer.json` of a supported model";
+            let problem =
+                "the tokenizer cannot be loaded; use the complete `tokenizer.json` of a supported model";
             LoadError::new(path, format!("{problem}: {error}"))
         })?;
         // The ids may have gaps, so the tokens are not just counted: the result is one more than the largest id.

@@ -219,7 +219,9 @@ fn sentence(
     let mut pieces: Vec<(String, bool)> = Vec::new();
     let mut rest = phrasing;
     let blanks = ["{e}", "{a}", "{v}"];
-    while let Some((at, blank)) = blanks.iter().filter_map(|blank| rest.find(blank).map(|at| (at, *blank))).min() {
+    while let Some((at, blank)) =
+        blanks.iter().filter_map(|blank| rest.find(blank).map(|at| (at, *blank))).min()
+    {
         pieces.push((rest.get(..at).unwrap_or_default().to_owned(), false));
         rest = rest.get(at + blank.len()..).unwrap_or_default();
         for (index, value) in values.iter().enumerate() {
