@@ -216,11 +216,6 @@ impl History {
         digests.chain(SentChat::of(rest).digests().iter().copied()).collect()
     }
 
-    /// Whether the messages that `chat` holds only as digests are known here, at the same positions.
-    pub fn knows_digests_of(&self, chat: &SentChat<'_>) -> bool {
-        chat.digest_only_count() == 0 || chat.messages_after(self.align(chat.digests()).unchanged).is_some()
-    }
-
     /// Replaces the digest of the message at `index` by the digest of `sent`. The model wrote this message here, and
     /// `sent` has the same calls in another spelling. `recorded` is the message as the client received it, and
     /// `digests` are the digests of the sent chat. Returns the new alignment. Does nothing and returns `None` if the
