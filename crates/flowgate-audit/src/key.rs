@@ -22,7 +22,7 @@ impl fmt::Debug for AuditKey {
 pub struct AuditPublicKey(VerifyingKey);
 
 impl AuditKey {
-    /// Returns the key of a seed.
+    /// Derives the key from its seed, the 32 random bytes that a key file contains.
     pub fn from_seed(seed: [u8; 32]) -> Self {
         Self(SigningKey::from_bytes(&seed))
     }

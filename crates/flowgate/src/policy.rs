@@ -232,7 +232,8 @@ impl Policy {
         self.plan.default.is_some()
     }
 
-    /// Returns the text of the policy at `span`, one line, without a comment at its end that two spaces precede.
+    /// Returns the text of the policy at `span`, a line, without the comment at its end, which begins with two spaces
+    /// and `#`.
     pub fn excerpt(&self, span: &Span) -> &str {
         let line = self.source().get(span.clone()).unwrap_or("");
         line.split("  #").next().unwrap_or(line).trim_end()

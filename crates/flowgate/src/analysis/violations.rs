@@ -18,7 +18,7 @@ use crate::trace::{EventBody, EventId, NodeContent, NodeId, Origin, Trace, chara
 /// Maximum total size of the messages of the violations of one analysis, in bytes.
 const MAX_MESSAGE_BYTES: usize = 64 << 20;
 
-/// Receives the matches and failures of the rules, and collects them in an [`Analysis`].
+/// Receives the matches and failures of the rules of a policy, and collects them in an [`Analysis`].
 pub(super) struct ViolationCollector<'a> {
     plan: &'a Plan,
     trace: &'a Trace,

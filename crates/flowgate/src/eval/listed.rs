@@ -258,7 +258,7 @@ fn is_vouched_for(space: &Space, label: &Label) -> bool {
         .all(|one| space.restrict(label, one) != space.restrict(&space.top(), one))
 }
 
-/// Returns the dimensions that do not express integrity; they express how confidential a text is, or its age.
+/// Returns all dimensions except those of integrity. They express how confidential a text is, or how old.
 fn secrecy(space: &Space) -> DimensionSet {
     space.all().without(space.integrity())
 }

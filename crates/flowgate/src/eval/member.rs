@@ -10,8 +10,8 @@ use crate::policy::plan::CompiledExpr;
 use crate::trace::{EventBody, EventId, NodeContent, NodeId, PathStep, Status, Tool, sole_text};
 
 impl Evaluator<'_> {
-    /// Evaluates `object.name`. Each kind of value looks the name up in its own way. The result is a missing value if
-    /// there is no such field. A missing object and a scalar such as a number have no fields.
+    /// Evaluates `object.name`, the access to a field of an event, of a map, or of a text that encodes a map. The
+    /// result is a missing value if there is no such field. A missing object and a number have no fields.
     pub(super) fn member(&mut self, object: &Value, name: &str) -> Result<Value> {
         match object {
             Value::Absent | Value::None => Ok(Value::Absent),

@@ -44,9 +44,9 @@ impl Evaluator<'_> {
         failure.map_or(Ok(false), Err)
     }
 
-    /// Calls `found` for each assignment that satisfies `ops` until it returns `true`. Returns the number of
-    /// undecided assignments, and the reason of the first one (`None` if there are none); `count` needs both, since an
-    /// undecided assignment may not matter. `frame` contains the values of variables.
+    /// Calls `found` for each assignment that satisfies `ops` until it returns `true`. Unlike [`Self::solve`], does not
+    /// fail because of undecided assignments: returns their number, and the reason of the first one (`None` if there
+    /// are none), since they may not change the result of a `count`. `frame` contains the values of variables.
     ///
     /// # Errors
     /// If the fuel is spent.

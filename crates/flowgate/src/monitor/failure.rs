@@ -38,9 +38,8 @@ impl Monitor {
     /// Returns the greatest label that any outcome of a running call may carry. It is the join of the labels of the
     /// call, of its verdict and of the stores that it reads, and of the greatest label that the policy allows for an
     /// answer of its tool. The labels of the [events that rules read](Self::output_floor) to stop an answer are joined
-    /// as well. A dimension
-    /// that no statement declares for the whole answer is top, whatever the policy's default is. If no single
-    /// running call has this id, the label is top.
+    /// as well. A dimension that no statement declares for the whole answer is top, whatever the policy's default is.
+    /// If no running call, or more than one, has this id, the label is top.
     pub fn failure_label(&self, call_id: &str) -> Label {
         let top = self.policy.space().top();
         let mut calls = self.trace.calls_with_id(call_id);

@@ -145,7 +145,7 @@ impl Monitor {
             is_offered
                 && !free.contains(&class.argument)
                 && !reasons.iter().any(|reason| is_about(&class.argument, reason))
-                && self.described_classes(&call.tool, &class.argument) == 1
+                && self.class_statement_count(&call.tool, &class.argument) == 1
         });
         free.extend(classes.iter().map(|class| class.argument.clone()));
         let (tool, decided) = (call.tool.clone(), question.judgement.decided);
@@ -171,7 +171,7 @@ impl Monitor {
     }
 
     /// Returns how many statements about calls of a tool describe a class of values of an argument that a grant can cover.
-    fn described_classes(&self, tool: &Tool, argument: &str) -> usize {
+    fn class_statement_count(&self, tool: &Tool, argument: &str) -> usize {
         let plan = &self.policy.plan;
         let applicable = applicable_statements::statements_for_tool(plan, tool).endorsements;
         let statements = applicable.iter().filter_map(|index| plan.endorsements.get(*index));

@@ -260,8 +260,8 @@ fn remove_line_end(tokens: &mut Vec<Lexeme>) -> bool {
 
 /// Adds the tokens for the indentation of a line that begins at `column`. These are an indent, dedents down to an
 /// enclosing block, or nothing for a line of the same block. If no enclosing block begins at this column, also adds
-/// [`Token::BadIndent`]. `indents` are the
-/// columns of the enclosing blocks, and `span` is the location of the first token of the line.
+/// [`Token::BadIndent`]. `indents` are the columns of the enclosing blocks, and `span` is the location of the first
+/// token of the line.
 fn add_indentation(tokens: &mut Vec<Lexeme>, indents: &mut Vec<usize>, column: usize, span: &Span) {
     let here = span.start..span.start;
     if column > indents.last().copied().unwrap_or(0) {

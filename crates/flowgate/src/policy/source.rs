@@ -94,8 +94,8 @@ impl PolicySource {
     /// span in it.
     pub fn excerpt_file(&self, span: &Span) -> (Option<&str>, &str, Span) {
         let (file, text, offset) = self.file_at(span.start);
-        let moved = |at: usize| at.saturating_sub(offset).min(text.len());
-        (file, text, moved(span.start)..moved(span.end))
+        let shifted = |at: usize| at.saturating_sub(offset).min(text.len());
+        (file, text, shifted(span.start)..shifted(span.end))
     }
 
     /// Returns the file that contains a byte of the text of all files: its path (`None` for the policy's own file), its

@@ -17,16 +17,16 @@ use crate::value::Value;
 /// The most bits that a pattern may leave to the author of a value. A longer text could be read as an instruction.
 const MAX_PATTERN_BITS: u32 = 64;
 
-/// What the author of a value can choose from a list that a tool has answered with, in bits.
+/// The bits that an attacker can choose by choosing one value of a list in a tool's answer.
 const ANSWERED_BITS: u32 = 16;
 
 /// How a condition restricts a value.
 pub(super) enum Restriction {
-    /// To values that the policy or a trusted answer lists; the choice of one of them carries so many bits.
+    /// To values that the policy or a trusted answer lists; the choice of one of them carries this many bits.
     Listed(u32),
     /// To a kind with one spelling for each value, or to a pattern.
     Typed(EndorsedValue),
-    /// To the paths in a folder, or the URLs on a host: only arguments of this role.
+    /// To the paths in a folder, or the URLs on a host. This suffices only for arguments of the given role.
     Within(ArgumentRole),
 }
 
@@ -56,8 +56,8 @@ impl Compiler<'_> {
         )
     }
 
-    /// Checks that the conditions of an `endorse` statement restrict the value to a harmless set, and returns the
-    /// canonical form and the bound on the number of values that they imply. `unsafe endorse` is not checked.
+    /// Checks that the conditions of an `endorse` statement restrict the value to a harmless set. Returns the canonical
+    /// form of the values that satisfy the conditions, and a bound on their number. `unsafe endorse` is not checked.
     ///
     /// Which restriction suffices depends on the role of the argument. A check of the form is not enough for one that
     /// names a destination: any address satisfies `is_email`, including an attacker's.

@@ -69,8 +69,8 @@ impl Compiler<'_> {
     }
 }
 
-/// Returns whether a condition is `VALUE in tool:NAME`. With arguments, `in tool:NAME({...})` also accepts fields whose
-/// surroundings are not trusted, so it is no trusted collection.
+/// Returns whether a condition is `VALUE in tool:NAME` without arguments. `in tool:NAME({...})` does not count, since
+/// it also accepts a field of an answer whose other fields are untrusted.
 fn lists_answers(test: &CompiledExpr) -> bool {
     matches!(test, CompiledExpr::Listed(_, ListSource::Answers(_), ListedForm::Whole))
 }

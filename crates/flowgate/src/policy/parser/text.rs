@@ -59,14 +59,14 @@ impl Parser<'_> {
     /// expression while it is parsed.
     fn embedded_expression(&mut self, span: Span) -> ParseResult<super::Expr> {
         let inner = lexer::lex(self.text(&span));
-        let moved = inner
+        let shifted = inner
             .into_iter()
             .filter(|(token, _)| !matches!(token, Token::Newline | Token::End | Token::Comment))
             .map(|(token, at)| (token, span.start + at.start..span.start + at.end))
             // The closing brace marks the end of the expression, so that any text left before it is an error.
             .chain([(Token::BraceClose, span.end..span.end + 1), (Token::End, span.end..span.end)])
             .collect();
-        let outer = std::mem::replace(&mut self.tokens, moved);
+        let outer = std::mem::replace(&mut self.tokens, shifted);
         let position = std::mem::replace(&mut self.position, 0);
         let value = self.expression().and_then(|value| self.expect(Token::BraceClose, "`}`").map(|_| value));
         self.tokens = outer;
