@@ -119,8 +119,8 @@ fn assign(
     Ok(())
 }
 
-/// Evaluates the definitions in `items` (`NAME := VALUE`) that need only bound variables, and binds their names. Returns
-/// the set of slots that have a value afterwards.
+/// Evaluates the definitions in `items` (`NAME := VALUE`) that need only bound variables, and binds their names.
+/// Returns the set of slots that have a value afterwards.
 fn bind_definitions(
     evaluator: &mut Evaluator<'_>,
     items: &[QueryItem],

@@ -67,8 +67,8 @@ pub struct DocumentNode {
     labelled_by: StatementSet,
 }
 
-/// The indices of the first `label` statements that labelled a node: at most three of them, in the order in which they
-/// did. It takes no allocation, since every node of every event has one.
+/// The indices of the first `label` statements that labelled a node, at most three, in the order of labelling. It takes
+/// no allocation, since every node of every event has one.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct StatementSet {
     /// Each index plus one; 0 is none.
@@ -99,15 +99,15 @@ pub struct Document {
     nodes: Vec<DocumentNode>,
     /// The reason why a text was not decomposed although it resembles a list or a map.
     pub defect: Option<LocateError>,
-    /// Whether a tool returned its output both as text and as a value (its *twins*), and the two differ.
+    /// Whether a tool returned its output in two forms (*twins*), as text and as a JSON value, and the two differ.
     pub twins_differ: bool,
     /// Whether the event has too many parts to be decomposed.
     pub is_oversize: bool,
-    /// What the labels depend on besides statements about the event.
+    /// Influences on the labels that are not statements about the event.
     pub(crate) origin: LabelOrigin,
 }
 
-/// What the labels of an event depend on besides the statements about it.
+/// Influences on the labels of an event that are not statements about it.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct LabelOrigin {
     /// The join of the labels that were joined into every node: those of the call and of the stores that it reads.
@@ -259,7 +259,8 @@ impl Document {
         raised
     }
 
-    /// Returns the join of what statements have read in order to label a node, and of other lower bounds on its label.
+    /// Returns the lower bound on the label of a node: the join of the labels of the regions that statements have read
+    /// in order to label it, and of other floors.
     pub(crate) fn floor_of(&self, id: NodeId) -> Label {
         self.nodes.get(id).map_or(Label::BOTTOM, |node| node.floor.join(&node.relied_on))
     }
@@ -321,8 +322,8 @@ impl Document {
         }
     }
 
-    /// Raises the structured form of an output by the label of its text where the two differ: it may repeat the
-    /// content of the text in another form, and no statement labels it.
+    /// Joins the label of an output's text into the structured form of the output, if the two forms differ: the
+    /// structured form may repeat the content of the text, and no statement labels it.
     pub(crate) fn join_twins(&mut self) {
         let twins = self.key(0, "content").zip(self.key(0, "structured")).filter(|_| self.twins_differ);
         let Some((content, structured)) = twins else { return };
@@ -407,28 +408,28 @@ impl Document {
         }
     }
 
-    /// Creates a region called `name` for a part of each of some scalar texts, as a child of the scalar.
+    /// Adds a child called `name` to each text node in `parts`, for the captured part of the text.
     ///
-    /// `parts` is ordered by node, with one range of bytes for each node; a part that is not within its text is
-    /// skipped. Returns the ids of the new nodes. A new node follows its parent, so the ids of all later nodes
-    /// increase.
+    /// `parts` contains the ids of the text nodes in ascending order, each with the bytes of the part; a part that is
+    /// not within its text is skipped. Returns the ids of the new nodes. A new node follows its parent, so the ids of
+    /// all later nodes increase.
     pub(crate) fn capture(&mut self, name: &str, parts: &[(NodeId, Range<usize>)]) -> Vec<NodeId> {
-        let pieces: Vec<(NodeId, DocumentNode)> =
+        let new_nodes: Vec<(NodeId, DocumentNode)> =
             parts.iter().filter_map(|(id, part)| Some((*id, self.captured_part(*id, name, part)?))).collect();
-        // The number of new regions before each node, which is the offset by which its id moves.
-        let moved = |id: NodeId| pieces.partition_point(|(parent, _)| *parent < id);
-        let mut created = Vec::with_capacity(pieces.len());
-        let mut nodes = Vec::with_capacity(self.nodes.len() + pieces.len());
+        // The number of new nodes before a node, by which its id increases.
+        let id_increase = |id: NodeId| new_nodes.partition_point(|(parent, _)| *parent < id);
+        let mut created = Vec::with_capacity(new_nodes.len());
+        let mut nodes = Vec::with_capacity(self.nodes.len() + new_nodes.len());
         let old = std::mem::take(&mut self.nodes);
         for (id, mut node) in old.into_iter().enumerate() {
-            node.parent += moved(node.parent);
-            node.end += moved(node.end);
+            node.parent += id_increase(node.parent);
+            node.end += id_increase(node.end);
             nodes.push(node);
-            if let Ok(index) = pieces.binary_search_by_key(&id, |(parent, _)| *parent)
-                && let Some((_, piece)) = pieces.get(index)
+            if let Ok(index) = new_nodes.binary_search_by_key(&id, |(parent, _)| *parent)
+                && let Some((_, new_node)) = new_nodes.get(index)
             {
                 let new = nodes.len();
-                nodes.push(DocumentNode { parent: new - 1, end: new + 1, ..piece.clone() });
+                nodes.push(DocumentNode { parent: new - 1, end: new + 1, ..new_node.clone() });
                 created.push(new);
             }
         }
@@ -611,10 +612,10 @@ mod tests {
         let text = "{'Hotel': 'Rating: 4.2\\nReviews: nice', 'Inn': 'x'}";
         let mut document = output(text, None);
         let hotel = find(&document, "content.Hotel");
-        let piece = document.capture("rating", &[(hotel, 8..11)])[0];
-        assert_eq!(document.path(piece).to_string(), "content.Hotel<rating>");
-        assert_eq!(document.to_value(piece), "4.2");
-        assert_eq!(text.get(document.node(piece).unwrap().span.clone().unwrap()), Some("4.2"));
+        let new_node = document.capture("rating", &[(hotel, 8..11)])[0];
+        assert_eq!(document.path(new_node).to_string(), "content.Hotel<rating>");
+        assert_eq!(document.to_value(new_node), "4.2");
+        assert_eq!(text.get(document.node(new_node).unwrap().span.clone().unwrap()), Some("4.2"));
         assert_eq!(document.to_value(find(&document, "content.Inn")), "x");
         let ends: Vec<_> = document.children(0).map(|id| document.path(id).to_string()).collect();
         assert_eq!(ends, ["content", "is_error"]);

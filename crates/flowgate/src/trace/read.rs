@@ -83,8 +83,8 @@ pub fn line(text: &str, number: usize) -> Result<JsonLine, ReadError> {
     value_to_line(value).map_err(located)
 }
 
-/// Reads a whole file: one JSON document, or JSON lines. Lines that are single messages form one run together, the
-/// last.
+/// Reads a whole file: one JSON document, or JSON lines. All lines that are single messages form one run together,
+/// which is the last one of the result.
 ///
 /// # Errors
 /// If a line is not strict JSON, or holds nothing that could be a run or a message. The error is about the first one.
@@ -170,10 +170,10 @@ fn messages(items: &[Value]) -> Result<Vec<TraceEntry>, MessageProblem> {
     Ok(entries)
 }
 
-/// Shifts the recorded origins of events by `by` messages.
-fn shift_origins(entries: &mut [TraceEntry], by: usize) {
+/// Adds `offset` to the index of the message in the origin of each event.
+fn shift_origins(entries: &mut [TraceEntry], offset: usize) {
     for origin in entries.iter_mut().filter_map(|entry| entry.origin.as_mut()) {
-        origin.message += by;
+        origin.message += offset;
     }
 }
 
@@ -191,9 +191,9 @@ fn read_message(item: &Value) -> Result<Vec<TraceEntry>, String> {
     Ok(entries)
 }
 
-/// Sets the agent, the name and the parents of the events of one message, for which no provider's format has fields, by
-/// `metadata.agent`, `metadata.id` and `metadata.parents`. The agent holds for all events; the parents for the first
-/// and the name for the last, since the events of a message follow each other.
+/// Sets the agent, the name and the parents of the events of one message from `metadata.agent`, `metadata.id` and
+/// `metadata.parents`, since no provider's format has fields for them. All events get the agent, the first one the
+/// parents, and the last one the name, since the events of a message follow each other.
 fn read_agent_and_parents(object: &Map<String, Value>, entries: &mut [TraceEntry]) -> Result<(), String> {
     let Some(metadata) = object.get("metadata").and_then(Value::as_object) else { return Ok(()) };
     let agent = metadata.get("agent").map(|agent| text_field(agent, "metadata.agent")).transpose()?;
@@ -213,7 +213,7 @@ fn read_agent_and_parents(object: &Map<String, Value>, entries: &mut [TraceEntry
     Ok(())
 }
 
-/// Returns the text of the field `field`; an error that names the field if its value is not a text.
+/// Returns the string `value` of the field `field`; an error that names the field if the value is not a string.
 fn text_field(value: &Value, field: &str) -> Result<String, String> {
     value.as_str().map(str::to_owned).ok_or_else(|| format!("`{field}` is not a string"))
 }

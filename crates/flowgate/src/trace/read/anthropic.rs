@@ -1,4 +1,5 @@
-//! Reads Anthropic's messages into trace entries: text, `tool_use` and `tool_result` are blocks of one content list.
+//! Reads a message in Anthropic's format into trace entries: its text, its calls (`tool_use`) and the outputs
+//! (`tool_result`) are blocks of one list `content`. [`super::list`] and the readers of files call it for each message.
 
 use serde_json::{Map, Value};
 
