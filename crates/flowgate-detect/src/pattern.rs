@@ -63,8 +63,8 @@ impl DetectionRule {
         Self { near, ..self }
     }
 
-    /// Searches only texts that contain one of these keywords, given in lower case. One search finds the keywords of all
-    /// rules of a table, so that a long table costs little in a text without them.
+    /// Searches only texts that contain one of these keywords, given in lower case. One search finds the keywords of
+    /// all rules of a table, so that a long table costs little in a text without them.
     pub(super) const fn if_text_contains(self, keywords: &'static [&'static str]) -> Self {
         Self { keywords, ..self }
     }
@@ -175,8 +175,8 @@ impl CompiledRules {
         }
     }
 
-    /// Adds the findings of the rules. Where two overlap, the earlier one takes precedence: that of an earlier rule, or one
-    /// that `findings` had before. A match of a rule is a finding if the rule's conditions hold.
+    /// Adds the findings of the rules. Where two overlap, the earlier one takes precedence: that of an earlier rule, or
+    /// one that `findings` had before. A match of a rule is a finding if the rule's conditions hold.
     pub(super) fn find_into(&self, text: &str, findings: &mut DisjointFindings) {
         let named = self.rules_named_in(text);
         for (CompiledRule { rule, regex }, is_named) in self.rules.iter().zip(named) {

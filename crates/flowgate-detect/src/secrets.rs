@@ -237,8 +237,8 @@ fn is_random(text: &str) -> bool {
         && !is_identifier(body)
 }
 
-/// Returns whether a text consists of words, as in `Win32_Graphics_Dxgi`: runs of one class of characters, which may begin
-/// with a capital, have 3.5 characters or more on average. In random text they have about two.
+/// Returns whether a text consists of words, as in `Win32_Graphics_Dxgi`: runs of one class of characters, which may
+/// begin with a capital, have 3.5 characters or more on average. In random text they have about two.
 fn is_identifier(text: &str) -> bool {
     let (mut characters, mut runs) = (0, 0);
     let mut before = None;

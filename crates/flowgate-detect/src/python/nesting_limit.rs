@@ -26,8 +26,8 @@ struct BracketLevel {
 /// Checks that expressions cannot nest deeper than `MAX_DEPTH`, and blocks not deeper than `MAX_BLOCKS`: the parser is
 /// recursive, and deeper code could overflow its stack.
 ///
-/// The code is not parsed, so the depth is an upper bound. Each operator and each bracket counts as a level until the next
-/// comma or the end of the statement. A bracket counts also after it was closed, since `a()()()` nests.
+/// The code is not parsed, so the depth is an upper bound. Each operator and each bracket counts as a level until the
+/// next comma or the end of the statement. A bracket counts also after it was closed, since `a()()()` nests.
 ///
 /// # Errors
 /// The reason, also if a bracket is not closed or a token is invalid.

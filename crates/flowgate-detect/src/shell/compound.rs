@@ -1,4 +1,5 @@
-//! Parses compound commands: groups, `if`, loops, `case`, `[[ … ]]`, arithmetic, and functions.
+//! Parses compound commands: groups, `if`, loops, `case`, `[[ … ]]`, arithmetic, and functions. The
+//! [`parser`](super::parser) calls it where a command begins.
 
 use super::lexer::{ScriptReader, is_name};
 use super::limits::ShellReadError;
@@ -70,7 +71,7 @@ impl ScriptReader<'_, '_> {
             }
             return self.function(&name).map(Some);
         }
-        // A `coproc` can have a name that only the command after it tells from a command.
+        // The word after `coproc` is a name or a command, and only the rest of the line decides which.
         if self.after_keyword("coproc").is_some() {
             return Err(ShellReadError::Syntax);
         }

@@ -121,6 +121,7 @@ impl<'c, 's> EffectiveCommand<'c, 's> {
         self.arguments.iter().map(|word| word.text.as_str())
     }
 
+    /// Returns whether an argument has exactly this text.
     pub(super) fn has_argument(&self, argument: &str) -> bool {
         self.texts().any(|text| text == argument)
     }

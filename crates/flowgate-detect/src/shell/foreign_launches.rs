@@ -1,4 +1,5 @@
-//! Finds the programs of `awk` and `sed` that may run commands.
+//! Finds the programs of `awk` and `sed` that may run commands. [`launches`](super::launches) calls it for the commands
+//! with these names.
 
 use super::UnreadReason;
 use super::effective_command::EffectiveCommand;
@@ -6,7 +7,7 @@ use super::expansion::Argument;
 use super::foreign::{awk_is_plain, sed_is_plain};
 use super::launch::{Launch, is_cluster_with};
 
-/// Returns the launch of a program of `awk` that may run commands.
+/// Returns an unread launch if the program of `awk` may run commands; otherwise nothing.
 pub(super) fn awk<'s>(call: &EffectiveCommand<'_, 's>) -> Vec<Launch<'s>> {
     let unread = |reason| vec![Launch::Unread(reason, call.span.clone())];
     let mut words = call.arguments.iter();
@@ -27,7 +28,7 @@ pub(super) fn awk<'s>(call: &EffectiveCommand<'_, 's>) -> Vec<Launch<'s>> {
     Vec::new()
 }
 
-/// Returns the launch of a script of `sed` that may run commands.
+/// Returns an unread launch if a script of `sed` may run commands; otherwise nothing.
 pub(super) fn sed<'s>(call: &EffectiveCommand<'_, 's>) -> Vec<Launch<'s>> {
     let unread = |reason| vec![Launch::Unread(reason, call.span.clone())];
     let mut scripts: Vec<&Argument<'_>> = Vec::new();

@@ -1,7 +1,8 @@
-//! Reads the contents of here-documents, which follow the line of their redirection.
+//! Reads the contents of here-documents, which follow the line of their redirection. The parser calls it at each end of
+//! a line.
 //!
-//! A content ends at the line that is equal to the delimiter: spaces and carriage returns count. If the delimiter is not
-//! quoted, joined lines are joined before the comparison, as bash does.
+//! A content ends at the line that is equal to the delimiter: spaces and carriage returns count. If the delimiter is
+//! not quoted, lines that end with a backslash are joined with the next line before the comparison, as in bash.
 
 use super::lexer::{PendingDocument, ScriptLocation, ScriptReader, WordBuilder};
 use super::limits::ShellReadError;

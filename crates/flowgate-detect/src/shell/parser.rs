@@ -1,7 +1,7 @@
 //! Parses scripts: lists, pipelines, compound commands, functions and redirections, by recursive descent.
 //!
-//! It accepts what bash accepts, and some texts that bash does not, but reads no text differently from bash: where it is
-//! not sure, it fails. The scanner reports a failure, so that a script is never half read without a finding.
+//! It accepts what bash accepts, and some texts that bash does not, but reads no text differently from bash: where it
+//! is not sure, it fails. The scanner reports a failure, so that a script is never half read without a finding.
 
 use super::lexer::{PendingDocument, ScriptLocation, ScriptReader, TextFacts, is_name};
 use super::limits::{MAX_ERRORS, ReadBudget, ShellReadError};

@@ -73,7 +73,8 @@ pub(super) struct CommandScanner {
     may_remove_functions: bool,
     /// Whether a variable may have a value with a substitution that is not run yet.
     has_quoted_substitution: bool,
-    /// The bytes of the first construct that evaluates variables as arithmetic, which runs substitutions in their values.
+    /// The bytes of the first construct that evaluates variables as arithmetic, which runs substitutions in their
+    /// values.
     arithmetic: Option<Range<usize>>,
 }
 
@@ -117,7 +118,8 @@ impl CommandScanner {
         self.arithmetic = self.arithmetic.take().or(span);
     }
 
-    /// Reports arithmetic that may run a substitution in the value of a variable. Called after the whole text is scanned.
+    /// Reports arithmetic that may run a substitution in the value of a variable. Called after the whole text is
+    /// scanned.
     pub(super) fn finish(&mut self) {
         if let Some(span) = self.arithmetic.take().filter(|_| self.has_quoted_substitution) {
             self.note_unread(UnreadReason::Script, span, false);

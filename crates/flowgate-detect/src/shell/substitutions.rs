@@ -1,4 +1,5 @@
 //! Reads the parts of words that begin with a dollar sign or a backquote: variables, substitutions, arithmetic, `$'…'`.
+//! The [`lexer`](super::lexer) calls it inside each word.
 
 use super::lexer::{ScriptLocation, ScriptReader, WordBuilder, is_name};
 use super::limits::ShellReadError;

@@ -1,4 +1,5 @@
-//! The parts of a parsed script. [`parser`](super::parser) creates them, and [`scanner`](super::scanner) visits them.
+//! Defines the parts of a parsed script. [`parser`](super::parser) creates them, and [`scanner`](super::scanner) visits
+//! them.
 
 use std::ops::Range;
 

@@ -1,4 +1,5 @@
-//! Evaluates the conditions of `endorse` statements that ask whether trusted text lists a value of the judged call:
+//! Evaluates the conditions of `endorse` and `consent` statements that ask whether trusted text lists a value of the
+//! judged call:
 //!
 //! * `VALUE in tool:NAME` holds if an answer of the tool contains the value in a list that only trusted principals
 //!   could extend.

@@ -205,7 +205,8 @@ impl Evaluator<'_> {
         let has_type_already = matches!(domain, CompiledExpr::Parts(..));
         let domain = self.evaluate(domain, frame)?;
         // A statement may be evaluated twice, the second time so that missing values restrict (`doubt_restricts`). It
-        // ranges over the same items both times: a search at any depth would depend on whether a field is a list or a map.
+        // ranges over the same items both times: a search at any depth would depend on whether a field is a list or a
+        // map.
         if self.missing == MissingValueMode::IsNone && !self.doubt_restricts {
             if ty == Type::Any || has_type_already {
                 return self.items(&domain);

@@ -170,8 +170,8 @@ impl LabelSpan {
 
     /// Returns the maximal elements below `element` that `avoided`, which flows to `element`, does not flow to.
     ///
-    /// Such an element lacks a bit of `avoided`, so it flows to the coordinate of that bit; and the meet of `element` with
-    /// that coordinate lacks the bit as well.
+    /// Such an element lacks a bit of `avoided`, so it flows to the coordinate of that bit; and the meet of `element`
+    /// with that coordinate lacks the bit as well.
     #[must_use]
     pub fn maximal_below(&self, element: SpanElement, avoided: SpanElement) -> Vec<SpanElement> {
         let below = self.coordinates.iter().map(|coordinate| element.meet(*coordinate));

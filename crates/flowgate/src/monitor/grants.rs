@@ -5,10 +5,10 @@
 //! value). A call with another value, reason or label is a new question.
 //!
 //! Where every reason comes from a statement with `by class`, the value of an argument that an `endorse` statement
-//! describes may differ as well, as long as the same statement endorses the new value. Which statements describe a class
-//! that a grant may cover is decided by `policy::compile::value_class`: a recipient is open only within the values that
-//! a trusted answer lists. If several statements describe classes of one argument, it stays fixed, since a question names
-//! one class. An argument that a reason is about stays fixed in any case.
+//! describes may differ as well, as long as the same statement endorses the new value. Which statements describe a
+//! class that a grant may cover is decided by `policy::compile::value_class`: a recipient is open only within the
+//! values that a trusted answer lists. If several statements describe classes of one argument, it stays fixed, since a
+//! question names one class. An argument that a reason is about stays fixed in any case.
 //!
 //! A question can be answered with a grant only if each of its reasons comes from a statement with the scope `grant
 //! conversation` or a longer one. A reason of a rule that matched other events as well prevents it. A call of a tool
@@ -113,8 +113,8 @@ impl Monitor {
         self.withdraw_grants_if(|_| true)
     }
 
-    /// Withdraws the grants whose approved call meets a condition, as [`withdraw_grants`](Self::withdraw_grants) does with
-    /// all of them. Returns whether there was one.
+    /// Withdraws the grants whose approved call meets a condition, as [`withdraw_grants`](Self::withdraw_grants) does
+    /// with all of them. Returns whether there was one.
     pub fn withdraw_grants_if(&mut self, mut is_withdrawn: impl FnMut(&Call) -> bool) -> bool {
         let before = self.grants.len();
         self.grants.retain(|grant| !is_withdrawn(&grant.call));
@@ -170,7 +170,8 @@ impl Monitor {
             .then(|| format!("An answer for longer than this call covers other values: {phrases}."))
     }
 
-    /// Returns how many statements about calls of a tool describe a class of values of an argument that a grant can cover.
+    /// Returns how many statements about calls of a tool describe a class of values of an argument that a grant can
+    /// cover.
     fn class_statement_count(&self, tool: &Tool, argument: &str) -> usize {
         let plan = &self.policy.plan;
         let applicable = applicable_statements::statements_for_tool(plan, tool).endorsements;

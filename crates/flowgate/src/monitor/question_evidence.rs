@@ -206,8 +206,8 @@ fn contains_words(text: &str, value: &str) -> bool {
     })
 }
 
-/// Returns the first word of a text that differs from a value in exactly one character. Words end at white space, and signs
-/// at their ends that no address begins or ends with do not belong to them.
+/// Returns the first word of a text that differs from a value in exactly one character. Words end at white space, and
+/// signs at their ends that no address begins or ends with do not belong to them.
 fn similar_word<'t>(text: &'t str, value: &str) -> Option<&'t str> {
     let words =
         text.split_whitespace().map(|word| word.trim_matches(|c: char| ".,:;!?()[]{}<>\"'`".contains(c)));

@@ -69,7 +69,8 @@ pub(super) struct Compiler<'a> {
     parts_left: usize,
     /// The size that its patterns may still add.
     patterns_left: usize,
-    /// Whether the conditions being compiled may test a value against a list in trusted text: those of `endorse` and `consent`.
+    /// Whether the conditions being compiled may test a value against a list in trusted text: those of `endorse` and
+    /// `consent`.
     tests_lists: bool,
     /// Whether the policy intends to have labels, even if its lattices are invalid.
     has_lattice: bool,

@@ -180,7 +180,8 @@ pub(crate) struct Endorsement {
     pub(crate) target: TargetPath,
     pub(crate) label: LabelPlan,
     pub(crate) value: EndorsedValue,
-    /// The name of the argument and the class of its values in words, if a grant `by class` may leave the argument open.
+    /// The name of the argument and the class of its values in words, if a grant `by class` may leave the argument
+    /// open.
     pub(crate) class: Option<(String, String)>,
     pub(crate) query: CompiledQuery,
 }

@@ -145,7 +145,7 @@ fn value_to_line(value: Value) -> Result<JsonLine, MessageProblem> {
         Value::Object(_) => Ok(JsonLine::Part(read_message(&value).map_err(|problem| (None, problem))?)),
         _ => Err((
             None,
-            "the line is not a message, a list of messages or an object with `messages`".to_owned(),
+            "the line is not a message, a list of messages or an object with `messages`; write one of these".to_owned(),
         )),
     }
 }
@@ -180,7 +180,7 @@ fn shift_origins(entries: &mut [TraceEntry], offset: usize) {
 /// Returns the events of one message, in the order in which they happened. An error is the problem with the message;
 /// the caller adds its location.
 fn read_message(item: &Value) -> Result<Vec<TraceEntry>, String> {
-    let object = item.as_object().ok_or("the message is not a JSON object")?;
+    let object = item.as_object().ok_or("the message is not a JSON object; write one with a `role`")?;
     if object.contains_key("jsonrpc") {
         // Metadata that a server adds to its messages must not choose the agent or the parents.
         return mcp::read(object);
@@ -326,13 +326,13 @@ mod tests {
             "{\"role\":\"user\"}\n{\"role\":",
             "line 2: not strict JSON: EOF while parsing a value at column 8",
         );
-        check("[{\"role\":\"user\"},3]", "line 1, message 1: the message is not a JSON object");
-        check("3", "line 1: the line is not a message, a list of messages or an object with `messages`");
+        check("[{\"role\":\"user\"},3]", "line 1, message 1: the message is not a JSON object; write one with a `role`");
+        check("3", "line 1: the line is not a message, a list of messages or an object with `messages`; write one of these");
         check(r#"{"role":"user","role":"system"}"#, "line 1: not strict JSON: duplicate key at column 21");
-        check(r#"{"content":"x"}"#, "line 1: the message has no `role`");
+        check(r#"{"content":"x"}"#, "line 1: the message has no `role`; add one, such as `user`");
         check(
             r#"[{"role":"assistant","tool_calls":[{"id":"a"}]}]"#,
-            "line 1, message 0: a tool call of the message has no `function.name`",
+            "line 1, message 0: a tool call of the message has no `function.name`; add the name of the tool",
         );
         check(r#"{"role":"user","metadata":{"agent":1}}"#, "line 1: `metadata.agent` is not a string");
         check("", "");

@@ -76,8 +76,8 @@ impl Compiler<'_> {
         Ok(ToolRef { name: ToolName::Regex(alternatives.join("|")), arguments: None })
     }
 
-    /// Returns the tool patterns in a group, a list of `tool:NAME` or one alone; fails if an item is not a tool, or tests
-    /// arguments.
+    /// Returns the tool patterns in a group, a list of `tool:NAME` or one alone; fails if an item is not a tool, or
+    /// tests arguments.
     fn group_members(&mut self, value: &Expr) -> CompileResult<Vec<ToolName>> {
         let items = match &*value.kind {
             ExprKind::List(items) => items.as_slice(),

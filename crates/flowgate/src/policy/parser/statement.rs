@@ -164,10 +164,10 @@ impl Parser<'_> {
         }
     }
 
-    /// Parses `require LABEL [for ARGUMENTS] [decided by everything] [grant SCOPE [by class]] [else deny] if:`. Returns one
-    /// requirement for each argument, or one on the whole call. `decided by everything` makes it strict: the decision
-    /// counts as one that depends on everything that the agent has seen. With `else deny`, a call that violates it is
-    /// denied, not presented to a person for approval.
+    /// Parses `require LABEL [for ARGUMENTS] [decided by everything] [grant SCOPE [by class]] [else deny] if:`. Returns
+    /// one requirement for each argument, or one on the whole call. `decided by everything` makes it strict: the
+    /// decision counts as one that depends on everything that the agent has seen. With `else deny`, a call that
+    /// violates it is denied, not presented to a person for approval.
     fn require(&mut self) -> ParseResult<Vec<StatementKind>> {
         self.advance();
         let label = self.label_expression()?;

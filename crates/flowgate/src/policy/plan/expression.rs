@@ -47,7 +47,7 @@ pub(crate) enum CompiledExpr {
     Arithmetic(Arithmetic, Box<Self>, Box<Self>),
     Compare(Comparison, Box<Self>, Box<Self>),
     IsTool(Box<Self>, PatternId, Option<ArgumentShape>),
-    /// Whether trusted text that the agent has seen lists the value; in conditions of `endorse` only.
+    /// Whether trusted text that the agent has seen lists the value; in conditions of `endorse` and `consent` only.
     Listed(Box<Self>, ListSource, ListedForm),
     Choice(Box<[Self; 3]>),
     Comprehension {

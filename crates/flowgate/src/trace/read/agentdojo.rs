@@ -110,7 +110,7 @@ impl CallIds {
 /// Converts a message of a log to OpenAI's form, and gives its calls ids if they have none. An error is the problem
 /// with a message that does not have the form that AgentDojo writes.
 fn message(item: &Value, ids: &mut CallIds) -> Result<Value, &'static str> {
-    let object = item.as_object().ok_or("the message is not a JSON object")?;
+    let object = item.as_object().ok_or("the message is not a JSON object; write one with a `role`")?;
     let mut object = object.clone();
     if let Some(content) = object.get_mut("content") {
         rename_text(content);
@@ -123,7 +123,7 @@ fn message(item: &Value, ids: &mut CallIds) -> Result<Value, &'static str> {
             let function = call
                 .get("function")
                 .and_then(Value::as_str)
-                .ok_or("a tool call of the message has no name under `function`")?;
+                .ok_or("a tool call of the message has no name under `function`; add the name of the tool")?;
             let arguments = call.get("args").cloned().unwrap_or_else(|| json!({}));
             *call =
                 json!({"id": id, "type": "function", "function": {"name": function, "arguments": arguments}});
@@ -249,14 +249,14 @@ mod tests {
     #[test]
     fn odd_logs_are_errors_with_a_position() {
         for (items, expected) in [
-            (vec![json!(3)], "the message is not a JSON object"),
+            (vec![json!(3)], "the message is not a JSON object; write one with a `role`"),
             (
                 vec![json!({"role": "assistant", "tool_calls": [3]})],
-                "a tool call of the message has no name under `function`",
+                "a tool call of the message has no name under `function`; add the name of the tool",
             ),
             (
                 vec![json!({"role": "assistant", "tool_calls": [{"function": {"name": "f"}}]})],
-                "a tool call of the message has no name under `function`",
+                "a tool call of the message has no name under `function`; add the name of the tool",
             ),
         ] {
             assert_eq!(messages(&items), Err((Some(0), expected.to_owned())));

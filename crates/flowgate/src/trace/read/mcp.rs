@@ -31,7 +31,7 @@ pub(super) fn read(object: &Map<String, Value>) -> Result<Vec<TraceEntry>, Strin
     let body = match (object.get("method").and_then(Value::as_str), id) {
         (Some("tools/call"), Some(id)) => {
             let name =
-                params.get("name").and_then(Value::as_str).ok_or("`tools/call` has no `params.name`")?;
+                params.get("name").and_then(Value::as_str).ok_or("`tools/call` has no `params.name`; add the name of the tool")?;
             let arguments = params.get("arguments").cloned().unwrap_or_default();
             EventBody::Call(to_call(id, tool(server, name), &arguments))
         }
