@@ -82,9 +82,9 @@ impl ScriptReader<'_, '_> {
     pub(super) fn function(&mut self, name: &Word) -> Result<CommandForm, ShellReadError> {
         self.skip_lines()?;
         self.facts.defines_function = true;
-        self.budget.enter()?;
+        self.limits.enter()?;
         let body = self.command()?;
-        self.budget.leave();
+        self.limits.leave();
         // A simple command is no body.
         if !matches!(body.form, CommandForm::Compound { .. }) {
             return Err(ShellReadError::Syntax);

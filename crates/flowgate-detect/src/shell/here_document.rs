@@ -63,7 +63,7 @@ impl ScriptReader<'_, '_> {
             }
             content.push_str(kept);
         }
-        self.budget.spend(self.at - start + 1)?;
+        self.limits.spend(self.at - start + 1)?;
         let span = self.location.locate(&(start..end));
         let location = match &self.location {
             ScriptLocation::From(offset) if !changed => ScriptLocation::From(offset + start),
@@ -73,19 +73,19 @@ impl ScriptReader<'_, '_> {
         if document.literal {
             word.push_text(&content, true);
         } else {
-            self.budget.enter()?;
+            self.limits.enter()?;
             let mut reader = ScriptReader {
                 text: &content,
                 at: 0,
                 location,
-                budget: &mut *self.budget,
+                limits: &mut *self.limits,
                 facts: &mut *self.facts,
                 pending: Vec::new(),
                 substitutions: 0,
                 reads_patterns: false,
             };
             reader.double_quoted(&mut word, false)?;
-            self.budget.leave();
+            self.limits.leave();
         }
         Ok(Word { parts: word.parts, span })
     }

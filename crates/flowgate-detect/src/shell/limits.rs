@@ -1,12 +1,14 @@
 //! Bounds the time and memory that the reading of a script may take, so that no text hangs its reader.
 //!
-//! One budget is shared by a text and by all scripts inside it. What exceeds it is reported as unread: no limit is
-//! silent. The parser spends it for the bytes that it reads, and the scanner for the texts that it creates.
+//! A text and all scripts inside it share one [`ReadLimits`]. What exceeds a limit is reported as unread: no limit is
+//! silent. The parser counts the bytes that it reads, and the scanner the texts that it creates.
 
-/// The budget of one text.
+/// What is left of the limits while a text is read.
 #[derive(Debug)]
-pub(super) struct ReadBudget {
+pub(super) struct ReadLimits {
+    /// The number of bytes that may still be read.
     work: usize,
+    /// The number of constructs that are open.
     depth: usize,
 }
 
@@ -32,13 +34,13 @@ pub(super) enum ShellReadError {
     Syntax,
 }
 
-impl ReadBudget {
-    /// Creates the budget of a text.
+impl ReadLimits {
+    /// Creates the limits of a text of which nothing is read yet.
     pub(super) fn new() -> Self {
         Self { work: MAX_WORK, depth: 0 }
     }
 
-    /// Spends work, in bytes. Fails if too little is left.
+    /// Counts bytes as read. Fails if fewer are left; then nothing is left for later calls either.
     pub(super) fn spend(&mut self, bytes: usize) -> Result<(), ShellReadError> {
         match self.work.checked_sub(bytes) {
             Some(left) => {
