@@ -366,7 +366,8 @@ mod tests {
         check(&"\u{1}".repeat(MAX_CONTENT), true);
         // Trying every content does not reveal the entry from its mark: each mark has its own salt.
         let reference = || {
-            NewContentEntry::new(3, Timestamp(9), &withheld("c1"), "yes").unwrap().reference["salted"].to_string()
+            NewContentEntry::new(3, Timestamp(9), &withheld("c1"), "yes").unwrap().reference["salted"]
+                .to_string()
         };
         assert_ne!(reference(), reference());
     }

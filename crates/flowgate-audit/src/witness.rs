@@ -298,7 +298,8 @@ impl WitnessRecord {
         // The field `after` has a meaning only in the record of a database.
         let to_anchor = |(log, head)| LogAnchor { log, key, head, after: 0 };
         for anchor in self.signed_by(key).map(to_anchor) {
-            let has_line = Some(anchor.log) == id && log_file.hash_of(anchor.head.seq)? == Some(anchor.head.hash);
+            let has_line =
+                Some(anchor.log) == id && log_file.hash_of(anchor.head.seq)? == Some(anchor.head.hash);
             if !has_line {
                 return Ok(Some(AuditLoss::Witness { anchor, lines }));
             }

@@ -115,7 +115,10 @@ impl Evaluator<'_> {
             }
             Value::ToolName(event) => {
                 if let Some(text) = self.resolve(value)?.as_text() {
-                    pieces.push(TextPiece { location: Some(TextLocation::ToolName(*event)), text: text.into() });
+                    pieces.push(TextPiece {
+                        location: Some(TextLocation::ToolName(*event)),
+                        text: text.into(),
+                    });
                 }
             }
             Value::Part(_, event, node) => self.collect_nodes(*event, *node, pieces)?,

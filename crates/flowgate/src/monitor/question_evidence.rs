@@ -103,7 +103,9 @@ impl Monitor {
                     _ => None,
                 };
                 let cost = NODE_COST + text.as_ref().map_or(0, |text| text.len());
-                let Some(bytes_after) = remaining_bytes.checked_sub(cost) else { return (occurrences, false) };
+                let Some(bytes_after) = remaining_bytes.checked_sub(cost) else {
+                    return (occurrences, false);
+                };
                 remaining_bytes = bytes_after;
                 if let Some(text) = text {
                     for (value, occurrences) in values.iter().zip(&mut occurrences) {

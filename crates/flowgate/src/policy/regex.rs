@@ -360,7 +360,10 @@ mod tests {
         let bomb = Pattern::new(r"^(a|aa)+\1c$", MatchExtent::Whole).unwrap();
         assert_eq!(bomb.is_match(&"a".repeat(5_000)), Err(backtracking_limit_error()));
         let long = "a".repeat(MAX_TRIED + 1);
-        assert_eq!(Pattern::new("(?=a)b", MatchExtent::Anywhere).unwrap().find(&long, 2), Err(backtracking_limit_error()));
+        assert_eq!(
+            Pattern::new("(?=a)b", MatchExtent::Anywhere).unwrap().find(&long, 2),
+            Err(backtracking_limit_error())
+        );
         let found =
             |pattern, text| Pattern::new(pattern, MatchExtent::Anywhere).unwrap().find(text, 2).unwrap();
         assert_eq!(found("a", "aaaa"), [0..1, 1..2]);

@@ -28,7 +28,12 @@ pub(crate) fn match_event(
 /// Reports all matches of all rules. If `new` is an event, reports only the matches that bind it to a variable, and
 /// those of rules with a block that may count it. A failure, also spent fuel, is reported for its rule, and the next
 /// rule is tried.
-fn report_matches(context: RuleContext<'_>, new: Option<EventId>, fuel: &mut u64, report: &mut impl MatchReceiver) {
+fn report_matches(
+    context: RuleContext<'_>,
+    new: Option<EventId>,
+    fuel: &mut u64,
+    report: &mut impl MatchReceiver,
+) {
     for (index, rule) in context.plan.rules.iter().enumerate() {
         let mut evaluator = context.evaluator(fuel);
         let concerns_block_of_rule = new.is_some_and(|id| concerns_block(&mut evaluator, rule, id));

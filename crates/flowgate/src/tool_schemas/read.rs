@@ -74,7 +74,12 @@ pub(crate) fn read_list(text: &str) -> Result<ToolList, ToolListError> {
     let (items, place) = match (holder, holder.get("tools")) {
         (Value::Array(items), _) => (items, prefix.trim_end_matches('.').to_owned()),
         (_, Some(Value::Array(items))) => (items, format!("{prefix}tools")),
-        (_, Some(_)) => return Err(ToolListError::new(format!("{prefix}tools"), "the value is not a list; write a list of tools")),
+        (_, Some(_)) => {
+            return Err(ToolListError::new(
+                format!("{prefix}tools"),
+                "the value is not a list; write a list of tools",
+            ));
+        }
         (_, None) if document.get("error").is_some() => {
             return Err(ToolListError::new(
                 "error",
@@ -103,7 +108,10 @@ pub(crate) fn read_list(text: &str) -> Result<ToolList, ToolListError> {
 /// model runs, such as `web_search`, whose names are unknown.
 fn read_tool(item: &Value, place: &str) -> Result<Option<ListedTool>, ToolListError> {
     let Value::Object(object) = item else {
-        return Err(ToolListError::new(place, "the tool is not a JSON object; write an object with a `name`"));
+        return Err(ToolListError::new(
+            place,
+            "the tool is not a JSON object; write an object with a `name`",
+        ));
     };
     if object.contains_key("role") {
         let problem = "the entry is a message, not a tool; give a trace as an argument without `--tools`";

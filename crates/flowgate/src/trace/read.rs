@@ -145,7 +145,8 @@ fn value_to_line(value: Value) -> Result<JsonLine, MessageProblem> {
         Value::Object(_) => Ok(JsonLine::Part(read_message(&value).map_err(|problem| (None, problem))?)),
         _ => Err((
             None,
-            "the line is not a message, a list of messages or an object with `messages`; write one of these".to_owned(),
+            "the line is not a message, a list of messages or an object with `messages`; write one of these"
+                .to_owned(),
         )),
     }
 }
@@ -326,8 +327,14 @@ mod tests {
             "{\"role\":\"user\"}\n{\"role\":",
             "line 2: not strict JSON: EOF while parsing a value at column 8",
         );
-        check("[{\"role\":\"user\"},3]", "line 1, message 1: the message is not a JSON object; write one with a `role`");
-        check("3", "line 1: the line is not a message, a list of messages or an object with `messages`; write one of these");
+        check(
+            "[{\"role\":\"user\"},3]",
+            "line 1, message 1: the message is not a JSON object; write one with a `role`",
+        );
+        check(
+            "3",
+            "line 1: the line is not a message, a list of messages or an object with `messages`; write one of these",
+        );
         check(r#"{"role":"user","role":"system"}"#, "line 1: not strict JSON: duplicate key at column 21");
         check(r#"{"content":"x"}"#, "line 1: the message has no `role`; add one, such as `user`");
         check(

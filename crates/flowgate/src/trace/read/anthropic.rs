@@ -25,7 +25,10 @@ pub(super) fn is_anthropic(object: &Map<String, Value>) -> bool {
 /// each group of other blocks between them. Each has the unknown fields of the message. The index of the message in
 /// `Origin` is 0; the caller corrects it.
 pub(super) fn read(object: &Map<String, Value>) -> Result<Vec<TraceEntry>, String> {
-    let role = object.get("role").and_then(Value::as_str).ok_or("the message has no `role`; add one, such as `user`")?;
+    let role = object
+        .get("role")
+        .and_then(Value::as_str)
+        .ok_or("the message has no `role`; add one, such as `user`")?;
     let extra = unknown_fields(object, &["role", "content", "metadata"]);
     let mut entries = Vec::new();
     let mut pending: Vec<Value> = Vec::new();

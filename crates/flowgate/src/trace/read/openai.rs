@@ -24,7 +24,10 @@ pub(super) fn read(object: &Map<String, Value>) -> Result<Vec<TraceEntry>, Strin
     if !object.contains_key("role") && object.contains_key("tools") {
         return tools(object);
     }
-    let role = object.get("role").and_then(Value::as_str).ok_or("the message has no `role`; add one, such as `user`")?;
+    let role = object
+        .get("role")
+        .and_then(Value::as_str)
+        .ok_or("the message has no `role`; add one, such as `user`")?;
     let content = object.get("content").cloned().unwrap_or_default();
     let extra = unknown_fields(
         object,
@@ -61,7 +64,10 @@ pub(super) fn read(object: &Map<String, Value>) -> Result<Vec<TraceEntry>, Strin
         Some(_) => return Err("`tool_calls` is not a list; write a list of calls".to_owned()),
     }
     if let Some(function) = object.get("function_call").and_then(Value::as_object) {
-        let name = function.get("name").and_then(Value::as_str).ok_or("`function_call` has no `name`; add the name of the function")?;
+        let name = function
+            .get("name")
+            .and_then(Value::as_str)
+            .ok_or("`function_call` has no `name`; add the name of the function")?;
         let arguments = function.get("arguments").cloned().unwrap_or_default();
         let id = format!("function:{name}");
         let body = EventBody::Call(to_call(id, tool(None, name), &arguments));
@@ -73,7 +79,10 @@ pub(super) fn read(object: &Map<String, Value>) -> Result<Vec<TraceEntry>, Strin
 
 /// Returns the tool descriptions that the agent receives, one event each.
 fn tools(object: &Map<String, Value>) -> Result<Vec<TraceEntry>, String> {
-    let list = object.get("tools").and_then(Value::as_array).ok_or("`tools` is not a list; write a list of tool descriptions")?;
+    let list = object
+        .get("tools")
+        .and_then(Value::as_array)
+        .ok_or("`tools` is not a list; write a list of tool descriptions")?;
     list.iter().enumerate().map(|(index, item)| read_tool_description(object, index, item)).collect()
 }
 
