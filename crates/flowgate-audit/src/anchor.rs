@@ -51,7 +51,7 @@ impl<'f> UnopenedLog<'f> {
         Self { file, whole: end.whole, next: end.next, key }
     }
 
-    /// Returns the identity of the log, which is the hash of its first line; `None` if it has no complete line.
+    /// Returns the identity of the log: the hash of its first line. `None` if it has no complete line.
     ///
     /// # Errors
     /// Fails if the log cannot be read.

@@ -179,7 +179,7 @@ pub(super) fn open(path: &Path) -> io::Result<File> {
     restrict_to_owner(OpenOptions::new().read(true).append(true).create(true)).open(path)
 }
 
-/// Removes the draft of a deletion that a killed process left behind. `path` is that of the file of contents.
+/// Removes the draft of a deletion that a killed process left behind. `path` is the path of the file of contents.
 pub(super) fn remove_draft(path: &Path) -> io::Result<()> {
     remove(&draft_path(path))
 }

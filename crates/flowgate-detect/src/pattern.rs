@@ -175,8 +175,8 @@ impl CompiledRules {
         }
     }
 
-    /// Adds the findings of the rules. Where two overlap, the earlier one takes precedence: that of an earlier rule, or
-    /// one that `findings` had before. A match of a rule is a finding if the rule's conditions hold.
+    /// Adds the findings of the rules: each match for which the conditions of its rule hold. A finding that overlaps a
+    /// finding of an earlier rule, or one that `findings` had before, is left out.
     pub(super) fn find_into(&self, text: &str, findings: &mut DisjointFindings) {
         let named = self.rules_named_in(text);
         for (CompiledRule { rule, regex }, is_named) in self.rules.iter().zip(named) {

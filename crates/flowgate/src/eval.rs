@@ -219,7 +219,7 @@ impl<'a> Evaluator<'a> {
         self
     }
 
-    /// Returns the dialect in which the policy is written: a few operations differ in that of invariant-ai.
+    /// Returns the dialect in which the policy is written. A few operations differ between the dialects.
     pub(crate) fn dialect(&self) -> Dialect {
         self.plan.dialect
     }

@@ -216,7 +216,7 @@ impl Monitor {
         self.parameters.add(parameters)
     }
 
-    /// Sets the parameters of the policy to those of another session.
+    /// Sets the parameters of the policy to the parameters of another session.
     pub fn copy_parameters(&mut self, other: &Self) {
         self.parameters = other.parameters.clone();
         self.version += 1;

@@ -301,7 +301,7 @@ impl RuleMatcher {
 }
 
 /// Searches for the matches of a rule by `ops`, the steps of a search, and reports matches and failures. `frame`
-/// contains the values of the variables, by slot; the caller has set those of the variables that are bound already.
+/// contains the values of the variables, by slot; the caller has set the values of variables that are already bound.
 fn run(
     mut evaluator: Evaluator<'_>,
     ops: &[crate::policy::plan::SearchOp],

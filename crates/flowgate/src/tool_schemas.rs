@@ -201,7 +201,7 @@ fn named_servers(file: &PolicyFile) -> BTreeSet<Option<Arc<str>>> {
     named
 }
 
-/// Returns the server of `tool:SERVER/...`; that of `tool:/...` is the agent itself.
+/// Returns the server of `tool:SERVER/...`. `None` for `tool:/...`, a tool of the agent itself.
 fn server_of(named: &str) -> Option<Arc<str>> {
     (!named.is_empty()).then(|| named.into())
 }

@@ -95,8 +95,7 @@ fn collect_from_attributes(name: &str, tag: &Tag, markup: &mut Markup) {
     let link = |attribute: &Attribute| {
         let value = attribute.value.trim();
         let leading = attribute.value.len() - attribute.value.trim_start().len();
-        // Character references make the value shorter than its source; then the span is that of the whole attribute
-        // value.
+        // Character references make the value shorter than its source; then the span covers the whole attribute value.
         let span = match attribute.value.len() == attribute.span.len() {
             true => attribute.span.start + leading..attribute.span.start + leading + value.len(),
             false => attribute.span.clone(),

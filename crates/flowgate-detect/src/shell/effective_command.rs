@@ -370,7 +370,7 @@ pub(super) fn program_name(word: &str) -> &str {
     word.rsplit('/').next().filter(|name| !name.is_empty()).unwrap_or(word)
 }
 
-/// Returns whether a path is that of a whole tree, whose removal destroys the system or the user's files: the root, a
+/// Returns whether a path names a whole tree, whose removal destroys the system or the user's files: the root, a
 /// home directory, or a system directory.
 fn is_whole_tree(path: &str) -> bool {
     let path = path.trim_end_matches('*');

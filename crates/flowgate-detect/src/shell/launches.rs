@@ -250,7 +250,7 @@ pub(super) fn launches<'s>(call: &EffectiveCommand<'_, 's>, input: &CommandInput
     }
 }
 
-/// Returns whether a name is that of Python with its version: `python3.12`.
+/// Returns whether a program is Python with a version in its name: `python3.12`.
 fn is_versioned_python(name: &str) -> bool {
     name.strip_prefix("python").is_some_and(|version| version.chars().all(|c| c.is_ascii_digit() || c == '.'))
 }

@@ -14,7 +14,7 @@ pub(super) struct ReadLimits {
 
 /// Maximum length of a text that is read, in bytes.
 pub(super) const MAX_BYTES: usize = 1 << 20;
-/// Maximum number of bytes that are read in all, those of scripts inside the text included.
+/// Maximum number of bytes that are read in a text and all scripts inside it together.
 const MAX_WORK: usize = 4 << 20;
 /// Maximum depth of constructs inside each other: groups, substitutions, and scripts that a shell executes.
 const MAX_DEPTH: usize = 64;

@@ -170,7 +170,7 @@ impl ScriptReader<'_, '_> {
     }
 
     /// Reads arithmetic after its opening brackets, up to `))` or `]`; `start` is the offset of its beginning. Returns
-    /// the scripts in it. Fails if it is open at the end, or if the brackets can also be those of a subshell.
+    /// the scripts in it. Fails if it is open at the end, or if the brackets may also enclose a subshell.
     pub(super) fn arithmetic(&mut self, close: u8, start: usize) -> Result<Vec<Script>, ShellReadError> {
         self.limits.enter()?;
         let open = if close == b')' { b'(' } else { b'[' };

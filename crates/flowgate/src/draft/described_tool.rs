@@ -120,8 +120,8 @@ impl DescribedArgument {
     }
 }
 
-/// Guesses the role of an argument from the last word of its name, by words that are less certain than those of
-/// [`suggested_role`]; `None` if the word is not listed here. A draft can use them, since a person reviews it.
+/// Guesses the role of an argument from the last word of its name. The words listed here are less certain signs than
+/// the words of [`suggested_role`], but a draft can use them, since a person reviews it. `None` for any other word.
 fn role_of_last_word(name: &str) -> Option<ArgumentRole> {
     let words = name_words(name);
     match words.last().map(String::as_str) {

@@ -60,7 +60,7 @@ impl Evaluator<'_> {
                 }
                 contains_all
             }
-            // Only in the dialect of invariant-ai: in that of Flowgate, `check_decidable` has failed before.
+            // Only in the dialect of invariant-ai: in Flowgate's own dialect, `check_decidable` has failed before.
             _ if left_value.is_absent_or_none() || right_value.is_absent_or_none() => false,
             Comparison::Less => self.order(&left_value, &right_value)?.is_lt(),
             Comparison::LessEqual => self.order(&left_value, &right_value)?.is_le(),
@@ -276,8 +276,8 @@ impl Evaluator<'_> {
     }
 
     /// Returns whether a value has the shape that a tool pattern requires of an argument, such as `{to: "bob"}`. A
-    /// missing or null value satisfies no shape that needs a value: the result is then that of
-    /// [`outcome_of_missing_value`](Self::outcome_of_missing_value). `frame` contains the values of variables.
+    /// missing or null value satisfies no shape that needs a value: then
+    /// [`outcome_of_missing_value`](Self::outcome_of_missing_value) decides. `frame` contains the values of variables.
     fn has_shape(&mut self, value: &Value, shape: &ArgumentShape, frame: &mut Frame) -> Result<bool> {
         self.spend(1)?;
         // A tool may take a null for a missing value.
@@ -341,7 +341,7 @@ impl Evaluator<'_> {
     }
 
     /// Returns whether a value equals an expected one. A missing or null value equals only an expected `None`; compared
-    /// with any other value, the result is that of [`outcome_of_missing_value`](Self::outcome_of_missing_value).
+    /// with any other value, [`outcome_of_missing_value`](Self::outcome_of_missing_value) decides.
     fn is_value(&mut self, value: &Value, expected: &Value) -> Result<bool> {
         if !expected.is_absent_or_none() && self.is_null(value) {
             return self.outcome_of_missing_value();

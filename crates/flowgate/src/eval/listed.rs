@@ -259,7 +259,7 @@ fn is_vouched_for(space: &Space, label: &Label) -> bool {
         .all(|one| space.restrict(label, one) != space.restrict(&space.top(), one))
 }
 
-/// Returns all dimensions except those of integrity. They express how confidential a text is, or how old.
+/// Returns all dimensions except the integrity dimensions. They express how confidential a text is, or how old.
 fn secrecy(space: &Space) -> DimensionSet {
     space.all().without(space.integrity())
 }

@@ -316,7 +316,7 @@ impl Evaluator<'_> {
         }
     }
 
-    /// Returns the server of an event: as the client reports it in the metadata, or that of the event's tool;
+    /// Returns the server of an event: the one in the client's metadata, or else the server of the event's tool;
     /// [`Value::None`] if there is neither, and a missing value if `value` is not an event.
     pub(crate) fn server_of(&mut self, value: &Value) -> Value {
         let Value::Event(id) = value else { return Value::Absent };

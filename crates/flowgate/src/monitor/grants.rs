@@ -182,7 +182,7 @@ impl Monitor {
     }
 
     /// Moves the reasons against a call to the notes, so that the call is permitted, if one grant covers the call and
-    /// all of its reasons. The label of the question that the grant answered (`decided`) must flow to that of this
+    /// all of its reasons. The label of the question that the grant answered (`decided`) must flow to the label of this
     /// verdict, since the verdict reveals that there is a grant.
     pub(super) fn apply_grants(&self, call: &Call, judgement: &mut Judgement) {
         if judgement.reasons.is_empty() {
@@ -208,9 +208,9 @@ impl Monitor {
     }
 }
 
-/// Returns the arguments of a call with `null` for the values that may change, those of the arguments in `free`. Such
-/// an argument is not removed, since its presence is part of the decision that the person approved. `None` if the call
-/// has no valid arguments.
+/// Returns the arguments of a call, with `null` for the value of each argument in `free`, since these values may
+/// change. Such an argument is not removed, since its presence is part of the decision that the person approved. `None`
+/// if the call has no valid arguments.
 fn fixed_arguments(call: &Call, free: &[String]) -> Option<Map<String, Value>> {
     let mut arguments = call.arguments.clone().ok()?;
     for name in free {

@@ -63,10 +63,10 @@ impl Monitor {
     /// a model that was shown a view; `caller_floors` are lower bounds from the caller; `is_failure` means that the
     /// event is the outcome of a failed call, which no statement labels. Returns the event and the findings about it.
     ///
-    /// `base` is the label of a part that no statement mentions. `floor` is the least label of every part: that of what
-    /// the model had seen, or that of the call and of the stores that the tool has read. A statement can lower `base`,
-    /// but not below `floor`. For a part that the policy declares independent of the arguments, the label of the
-    /// decision to call replaces that of the call in the floor.
+    /// `base` is the label of a part that no statement mentions. `floor` is the least label of every part: the label of
+    /// what the model had seen, or the label of the call joined with the stores that the tool has read. A statement can
+    /// lower `base`, but not below `floor`. For a part that the policy declares independent of the arguments, the label
+    /// of the decision to call replaces the label of the call in the floor.
     pub(super) fn label_and_append(
         &mut self,
         entry: TraceEntry,

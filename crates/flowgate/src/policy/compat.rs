@@ -1,4 +1,4 @@
-//! Warns about expressions that invariant-ai reads differently. Flowgate's language began with that of invariant-ai,
+//! Warns about expressions that invariant-ai reads differently. Flowgate's language began as that of invariant-ai,
 //! the policy analyzer of *AI Agents with Formal Security Guarantees*.
 //!
 //! The grammar of invariant-ai is ambiguous and resolves to unintended readings: it reads

@@ -121,7 +121,7 @@ impl<'p> StatementPaths<'p> {
             if let ExprKind::Quantified(_, body) = &*expr.kind {
                 let declared = variables_in(body);
                 // The conditions of a block hold only within it, so they restrict the variables that it declares, not
-                // those of the statement around it.
+                // the variables of the statement around it.
                 resolved.restrict(body, &|variable| declared.contains(variable));
             }
         });

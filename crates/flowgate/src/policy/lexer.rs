@@ -184,7 +184,7 @@ pub(crate) const STATEMENTS: [&str; 16] = [
     "raise", "ask", "log", "extern", "import", "from",
 ];
 
-/// Returns whether the name at `span` is the first word of a statement: whether it begins its line, which is not
+/// Returns whether the name at `span` is the first word of a statement: whether it begins its line, and the line is not
 /// indented deeper than `base`, the indentation of the policy as a whole.
 fn begins_statement(source: &str, span: &Span, base: usize) -> bool {
     let line = source.get(..span.start).and_then(|text| text.rsplit('\n').next()).unwrap_or_default();

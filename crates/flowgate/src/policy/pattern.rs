@@ -99,8 +99,8 @@ impl ToolPattern {
         })
     }
 
-    /// Returns the tool that the pattern names, if it names one: for `bank/pay` that of the server, for `/pay` and for
-    /// `pay` alone that of the agent itself. `None` for a pattern with `*` or a regular expression.
+    /// Returns the tool that the pattern names, if it names one: for `bank/pay` the tool of the server, for `/pay` and
+    /// for `pay` alone the agent's own tool. `None` for a pattern with `*` or a regular expression.
     pub(crate) fn tool(&self) -> Option<Tool> {
         let NamePattern::Exact(name) = &self.name else { return None };
         if !self.qualified {

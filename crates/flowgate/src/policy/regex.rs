@@ -237,7 +237,7 @@ fn has_end_anchor(source: &str) -> bool {
     !is_per_line && translate(source, EndAnchor::Python) != translate(source, EndAnchor::OfText)
 }
 
-/// Rewrites a pattern in Python's syntax to that of the libraries, where the two differ: `\Z`, `\<`, white space, a
+/// Rewrites a pattern from Python's syntax to the libraries' syntax where the two differ: `\Z`, `\<`, white space, a
 /// brace that begins no repetition, and brackets and operators within a class. With [`EndAnchor::Python`], `$` also
 /// matches before a final line break.
 fn translate(source: &str, end: EndAnchor) -> Cow<'_, str> {

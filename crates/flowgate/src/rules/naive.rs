@@ -13,9 +13,9 @@ pub(crate) fn analyze(context: RuleContext<'_>, fuel: &mut u64, report: &mut imp
     report_matches(context, None, fuel, report);
 }
 
-/// Reports the matches that the event `id`, the last one of the trace, completes: those that bind it to a variable, and
-/// those that become true because a `count` block of the rule counts it. Tests compare them with those of
-/// [`RuleMatcher`](super::RuleMatcher).
+/// Reports the matches that the event `id`, the last one of the trace, completes: matches that bind it to a variable,
+/// and matches that become true because a `count` block of the rule counts it. Tests compare them with the matches that
+/// [`RuleMatcher`](super::RuleMatcher) reports.
 pub(crate) fn match_event(
     context: RuleContext<'_>,
     id: EventId,
@@ -25,8 +25,8 @@ pub(crate) fn match_event(
     report_matches(context, Some(id), fuel, report);
 }
 
-/// Reports all matches of all rules. If `new` is an event, reports only the matches that bind it to a variable, and
-/// those of rules with a block that may count it. A failure, also spent fuel, is reported for its rule, and the next
+/// Reports all matches of all rules. If `new` is an event, reports only the matches that bind it to a variable, and all
+/// matches of rules with a block that may count it. A failure, also spent fuel, is reported for its rule, and the next
 /// rule is tried.
 fn report_matches(
     context: RuleContext<'_>,

@@ -73,7 +73,7 @@ impl<'s> SchemaSet<'s> {
         set
     }
 
-    /// Returns the schemas of the contents of answers, given those of their structured forms. A server wraps a
+    /// Returns the schemas of the contents of answers, given the schemas of their structured forms. A server wraps a
     /// structured answer that is not an object as `{"result": ...}`, but not its text, so the wrapper is removed here.
     pub(super) fn unwrapped(self) -> Self {
         let mut set = Self { nodes: Vec::new(), is_open: self.is_open };

@@ -1,8 +1,9 @@
 //! Represents an event's value as a tree of labelled regions.
 //!
-//! Each field has a node. Each list, map and text that encodes a list or a map has a node, too, whose label is that of
-//! the structure: the keys, the number of rows, and the bytes between the fields. So the nodes of an event are disjoint
-//! labelled regions that together cover the whole event. The monitor labels documents; rules and redaction read them.
+//! Each field has a node. Each list, map and text that encodes a list or a map has a node, too. Its label is the label
+//! of the structure: the keys, the number of rows, and the bytes between the fields. So the nodes of an event are
+//! disjoint labelled regions that together cover the whole event. The monitor labels documents; rules and redaction
+//! read them.
 
 mod build;
 mod undivided;
@@ -110,7 +111,7 @@ pub struct Document {
 /// Influences on the labels of an event that are not statements about it.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct LabelOrigin {
-    /// The join of the labels that were joined into every node: those of the call and of the stores that it reads.
+    /// The join of the labels that were joined into every node: of the call, and of the stores that it reads.
     pub(crate) raised: Label,
     /// Whether the labels depend on how the event came about, such as an answer to no call.
     pub(crate) is_irregular: bool,
@@ -339,8 +340,8 @@ impl Document {
         }
     }
 
-    /// Joins `floor` into every label, except those of regions that depend on no argument of the call, into which it
-    /// joins `independent`. It must follow all declarations, as [`raise`](Self::raise).
+    /// Joins `floor` into the label of every region. For a region that depends on no argument of the call, joins
+    /// `independent` instead. Must be called after all declarations, like [`raise`](Self::raise).
     pub(crate) fn raise_outcome(&mut self, floor: &Label, independent: &Label) {
         for node in &mut self.nodes {
             node.label = node.label.join(if node.is_independent { independent } else { floor });
@@ -368,9 +369,8 @@ impl Document {
         raised
     }
 
-    /// Sets the label of one node to that of `part` in the dimensions of `part`, for an endorsement. The result may be
-    /// below the floor of the node, the label below which no declaration sets it. Does nothing if there is no such
-    /// node.
+    /// Sets the label of one node to `part` in the dimensions of `part`, for an endorsement. The result may be below
+    /// the floor of the node, the label below which no declaration sets it. Does nothing if there is no such node.
     pub(crate) fn lower(&mut self, space: &Space, id: NodeId, part: &PartialLabel) {
         if let Some(node) = self.nodes.get_mut(id) {
             node.label = space.replace(&node.label, part);

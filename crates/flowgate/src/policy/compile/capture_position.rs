@@ -26,9 +26,9 @@ const FIXED_LINES: &str = "fix the number of lines before the group or after it,
 
 /// Checks that the author of a text cannot choose where `group` is when the text matches the pattern. `reliance` states
 /// which property of the tool the capture relies on. With [`CaptureReliance::Nothing`], everything before the group
-/// must have a fixed length. With [`CaptureReliance::Lines`], the number of line breaks before the group, or that of
-/// those after it, must be fixed, and the group must be on one line with a fixed beginning. In both cases the group
-/// needs a maximum length.
+/// must have a fixed length. With [`CaptureReliance::Lines`], the number of line breaks before the group or after it
+/// must be fixed, and the group must be on one line with a fixed beginning. In both cases the group needs a maximum
+/// length.
 ///
 /// # Errors
 /// The advice how to write the pattern instead.

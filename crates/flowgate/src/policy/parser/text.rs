@@ -55,8 +55,7 @@ impl Parser<'_> {
         Ok(ExprKind::Format(parts))
     }
 
-    /// Parses the expression at `span`, which an f-string embeds: the tokens of the file are replaced by those of the
-    /// expression while it is parsed.
+    /// Parses the expression at `span` in an f-string. While it is parsed, its tokens replace the tokens of the file.
     fn embedded_expression(&mut self, span: Span) -> ParseResult<super::Expr> {
         let inner = lexer::lex(self.text(&span));
         let shifted = inner

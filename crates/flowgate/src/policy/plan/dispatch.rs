@@ -79,7 +79,7 @@ impl Dispatch {
             let name: &str = match &event.body {
                 EventBody::Message(message) => &message.role,
                 EventBody::Call(call) => &call.tool.name,
-                // The tool of an output is that of the call that it answers, or claims to answer.
+                // The tool of an output is the tool of the call that it answers, or claims to answer.
                 EventBody::Output(_) => &trace.event(event.call.or(event.claimed)?)?.tool()?.name,
                 EventBody::Tool(tool) => &tool.tool.name,
             };

@@ -132,9 +132,9 @@ pub(crate) enum ArgumentShape {
 pub(crate) enum ListSource {
     /// The answers of the tools that the pattern matches.
     Answers(PatternId),
-    /// The answers to those of their calls whose arguments equal these arguments of the judged call, or constants.
+    /// The answers of these tools to calls whose arguments equal these arguments of the judged call, or constants.
     MatchingAnswers(PatternId, Vec<(Arc<str>, CompiledExpr)>),
-    /// All messages except those of the model.
+    /// All messages except the model's.
     Messages,
 }
 
