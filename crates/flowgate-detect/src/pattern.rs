@@ -283,7 +283,7 @@ impl DisjointFindings {
         true
     }
 
-    /// Returns whether there are [`MAX_FINDINGS`] findings, so that no more are added.
+    /// Returns whether there are [`MAX_FINDINGS`] findings; then no more are added.
     fn is_full(&self) -> bool {
         self.0.len() >= MAX_FINDINGS
     }

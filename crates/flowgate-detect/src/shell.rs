@@ -153,7 +153,7 @@ pub struct Invocation {
     pub name: String,
     /// The arguments without quotes. A wrapper such as `sudo` has none: its command is the next invocation.
     pub arguments: Vec<String>,
-    /// Whether an argument is computed, so that it is not what the command receives.
+    /// Whether an argument is computed; the command then receives another text.
     pub computed: bool,
     /// The bytes of the command with its wrappers.
     pub span: Range<usize>,

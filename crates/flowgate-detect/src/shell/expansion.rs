@@ -133,7 +133,7 @@ impl ShellVariables {
     }
 }
 
-/// Returns whether the shell sets a variable itself, so that an assignment does not determine its value.
+/// Returns whether the shell sets a variable itself; then an assignment does not determine its value.
 fn is_special(name: &str) -> bool {
     ["BASH", "COMP", "EPOCH", "HIST", "OPT", "LC_"].iter().any(|prefix| name.starts_with(prefix))
         || matches!(

@@ -55,7 +55,7 @@ pub(super) fn sed<'s>(call: &EffectiveCommand<'_, 's>) -> Vec<Launch<'s>> {
     let given = scripts.iter().filter(|word| !word.text.starts_with("--expression="));
     let mut checked: Vec<&Argument<'_>> = given.copied().collect();
     if scripts.is_empty() {
-        // `-i ''` has an empty suffix on some systems, so that the script is the second operand.
+        // `-i ''` has an empty suffix on some systems; then the script is the second operand.
         let skipped = usize::from(operands.first().is_some_and(|word| word.text.is_empty()));
         checked.extend(operands.get(skipped));
     }

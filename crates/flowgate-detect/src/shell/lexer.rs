@@ -52,7 +52,7 @@ pub(super) struct TextFacts {
 #[derive(Debug)]
 pub(super) struct PendingDocument {
     pub(super) delimiter: String,
-    /// Whether the delimiter is quoted, so that the content is literal.
+    /// Whether the delimiter is quoted; then the content is literal.
     pub(super) literal: bool,
     /// Whether the tabs at the beginning of each line are removed.
     pub(super) strips_tabs: bool,

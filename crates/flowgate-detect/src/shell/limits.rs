@@ -28,7 +28,7 @@ pub(super) const MAX_ERRORS: usize = 64;
 /// Why a reader stops.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum ShellReadError {
-    /// A limit is exceeded, so that nothing more is read.
+    /// A limit is exceeded, so nothing more is read.
     Limit,
     /// The text is no valid script, or one that different shells read differently.
     Syntax,

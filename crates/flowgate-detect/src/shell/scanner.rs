@@ -69,7 +69,7 @@ pub(super) struct CommandScanner {
     replaced_input: bool,
     /// Whether a function is defined.
     defines_function: bool,
-    /// Whether a function may have been removed or replaced, so that a call of it may run a program.
+    /// Whether a function may have been removed or replaced; then a call of it may run a program.
     may_remove_functions: bool,
     /// Whether a variable may have a value with a substitution that is not run yet.
     has_quoted_substitution: bool,

@@ -1,7 +1,7 @@
 //! Recognises the programs that run another program, which follows their options and operands: `sudo -u x rm`.
 //! [`effective_command`](super::effective_command) calls it to find the program behind them.
 //!
-//! An option that is not in the table may take the next word as its value, so that the program behind it is not known.
+//! An option that is not in the table may take the next word as its value, so the program behind it is not known.
 
 use super::expansion::Argument;
 

@@ -352,7 +352,7 @@ fn address(trace: &Trace, mark: &MatchLocation) -> String {
     }
 }
 
-/// Returns the address of a node of an event, and whether the address is final, so that no range of characters may be
+/// Returns the address of a node of an event, and whether the address is final; then no range of characters may be
 /// appended. It is final if it already ends with the range of the node within an enclosing text, or addresses a
 /// whole name or event. `origin` states where the event was read from.
 fn node_address(trace: &Trace, origin: Origin, id: EventId, node: NodeId) -> (String, bool) {

@@ -351,7 +351,7 @@ fn dict<const N: usize>(entries: [(&str, Value); N]) -> Value {
 }
 
 /// Implements `shell_code`: returns a map of what the shell scripts in all texts run together. `commands` has the names
-/// of the commands, and `unreadable` is true if anything cannot be read, so that it can run any command; `reasons` says
+/// of the commands, and `unreadable` is true if anything cannot be read, since that can run any command; `reasons` says
 /// why. Records the locations of unsafe commands and of what cannot be read.
 fn shell_code(e: &mut Evaluator<'_>, a: &[Value]) -> Result<Value> {
     let (mut commands, mut invocations, mut unsafe_commands, mut reasons) = (vec![], vec![], vec![], vec![]);

@@ -554,7 +554,7 @@ impl Monitor {
 
     /// Applies the labels that one `label` statement, given by its index in the policy, grants to regions of an event,
     /// and creates the regions that it captures; a statement has one capture. Returns whether a label was raised that
-    /// the conditions of an earlier statement had read, so that the caller must apply the statements again.
+    /// the conditions of an earlier statement had read; then the caller must apply the statements again.
     fn declare_granted_labels(
         &mut self,
         space: &Space,

@@ -291,7 +291,7 @@ pub struct Question {
     pub(super) stores: Vec<(usize, u64)>,
     /// The stores to whose state the call refers, with the number of writes by other sessions to each.
     pub(super) referred: StoreVersions,
-    /// Whether the tool can read external state, so that an equal call can mean something else later.
+    /// Whether the tool can read external state; then an equal call can mean something else later.
     pub(super) reads_state: bool,
     /// The monitor that asks.
     pub(super) session_identity: Arc<()>,

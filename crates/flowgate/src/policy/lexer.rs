@@ -223,10 +223,10 @@ fn continues_line(source: &str, token: Token, span: &Span) -> bool {
     }
 }
 
-/// Returns whether a token is an operator that needs two operands, so that a line that ends or begins with it
-/// continues. `*` does not count, since it can also end a line, as the end of the name of a tool
-/// (`read by bank/get_*`). `-` does not count, since it can also begin a line, as a sign. `<`, `>` and `/` do not
-/// continue a line either.
+/// Returns whether a token is an operator that needs two operands. A line that ends with one continues on the next
+/// line, and a line that begins with one continues the line before. `*` does not count, since it can also end a line,
+/// as the end of the name of a tool (`read by bank/get_*`). `-` does not count, since it can also begin a line, as a
+/// sign. `<`, `>` and `/` do not continue a line either.
 fn is_operator(token: Token) -> bool {
     matches!(
         token,

@@ -149,8 +149,8 @@ impl<'s> SchemaSet<'s> {
         properties.flat_map(|(properties, _)| properties.keys().map(String::as_str)).collect()
     }
 
-    /// Returns the values that the schemas list. `None` if one of them permits others, or if the set is open or empty,
-    /// so that the permitted values are unknown.
+    /// Returns the values that the schemas list. `None` if the permitted values are unknown: if a schema permits values
+    /// that it does not list, or if the set is open or empty.
     pub(super) fn values(&self) -> Option<Vec<&'s Value>> {
         if self.is_open || self.nodes.is_empty() {
             return None;

@@ -225,8 +225,8 @@ impl Document {
     /// floor of its node. A second declaration for the same node is joined with the first.
     ///
     /// A declaration is the effect of a `label` statement. Its conditions can read labels that another one sets, so all
-    /// are applied in rounds: `relied_on` is what an earlier round has read. Returns whether this call raised a label
-    /// that was read already, so that another round is needed.
+    /// are applied in rounds: `relied_on` is what an earlier round has read. Returns whether another round is needed,
+    /// since this call raised a label that was read already.
     pub(crate) fn declare(&mut self, space: &Space, id: NodeId, partial: &PartialLabel) -> bool {
         let Some(node) = self.nodes.get(id) else { return false };
         let (end, declared_before) = (node.end, node.declared);
@@ -470,7 +470,7 @@ impl Document {
 
     /// Returns the bytes of the enclosing text that spell a part of the scalar `id`. The scalar is spelled at `span`
     /// there, and `decoded` is its value; `part` are bytes of the value. `None` if the scalar is spelled with escapes
-    /// before the end of the part, so that bytes of the value and of the text do not correspond.
+    /// before the end of the part, since bytes of the value and of the text then do not correspond.
     fn span_within(
         &self,
         id: NodeId,

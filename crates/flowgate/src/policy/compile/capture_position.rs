@@ -75,8 +75,8 @@ fn has_fixed_beginning_of_line(before: &[Hir]) -> bool {
     before.get(own_line..).unwrap_or_default().iter().all(has_fixed_length)
 }
 
-/// Returns the number of line breaks in every text that a part of a pattern matches; `None` if texts with different
-/// numbers match, so that the author of the text could choose on which line the next part is.
+/// Returns the number of line breaks in every text that a part of a pattern matches. `None` if texts with different
+/// numbers match, since the author of the text could then choose on which line the next part is.
 fn line_breaks(part: &Hir) -> Option<usize> {
     match part.kind() {
         HirKind::Empty | HirKind::Look(_) => Some(0),

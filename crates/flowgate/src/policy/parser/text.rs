@@ -87,7 +87,7 @@ fn literal_body(literal: &str) -> &str {
     body.get(quotes..body.len().saturating_sub(quotes)).unwrap_or("")
 }
 
-/// Returns the value of a text literal. An unknown escape remains unchanged, so that `"\d"` has its literal meaning.
+/// Returns the value of a text literal. An unknown escape remains unchanged, so `"\d"` has its literal meaning.
 ///
 /// In the dialect of invariant-ai only quotation marks are unescaped; multi-line texts are not unescaped, but lose
 /// their common indentation.
