@@ -298,7 +298,8 @@ impl<'a> ContentDeletion<'a> {
         self.writer.flush().and_then(|()| self.writer.get_ref().sync_all()).map_err(write)
     }
 
-    /// Replaces the file by the draft. Returns the numbers of the deleted entries' lines in the log.
+    /// Replaces the file of contents by the draft, which lacks the deleted entries. Returns the numbers of the lines in
+    /// the log that these entries belonged to.
     pub(super) fn finish(self) -> Result<Vec<u64>, AuditError> {
         let Self { path, draft, deleted, .. } = self;
         let replaced = fs::rename(&draft, path).and_then(|()| sync_folder(path));

@@ -151,7 +151,7 @@ impl LastLineHandle {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Replaces the last line, after a line was written.
+    /// Stores the number and hash of a line that was written: it is now the last line.
     fn set(&self, head: LogHead) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = head;
     }

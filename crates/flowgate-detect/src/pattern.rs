@@ -32,7 +32,7 @@ pub(super) struct DetectionRule {
     group: usize,
 }
 
-/// Creates a rule without further conditions.
+/// Creates a rule that reports every match of `regex`; methods of the rule add conditions.
 pub(super) const fn rule(kind: &'static str, regex: &'static str) -> DetectionRule {
     DetectionRule {
         kind,
@@ -85,7 +85,8 @@ impl DetectionRule {
         Regex::new(&self.regex.replace(r"\b", r"(?-u:\b)")).ok()
     }
 
-    /// Returns the span of the finding in a match of the expression that begins at `start`.
+    /// Returns the part of a match that is the finding: the whole match (`found`) if the expression has no groups, and
+    /// otherwise a group. `None` if the match lacks that group.
     fn finding(&self, regex: &Regex, text: &str, found: Range<usize>) -> Option<Range<usize>> {
         if regex.captures_len() == 1 {
             return Some(found);

@@ -266,7 +266,7 @@ impl Document {
         self.nodes.get(id).map_or(Label::BOTTOM, |node| node.floor.join(&node.relied_on))
     }
 
-    /// Returns the label of the root: of the fact that the event exists.
+    /// Returns the label of the root node, that is, of the fact that the event exists.
     pub fn frame_label(&self) -> Label {
         self.label_at(0)
     }

@@ -164,7 +164,7 @@ impl Compiler<'_> {
 
     /// Returns the kinds of events that a rule reads in addition to its variables, so that it is evaluated again when
     /// one arrives. These are all kinds (`Type::Event`) if it calls a predicate that reads the trace, and calls if it
-    /// reads those that a message proposes.
+    /// reads the calls that a message proposes.
     fn other_event_kinds(&self, query: &CompiledQuery) -> Vec<Type> {
         let mut kinds = Vec::new();
         let mut reads_calls = ranges_over_calls(&query.variables);

@@ -86,10 +86,10 @@ impl CallIds {
         }
     }
 
-    /// Returns the id of the call that an answer belongs to: the id in the answer, if it has one. Otherwise it is that
-    /// of the earliest open (not yet answered) call that is equal to the call in the answer, or empty if no such call
-    /// is open. The call is then no longer open. Of the open calls, only the first [`MAX_OPEN`] are searched, which
-    /// bounds the time for a malicious log.
+    /// Returns the id of the call that an answer belongs to: the id in the answer, if it has one. Otherwise returns the
+    /// id of the earliest open (not yet answered) call that is equal to the call in the answer, or an empty id if no
+    /// such call is open. The call is then no longer open. Of the open calls, only the first [`MAX_OPEN`] are searched,
+    /// which bounds the time for a malicious log.
     fn of_answer(&mut self, answer: &Map<String, Value>) -> String {
         let reported_id = answer.get("tool_call_id").and_then(Value::as_str).filter(|id| !id.is_empty());
         let call = answer.get("tool_call");
