@@ -163,7 +163,7 @@ struct CompiledRule {
 const LOOK_INTO: usize = 64;
 
 impl CompiledRules {
-    /// Prepares a table.
+    /// Prepares a table of rules for searches.
     pub(super) fn new(rules: &'static [DetectionRule]) -> Self {
         let named = rules.iter().enumerate();
         let named = named.flat_map(|(index, rule)| rule.keywords.iter().map(move |word| (*word, index)));

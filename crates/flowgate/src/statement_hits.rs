@@ -109,7 +109,7 @@ impl HitCounter {
         &self.hits
     }
 
-    /// Returns the first bytes of the `label` statements that labelled a region of an event.
+    /// Returns the offset in the policy of each `label` statement that labelled a region of an event.
     fn labelling_statements(&self, document: &Document) -> Vec<usize> {
         let nodes = 0..document.nodes().len();
         let mut statements: Vec<usize> = nodes.flat_map(|node| document.labelled_by(node)).collect();

@@ -154,7 +154,7 @@ struct Tag {
 }
 
 impl Tag {
-    /// Parses the attributes of a tag, of which `at` is the position after the name; malformed tags are accepted. The
+    /// Parses the attributes of a tag. `at` is the offset after the tag's name. Accepts malformed tags. The
     /// result also contains the position after the tag.
     fn read(text: &str, mut at: usize) -> Self {
         let mut attributes = Vec::new();

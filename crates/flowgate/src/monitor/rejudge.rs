@@ -231,9 +231,9 @@ impl Rejudgement<'_> {
         }
     }
 
-    /// Translates what a part of a call depends on to the new session: views become labels of the new policy, and
-    /// regions the ones with the same content. `events_before` is the number of events that the recorded session had
-    /// before the call.
+    /// Translates what a part of a call depends on to the new session: a view becomes a label of the new policy, and a
+    /// region becomes the region of the new session with the same content. `events_before` is the number of events that
+    /// the recorded session had before the call.
     fn dependency(&mut self, dependency: &CallDependency, events_before: usize) -> CallDependency {
         match dependency {
             CallDependency::Everything => CallDependency::Everything,

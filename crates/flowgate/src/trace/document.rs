@@ -88,7 +88,7 @@ impl StatementSet {
         }
     }
 
-    /// Returns the indices.
+    /// Returns the indices of the statements in the set.
     pub(crate) fn iter(self) -> impl Iterator<Item = usize> {
         self.indices.into_iter().filter_map(|number| number.checked_sub(1)).map(usize::from)
     }

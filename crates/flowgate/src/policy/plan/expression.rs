@@ -237,7 +237,7 @@ impl CompiledExpr {
 }
 
 impl ArgumentShape {
-    /// Adds to `found` the expressions in the shape: those that are computed from other values of the statement, such
+    /// Adds to `found` the expressions in the shape that are computed from other values of the statement, such
     /// as `call.arguments.to`. The other parts of a shape are constants.
     pub(super) fn expressions<'s>(&'s self, found: &mut Vec<&'s CompiledExpr>) {
         match self {

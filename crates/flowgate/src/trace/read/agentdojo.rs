@@ -30,8 +30,8 @@ pub(super) fn rename_fields(run: &mut Map<String, Value>) {
     }
 }
 
-/// Returns the messages in OpenAI's format. The ids of all calls in the log are collected first, so that an id that is
-/// created for a call without one is new.
+/// Returns the messages in OpenAI's format. The ids of all calls in the log are collected first, so that a call without
+/// an id receives one that no other call has.
 ///
 /// # Errors
 /// The index of the first message that does not have the form that AgentDojo writes, and the problem.
