@@ -1,5 +1,6 @@
 //! Defines the Ed25519 key with which the writer of a log signs its heads and the lines for witnesses, and the public
-//! half of the key, which suffices to verify them.
+//! half of the key, which suffices to verify them. [`AuditLog`](super::AuditLog) owns the key; `key_file` reads it from
+//! a file.
 
 use std::fmt;
 

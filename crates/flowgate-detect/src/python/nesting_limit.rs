@@ -1,4 +1,4 @@
-//! Rejects Python code that nests too deeply, before it is parsed.
+//! Rejects Python code that nests too deeply, before it is parsed. [`python`](super) calls it for each text.
 //!
 //! The parser grows its own stack, but the tree is walked and dropped recursively, so a chain `a.b.b.b` of 100 000
 //! terms would exhaust the stack and abort the process. The tokens give an upper bound: the depth of an expression is

@@ -1,5 +1,5 @@
 //! Implements the policy language's built-in functions on lists and maps: `any`, `all`, `sum`, `keys` and similar
-//! functions.
+//! functions. The evaluator calls them through the table in [`builtin`](super).
 
 use super::{Function, method, resolved_argument, row, type_error};
 use crate::eval::{Evaluator, Result, Value};

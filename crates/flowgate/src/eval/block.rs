@@ -1,5 +1,6 @@
 //! Evaluates the quantified blocks of conditions, `forall:` and `count(min=1, max=2):`, of rules and statements. They
-//! count the assignments of values to the variables of the block that satisfy its conditions.
+//! count the assignments of values to the variables of the block that satisfy its conditions. The evaluator of
+//! expressions calls it.
 
 use super::{EvalError, Evaluator, Frame, MatchLocation, Result, Value};
 use crate::policy::plan::{QuantifiedBlock, QuantifierKind};

@@ -1,5 +1,5 @@
 //! Evaluates access to parts of values: fields of events and maps, items of lists, and slices. Decides which fields
-//! events of each kind have.
+//! events of each kind have. The evaluator of expressions calls it for each field, index and slice.
 
 use super::{
     BYTES_PER_STEP, EvalError, Evaluator, Frame, ITEM, MissingValueMode, RegionKind, RegionRead, Result,

@@ -1,5 +1,6 @@
 //! Compiles the target of an `endorse` statement, and checks that the conditions of the statement restrict the value to
-//! a harmless set: otherwise an attacker could choose a value that satisfies them.
+//! a harmless set: otherwise an attacker could choose a value that satisfies them. The compiler calls it for each
+//! `endorse` statement.
 
 use super::super::argument_role::{ArgumentRole, decisive_word};
 use super::super::diagnostic::Span;

@@ -1,5 +1,5 @@
 //! Compiles the targets of labels, requirements, payloads, consents and endorsements: paths to a region of an event,
-//! such as `out.content[*].note`.
+//! such as `out.content[*].note`. The compilation of these statements calls it.
 
 use super::super::argument_role::{ArgumentRole, suggested_role};
 use super::super::diagnostic::{Diagnostic, Span};

@@ -1,4 +1,5 @@
-//! Parses the text literals in expressions of a policy: quotes, escapes, and f-strings with embedded expressions.
+//! Parses the text literals in expressions of a policy: quotes, escapes, and f-strings with embedded expressions. The
+//! parser of expressions calls it for each text literal.
 
 use super::super::diagnostic::{Diagnostic, Span};
 use super::super::dialect::Dialect;

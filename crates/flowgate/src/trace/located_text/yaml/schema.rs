@@ -1,5 +1,5 @@
 //! Resolves plain YAML scalars to values: `true` is a Boolean, `0x1` a number. It follows the core schema of YAML
-//! 1.2.
+//! 1.2. The YAML reader calls it for each plain scalar.
 
 use super::super::LocatedNodeKind;
 
