@@ -408,22 +408,22 @@ impl Document {
         }
     }
 
-    /// Adds a child called `name` to each text node in `parts`, for the captured part of the text.
+    /// Adds one region called `name` for each item of `parts`: these bytes of the text of that scalar node, as a child
+    /// of the node.
     ///
-    /// `parts` contains the ids of the text nodes in ascending order, each with the bytes of the part; a part that is
-    /// not within its text is skipped. Returns the ids of the new nodes. A new node follows its parent, so the ids of
-    /// all later nodes increase.
+    /// `parts` is sorted by node, with at most one range for each node; a range outside the text is skipped. Returns
+    /// the ids of the new nodes. Each new node directly follows its parent, so the ids of all later nodes increase.
     pub(crate) fn capture(&mut self, name: &str, parts: &[(NodeId, Range<usize>)]) -> Vec<NodeId> {
         let new_nodes: Vec<(NodeId, DocumentNode)> =
             parts.iter().filter_map(|(id, part)| Some((*id, self.captured_part(*id, name, part)?))).collect();
         // The number of new nodes before a node, by which its id increases.
-        let id_increase = |id: NodeId| new_nodes.partition_point(|(parent, _)| *parent < id);
+        let shift = |id: NodeId| new_nodes.partition_point(|(parent, _)| *parent < id);
         let mut created = Vec::with_capacity(new_nodes.len());
         let mut nodes = Vec::with_capacity(self.nodes.len() + new_nodes.len());
         let old = std::mem::take(&mut self.nodes);
         for (id, mut node) in old.into_iter().enumerate() {
-            node.parent += id_increase(node.parent);
-            node.end += id_increase(node.end);
+            node.parent += shift(node.parent);
+            node.end += shift(node.end);
             nodes.push(node);
             if let Ok(index) = new_nodes.binary_search_by_key(&id, |(parent, _)| *parent)
                 && let Some((_, new_node)) = new_nodes.get(index)
