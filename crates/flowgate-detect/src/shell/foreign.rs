@@ -1,4 +1,5 @@
 //! Recognises programs of `sed` and `awk` that certainly run no commands.
+//! [`foreign_launches`](super::foreign_launches) asks it and reports all other programs as not read.
 
 /// Returns whether a script of `sed` consists of commands that neither run programs nor write files.
 pub(super) fn sed_is_plain(script: &str) -> bool {
