@@ -71,7 +71,7 @@ fn skip_section(chars: &mut std::iter::Peekable<std::str::Chars<'_>>, delimiter:
     false
 }
 
-/// Returns whether a program of `awk` runs no commands, and reads and writes no files by a computed name.
+/// Returns whether a program of `awk` certainly runs no commands.
 pub(super) fn awk_is_plain(program: &str) -> bool {
     let without_or = program.replace("||", "");
     !["system", "getline", "|", "@", "ENVIRON"].iter().any(|form| without_or.contains(form))
