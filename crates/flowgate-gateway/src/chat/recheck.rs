@@ -113,7 +113,7 @@ impl LoggedVerdicts {
 /// If the database cannot be read.
 pub fn read_database_snapshot(config: &GatewayConfig) -> Result<DatabaseSnapshot, DatabaseError> {
     run_blocking(async {
-        let store = Database::read_with_keys(&config.store.place, &config.store.encryption).await?;
+        let store = Database::read_with_keys(&config.store.address, &config.store.encryption).await?;
         let read = async |store: &Database| {
             // Anchors are read before conversations, so that a turn stored in between is certainly in a log that is
             // read later.
@@ -137,7 +137,7 @@ pub fn recheck(
     logged: LoggedVerdicts,
 ) -> Result<RecheckReport, DatabaseError> {
     run_blocking(async {
-        let store = Database::read_with_keys(&config.store.place, &config.store.encryption).await?;
+        let store = Database::read_with_keys(&config.store.address, &config.store.encryption).await?;
         store.close_after(async |store| recheck_conversations(store, config, snapshot, logged).await).await
     })
 }

@@ -26,7 +26,7 @@ pub(crate) const SETTING: &str = "--max-values";
 /// A share of the budget; returned on drop.
 pub(crate) type ValueBudgetShare = OwnedSemaphorePermit;
 
-/// The reason why there is no room.
+/// The reason why a share of the budget is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ValueBudgetError {
     /// One body or answer exceeds the share that one may take.

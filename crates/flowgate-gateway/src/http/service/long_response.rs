@@ -75,11 +75,11 @@ impl GatewayService {
     /// Returns the response that `answer` computes: its result or, once it has sent the first part, a stream of the
     /// parts that it sends. Cancels the [`ClientPresence`] that `answer` receives when the client disconnects or the
     /// time for a turn is over. `bound` is reported if too many responses of the kind are computed at the same time,
-    /// and `broken` formats failures.
+    /// and `failure_formats` says how failures are reported.
     pub(super) async fn respond<A>(
         self: &Arc<Self>,
         bound: &ResponseBound,
-        broken: FailureFormats<
+        failure_formats: FailureFormats<
             impl Fn(StatusCode, &str) -> HttpReply,
             impl Fn(StatusCode, &str) -> SseEvent + Send + 'static,
         >,
@@ -99,7 +99,7 @@ impl GatewayService {
             let _turn_guard = turn_guard;
             timeout(turn_time, answer).await
         });
-        let FailureFormats { reply, event } = broken;
+        let FailureFormats { reply, event } = failure_formats;
         let outcome = tokio::select! {
             biased;
             part = parts.recv() => match part {

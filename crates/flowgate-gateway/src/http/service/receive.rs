@@ -26,7 +26,10 @@ impl GatewayService {
         let mut read = ReceivedBody { bytes: Vec::new(), held, _values: None };
         let limit = self.limits.body_time;
         timeout(limit, self.read(body, &mut read)).await.map_err(|_| {
-            let detail = format!("the body did not arrive within {} s", limit.as_secs_f32());
+            let detail = format!(
+                "the body did not arrive within {} s: send it faster, or start the server with a larger --body-time",
+                limit.as_secs_f32()
+            );
             let reply = HttpReply::detail(StatusCode::REQUEST_TIMEOUT, &detail).close();
             let bound = GatewayBound {
                 what: "seconds for a body to arrive",
@@ -70,7 +73,7 @@ impl GatewayService {
         let mut arrived = 0_usize;
         while let Some(frame) = body.frame().await {
             let frame = frame.map_err(|_| {
-                HttpReply::detail(StatusCode::BAD_REQUEST, "the body ended before it was complete").close()
+                HttpReply::detail(StatusCode::BAD_REQUEST, "the body ended before it was complete: send it again").close()
             })?;
             // Trailing headers are ignored.
             let Ok(data) = frame.into_data() else { continue };
