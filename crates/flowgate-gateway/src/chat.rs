@@ -117,7 +117,7 @@ pub(crate) struct ModelRoutes {
     pub(crate) closing: CancellationToken,
     /// The number of clients in watch mode.
     watching: usize,
-    /// The figures of requests since the start, for the page.
+    /// The numbers of requests since the start, and their durations and verdicts, for the page for people.
     pub(crate) figures: Arc<FigureSeries>,
     /// The counters of what agents did, for Prometheus.
     pub(crate) metrics: Arc<AgentMetrics>,
@@ -204,9 +204,21 @@ impl ModelRoutes {
             (log.clone(), Arc::clone(&metrics)),
         );
         let approvals = Arc::new(approvals);
-        maintenance::spawn_tasks(&database, &approvals, &recorder, &log, store.retention, store.quotation_age);
-        let sessions =
-            Arc::new(Conversations::new(database, store.memory, store.conversation, values.clone(), log.clone()));
+        maintenance::spawn_tasks(
+            &database,
+            &approvals,
+            &recorder,
+            &log,
+            store.retention,
+            store.quotation_age,
+        );
+        let sessions = Arc::new(Conversations::new(
+            database,
+            store.memory,
+            store.conversation,
+            values.clone(),
+            log.clone(),
+        ));
         let watching = clients.iter().filter(|client| client.watch.is_some()).count();
         let (clients, answers, pending) = (Clients::new(clients), Arc::default(), Arc::default());
         let closing = CancellationToken::new();
@@ -247,8 +259,8 @@ impl ModelRoutes {
         self.sessions.store().close().await;
     }
 
-    /// Returns the names of the parts that fail and without which the gateway works: witnesses that are optional, and
-    /// issuers whose keys could not be fetched, so that their tokens are refused.
+    /// Returns the names of the failing parts that the gateway can do without: optional witnesses, and issuers whose
+    /// keys could not be fetched (their tokens are refused).
     pub(crate) fn degraded_parts(&self) -> Vec<&'static str> {
         let mut degraded =
             self.recorder.witnesses().map(HeadDestinations::failing_destinations).unwrap_or_default();
@@ -258,8 +270,8 @@ impl ModelRoutes {
         degraded
     }
 
-    /// Returns the names of failing parts without which the gateway does not work, for the health route: the database
-    /// or the audit log, if it cannot be written, and a required witness that is overdue.
+    /// Returns the names of the failing parts that the gateway cannot do without, for the health route: the database or
+    /// the audit log, if it cannot be written, and a required witness that is overdue.
     pub(crate) async fn failing_parts(&self) -> Vec<&'static str> {
         let mut failing = Vec::new();
         if !self.sessions.store().is_writable().await {

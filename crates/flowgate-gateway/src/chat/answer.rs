@@ -70,13 +70,13 @@ impl ModelRoutes {
         let api = received.api;
         let bad = |message: &str| error_reply(api, StatusCode::BAD_REQUEST, message);
         let Ok(body) = std::str::from_utf8(body) else {
-            return Some(bad("the body of the request is not valid UTF-8"));
+            return Some(bad("the body of the request is not valid UTF-8: encode it in UTF-8"));
         };
         let request = match received.client.prefix_cache.decode(api, body) {
             Ok(request) => request.addressed_to(received.target.as_ref()),
             Err(why) => return Some(bad(&why)),
         };
-        // Notes a failure in the report, and returns the reply for the client.
+        // Sets the failure in the report, and returns the reply for the client.
         let failed = |report: &mut RequestReport, failure: RequestError| {
             report.set_failure(&failure);
             error_reply(api, failure.status, &failure.message)
@@ -133,10 +133,10 @@ impl ModelRoutes {
                 return Err(RequestError::new(StatusCode::BAD_REQUEST, why));
             }
         };
-        let whole_request = whole_request.as_ref().map(|asked| {
-            let messages = &asked.request.messages;
+        let whole_request = whole_request.as_ref().map(|decoded| {
+            let messages = &decoded.request.messages;
             SentChat::of(messages).with_sources(with_default_provenance(
-                asked.sources.clone(),
+                decoded.sources.clone(),
                 messages,
                 received.unmarked,
             ))
@@ -242,7 +242,7 @@ impl ModelRoutes {
         }
         session.add_caller_parameters(received.virtual_key.as_deref());
         session.begin_watching(&received.client.spec);
-        turn::check((&received.client, received.virtual_key.as_deref()), asked)?;
+        turn::check_request((&received.client, received.virtual_key.as_deref()), asked)?;
         self.recorder.check_witness_lag()?;
         self.approvals.check_frozen(&received.client.spec, name).await?;
         self.sessions.catch_up(&received.client, session).await?;

@@ -57,9 +57,9 @@ const HELD_ELSEWHERE_POLL: Duration = Duration::from_millis(50);
 const LAST_USE_INTERVAL: Duration = Duration::from_secs(60);
 /// The approximate memory of an empty conversation, in bytes.
 const MIN_CONVERSATION_BYTES: usize = 64 << 10;
-/// The approximate memory for each stored byte of input, in bytes: measured, with a margin.
+/// The approximate memory for each stored byte of input, in bytes. The factor was measured, and has a margin.
 pub(crate) const GROWTH: usize = 8;
-/// The approximate memory for each JSON value of the input, however short, in bytes: measured, with a margin.
+/// The approximate memory for each JSON value of the input, however short, in bytes. It was measured, and has a margin.
 const FOR_A_VALUE: usize = 600;
 
 /// A conversation in memory, with its history and what is needed to store its next turn.
@@ -79,7 +79,7 @@ pub(crate) struct ConversationState {
     /// The key of its digests, in hexadecimal. Another gateway that carries the conversation over to another policy
     /// changes the key.
     key: String,
-    /// The settings of the client under which it is in memory.
+    /// The [`ClientState::generation`] of the settings under which it was loaded.
     generation: u64,
     /// When the time of last use was last written to the database.
     touched: Instant,
@@ -111,7 +111,7 @@ pub(crate) struct ConversationState {
     pub(crate) removed_grants: Vec<String>,
     /// Whether the turn must not be stored, because a question could not be asked or an MCP input failed halfway.
     pub(crate) is_abandoned: bool,
-    /// The explanations that were logged already and are not repeated.
+    /// The hidden items that were reported in the log already and are not reported again.
     pub(crate) explained: ReportedItems,
     /// The stored turns in the form for the present policy, if they were carried over to it and are not stored yet.
     carried: Option<CarriedTurns>,
@@ -132,7 +132,7 @@ pub(crate) struct Conversations {
     /// The maximum number of bytes of input that one conversation may store.
     most_bytes: i64,
     /// The memory budget of parsed JSON values.
-    room: ValueBudget,
+    value_budget: ValueBudget,
     pub(crate) log: OperatorLog,
 }
 
@@ -217,16 +217,16 @@ impl From<DatabaseError> for RequestError {
 
 impl Conversations {
     /// Creates the conversations, with a cache of about `memory` bytes. Each conversation may store `most_bytes` of
-    /// input; `room` is the memory budget of parsed values, which all requests share.
+    /// input; `value_budget` is the memory budget of parsed values, which all requests share.
     pub(crate) fn new(
         store: Arc<Database>,
         memory: usize,
         most_bytes: u64,
-        room: ValueBudget,
+        value_budget: ValueBudget,
         log: OperatorLog,
     ) -> Self {
         let memory = Mutex::new(ConversationCache::new(memory));
-        Self { store, memory, most_bytes: i64::try_from(most_bytes).unwrap_or(i64::MAX), room, log }
+        Self { store, memory, most_bytes: i64::try_from(most_bytes).unwrap_or(i64::MAX), value_budget, log }
     }
 
     /// Returns the database that stores the conversations.
@@ -385,7 +385,7 @@ impl Conversations {
         handle: &ConversationHandle,
         bytes: usize,
     ) -> Result<ValueBudgetShare, RequestError> {
-        if let Ok(share) = self.room.take_for_conversation(bytes) {
+        if let Ok(share) = self.value_budget.take_for_conversation(bytes) {
             return Ok(share);
         }
         self.log.limit(&Limit {
@@ -393,7 +393,7 @@ impl Conversations {
             effect: "a request was refused with 503, since there is no room for its conversation",
             setting: Some(SETTING),
             advice: None,
-            most: u64::try_from(self.room.total_bytes()).unwrap_or(u64::MAX),
+            most: u64::try_from(self.value_budget.total_bytes()).unwrap_or(u64::MAX),
             client: &client.spec.name,
             conversation: Some(handle.name()),
         });
@@ -611,7 +611,10 @@ fn load_history(client: &mut history::ClientProfile, texts: Vec<ShownText>) {
 /// Generates the name of a new conversation, which nobody can guess.
 fn generate_name() -> Result<String, RequestError> {
     let broken = |_| {
-        RequestError::new(StatusCode::INTERNAL_SERVER_ERROR, "the operating system returned no random bytes")
+        RequestError::new(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "the operating system returned no random bytes: try again in a second",
+        )
     };
     random::unguessable_name().map_err(broken)
 }

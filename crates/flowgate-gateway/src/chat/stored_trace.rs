@@ -8,7 +8,7 @@ use super::{conversations, recheck};
 use crate::config::GatewayConfig;
 use crate::database::{Database, DatabaseError};
 
-/// What became of the search for a stored conversation.
+/// The outcome of the search for a stored conversation and of its replay.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StoredTraceOutcome {
     /// The conversation was replayed.

@@ -13,7 +13,7 @@ use axum::http::StatusCode;
 use flowgate::monitor::{AuthorizedCall, PushError};
 use flowgate_guard::agent::{Agent, Observer, Toolbox, TurnError};
 use flowgate_guard::approve::Decision;
-use flowgate_guard::conversation::{Conversation, Turn as Done, TurnEnd, VoidedCall};
+use flowgate_guard::conversation::{Conversation, Turn, TurnEnd, VoidedCall};
 use flowgate_guard::history::SentChat;
 use flowgate_guard::{DescriptionAuthor, OfferedTool};
 use flowgate_lm::chat::{Completion, Message, ToolSpec};
@@ -57,9 +57,9 @@ pub(crate) struct TurnRequest<'t> {
     pub(crate) client: &'t ClientState,
     /// The name of the conversation.
     pub(crate) name: &'t str,
-    /// The request without its messages.
+    /// The decoded request without its messages, which `chat` has.
     pub(crate) asked: &'t Arc<wire::ReceivedRequest>,
-    /// The messages of the request.
+    /// The messages of the request; some may be known by their digests only.
     pub(crate) chat: &'t SentChat<'t>,
     /// The client's key for the upstream, if the client sends one.
     pub(crate) key: Option<&'t str>,
@@ -77,7 +77,7 @@ pub(crate) struct TurnRequest<'t> {
 /// Rejects a request before its chat is added to the conversation, if its client has no upstream or it has too many
 /// tools. Also rejects a model that the client or its virtual key may not use, or that has no price although the cost
 /// is limited.
-pub(crate) fn check(
+pub(crate) fn check_request(
     caller: (&ClientState, Option<&ValidKey>),
     asked: &wire::ReceivedRequest,
 ) -> Result<(), RequestError> {
@@ -140,7 +140,8 @@ async fn frozen_approvals(
     has_grants: bool,
 ) -> Result<FrozenApprovals, DatabaseError> {
     let are_frozen = approvals.are_grants_frozen(client, name).await?;
-    // Where all of them are frozen, the turn itself withdraws them, which is no order that came meanwhile.
+    // If all of them are frozen, the turn itself withdraws them. That is no order of an admin during the turn, so it is
+    // not compared.
     let withdrawn = match has_grants && !are_frozen {
         true => approvals.store.withdrawn_grants(&client.name, name).await?,
         false => Vec::new(),
@@ -213,7 +214,7 @@ pub(crate) async fn run(
     let frozen_before = frozen_approvals(approvals, &client.spec, name, has_grants).await?;
     let withdraws_from = (&mut session.conversation, &mut session.removed_grants);
     let were_approvals_withdrawn = approvals.withdraw_frozen(&client.spec, name, withdraws_from).await?;
-    // Whether this request continues a turn that waited for a person.
+    // Whether this request continues an earlier turn, after a person has decided its question.
     let mut is_resumed = false;
     let turns = session.turns();
     let context = ApprovalContext {
@@ -341,7 +342,7 @@ pub(crate) async fn run(
             report.add_judged(&judged, client);
             voided.extend(session.conversation.running_turn_mut().void_approved_calls("the turn failed"));
             session.events =
-                take_audit_events(client, name, &mut Done { judged, void: voided, ..Done::default() });
+                take_audit_events(client, name, &mut Turn { judged, void: voided, ..Turn::default() });
             session.void_approvals = used;
             return Err(match error {
                 TurnError::Model(error) => model_error(&error),
@@ -464,7 +465,7 @@ impl ConversationState {
     /// Voids the approvals of a turn whose calls are not sent to the client after all, withdraws the grants of the
     /// conversation, and records this. `name` is the name of the conversation, and `cause` why the calls are withheld.
     /// The caller then fails the request, so that the client receives no call.
-    fn withhold_calls(&mut self, client: &ClientState, name: &str, turn: &mut Done, cause: &str) {
+    fn withhold_calls(&mut self, client: &ClientState, name: &str, turn: &mut Turn, cause: &str) {
         self.void_approvals.append(&mut self.used_approvals);
         // One of these approvals may have been given for the rest of the conversation.
         self.conversation.withdraw_grants();
@@ -494,7 +495,7 @@ impl ConversationState {
 
 /// Moves the judged calls, the approvals that no longer hold and the withheld replies out of a finished turn of the
 /// conversation `name`, as entries for the audit log.
-fn take_audit_events(client: &ClientState, name: &str, turn: &mut Done) -> Vec<AuditEntry> {
+fn take_audit_events(client: &ClientState, name: &str, turn: &mut Turn) -> Vec<AuditEntry> {
     let judged = std::mem::take(&mut turn.judged).into_iter();
     let withheld = std::mem::take(&mut turn.withheld).into_iter();
     let entries = judged.map(|call| recorder::judged_entry(&client.spec, name, call));

@@ -23,7 +23,7 @@ use crate::telemetry::names;
 use crate::telemetry::shown_names::ShownNames;
 use crate::telemetry::span::{Span, SpanPlace, list};
 
-/// The trace of a request: its span, and what becomes spans at its end. The default records nothing.
+/// The trace of a request: its span, and the judged calls, which become spans at its end. The default records nothing.
 #[derive(Debug, Default)]
 pub(crate) struct TurnTrace {
     span: Span,
@@ -233,7 +233,8 @@ impl TracedCall {
     }
 }
 
-/// Notes when the calls of a turn are judged: each between two reports of the agent.
+/// Notes when the calls of a turn are judged. The agent reports before each step, so a call is judged between two
+/// reports.
 #[derive(Debug)]
 pub(super) struct JudgingClock {
     is_on: bool,

@@ -87,10 +87,16 @@ impl ConfigReader<'_> {
                 .map_or(defaults.expires_after, |minutes| seconds(minutes.max(1)) * 60),
             open_of_client: or(spec.open_questions, defaults.open_of_client),
             open_of_conversation: or(spec.open_questions_of_conversation, defaults.open_of_conversation),
-            hourly_of_conversation: or(spec.questions_an_hour_of_conversation, defaults.hourly_of_conversation),
+            hourly_of_conversation: or(
+                spec.questions_an_hour_of_conversation,
+                defaults.hourly_of_conversation,
+            ),
             hourly_of_client: or(spec.questions_an_hour, defaults.hourly_of_client),
             total_of_conversation: or(spec.questions_of_conversation, defaults.total_of_conversation),
-            refusals_of_conversation: or(spec.refusals_in_a_row_of_conversation, defaults.refusals_of_conversation),
+            refusals_of_conversation: or(
+                spec.refusals_in_a_row_of_conversation,
+                defaults.refusals_of_conversation,
+            ),
             refusals_of_client: or(spec.refusals_in_a_row, defaults.refusals_of_client),
         };
         let webhook = self.webhook(spec)?;
@@ -110,7 +116,10 @@ impl ConfigReader<'_> {
         }
         let url = spec.webhook.or(self.key(spec.webhook_from.as_deref(), None)?);
         if let Some(page) = spec.page.iter().find(|page| !is_web_address(page)) {
-            return Err(format!("page: `{page}` does not begin with https:// or http://: write the address by which people open the page"));
+            return Err(format!(
+                "page: `{page}` does not begin with https:// or http://: write the address by which people open \
+                 the page"
+            ));
         }
         match (url, &secret, spec.webhook_format) {
             (None, None, WebhookFormat::Flowgate) => Ok(None),
@@ -123,10 +132,10 @@ impl ConfigReader<'_> {
                 \"https://...\", or remove the secret"
                     .to_owned())
             }
-            (Some(url), ..) if !is_web_address(&url) => {
-                Err("the address in `webhook` does not begin with https:// or http://: write the whole address"
-                    .to_owned())
-            }
+            (Some(url), ..) if !is_web_address(&url) => Err(
+                "the address in `webhook` does not begin with https:// or http://: write the whole address"
+                    .to_owned(),
+            ),
             // A chat does not check signatures.
             (Some(_), None, WebhookFormat::Flowgate) => {
                 Err("the webhook has no secret to sign with: write webhook-secret-from = \"VARIABLE\""

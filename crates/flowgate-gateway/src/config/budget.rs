@@ -45,7 +45,9 @@ impl Prices {
         for (model, PriceSpec { input, output }) in specs {
             if let Some(wrong) = [input, output].into_iter().find(|price| !(0.0..=MAX_PRICE).contains(price))
             {
-                return Err(format!("{model}: the price {wrong} is not between 0 and {MAX_PRICE:e}: correct it"));
+                return Err(format!(
+                    "{model}: the price {wrong} is not between 0 and {MAX_PRICE:e}: correct it"
+                ));
             }
             prices.insert(model, ModelPrice { input, output });
         }
@@ -98,7 +100,9 @@ impl Budget {
             return Ok(Self { tokens_per_day, cost_per_day: None, prices: Arc::clone(prices) });
         };
         if !(cost > 0.0 && cost <= MAX_COST) {
-            return Err(format!("cost-per-day: {cost} is not a positive number up to {MAX_COST:e}: correct it"));
+            return Err(format!(
+                "cost-per-day: {cost} is not a positive number up to {MAX_COST:e}: correct it"
+            ));
         }
         if prices.0.is_empty() {
             return Err(
@@ -153,9 +157,9 @@ mod tests {
     #[test]
     fn wrong_prices_and_budgets() {
         for (text, expected) in [
-            ("a = { input = -1, output = 0 }", "a: the price -1 is not between 0 and 1e9"),
-            ("a = { input = 1, output = inf }", "a: the price inf is not between 0 and 1e9"),
-            ("a = { input = nan, output = 1 }", "a: the price NaN is not between 0 and 1e9"),
+            ("a = { input = -1, output = 0 }", "a: the price -1 is not between 0 and 1e9: correct it"),
+            ("a = { input = 1, output = inf }", "a: the price inf is not between 0 and 1e9: correct it"),
+            ("a = { input = nan, output = 1 }", "a: the price NaN is not between 0 and 1e9: correct it"),
         ] {
             assert_eq!(prices(text), Err(expected.to_owned()));
         }

@@ -46,7 +46,8 @@ impl ConfigReader<'_> {
     fn issuer(&self, name: &str, spec: IssuerSpec) -> Result<Issuer, String> {
         let needs_https = |setting: &str| {
             format!(
-                "the address in `{setting}` does not begin with https://: write one that does; http:// is for this machine only"
+                "the address in `{setting}` does not begin with https://: write one that does; http:// is for \
+                 this machine only"
             )
         };
         let source = match (spec.jwks_file, spec.jwks_url) {
@@ -59,7 +60,8 @@ impl ConfigReader<'_> {
                 let keys = keys.map_err(|why| format!("jwks-file: {}: {why}", path.display()))?;
                 if keys.len() == 0 {
                     return Err(format!(
-                        "jwks-file: {}: it has no public key with a `kid` that can verify a signature: write the key set of the issuer into it",
+                        "jwks-file: {}: it has no public key with a `kid` that can verify a signature: write the \
+                         key set of the issuer into it",
                         path.display()
                     ));
                 }

@@ -158,7 +158,8 @@ impl ConfigReader<'_> {
             if !is_valid || RESERVED.contains(&name.as_str()) {
                 // The message does not quote what may be a key.
                 return Err(format!(
-                    "{setting}: a header has a name or a value that cannot be sent: write NAME=VALUE,NAME=VALUE, without headers about the body"
+                    "{setting}: a header has a name or a value that cannot be sent: write NAME=VALUE,NAME=VALUE, \
+                     without headers about the body"
                 ));
             }
             // Of a value such as `Bearer KEY`, the last word is the key.
@@ -203,9 +204,9 @@ impl ConfigReader<'_> {
     fn sample(&self, configured: Option<f64>) -> Result<f64, String> {
         let is_share = |share: &f64| (0.0..=1.0).contains(share);
         if let Some(share) = configured {
-            return is_share(&share)
-                .then_some(share)
-                .ok_or_else(|| "sample: the share of traces is not between 0 and 1: write 0.1 for a tenth".to_owned());
+            return is_share(&share).then_some(share).ok_or_else(|| {
+                "sample: the share of traces is not between 0 and 1: write 0.1 for a tenth".to_owned()
+            });
         }
         let Some(sampler) = self.variable("OTEL_TRACES_SAMPLER") else { return Ok(1.0) };
         match sampler.as_str() {
@@ -235,7 +236,8 @@ fn pairs(text: &str) -> Result<Vec<(String, String)>, String> {
         let name = name.trim();
         (!name.is_empty()).then_some((name.to_owned(), decoded(value.trim())?))
     };
-    let wrong = || "an entry does not have the form NAME=VALUE with a percent-encoded value: correct it".to_owned();
+    let wrong =
+        || "an entry does not have the form NAME=VALUE with a percent-encoded value: correct it".to_owned();
     parts.map(|part| pair(part).ok_or_else(wrong)).collect()
 }
 
@@ -366,7 +368,11 @@ mod tests {
         let grpc =
             [("OTEL_EXPORTER_OTLP_ENDPOINT", "http://a:4317"), ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")];
         check("", &grpc, "OTEL_EXPORTER_OTLP_PROTOCOL is `grpc`, but this gateway sends http/protobuf");
-        check(&with("sample = 1.5"), &[], "telemetry: sample: the share of traces is not between 0 and 1");
+        check(
+            &with("sample = 1.5"),
+            &[],
+            "telemetry: sample: the share of traces is not between 0 and 1: write 0.1 for a tenth",
+        );
         check(&with("sample = nan"), &[], "telemetry: sample:");
         check(ENDPOINT, &[("OTEL_TRACES_SAMPLER", "always_on")], "write `sample` instead");
         let argument =

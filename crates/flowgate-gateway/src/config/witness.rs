@@ -76,7 +76,8 @@ impl ConfigReader<'_> {
             }
             Some(_) => {
                 return Err(
-                    "the address in `url` does not begin with https:// or http://: write the whole address".to_owned()
+                    "the address in `url` does not begin with https:// or http://: write the whole address"
+                        .to_owned(),
                 );
             }
             None if key.is_some() || table.ca_file.is_some() => {

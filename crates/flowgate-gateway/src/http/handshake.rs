@@ -146,13 +146,19 @@ fn reason(error: &io::Error) -> HandshakeError {
         }
         Error::InvalidCertificate(
             CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. },
-        ) => "the certificate of a client is not valid yet: compare the clocks of the gateway and of its authority",
+        ) => {
+            "the certificate of a client is not valid yet: compare the clocks of the gateway and of its authority"
+        }
         Error::InvalidCertificate(CertificateError::UnknownIssuer | CertificateError::BadSignature) => {
-            "the certificate of a client was signed by another authority than `client-ca` in [tls]: give it one that this authority signed"
+            "the certificate of a client was signed by another authority than `client-ca` in [tls]: give it one \
+             that this authority signed"
         }
         Error::InvalidCertificate(
             CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. },
-        ) => "the certificate of a client is not valid for TLS clients: issue one with the extended key usage clientAuth",
+        ) => {
+            "the certificate of a client is not valid for TLS clients: issue one with the extended key usage \
+             clientAuth"
+        }
         Error::InvalidCertificate(_) => {
             "the certificate of a client is malformed or cannot be verified: issue another one with the authority `client-ca` in [tls]"
         }
@@ -168,7 +174,8 @@ fn reason(error: &io::Error) -> HandshakeError {
         }
         Error::AlertReceived(_) => "a client ended the TLS handshake: see the log of the client",
         Error::PeerIncompatible(_) | Error::NoApplicationProtocol => {
-            "a client and the gateway have no TLS version, cipher suite or application protocol in common: update the client"
+            "a client and the gateway have no TLS version, cipher suite or application protocol in common: \
+             update the client"
         }
         _ => {
             "a client did not follow the TLS protocol, so its connection was closed: check that it connects with https:// and a supported version of TLS"

@@ -181,8 +181,8 @@ impl GatewayService {
         router.fallback(unknown).method_not_allowed_fallback(wrong_method).with_state(Arc::clone(self))
     }
 
-    /// Awaits the reply of the route `path`, and returns it as a response. Counts it in the metrics, and logs a failure or
-    /// a rejection that is not logged yet.
+    /// Awaits the reply of the route `path`, and returns it as a response. Counts it in the metrics, and logs a failure
+    /// or a rejection that is not logged yet.
     async fn counted_response<T: IntoResponse>(
         &self,
         path: &'static str,

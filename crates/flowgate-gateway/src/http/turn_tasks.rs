@@ -21,7 +21,7 @@ use crate::http::workers::WorkError;
 /// The threads for each core.
 const THREADS_OF_CORE: usize = 4;
 
-/// The turns that are running, under one bound.
+/// Runs tasks of one kind, such as turns, up to a bound on their number.
 #[derive(Debug)]
 pub(crate) struct TurnTasks {
     threads: Arc<TurnThreads>,

@@ -1,5 +1,5 @@
-//! Remembers the chats that another gateway has asked about, until it asks about the answers to them. That gateway sends
-//! an answer without the chat, and names the chat by the id of the call of the model.
+//! Remembers the chats that another gateway has asked about, until it asks about the answers to them. That gateway
+//! sends an answer without the chat. Both messages have the id of its request to the model, by which the chat is found.
 //!
 //! The id may be chosen by a program behind the other gateway. If two chats have the same id, an answer is judged after
 //! each of them: otherwise, a program could have the answer to one chat judged as that to another. The chats are in the
@@ -25,13 +25,14 @@ pub(crate) struct RememberedChats(Mutex<HashMap<String, ClientChats>>);
 /// The chats of one client.
 #[derive(Debug, Default)]
 struct ClientChats {
+    /// The chats by the id of the request to the model.
     by_call: HashMap<Arc<str>, Vec<Arc<str>>>,
     /// All chats with their ids, the oldest first.
     order: VecDeque<(Instant, Arc<str>, Arc<str>)>,
     bytes: usize,
 }
 
-/// There are too many different chats with the id of a call.
+/// The error that too many different chats have the same id.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct AmbiguousCall;
 
@@ -98,7 +99,7 @@ impl ClientChats {
     }
 }
 
-/// Returns the bytes that count for a chat.
+/// Returns the number of bytes by which a chat counts against [`MAX_BYTES`].
 fn size(chat: &str) -> usize {
     chat.len().saturating_add(FOR_A_CHAT)
 }

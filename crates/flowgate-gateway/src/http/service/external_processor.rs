@@ -46,7 +46,7 @@ enum StreamFailure {
 }
 
 impl StreamFailure {
-    /// Returns the status of gRPC: INVALID_ARGUMENT, RESOURCE_EXHAUSTED or UNAVAILABLE. It is never 0 (OK), which would
+    /// Returns the status of gRPC: `INVALID_ARGUMENT`, `RESOURCE_EXHAUSTED` or `UNAVAILABLE`. It is never 0 (`OK`), which would
     /// let Envoy continue.
     fn status(self) -> &'static str {
         match self {

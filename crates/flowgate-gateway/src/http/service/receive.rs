@@ -73,7 +73,11 @@ impl GatewayService {
         let mut arrived = 0_usize;
         while let Some(frame) = body.frame().await {
             let frame = frame.map_err(|_| {
-                HttpReply::detail(StatusCode::BAD_REQUEST, "the body ended before it was complete: send it again").close()
+                HttpReply::detail(
+                    StatusCode::BAD_REQUEST,
+                    "the body ended before it was complete: send it again",
+                )
+                .close()
             })?;
             // Trailing headers are ignored.
             let Ok(data) = frame.into_data() else { continue };

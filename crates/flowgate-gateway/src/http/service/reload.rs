@@ -70,7 +70,9 @@ impl GatewayService {
         let config = read.map_err(|_| {
             "the configuration could not be read because of a bug in the gateway: report it".to_owned()
         })??;
-        let Some(models) = self.models() else { return Err("the gateway is stopping: start it again".to_owned()) };
+        let Some(models) = self.models() else {
+            return Err("the gateway is stopping: start it again".to_owned());
+        };
         let summary = models.compare(&config);
         let later = Arc::new(models.reconfigured(config).map_err(|error| error.to_string())?);
         self.set_models(Arc::clone(&later));

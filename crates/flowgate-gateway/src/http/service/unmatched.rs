@@ -36,7 +36,10 @@ impl GatewayService {
         let routes = ROUTES.iter().filter(|(_, known, _)| *known == path);
         let methods: Vec<&str> = routes.map(|(method, ..)| method.as_str()).collect();
         let detail = match methods.as_slice() {
-            [] => "this route does not support the method of the request: see /api/openapi.json for its methods".to_owned(),
+            [] => {
+                "this route does not support the method of the request: see /api/openapi.json for its methods"
+                    .to_owned()
+            }
             [method] => format!("{path} supports only the method {method}"),
             several => format!("{path} supports only the methods {}", several.join(", ")),
         };
