@@ -321,12 +321,12 @@ pub fn read_with_methods(
             |person: &Person| person.decides_for(&client.tenant, client.owner.as_deref());
         // Only if no approver is configured for the client, the person who uses it is asked in its chat.
         let mut groups = login.iter().flat_map(|login| &login.groups);
-        client.asks_in_front = client.interactive
+        client.asks_its_user = client.interactive
             && !people.iter().any(is_approver_of_client)
             && !groups.any(|group| group.decides_for(&client.tenant));
         // `config_fingerprint` is the digest of the settings under which stored conversations can be replayed. They include whether
         // the person who uses the client is asked in its chat.
-        let covered_settings = serde_json::json!([client.config_fingerprint, client.asks_in_front]);
+        let covered_settings = serde_json::json!([client.config_fingerprint, client.asks_its_user]);
         client.config_fingerprint = random::hex(&Sha256::digest(covered_settings.to_string()));
     }
     let store = reader.store(file.store).map_err(|why| ConfigError(format!("store: {why}")))?;

@@ -213,10 +213,10 @@ impl ModelRoutes {
         }
     }
 
-    /// Checks whether a turn may run (room in the conversation, the model, the audit log, freezes), and runs it in
-    /// the locked conversation with this name. `asked` is the request and `chat` its messages. Text that may be
-    /// released early is sent to `stream`, if the client asks for a stream. The numbers for the log line go to
-    /// `report`. `presence` reports whether the client still waits.
+    /// Checks whether a turn may run (room in the conversation, the model, the audit log, freezes), and runs it in the
+    /// locked conversation with this name. `settings` is the request without its messages, and `chat` are the messages.
+    /// Text that may be released early is sent to `stream`, if the client asks for a stream. The numbers for the log
+    /// line go to `report`. `presence` reports whether the client still waits.
     ///
     /// # Errors
     /// Why the turn may not run, or why it failed.
@@ -225,7 +225,7 @@ impl ModelRoutes {
         received: &ModelRouteRequest,
         name: &str,
         locked: &mut LockedConversation<'_>,
-        (asked, chat): (&Arc<ReceivedRequest>, &SentChat<'_>),
+        (settings, chat): (&Arc<ReceivedRequest>, &SentChat<'_>),
         presence: &ClientPresence,
         (stream, report): (&mut Option<OutgoingReply>, &mut RequestReport),
     ) -> Result<Completion, RequestError> {
@@ -242,7 +242,7 @@ impl ModelRoutes {
         }
         session.add_caller_parameters(received.virtual_key.as_deref());
         session.begin_watching(&received.client.spec);
-        turn::check_request((&received.client, received.virtual_key.as_deref()), asked)?;
+        turn::check_request((&received.client, received.virtual_key.as_deref()), settings)?;
         self.recorder.check_witness_lag()?;
         self.approvals.check_frozen(&received.client.spec, name).await?;
         self.sessions.catch_up(&received.client, session).await?;
@@ -253,7 +253,7 @@ impl ModelRoutes {
                 api: received.api,
                 client,
                 name,
-                asked,
+                settings,
                 chat,
                 key,
                 betas: &received.betas,

@@ -250,8 +250,8 @@ impl Clients {
         Self(reconfigured)
     }
 
-    /// Marks as replaced the clients that `later` lacks, or whose policy or settings differ there, so that their
-    /// requests whose turn has not begun are refused.
+    /// Marks as replaced the clients that `later` lacks, or whose policy or settings differ there. Their requests whose
+    /// turn has not begun are refused from then on.
     pub(crate) fn replace_by(&self, later: &Self) {
         for client in &self.0 {
             let is_same =

@@ -6,9 +6,9 @@
 //! are labelled top there.
 //!
 //! Conversations are [stored](crate::database) turn by turn. Recently used conversations are in memory as well; the
-//! others are replayed from their stored inputs when they are needed. A conversation that was stored under another policy
-//! is [carried over](carry_over) to the present one. A conversation for which neither is possible is deleted and recreated
-//! with an empty history, so that earlier replies of the model which its client then sends are labelled top.
+//! others are replayed from their stored inputs when they are needed. A conversation that was stored under another
+//! policy is [carried over](carry_over) to the present one. A conversation for which neither is possible is deleted and
+//! recreated with an empty history. Earlier replies of the model that its client then sends are labelled top.
 
 mod cache;
 mod carry_over;
@@ -38,7 +38,7 @@ use crate::approvals::ApprovalReference;
 use crate::database::{CarriedTurns, Database, DatabaseError, ShownText};
 use crate::http::client_presence::ClientPresence;
 use crate::http::request_error::{RequestError, RequestErrorCause};
-use crate::http::value_budget::{SETTING, ValueBudget, ValueBudgetShare, WHAT};
+use crate::http::value_budget::{LIMIT_SETTING, ValueBudget, ValueBudgetShare, LIMIT_NAME};
 use crate::limits::count_values;
 use crate::log::{Limit, LogEvent, OperatorLog};
 use crate::mcp_proxy::proxies::ConversationProxies;
@@ -58,9 +58,9 @@ const LAST_USE_INTERVAL: Duration = Duration::from_secs(60);
 /// The approximate memory of an empty conversation, in bytes.
 const MIN_CONVERSATION_BYTES: usize = 64 << 10;
 /// The approximate memory for each stored byte of input, in bytes. The factor was measured, and has a margin.
-pub(crate) const GROWTH: usize = 8;
+pub(crate) const MEMORY_OF_A_BYTE: usize = 8;
 /// The approximate memory for each JSON value of the input, however short, in bytes. It was measured, and has a margin.
-const FOR_A_VALUE: usize = 600;
+const MEMORY_OF_A_VALUE: usize = 600;
 
 /// A conversation in memory, with its history and what is needed to store its next turn.
 #[derive(Debug)]
@@ -389,9 +389,9 @@ impl Conversations {
             return Ok(share);
         }
         self.log.limit(&Limit {
-            what: WHAT,
+            what: LIMIT_NAME,
             effect: "a request was refused with 503, since there is no room for its conversation",
-            setting: Some(SETTING),
+            setting: Some(LIMIT_SETTING),
             advice: None,
             most: u64::try_from(self.value_budget.total_bytes()).unwrap_or(u64::MAX),
             client: &client.spec.name,
@@ -594,8 +594,8 @@ impl ConversationState {
 
 /// Returns the approximate memory, in bytes, of a conversation whose stored input has this many bytes and JSON values.
 fn memory_of(bytes: i64, values: usize) -> usize {
-    let bytes = usize::try_from(bytes).unwrap_or_default().saturating_mul(GROWTH);
-    MIN_CONVERSATION_BYTES.saturating_add(bytes).saturating_add(values.saturating_mul(FOR_A_VALUE))
+    let bytes = usize::try_from(bytes).unwrap_or_default().saturating_mul(MEMORY_OF_A_BYTE);
+    MIN_CONVERSATION_BYTES.saturating_add(bytes).saturating_add(values.saturating_mul(MEMORY_OF_A_VALUE))
 }
 
 /// Adds texts that the client was shown, as the database stores them, to its memory of quotations.

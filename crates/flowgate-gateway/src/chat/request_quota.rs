@@ -16,7 +16,7 @@ pub(super) struct RequestQuota {
 /// The level of the token bucket.
 #[derive(Debug)]
 struct QuotaState {
-    /// The number of requests that were allowed at `since`; it may be fractional.
+    /// The number of requests that were still allowed at `since`; it may be fractional.
     left: f64,
     /// The time of the last request, or of the creation of the quota.
     since: Instant,

@@ -58,7 +58,7 @@ pub(crate) struct TurnRequest<'t> {
     /// The name of the conversation.
     pub(crate) name: &'t str,
     /// The decoded request without its messages, which `chat` has.
-    pub(crate) asked: &'t Arc<wire::ReceivedRequest>,
+    pub(crate) settings: &'t Arc<wire::ReceivedRequest>,
     /// The messages of the request; some may be known by their digests only.
     pub(crate) chat: &'t SentChat<'t>,
     /// The client's key for the upstream, if the client sends one.
@@ -79,10 +79,10 @@ pub(crate) struct TurnRequest<'t> {
 /// is limited.
 pub(crate) fn check_request(
     caller: (&ClientState, Option<&ValidKey>),
-    asked: &wire::ReceivedRequest,
+    settings: &wire::ReceivedRequest,
 ) -> Result<(), RequestError> {
-    check_model(caller, &asked.model)?;
-    if asked.request.tools.len() > MAX_TOOLS {
+    check_model(caller, &settings.model)?;
+    if settings.request.tools.len() > MAX_TOOLS {
         let message =
             format!("the request has more than {MAX_TOOLS} tools: send only those that the agent needs");
         return Err(RequestError::new(StatusCode::BAD_REQUEST, message));
@@ -171,7 +171,7 @@ pub(crate) async fn run(
         api,
         client,
         name,
-        asked,
+        settings,
         chat,
         key,
         betas,
@@ -182,8 +182,8 @@ pub(crate) async fn run(
         spending,
     } = turn;
     let upstream = upstream(client)?;
-    let request = &asked.request;
-    let mut remote = upstream.remote.with_model(&asked.model).betas(betas);
+    let request = &settings.request;
+    let mut remote = upstream.remote.with_model(&settings.model).betas(betas);
     if let Some(key) = key {
         remote = remote
             .key(key)
@@ -205,9 +205,9 @@ pub(crate) async fn run(
         FallbackModel::new(first, others.collect(), &on_failure, spending, calls)
     };
     // The screener and the filler run on the client's small model, if it has one.
-    let small_name = client.spec.small_model.as_deref().unwrap_or(&asked.model);
+    let small_name = client.spec.small_model.as_deref().unwrap_or(&settings.model);
     let small = with_fallback(remote.with_model(small_name), small_name, &small_calls);
-    let remote = with_fallback(remote, &asked.model, &calls);
+    let remote = with_fallback(remote, &settings.model, &calls);
 
     // Compared with the freezes after the turn: calls that depend on consents or grants frozen meanwhile are withheld.
     let has_grants = !session.conversation.monitor().session_grants().is_empty();
@@ -270,7 +270,7 @@ pub(crate) async fn run(
             let cause = "the conversation continued without the answer";
             voided = session.conversation.running_turn_mut().void_approved_calls(cause);
         }
-        session.offer(&client.spec, asked, &approvals.names)?;
+        session.offer(&client.spec, settings, &approvals.names)?;
         session.conversation.set_sampling(request.sampling.clone());
         let mut history = client.lock_history().await;
         let sent = session.conversation.accept_chat(&mut history.client, &mut session.history, chat)?;
@@ -440,13 +440,13 @@ impl ConversationState {
     fn offer(
         &mut self,
         client: &ClientSettings,
-        asked: &Arc<wire::ReceivedRequest>,
+        settings: &Arc<wire::ReceivedRequest>,
         names: &FreezeTargets,
     ) -> Result<(), PushError> {
-        if self.offered.iter().any(|offered| offered.as_ptr() == Arc::as_ptr(asked)) {
+        if self.offered.iter().any(|offered| offered.as_ptr() == Arc::as_ptr(settings)) {
             return Ok(());
         }
-        let tools = || asked.request.tools.iter();
+        let tools = || settings.request.tools.iter();
         let offered =
             tools().map(|tool| (client.tool_of(&tool.name), tool.description.as_str(), &*tool.parameters));
         if !self.conversation.has_offered(offered) {
@@ -458,13 +458,13 @@ impl ConversationState {
         }
         self.offered.truncate(KNOWN_OFFERS - 1);
         // The weak pointer keeps the allocation, so that no other request can have the same address.
-        self.offered.insert(0, Arc::downgrade(asked));
+        self.offered.insert(0, Arc::downgrade(settings));
         Ok(())
     }
 
     /// Voids the approvals of a turn whose calls are not sent to the client after all, withdraws the grants of the
     /// conversation, and records this. `name` is the name of the conversation, and `cause` why the calls are withheld.
-    /// The caller then fails the request, so that the client receives no call.
+    /// The caller then fails the request: the client receives no call.
     fn withhold_calls(&mut self, client: &ClientState, name: &str, turn: &mut Turn, cause: &str) {
         self.void_approvals.append(&mut self.used_approvals);
         // One of these approvals may have been given for the rest of the conversation.
@@ -550,6 +550,7 @@ impl Observer for TurnStreamer<'_> {
         }
     }
 
+    /// Notes the time: the calls of this message of the model are judged next.
     fn after_completion(&mut self, _: &Completion) {
         self.clock.note_answer();
     }

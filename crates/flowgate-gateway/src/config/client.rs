@@ -188,7 +188,7 @@ impl ConfigReader<'_> {
         };
         let config_fingerprint = random::hex(&Sha256::digest(covered_settings));
         // The caller sets what depends on other sections: the predicates, the times and sizes of `[approvals]` and
-        // `[store]`, and `asks_in_front`.
+        // `[store]`, and `asks_its_user`.
         Ok(ClientSettings {
             config_fingerprint,
             name: name.to_owned(),
@@ -220,7 +220,7 @@ impl ConfigReader<'_> {
             is_interactive_alone: spec.interactive && spec.user_messages.is_none(),
             quotations: DatabaseSpec::default().quotations,
             quotation_age: DatabaseSpec::default().quotation_age,
-            asks_in_front: false,
+            asks_its_user: false,
             pinned: spec.pinned.iter().map(|form| MessageTemplate::new(form)).collect(),
             input,
             requests_per_minute: spec.requests_per_minute.max(1),

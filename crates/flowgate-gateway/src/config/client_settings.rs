@@ -79,7 +79,7 @@ pub struct ClientSettings {
     pub quotation_age: Duration,
     /// Whether the person who uses the client interactively decides the policy's questions about calls of MCP servers:
     /// only if no approver is configured for the client.
-    pub asks_in_front: bool,
+    pub asks_its_user: bool,
     /// Message templates that the operator has pinned.
     pub pinned: Vec<MessageTemplate>,
     /// The parameters of its policy: the values of `input.NAME`.

@@ -392,8 +392,8 @@ impl ConnectionPlace {
         Ok(RequestPlace(Arc::clone(self)))
     }
 
-    /// Notes that the client has completed a step, so that the time for which the server waits begins anew. Has no
-    /// effect on a protected connection, of which that time is not measured.
+    /// Notes that the client has completed a step: the time for which the server waits for it is measured from zero
+    /// again. Has no effect on a protected connection, for which this time is not measured.
     pub(crate) fn mark_active(&self) {
         if let Some(connection) = self.admission.connections().unprotected.get_mut(&self.number) {
             connection.waiting = None;

@@ -41,7 +41,7 @@ fn documented_defaults_are_those_of_the_code() {
     let expected: Vec<(&str, String)> = vec![
         ("bytes of one body", mib(limits.body)),
         ("bytes of all bodies that are read or evaluated", mib(limits.bodies)),
-        (crate::http::value_budget::WHAT, mib(limits.values)),
+        (crate::http::value_budget::LIMIT_NAME, mib(limits.values)),
         ("seconds for a body to arrive", seconds(limits.body_time)),
         ("seconds for a TLS handshake", seconds(limits.head_time)),
         ("open connections", limits.connections.to_string()),
@@ -70,7 +70,7 @@ fn documented_defaults_are_those_of_the_code() {
         ("bytes of one conversation", mib(usize::try_from(store.conversation).unwrap())),
         (
             "memory of one conversation, which has many short values",
-            mib(usize::try_from(store.conversation).unwrap() * crate::chat::conversations::GROWTH),
+            mib(usize::try_from(store.conversation).unwrap() * crate::chat::conversations::MEMORY_OF_A_BYTE),
         ),
         ("text remembered of one source", mib(store.quotations / flowgate_guard::history::SHARE)),
         ("open questions of one client", asking.open_of_client.to_string()),

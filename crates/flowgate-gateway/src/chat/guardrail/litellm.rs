@@ -91,7 +91,7 @@ fn read_chat(fields: &Map<String, Value>) -> Result<String, String> {
         return Err("the request has no `structured_messages`: only chats can be judged".to_owned());
     }
     check_contents(fields, messages)?;
-    let messages: Vec<Value> = messages.iter().cloned().map(without_notes).collect();
+    let messages: Vec<Value> = messages.iter().cloned().map(without_provider_fields).collect();
     let model = fields.get("model").and_then(Value::as_str).unwrap_or("unknown");
     Ok(json!({"model": model, "messages": messages, "tools": list(fields, "tools")?}).to_string())
 }
@@ -182,15 +182,15 @@ fn collect_texts<'v>(value: &'v Value, known: &mut HashSet<&'v str>) {
 
 /// The fields of messages, parts and calls that LiteLLM adds for providers: how to cache, and the reasoning of the model,
 /// which only the model itself reads again.
-const NOTES: [&str; 5] =
+const PROVIDER_FIELDS: [&str; 5] =
     ["cache_control", "provider_specific_fields", "reasoning_content", "reasoning_items", "thinking_blocks"];
 
-/// Returns a message without the fields in [`NOTES`] and without fields that are null. The texts, names and arguments in
-/// it are unchanged.
-fn without_notes(message: Value) -> Value {
+/// Returns a message without the fields in [`PROVIDER_FIELDS`] and without null fields. The texts, names and arguments
+/// in it are unchanged.
+fn without_provider_fields(message: Value) -> Value {
     let clean = |value: Value| match value {
         Value::Object(mut fields) => {
-            fields.retain(|name, field| !field.is_null() && !NOTES.contains(&name.as_str()));
+            fields.retain(|name, field| !field.is_null() && !PROVIDER_FIELDS.contains(&name.as_str()));
             Value::Object(fields)
         }
         other => other,

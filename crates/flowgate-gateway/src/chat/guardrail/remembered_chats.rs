@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 /// The most bytes of the chats of one client. The oldest ones are forgotten first.
 pub(crate) const MAX_BYTES: usize = 32 << 20;
 /// The bytes that count for each chat in addition to its text.
-const FOR_A_CHAT: usize = 256;
+const BYTES_PER_CHAT: usize = 256;
 /// The most different chats under one id.
 const MAX_OF_CALL: usize = 4;
 /// The time for which a chat is remembered.
@@ -74,6 +74,7 @@ impl RememberedChats {
         chats.by_call.get(call).cloned().unwrap_or_default()
     }
 
+    /// Locks the chats of all clients, also after a panic.
     fn lock(&self) -> MutexGuard<'_, HashMap<String, ClientChats>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -101,7 +102,7 @@ impl ClientChats {
 
 /// Returns the number of bytes by which a chat counts against [`MAX_BYTES`].
 fn size(chat: &str) -> usize {
-    chat.len().saturating_add(FOR_A_CHAT)
+    chat.len().saturating_add(BYTES_PER_CHAT)
 }
 
 #[cfg(test)]

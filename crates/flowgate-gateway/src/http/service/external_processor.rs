@@ -30,7 +30,7 @@ use crate::http::reply::HttpReply;
 /// The number of bytes that gRPC writes before each message: one says whether it is compressed, four are its length.
 const PREFIX: usize = 5;
 /// The bytes that a message may have in addition to a body.
-const FOR_A_HEAD: usize = 64 << 10;
+const MAX_MESSAGE_OVERHEAD: usize = 64 << 10;
 /// The most answers that wait in the channel until Envoy reads them.
 const QUEUE_CAPACITY: usize = 4;
 
@@ -78,7 +78,7 @@ impl GatewayService {
         let service = Arc::clone(self);
         tokio::spawn(async move {
             let limit = service.limits.turn_time;
-            let messages = GrpcReader { body, bytes: Vec::new(), limit: service.limits.body + FOR_A_HEAD };
+            let messages = GrpcReader { body, bytes: Vec::new(), limit: service.limits.body + MAX_MESSAGE_OVERHEAD };
             let stream = ExtProcStream::new(received);
             let ended = timeout(limit, service.answer_messages(&routes, stream, messages, &sender)).await;
             let status = match ended.unwrap_or(Err(StreamFailure::Unavailable)) {
@@ -220,6 +220,7 @@ impl HttpBody for GrpcAnswers {
     type Data = Bytes;
     type Error = std::convert::Infallible;
 
+    /// Returns the next frame from the channel; the end of the stream after the sender is dropped.
     fn poll_frame(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,

@@ -107,7 +107,8 @@ impl GatewayService {
                     let response = stream::response(&headers, parts, disconnect_guard);
                     // The turn continues while the client reads: the body owns the other guard now.
                     tokio::spawn(async move {
-                        // A turn whose time is over reports that in its own last event.
+                        // `Err` would say that the time of the turn is over: the turn reports that in its own last
+                        // event.
                         if let Ok(Err(WorkError::Broken)) = work.await {
                             let event = event(StatusCode::INTERNAL_SERVER_ERROR, UNEXPECTED).encode();
                             let _ = error_sender.send(ReplyPart::Bytes(event.into_bytes())).await;
@@ -120,6 +121,7 @@ impl GatewayService {
             },
             outcome = work.as_mut() => outcome,
         };
+        // The outer result says whether the time limit was kept, and the inner one whether the task could end its work.
         match outcome {
             Ok(Ok(Some(reply))) => Ok(reply.into_response()),
             // The turn sent its whole stream and ended before its first part was received here.

@@ -57,6 +57,7 @@ pub(super) struct HttpHeaders {
     pub(super) end_of_stream: bool,
 }
 
+/// A list of headers.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(super) struct HeaderMap {
     #[prost(message, repeated, tag = "1")]
@@ -135,6 +136,7 @@ pub(super) struct HeaderMutation {
     pub(super) remove_headers: Vec<String>,
 }
 
+/// A header that Envoy sets.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(super) struct HeaderValueOption {
     #[prost(message, optional, tag = "1")]
@@ -159,6 +161,7 @@ pub(super) struct ImmediateResponse {
     pub(super) body: Vec<u8>,
 }
 
+/// The status of a response.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(super) struct HttpStatus {
     #[prost(int32, tag = "1")]
