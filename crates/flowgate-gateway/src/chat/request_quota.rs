@@ -6,7 +6,7 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// A token bucket that refills completely over one minute.
+/// The quota of a client: a token bucket (its tokens are requests) that refills completely over one minute.
 #[derive(Debug)]
 pub(super) struct RequestQuota {
     per_minute: f64,

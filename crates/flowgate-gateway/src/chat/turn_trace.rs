@@ -95,7 +95,7 @@ impl TurnTrace {
         }
     }
 
-    /// Returns a clock that notes when the further calls of the running turn of a conversation are judged.
+    /// Returns a clock that notes when calls of the running turn of a conversation are judged from now on.
     pub(super) fn judging_clock(&self, conversation: &Conversation) -> JudgingClock {
         let is_on = self.span.is_recording();
         // A turn that waited for a person has calls that an earlier request judged.
@@ -238,9 +238,9 @@ impl TracedCall {
 #[derive(Debug)]
 pub(super) struct JudgingClock {
     is_on: bool,
-    /// The number of calls that were judged before this request.
+    /// The number of calls of the turn that were judged before this request.
     begin: usize,
-    /// The time of the last report.
+    /// The time of the agent's last report.
     last: SystemTime,
     /// The begin and the end of each judgement.
     times: Vec<(SystemTime, SystemTime)>,

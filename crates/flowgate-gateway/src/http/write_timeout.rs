@@ -17,9 +17,9 @@ use crate::http::admission::ConnectionPlace;
 pub(crate) struct WriteTimeout<S> {
     stream: S,
     limit: Duration,
-    /// Ends when the time limit of the write that waits is over.
+    /// The timer of the write that waits for the client; `None` if no write waits.
     waiting: Option<Pin<Box<Sleep>>>,
-    /// Notified when the server waits for input of the client.
+    /// The place of the connection, which learns when the server waits for input of the client.
     place: Option<Arc<ConnectionPlace>>,
 }
 

@@ -46,8 +46,8 @@ enum StreamFailure {
 }
 
 impl StreamFailure {
-    /// Returns the status of gRPC: `INVALID_ARGUMENT`, `RESOURCE_EXHAUSTED` or `UNAVAILABLE`. It is never 0 (`OK`), which would
-    /// let Envoy continue.
+    /// Returns the status of gRPC, `INVALID_ARGUMENT`, `RESOURCE_EXHAUSTED` or `UNAVAILABLE`. It is never 0 (`OK`),
+    /// which would let Envoy continue.
     fn status(self) -> &'static str {
         match self {
             Self::Malformed => "3",
