@@ -57,9 +57,9 @@ pub(crate) struct TurnRequest<'t> {
     pub(crate) client: &'t ClientState,
     /// The name of the conversation.
     pub(crate) name: &'t str,
-    /// The decoded request without its messages, which `chat` has.
-    pub(crate) settings: &'t Arc<wire::ReceivedRequest>,
-    /// The messages of the request; some may be known by their digests only.
+    /// The decoded request.
+    pub(crate) decoded: &'t wire::ReceivedRequest,
+    /// The messages of the request, with their digests.
     pub(crate) chat: &'t SentChat<'t>,
     /// The client's key for the upstream, if the client sends one.
     pub(crate) key: Option<&'t str>,
@@ -79,10 +79,10 @@ pub(crate) struct TurnRequest<'t> {
 /// is limited.
 pub(crate) fn check_request(
     caller: (&ClientState, Option<&ValidKey>),
-    settings: &wire::ReceivedRequest,
+    decoded: &wire::ReceivedRequest,
 ) -> Result<(), RequestError> {
-    check_model(caller, &settings.model)?;
-    if settings.request.tools.len() > MAX_TOOLS {
+    check_model(caller, &decoded.model)?;
+    if decoded.request.tools.len() > MAX_TOOLS {
         let message =
             format!("the request has more than {MAX_TOOLS} tools: send only those that the agent needs");
         return Err(RequestError::new(StatusCode::BAD_REQUEST, message));
@@ -171,7 +171,7 @@ pub(crate) async fn run(
         api,
         client,
         name,
-        settings,
+        decoded,
         chat,
         key,
         betas,
@@ -182,8 +182,8 @@ pub(crate) async fn run(
         spending,
     } = turn;
     let upstream = upstream(client)?;
-    let request = &settings.request;
-    let mut remote = upstream.remote.with_model(&settings.model).betas(betas);
+    let request = &decoded.request;
+    let mut remote = upstream.remote.with_model(&decoded.model).betas(betas);
     if let Some(key) = key {
         remote = remote
             .key(key)
@@ -205,9 +205,9 @@ pub(crate) async fn run(
         FallbackModel::new(first, others.collect(), &on_failure, spending, calls)
     };
     // The screener and the filler run on the client's small model, if it has one.
-    let small_name = client.spec.small_model.as_deref().unwrap_or(&settings.model);
+    let small_name = client.spec.small_model.as_deref().unwrap_or(&decoded.model);
     let small = with_fallback(remote.with_model(small_name), small_name, &small_calls);
-    let remote = with_fallback(remote, &settings.model, &calls);
+    let remote = with_fallback(remote, &decoded.model, &calls);
 
     // Compared with the freezes after the turn: calls that depend on consents or grants frozen meanwhile are withheld.
     let has_grants = !session.conversation.monitor().session_grants().is_empty();
@@ -270,7 +270,7 @@ pub(crate) async fn run(
             let cause = "the conversation continued without the answer";
             voided = session.conversation.running_turn_mut().void_approved_calls(cause);
         }
-        session.offer(&client.spec, settings, &approvals.names)?;
+        session.offer(&client.spec, decoded, &approvals.names)?;
         session.conversation.set_sampling(request.sampling.clone());
         let mut history = client.lock_history().await;
         let sent = session.conversation.accept_chat(&mut history.client, &mut session.history, chat)?;
@@ -427,38 +427,26 @@ pub(crate) async fn run(
     Ok(completion)
 }
 
-/// The number of requests that a conversation remembers because they offer the current tools.
-const KNOWN_OFFERS: usize = 4;
-
 impl ConversationState {
-    /// Offers the tools of a request to the model, unless the same tools are on offer already. Remembers the request
-    /// itself, so that its next turn need not compare all tools again. `names` are the names that an admin can
-    /// freeze.
+    /// Offers the tools of a request to the model, unless the same tools are on offer already. `names` are the names
+    /// that an admin can freeze.
     ///
     /// # Errors
     /// If the session has no room for the descriptions of the tools.
     fn offer(
         &mut self,
         client: &ClientSettings,
-        settings: &Arc<wire::ReceivedRequest>,
+        decoded: &wire::ReceivedRequest,
         names: &FreezeTargets,
     ) -> Result<(), PushError> {
-        if self.offered.iter().any(|offered| offered.as_ptr() == Arc::as_ptr(settings)) {
-            return Ok(());
-        }
-        let tools = || settings.request.tools.iter();
+        let tools = || decoded.request.tools.iter();
         let offered =
             tools().map(|tool| (client.tool_of(&tool.name), tool.description.as_str(), &*tool.parameters));
         if !self.conversation.has_offered(offered) {
-            // The remembered requests offered other tools.
-            self.offered.clear();
             // An admin can freeze tools by these names.
             names.note_tools(tools().map(|tool| client.tool_of(&tool.name).to_string()));
             self.conversation.offer_tools(tools().map(|tool| to_offered_tool(client, tool)).collect())?;
         }
-        self.offered.truncate(KNOWN_OFFERS - 1);
-        // The weak pointer keeps the allocation, so that no other request can have the same address.
-        self.offered.insert(0, Arc::downgrade(settings));
         Ok(())
     }
 
