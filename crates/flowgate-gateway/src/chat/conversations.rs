@@ -37,7 +37,7 @@ use crate::approvals::ApprovalReference;
 use crate::database::{CarriedTurns, Database, DatabaseError, ShownText};
 use crate::http::client_presence::ClientPresence;
 use crate::http::request_error::{RequestError, RequestErrorCause};
-use crate::http::value_budget::{LIMIT_SETTING, ValueBudget, ValueBudgetShare, LIMIT_NAME};
+use crate::http::value_budget::{LIMIT_NAME, LIMIT_SETTING, ValueBudget, ValueBudgetShare};
 use crate::limits::count_values;
 use crate::log::{Limit, LogEvent, OperatorLog};
 use crate::mcp_proxy::proxies::ConversationProxies;

@@ -22,7 +22,7 @@ use super::stream_check::StreamCheck;
 use super::upstream::{SESSION, ServerAnswer, ServerAnswerBody};
 use crate::chat::ModelRoutes;
 use crate::http::request_error::RequestError;
-use crate::http::value_budget::{LIMIT_SETTING, ValueBudgetError, ValueBudgetShare, LIMIT_NAME};
+use crate::http::value_budget::{LIMIT_NAME, LIMIT_SETTING, ValueBudgetError, ValueBudgetShare};
 use crate::limits::estimated_memory;
 use crate::log;
 use crate::telemetry::trace_parent::TRACE_PARENT;

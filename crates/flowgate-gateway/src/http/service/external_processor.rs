@@ -78,7 +78,8 @@ impl GatewayService {
         let service = Arc::clone(self);
         tokio::spawn(async move {
             let limit = service.limits.turn_time;
-            let messages = GrpcReader { body, bytes: Vec::new(), limit: service.limits.body + MAX_MESSAGE_OVERHEAD };
+            let messages =
+                GrpcReader { body, bytes: Vec::new(), limit: service.limits.body + MAX_MESSAGE_OVERHEAD };
             let stream = ExtProcStream::new(received);
             let ended = timeout(limit, service.answer_messages(&routes, stream, messages, &sender)).await;
             let status = match ended.unwrap_or(Err(StreamFailure::Unavailable)) {

@@ -10,7 +10,7 @@ use tokio::time::timeout;
 
 use super::{GatewayBound, GatewayService, busy_reply};
 use crate::http::reply::HttpReply;
-use crate::http::value_budget::{ValueBudgetError, ValueBudgetShare, LIMIT_NAME};
+use crate::http::value_budget::{LIMIT_NAME, ValueBudgetError, ValueBudgetShare};
 use crate::limits::estimated_memory;
 
 /// The multiple of the size limit up to which an oversized body is received before it is rejected.
@@ -48,8 +48,13 @@ impl GatewayService {
     /// would take more than its share (413), or for which there is no room now (503).
     fn reserve_value_memory(&self, body: &[u8]) -> Result<ValueBudgetShare, HttpReply> {
         let (needed_bytes, most) = (estimated_memory(body), self.values.total_bytes());
-        let bound =
-            |effect| GatewayBound { what: LIMIT_NAME, effect, setting: Some("--max-values"), advice: None, most };
+        let bound = |effect| GatewayBound {
+            what: LIMIT_NAME,
+            effect,
+            setting: Some("--max-values"),
+            advice: None,
+            most,
+        };
         self.values.take(needed_bytes).map_err(|why| {
             if why == ValueBudgetError::Taken {
                 return self.refuse(&bound("a request was refused with 503"), busy_reply());
