@@ -110,7 +110,10 @@ impl ConfigReader<'_> {
     /// If an address is given twice or does not begin with http:// or https://, or a setting lacks another one that it
     /// needs.
     fn webhook(&self, spec: ApprovalsTable) -> Result<Option<WebhookSettings>, String> {
-        let secret = self.key(spec.webhook_secret_from.as_deref(), spec.webhook_secret_file.as_deref())?;
+        let secret = self.key_named(
+            ("webhook-secret-from", spec.webhook_secret_from.as_deref()),
+            ("webhook-secret-file", spec.webhook_secret_file.as_deref()),
+        )?;
         if spec.webhook.is_some() && spec.webhook_from.is_some() {
             return Err("the section has both `webhook` and `webhook-from`: remove one of them".to_owned());
         }
