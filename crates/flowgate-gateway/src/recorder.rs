@@ -263,7 +263,7 @@ pub fn accept_loss(config: GatewayConfig, who: &str) -> Result<Option<AuditLoss>
     let Some(audit) = config.audit else { return Ok(None) };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.map_err(DatabaseError::Runtime)?.block_on(async {
-        let store = Database::open_with_keys(&config.store.place, &config.store.encryption).await?;
+        let store = Database::open_with_keys(&config.store.address, &config.store.encryption).await?;
         store.close_after(async |store| accept_losses(store, audit, who).await).await
     })
 }

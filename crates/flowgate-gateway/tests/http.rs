@@ -264,8 +264,8 @@ async fn unanswerable_requests_are_refused_with_advice() {
             LOAD,
             ("host", "evil.example"),
             "{}",
-            "403 the header `Host` names another host than this machine; a server without a token accepts \
-            only `localhost` and loopback addresses",
+            "403 the header `Host` names another host than this machine: send the request to `localhost`, since a \
+            server without a token accepts only that and loopback addresses",
         ),
     ];
     for (method, path, header, body, expected) in rows {

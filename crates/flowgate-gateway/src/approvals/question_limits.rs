@@ -19,23 +19,23 @@ impl ApprovalService {
     /// Returns the limits on questions, in the form of the database.
     pub(super) fn question_limits(&self) -> QuestionLimits {
         let ApprovalSettings {
-            of_client,
-            of_conversation,
-            an_hour,
-            an_hour_of_client,
-            in_all,
-            refusals,
+            open_of_client,
+            open_of_conversation,
+            hourly_of_conversation,
+            hourly_of_client,
+            total_of_conversation,
+            refusals_of_conversation,
             refusals_of_client,
             ..
         } = self.asking;
         QuestionLimits {
-            of_conversation: i64::from(of_conversation),
-            of_client: i64::from(of_client),
+            of_conversation: i64::from(open_of_conversation),
+            of_client: i64::from(open_of_client),
             asked: Some(AskedLimits {
-                in_all: i64::from(in_all),
-                an_hour: i64::from(an_hour),
-                of_client_an_hour: i64::from(an_hour_of_client),
-                refusals: i64::from(refusals),
+                in_all: i64::from(total_of_conversation),
+                an_hour: i64::from(hourly_of_conversation),
+                of_client_an_hour: i64::from(hourly_of_client),
+                refusals: i64::from(refusals_of_conversation),
                 refusals_of_client: i64::from(refusals_of_client),
             }),
         }
@@ -57,34 +57,34 @@ impl ApprovalService {
             QuestionLimit::OpenOfConversation => (
                 "open questions of one conversation",
                 "[approvals] open-questions-of-conversation",
-                asking.of_conversation,
+                asking.open_of_conversation,
                 None,
             ),
             QuestionLimit::OpenOfClient => {
-                ("open questions of one client", "[approvals] open-questions", asking.of_client, None)
+                ("open questions of one client", "[approvals] open-questions", asking.open_of_client, None)
             }
             QuestionLimit::OfConversation => (
                 "questions of one conversation",
                 "[approvals] questions-of-conversation",
-                asking.in_all,
+                asking.total_of_conversation,
                 Some(FIND_THE_CAUSE),
             ),
             QuestionLimit::OfConversationAnHour => (
                 "questions of one conversation in an hour",
                 "[approvals] questions-an-hour-of-conversation",
-                asking.an_hour,
+                asking.hourly_of_conversation,
                 Some(FIND_THE_CAUSE),
             ),
             QuestionLimit::OfClientAnHour => (
                 "questions of one client in an hour",
                 "[approvals] questions-an-hour",
-                asking.an_hour_of_client,
+                asking.hourly_of_client,
                 Some(FIND_THE_CAUSE),
             ),
             QuestionLimit::RefusalsOfConversation => (
                 "refused questions of one conversation in a row",
                 "[approvals] refusals-in-a-row-of-conversation",
-                asking.refusals,
+                asking.refusals_of_conversation,
                 Some(FIND_THE_FLOOD),
             ),
             QuestionLimit::RefusalsOfClient => (

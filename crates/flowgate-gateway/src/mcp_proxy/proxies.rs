@@ -125,7 +125,7 @@ impl ConversationProxies {
 /// Returns the settings of the proxy between a client and a server in a conversation.
 fn proxy_settings(client: &ClientSettings, server: &McpServer, conversation: &Conversation) -> ProxySettings {
     ProxySettings {
-        is_interactive: client.asks_in_front,
+        is_interactive: client.asks_its_user,
         is_watching: client.watch.is_some(),
         // Several connections of the client may use the proxy, so it replaces their request ids by ids of the
         // conversation.

@@ -74,7 +74,7 @@ impl McpRequest {
     /// listening stream. Rejects the request, and logs the limit, if the client has reached its limit on streams.
     pub(crate) fn switch_place(&mut self, routes: &ModelRoutes) -> Result<(), HttpReply> {
         let Some(place) = StreamPlace::acquire(&self.client.listening) else {
-            routes.client_limit(&self.client, Some(&self.conversation), ClientLimit::Listening);
+            routes.log_client_limit(&self.client, Some(&self.conversation), ClientLimit::Listening);
             return Err(error_reply(StatusCode::TOO_MANY_REQUESTS, TOO_MANY_REQUESTS).mark_logged());
         };
         self.place = ClientPlace::ListeningStream(place);
@@ -165,7 +165,7 @@ impl ModelRoutes {
             return Err(refusal.add_to(error_reply(refusal.status, &refusal.message)));
         }
         let Some(place) = place(&client) else {
-            self.client_limit(&client, named.as_deref(), bound);
+            self.log_client_limit(&client, named.as_deref(), bound);
             return Err(error_reply(StatusCode::TOO_MANY_REQUESTS, TOO_MANY_REQUESTS).mark_logged());
         };
         let bad = |why: String| error_reply(StatusCode::BAD_REQUEST, &why);

@@ -22,7 +22,7 @@ use super::stream_check::StreamCheck;
 use super::upstream::{SESSION, ServerAnswer, ServerAnswerBody};
 use crate::chat::ModelRoutes;
 use crate::http::request_error::RequestError;
-use crate::http::value_budget::{SETTING, ValueBudgetError, ValueBudgetShare, WHAT};
+use crate::http::value_budget::{LIMIT_NAME, LIMIT_SETTING, ValueBudgetError, ValueBudgetShare};
 use crate::limits::estimated_memory;
 use crate::log;
 use crate::telemetry::trace_parent::TRACE_PARENT;
@@ -236,9 +236,9 @@ impl<'e> McpExchange<'e> {
         let McpRequest { client, conversation, .. } = self.request;
         self.routes.values.take(estimated_memory(text.as_bytes())).map_err(|why| {
             self.routes.log.limit(&log::Limit {
-                what: WHAT,
+                what: LIMIT_NAME,
                 effect: "an answer of a server was not read, and the client received an error for it",
-                setting: Some(SETTING),
+                setting: Some(LIMIT_SETTING),
                 advice: None,
                 most: u64::try_from(self.routes.values.total_bytes()).unwrap_or(u64::MAX),
                 client: &client.spec.name,

@@ -119,8 +119,8 @@ pub fn encrypt_stored_content(
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.map_err(DatabaseError::Runtime)?.block_on(async {
-        let database = Database::open_with_keys(&store.place, &store.encryption).await?;
-        let is_file = matches!(store.place, DatabaseAddress::File(_));
+        let database = Database::open_with_keys(&store.address, &store.encryption).await?;
+        let is_file = matches!(store.address, DatabaseAddress::File(_));
         let work = async |database: &Database| {
             database.encrypt_all(accepts_unsealed, is_file, progress).await.map(Some)
         };
