@@ -10,9 +10,9 @@ const QUEUE_CAPACITY: usize = 256;
 
 /// The queue of the freeing thread; `None` if the thread could not be started.
 static THREAD: LazyLock<Option<SyncSender<Box<dyn Send>>>> = LazyLock::new(|| {
-    let (give, take) = sync_channel(QUEUE_CAPACITY);
+    let (sender, values) = sync_channel::<Box<dyn Send>>(QUEUE_CAPACITY);
     let thread = std::thread::Builder::new().name("freeing".to_owned());
-    thread.spawn(move || take.into_iter().for_each(drop)).ok().map(|_| give)
+    thread.spawn(move || values.into_iter().for_each(drop)).ok().map(|_| sender)
 });
 
 /// Drops a large value on the thread of this module, so that the caller does not wait until its memory is freed. Drops
