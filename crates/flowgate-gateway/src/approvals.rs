@@ -116,7 +116,8 @@ pub(crate) struct ApprovalReference {
     content: Value,
     /// Whether the answer covers several calls, each exactly like the others.
     pub(crate) is_for_several: bool,
-    /// The number of persisted turns when the question was asked; `None` unless an earlier request asked it in the chat.
+    /// The number of persisted turns when the question was asked; `None` unless an earlier request asked it in the
+    /// chat.
     pub(crate) turn: Option<i64>,
     /// The number of further equal calls that the answer covers and that have not been judged yet; 0 if it covers one
     /// call only.

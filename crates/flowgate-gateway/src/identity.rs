@@ -2,8 +2,8 @@
 //! Connect for people who log in to the page.
 //!
 //! An *issuer* signs tokens. The gateway knows its public keys (a JWKS), and ignores keys and addresses of keys in a
-//! token. `config` creates the issuers, `chat::token_authentication` finds the client of a token, and `page` logs people
-//! in.
+//! token. `config` creates the issuers, `chat::token_authentication` finds the client of a token, and `page` logs
+//! people in.
 //!
 //! * `signature`: verifies signatures with ring, for the crate `jsonwebtoken`.
 //! * `key_set`: reads the keys of an issuer.

@@ -2,8 +2,8 @@
 //! setting `may-read` of `[people.*]`. The routes for people call [`Clearance::show`].
 //!
 //! A clearance names elements of the policy's lattices, such as `private`, and principals in a lattice of readers, such
-//! as `readers(group:finance)`. A dimension without a named element is not limited. Under a policy that declares none of
-//! the named elements, the clearance covers only text with the label bottom. A person without `may-read` may read
+//! as `readers(group:finance)`. A dimension without a named element is not limited. Under a policy that declares none
+//! of the named elements, the clearance covers only text with the label bottom. A person without `may-read` may read
 //! everything. A person who may not read the whole question can deny it, but cannot allow it: an approval requires that
 //! the person has seen what it allows.
 
@@ -68,9 +68,9 @@ impl From<Label> for ReadBound {
 }
 
 impl Clearance {
-    /// Parses a clearance from the configuration: names of elements, and `readers(NAME, ...)` for a dimension of readers,
-    /// separated by commas. If `text` is `None`, the clearance covers everything. `policies` are those of the clients
-    /// that the person can see.
+    /// Parses a clearance from the configuration: names of elements, and `readers(NAME, ...)` for a dimension of
+    /// readers, separated by commas. If `text` is `None`, the clearance covers everything. `policies` are those of the
+    /// clients that the person can see.
     ///
     /// # Errors
     /// If `text` names an element or a dimension of readers that none of `policies` declares.

@@ -12,8 +12,8 @@
 //! stored, and allowed in the name of the person who gave the grant: its approval is used once, becomes stale and is
 //! recorded like any other.
 //!
-//! A question that is allowed without delay reveals that a grant exists. This leaks nothing: the covered question has the
-//! same label as the question that the person answered, so its observers could see that one too.
+//! A question that is allowed without delay reveals that a grant exists. This leaks nothing: the covered question has
+//! the same label as the question that the person answered, so its observers could see that one too.
 
 use axum::http::{HeaderMap, StatusCode};
 use flowgate::policy::{ArgumentRole, GrantScope, Policy};
@@ -122,9 +122,10 @@ impl GrantOffer {
         self.days.map_or(GrantScope::Always, GrantScope::Days).to_string()
     }
 
-    /// Creates the grant with these terms, under the policy and settings whose digest is `config_fingerprint`. The calls of the
-    /// answered question count as its first use. A grant without `days` in its terms holds for [`DEFAULT_DAYS`], or for
-    /// as long as the policy allows if that is shorter; with 0, it holds until it is withdrawn.
+    /// Creates the grant with these terms, under the policy and settings whose digest is `config_fingerprint`. The
+    /// calls of the answered question count as its first use. A grant without `days` in its terms holds for
+    /// [`DEFAULT_DAYS`], or for as long as the policy allows if that is shorter; with 0, it holds until it is
+    /// withdrawn.
     ///
     /// # Errors
     /// If the terms exceed what the policy allows, or are too small for the answered question itself.
@@ -303,9 +304,9 @@ impl ApprovalService {
         Ok(used.is_some())
     }
 
-    /// Serves the list of grants of the person's tenants, lasting ones and those for the rest of a conversation; a person
-    /// without tenants sees the grants of all tenants. The calls contain only what the person may read. Returns the error
-    /// to send if the person is not authenticated or the database fails.
+    /// Serves the list of grants of the person's tenants, lasting ones and those for the rest of a conversation; a
+    /// person without tenants sees the grants of all tenants. The calls contain only what the person may read. Returns
+    /// the error to send if the person is not authenticated or the database fails.
     pub(crate) async fn list_grants(&self, headers: &HeaderMap) -> Result<HttpReply, HttpReply> {
         let person = self.person(headers, Role::Viewer)?;
         let mut grants = Vec::new();
@@ -334,8 +335,8 @@ impl ApprovalService {
         Ok(HttpReply::json(StatusCode::OK, &json!({"grants": listed})))
     }
 
-    /// Withdraws the grant with this id: a lasting one, or one for the rest of a conversation. The audit log records the
-    /// order first, as the same kind of record as a freeze, so that no withdrawal is without a record.
+    /// Withdraws the grant with this id: a lasting one, or one for the rest of a conversation. The audit log records
+    /// the order first, as the same kind of record as a freeze, so that no withdrawal is without a record.
     ///
     /// # Errors
     /// The reply to send if the person is no approver, the grant does not exist or belongs to a tenant that the person

@@ -1,6 +1,6 @@
-//! Passes the configured limits on questions to the database, and reports to the operator that one is reached: by a line
-//! in the log, a counter that raises an alarm and a record in the audit log. The call of such a question does not run.
-//! `ApprovalService` calls it when it asks a question.
+//! Passes the configured limits on questions to the database, and reports to the operator that one is reached: by a
+//! line in the log, a counter that raises an alarm and a record in the audit log. The call of such a question does not
+//! run. `ApprovalService` calls it when it asks a question.
 
 use flowgate_audit::AuditEvent;
 use flowgate_guard::approve::ApprovalRequest;

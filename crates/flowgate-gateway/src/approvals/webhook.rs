@@ -50,8 +50,8 @@ impl Webhook {
         Ok(Self { messages, format, page, log })
     }
 
-    /// Queues a notification that a question has changed; `what` is its type, `question.asked` or `question.decided`. If
-    /// the queue is full, drops the notification and logs that: a slow webhook must not delay a question.
+    /// Queues a notification that a question has changed; `what` is its type, `question.asked` or `question.decided`.
+    /// If the queue is full, drops the notification and logs that: a slow webhook must not delay a question.
     pub(super) fn tell(&self, what: &str, question: &StoredQuestion) {
         let message = self.format.write(what, question, self.page.as_deref());
         if self.messages.try_send(message.to_string()).is_err() {

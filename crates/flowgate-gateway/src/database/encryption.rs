@@ -1,6 +1,6 @@
-//! Encrypts the content that the database stores, with keys of the configuration, which the database does not contain. A
-//! copy of the database, of its backups or of its disk then reveals who talked when and how much, but not the texts. The
-//! other files of `database` seal and open every column with content through this folder.
+//! Encrypts the content that the database stores, with keys of the configuration, which the database does not contain.
+//! A copy of the database, of its backups or of its disk then reveals who talked when and how much, but not the texts.
+//! The other files of `database` seal and open every column with content through this folder.
 //!
 //! To *seal* a value is to encrypt it with XChaCha20-Poly1305 under a random nonce, bound to its column and its row: a
 //! value that was altered, or moved to another row or column, cannot be opened, and the operation that needs it fails.
@@ -9,8 +9,8 @@
 //!
 //! * `keys`: parses the keys of the configuration.
 //! * `place`: names the columns with content, and binds a value to its row.
-//! * `cipher`: seals and opens values; only it creates a [`StoredContent`] or a [`StoredDigest`], the only types by which
-//!   a statement can write content.
+//! * `cipher`: seals and opens values; only it creates a [`StoredContent`] or a [`StoredDigest`], the only types by
+//!   which a statement can write content.
 //! * `check`: compares the keys with the database when it is opened.
 //! * `rewrite`: encrypts what was stored before there was a key, or under an earlier one (`flowgate database encrypt`).
 

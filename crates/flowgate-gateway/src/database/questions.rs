@@ -163,16 +163,16 @@ pub(crate) const MAX_OFFERED: i64 = 20;
 /// The member of a question's content that people are not shown: the state that it is about, and the labels of its
 /// parts.
 pub(crate) const HIDDEN_MEMBER: &str = "flowgate";
-/// The columns of a question, in the order in which [`read`] expects them. The state is `expired` as soon as the time of
-/// a question has ended, even if [`Database::expire`] has not marked it yet.
+/// The columns of a question, in the order in which [`read`] expects them. The state is `expired` as soon as the time
+/// of a question has ended, even if [`Database::expire`] has not marked it yet.
 const COLUMNS: &str = "id, client, name, tenant, digest, content, \
     CASE WHEN state IN ('open', 'allowed') AND {expired} THEN 'expired' ELSE state END, \
     asked, expires, decided_by, decided, change, granted, turn, lasting_grant, basis";
 
 impl Database {
-    /// Stores a question, unless an equal question is open or its approval is still unused, or a limit is reached. Voids
-    /// the earlier questions about the same call if the external state has changed since they were asked. Before the
-    /// commit, calls `record` with the ids of the voided approvals; if `record` fails, nothing is stored.
+    /// Stores a question, unless an equal question is open or its approval is still unused, or a limit is reached.
+    /// Voids the earlier questions about the same call if the external state has changed since they were asked. Before
+    /// the commit, calls `record` with the ids of the voided approvals; if `record` fails, nothing is stored.
     pub(crate) async fn ask(
         &self,
         new: &NewQuestion<'_>,

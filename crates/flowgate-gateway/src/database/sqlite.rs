@@ -1,5 +1,5 @@
-//! Implements [`Backend`], which runs the operations of the database, for a SQLite file, which one gateway owns, and for
-//! a SQLite database in memory.
+//! Implements [`Backend`], which runs the operations of the database, for a SQLite file, which one gateway owns, and
+//! for a SQLite database in memory.
 //!
 //! SQLite has one writer at a time, and a second one waits by polling. All operations that write therefore run on one
 //! thread, in the order in which they arrive; those that only read run on another one at the same time. A database in

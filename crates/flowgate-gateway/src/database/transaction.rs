@@ -1,8 +1,8 @@
-//! Defines the interface between the operations on the database and the backends (SQLite, PostgreSQL) that run them. The
-//! other files of `database` use it.
+//! Defines the interface between the operations on the database and the backends (SQLite, PostgreSQL) that run them.
+//! The other files of `database` use it.
 //!
-//! An operation is a function that executes SQL statements through the trait [`Transaction`]. It is written once, in the
-//! SQL that both backends share. Each backend implements this trait and [`Backend`].
+//! An operation is a function that executes SQL statements through the trait [`Transaction`]. It is written once, in
+//! the SQL that both backends share. Each backend implements this trait and [`Backend`].
 //!
 //! A statement refers to its values by number (`?1`), and can contain these placeholders:
 //!
@@ -146,8 +146,8 @@ pub(super) trait Backend: fmt::Debug + Send + Sync {
         first: Operation,
     ) -> OperationFuture<'b, Box<dyn TurnTransaction>>;
 
-    /// Closes all connections, after the operations that run have ended or a time limit. If they have ended, an operator
-    /// can replace the files of the database.
+    /// Closes all connections, after the operations that run have ended or a time limit. If they have ended, an
+    /// operator can replace the files of the database.
     fn close(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
 
     /// Returns an error if the lock file names another database than `name`, the identity of the open one.
@@ -163,8 +163,8 @@ pub(super) trait TurnTransaction: Send {
     fn finish(self: Box<Self>, last: Operation) -> OperationFuture<'static, ()>;
 }
 
-/// Replaces the placeholders of a statement, such as `{now}`, which the documentation of this file explains. `now` is the
-/// backend's SQL expression for the time in milliseconds.
+/// Replaces the placeholders of a statement, such as `{now}`, which the documentation of this file explains. `now` is
+/// the backend's SQL expression for the time in milliseconds.
 pub(super) fn expand_statement<'s>(sql: &'s str, now: &str) -> Cow<'s, str> {
     if !sql.contains('{') {
         return Cow::Borrowed(sql);

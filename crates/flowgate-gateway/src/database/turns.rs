@@ -2,8 +2,8 @@
 //!
 //! A turn that changes only its conversation is one operation ([`Database::persist_turn`]). A turn that also uses or
 //! voids approvals, changes external state or shows its client new texts is a turn *with effects*. It depends on what
-//! other turns of its tenant have written before: [`Database::begin_turn`] returns the tenant's record, and no other turn
-//! of this tenant changes the record until [`Database::finish_turn`]. `chat::conversations` calls all three.
+//! other turns of its tenant have written before: [`Database::begin_turn`] returns the tenant's record, and no other
+//! turn of this tenant changes the record until [`Database::finish_turn`]. `chat::conversations` calls all three.
 
 #[cfg(test)]
 pub(super) mod tests;
@@ -46,8 +46,8 @@ pub(crate) struct PersistedTurn {
     pub(crate) forgotten: Vec<String>,
     /// The longest of all prefixes by which the conversation is found.
     pub(crate) longest: Option<String>,
-    /// The earlier turns in the form that they have under another policy, if the conversation was carried over to it and
-    /// this is not persisted yet.
+    /// The earlier turns in the form that they have under another policy, if the conversation was carried over to it
+    /// and this is not persisted yet.
     pub(crate) carried: Option<CarriedTurns>,
 }
 

@@ -1,5 +1,5 @@
-//! Stores the virtual keys of clients (keys that an admin has made for a client), by their digests. `virtual_keys::routes`
-//! makes, lists and revokes them, and `chat` authenticates requests with them.
+//! Stores the virtual keys of clients (keys that an admin has made for a client), by their digests.
+//! `virtual_keys::routes` makes, lists and revokes them, and `chat` authenticates requests with them.
 //!
 //! Nothing is cached: a key that one gateway revokes is refused by all gateways of the database from then on. The clock
 //! is that of the database.

@@ -1,8 +1,8 @@
-//! Sends HTTP requests to an issuer, within limits on time and size: for its keys, its description, and the ID tokens of
-//! people who log in. `issuer` and `login` call it on a thread that may block.
+//! Sends HTTP requests to an issuer, within limits on time and size: for its keys, its description, and the ID tokens
+//! of people who log in. `issuer` and `login` call it on a thread that may block.
 //!
-//! No redirect is followed and no proxy is used: the operator has chosen the address of the issuer, and nothing else may
-//! receive the secrets of a login.
+//! No redirect is followed and no proxy is used: the operator has chosen the address of the issuer, and nothing else
+//! may receive the secrets of a login.
 
 use std::io::Read as _;
 use std::time::Duration;

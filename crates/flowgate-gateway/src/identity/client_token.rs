@@ -120,8 +120,8 @@ impl ClientToken {
     }
 }
 
-/// Converts a claim to a parameter of the policy: a string, a number, a boolean or a list of strings. `None` if the claim
-/// is none of these, or too long.
+/// Converts a claim to a parameter of the policy: a string, a number, a boolean or a list of strings. `None` if the
+/// claim is none of these, or too long.
 fn parameter_value(claim: &Value) -> Option<Value> {
     let is_short = |value: &Value| value.as_str().is_some_and(|text| text.len() <= MAX_TEXT);
     match claim {

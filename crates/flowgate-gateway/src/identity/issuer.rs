@@ -1,9 +1,9 @@
 //! Fetches the public keys of an issuer, and caches them. `config` creates an [`Issuer`] for each section
 //! `[issuers.NAME]`; the verification of tokens and the logins share it.
 //!
-//! The keys are fetched at the start, every five minutes, and when a token names an unknown key, at most [`MAX_FETCHES`]
-//! times in a minute. If the issuer cannot be reached, the last keys are valid for an hour after they were fetched;
-//! without valid keys, every token is refused.
+//! The keys are fetched at the start, every five minutes, and when a token names an unknown key, at most
+//! [`MAX_FETCHES`] times in a minute. If the issuer cannot be reached, the last keys are valid for an hour after they
+//! were fetched; without valid keys, every token is refused.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -154,8 +154,9 @@ impl Issuer {
         token.verify(keys.ok_or(TokenRefusal::NoKeys)?, &required)
     }
 
-    /// Fetches the keys. Does nothing if the cached keys are other ones than `known`, the keys that the caller has tried:
-    /// another task has fetched them. Does nothing either after too many fetches in the last minute. Logs a failure.
+    /// Fetches the keys. Does nothing if the cached keys are other ones than `known`, the keys that the caller has
+    /// tried: another task has fetched them. Does nothing either after too many fetches in the last minute. Logs a
+    /// failure.
     pub(crate) async fn refresh(self: &Arc<Self>, known: Option<&Arc<KeySet>>, log: &OperatorLog) {
         if matches!(self.settings.source, KeySource::File(_)) {
             return;
@@ -215,8 +216,8 @@ impl Issuer {
         KeySet::read(&self.http.get(&address)?).map_err(|why| format!("the document with the keys: {why}"))
     }
 
-    /// Returns the description of the issuer, fetched at most a minute ago. It is cached since anybody can begin a login,
-    /// which must not cause a request to the issuer each time.
+    /// Returns the description of the issuer, fetched at most a minute ago. It is cached since anybody can begin a
+    /// login, which must not cause a request to the issuer each time.
     ///
     /// # Errors
     /// Why the description cannot be used: a sentence for the operator's log, without content.

@@ -24,8 +24,8 @@ struct IssuerKey {
 }
 
 impl KeySet {
-    /// Reads a JWKS. Keys that cannot verify a token are left out: secrets, keys for encryption, keys without an id, and
-    /// keys of an unknown kind. The set may be empty: an issuer can withdraw all its keys.
+    /// Reads a JWKS. Keys that cannot verify a token are left out: secrets, keys for encryption, keys without an id,
+    /// and keys of an unknown kind. The set may be empty: an issuer can withdraw all its keys.
     ///
     /// # Errors
     /// If the text is not a JWKS, or has more than [`MAX_KEYS`] keys. The message follows the name of the document.

@@ -111,9 +111,9 @@ impl PendingLogins {
         Ok((cookie, secrets))
     }
 
-    /// Removes the login of the browser with this cookie, if the issuer has returned its state, and returns its secrets.
-    /// `None` if there is no such login, or it has another state: the login then remains, so that another site, which
-    /// can make the browser send such a request, cannot end it.
+    /// Removes the login of the browser with this cookie, if the issuer has returned its state, and returns its
+    /// secrets. `None` if there is no such login, or it has another state: the login then remains, so that another
+    /// site, which can make the browser send such a request, cannot end it.
     pub(crate) fn take_returned(&self, cookie: &str, state: &str, now: Instant) -> Option<LoginSecrets> {
         let mut logins = self.logins();
         let id = digest(cookie);

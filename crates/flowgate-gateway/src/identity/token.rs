@@ -1,5 +1,5 @@
-//! Verifies a token (a signed JWT) with the keys of its issuer: its form, its signature, and the claims that every token
-//! must have. `issuer` calls it.
+//! Verifies a token (a signed JWT) with the keys of its issuer: its form, its signature, and the claims that every
+//! token must have. `issuer` calls it.
 //!
 //! A token chooses a key only by its id (`kid`) among the issuer's keys; keys and addresses in the token are ignored.
 
@@ -30,10 +30,12 @@ pub(crate) const ALGORITHMS: [(&str, Algorithm); 9] = [
     ("ES384", Algorithm::ES384),
     ("EdDSA", Algorithm::EdDSA),
 ];
-/// The types of tokens that are accepted, in lower case. A token for another purpose, such as a logout, has another type.
+/// The types of tokens that are accepted, in lower case. A token for another purpose, such as a logout, has another
+/// type.
 const TYPES: [&str; 4] = ["jwt", "at+jwt", "application/jwt", "application/at+jwt"];
 
-/// The reason why a token is refused. `Display` writes a sentence for the operator's log, without any part of the token.
+/// The reason why a token is refused. `Display` writes a sentence for the operator's log, without any part of the
+/// token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TokenRefusal {
     TooLong,
@@ -186,8 +188,8 @@ impl<'t> UnverifiedToken<'t> {
         validation.set_audience(&required.audiences);
         validation.set_required_spec_claims(&["exp", "iss", "aud"]);
         jsonwebtoken::decode::<Value>(self.text, key, &validation).map_err(|error| refusal(error.kind()))?;
-        // The signature is valid. The claims are parsed again, since `jsonwebtoken` accepts objects in which a key occurs
-        // twice.
+        // The signature is valid. The claims are parsed again, since `jsonwebtoken` accepts objects in which a key
+        // occurs twice.
         let claims = self.text.split('.').nth(1).ok_or(TokenRefusal::Malformed)?;
         let claims = object(claims)?;
         if claims.get("iss").and_then(Value::as_str) != Some(required.issuer) {

@@ -1,8 +1,8 @@
 //! Encrypts the content that a database stored before it had a key, or under an earlier key. The command `flowgate
 //! database encrypt` calls [`encrypt_stored_content`]. The run opens every value, so it also finds altered ones.
 //!
-//! A batch of rows is one transaction. A value is replaced only if it has not changed since it was read: gateways can use
-//! a shared database during the run. If a run is interrupted, the next one continues it.
+//! A batch of rows is one transaction. A value is replaced only if it has not changed since it was read: gateways can
+//! use a shared database during the run. If a run is interrupted, the next one continues it.
 
 use std::sync::Arc;
 
@@ -54,8 +54,8 @@ impl ContentTable {
         }
     }
 
-    /// Returns the statement that reads the rows after a [`RowCursor`]: `?1` is its text, `?2` and `?3` are its numbers,
-    /// and `?4` is 1 if no row was read yet. The first three columns are the cursor of the row.
+    /// Returns the statement that reads the rows after a [`RowCursor`]: `?1` is its text, `?2` and `?3` are its
+    /// numbers, and `?4` is 1 if no row was read yet. The first three columns are the cursor of the row.
     fn select(self) -> &'static str {
         match self {
             Self::Conversations => {
@@ -85,8 +85,8 @@ impl ContentTable {
     }
 }
 
-/// The key of the last row that was read, as a text and two numbers. Values that the table's key does not have are empty
-/// or 0 ([`ContentTable::select`]).
+/// The key of the last row that was read, as a text and two numbers. Values that the table's key does not have are
+/// empty or 0 ([`ContentTable::select`]).
 #[derive(Debug, Clone)]
 struct RowCursor {
     text: String,

@@ -54,9 +54,9 @@ impl QuestionToAsk {
         ContentPlace::question(id, (&self.client, &self.name, &self.tenant), &self.digest)
     }
 
-    /// Returns the id, the content and the state of each open or allowed question about the same call, the newest first.
-    /// For a question of the chat, only questions about the same message of the model are searched. The callers compare
-    /// the contents, since the database may have encrypted them.
+    /// Returns the id, the content and the state of each open or allowed question about the same call, the newest
+    /// first. For a question of the chat, only questions about the same message of the model are searched. The callers
+    /// compare the contents, since the database may have encrypted them.
     async fn find_about_call(
         &self,
         tx: &mut DynTransaction<'_>,
@@ -75,15 +75,15 @@ impl QuestionToAsk {
         tx.query(sql, &values).await?.iter_mut().map(opened).collect()
     }
 
-    /// Returns whether a question with this content asks the same. The evidence may differ between questions outside the
-    /// chat: such a question stays open while answers of tools arrive, and these change the evidence.
+    /// Returns whether a question with this content asks the same. The evidence may differ between questions outside
+    /// the chat: such a question stays open while answers of tools arrive, and these change the evidence.
     fn is_same(&self, content: &str) -> bool {
         let own = self.content.as_str();
         content == own || self.origin.turns().is_none() && without_evidence(content) == without_evidence(own)
     }
 
-    /// Finds an open or allowed question that asks the same and whose approval this turn has not used, so that a repeated
-    /// request does not ask people twice. Returns it as [`AskOutcome::Known`]; `None` if there is none.
+    /// Finds an open or allowed question that asks the same and whose approval this turn has not used, so that a
+    /// repeated request does not ask people twice. Returns it as [`AskOutcome::Known`]; `None` if there is none.
     pub(super) async fn find_same(
         &self,
         tx: &mut DynTransaction<'_>,

@@ -1,9 +1,9 @@
 //! Lists and withdraws conversation grants: approvals that a person gave for the rest of a conversation. A grant has no
 //! row of its own: it is the row of the question that it answered, with the column `granted`. `approvals` calls it.
 //!
-//! The journal of the conversation also contains the grant. A withdrawal therefore sets the column at once, and the next
-//! turn removes the grant from the conversation. Until such a turn is persisted, every turn removes the grant again, so
-//! a crash does not lose the withdrawal.
+//! The journal of the conversation also contains the grant. A withdrawal therefore sets the column at once, and the
+//! next turn removes the grant from the conversation. Until such a turn is persisted, every turn removes the grant
+//! again, so a crash does not lose the withdrawal.
 
 use std::sync::Arc;
 
@@ -84,8 +84,8 @@ impl Database {
         self.withdraw_where("client = ?4 AND name = ?5", vec![client.to_owned(), name.to_owned()]).await
     }
 
-    /// Withdraws the conversation grants that meet an SQL condition, in which the parameters from `?4` on mean `values`.
-    /// Returns whether there was one.
+    /// Withdraws the conversation grants that meet an SQL condition, in which the parameters from `?4` on mean
+    /// `values`. Returns whether there was one.
     async fn withdraw_where(
         &self,
         condition: &'static str,

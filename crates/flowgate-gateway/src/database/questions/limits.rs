@@ -1,14 +1,14 @@
-//! Counts the stored questions to people, and determines which limit on questions is reached. [`super::asking`] calls it
-//! before it stores a question.
+//! Counts the stored questions to people, and determines which limit on questions is reached. [`super::asking`] calls
+//! it before it stores a question.
 //!
-//! Everything is counted in the database: a restart of the gateway, or a request to another gateway of the same database,
-//! does not restart a count. A question that a lasting grant answered reached no person, so it counts neither as a
-//! question nor as an approval. Questions about offered tools have a limit of their own.
+//! Everything is counted in the database: a restart of the gateway, or a request to another gateway of the same
+//! database, does not restart a count. A question that a lasting grant answered reached no person, so it counts neither
+//! as a question nor as an approval. Questions about offered tools have a limit of their own.
 //!
-//! The flood rule counts refusals in a row, that is, since the last approval by a person. In one conversation, a question
-//! that expires without an answer is a refusal too. For all conversations of a client together, only the answers of
-//! people count, since many questions expire where nobody is at work. A void question, left by a conversation that
-//! continued without the answer, is neither a refusal nor an approval.
+//! The flood rule counts refusals in a row, that is, since the last approval by a person. In one conversation, a
+//! question that expires without an answer is a refusal too. For all conversations of a client together, only the
+//! answers of people count, since many questions expire where nobody is at work. A void question, left by a
+//! conversation that continued without the answer, is neither a refusal nor an approval.
 
 use super::{MAX_OFFERED, QuestionOrigin};
 use crate::database::error::DatabaseError;
