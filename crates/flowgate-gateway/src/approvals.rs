@@ -79,14 +79,14 @@ pub(crate) struct ApprovalService {
     pub(crate) people: People,
     recorder: Recorder,
     /// The limits on questions, and how long requests and questions wait.
-    asking: ApprovalSettings,
+    settings: ApprovalSettings,
     webhook: Option<Arc<Webhook>>,
     /// The clients, servers, tools and standing consents that an admin can freeze.
-    pub(crate) names: FreezeTargets,
+    pub(crate) freeze_targets: FreezeTargets,
     pub(crate) log: OperatorLog,
     metrics: Arc<AgentMetrics>,
     /// Wakes the requests and event streams that wait for the change of a question, when one changes at this gateway.
-    bell: Arc<watch::Sender<()>>,
+    question_changes: Arc<watch::Sender<()>>,
     /// The sessions of people who use the page, and the failed logins.
     pub(crate) sessions: Arc<PageSessions>,
     pub(crate) login_failures: Arc<LoginFailures>,
@@ -179,29 +179,29 @@ impl ApprovalOutcome {
 }
 
 impl ApprovalService {
-    /// Creates the service. `asking` contains the limits on questions and the times for which they wait; `names` are
-    /// the targets that an admin can freeze.
+    /// Creates the service. `settings` contains the limits on questions and the times for which they wait;
+    /// `freeze_targets` are the targets that an admin can freeze.
     pub(crate) fn new(
         store: Arc<Database>,
         people: People,
         recorder: Recorder,
-        asking: ApprovalSettings,
+        settings: ApprovalSettings,
         webhook: Option<Webhook>,
-        names: FreezeTargets,
+        freeze_targets: FreezeTargets,
         (log, metrics): (OperatorLog, Arc<AgentMetrics>),
     ) -> Self {
-        let (bell, sessions, login_failures, logins, is_replaced) = Default::default();
+        let (question_changes, sessions, login_failures, logins, is_replaced) = Default::default();
         let webhook = webhook.map(Arc::new);
         Self {
             store,
             people,
             recorder,
-            asking,
+            settings,
             webhook,
-            names,
+            freeze_targets,
             log,
             metrics,
-            bell,
+            question_changes,
             sessions,
             login_failures,
             logins,
@@ -289,10 +289,10 @@ impl ApprovalService {
             config_fingerprint: &client.config_fingerprint,
             digest: &ask.digest,
             content: &content,
-            expires_after: millis(self.asking.expires_after),
+            expires_after: millis(self.settings.expires_after),
             origin,
             used: &used,
-            most: limits,
+            limits,
         };
         // `void` are the approvals of the same call that the new question makes void, since external state has changed.
         let record = |void: &[String]| {
@@ -365,9 +365,9 @@ impl ApprovalService {
     /// asks again. It is `Decision::Silent`, which allows nothing, if the question can no longer be answered.
     async fn await_answer(&self, context: ApprovalContext<'_>, asked: ApprovalReference) -> ApprovalOutcome {
         let ApprovalContext { client, conversation, presence, .. } = context;
-        let until = Instant::now() + self.asking.wait;
+        let until = Instant::now() + self.settings.wait;
         let mut is_failing = false;
-        let mut bell = self.bell.subscribe();
+        let mut question_changes = self.question_changes.subscribe();
         let decision = loop {
             // The state is `None` if the database has no such question. While the database does not answer, the
             // question counts as open.
@@ -407,9 +407,9 @@ impl ApprovalService {
                 }
             }
             let left = until.saturating_duration_since(Instant::now()).min(POLL_INTERVAL);
-            // The bell rings when a question changes at this gateway; changes at other gateways are found by polling.
+            // `question_changes` reports changes at this gateway; changes at other gateways are found by polling.
             tokio::select! {
-                _ = bell.changed() => {}
+                _ = question_changes.changed() => {}
                 () = presence.disconnected(), if !presence.is_disconnected() => {}
                 () = tokio::time::sleep(left) => {}
             }
@@ -464,7 +464,7 @@ impl ApprovalService {
 
     /// Wakes what waits at this gateway for a change of a question: requests, and event streams of people.
     pub(crate) fn wake_waiters(&self) {
-        self.bell.send_replace(());
+        self.question_changes.send_replace(());
     }
 
     /// Notifies the waiting requests, the event streams of people and the webhook of a decision.

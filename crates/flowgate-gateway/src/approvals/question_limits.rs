@@ -27,7 +27,7 @@ impl ApprovalService {
             refusals,
             refusals_of_client,
             ..
-        } = self.asking;
+        } = self.settings;
         QuestionLimits {
             of_conversation: i64::from(of_conversation),
             of_client: i64::from(of_client),
@@ -52,45 +52,45 @@ impl ApprovalService {
         ask: &ApprovalRequest,
         limit: QuestionLimit,
     ) -> Result<(), DatabaseError> {
-        let asking = &self.asking;
+        let settings = &self.settings;
         let (what, setting, most, advice) = match limit {
             QuestionLimit::OpenOfConversation => (
                 "open questions of one conversation",
                 "[approvals] open-questions-of-conversation",
-                asking.of_conversation,
+                settings.of_conversation,
                 None,
             ),
             QuestionLimit::OpenOfClient => {
-                ("open questions of one client", "[approvals] open-questions", asking.of_client, None)
+                ("open questions of one client", "[approvals] open-questions", settings.of_client, None)
             }
             QuestionLimit::OfConversation => (
                 "questions of one conversation",
                 "[approvals] questions-of-conversation",
-                asking.in_all,
+                settings.in_all,
                 Some(FIND_THE_CAUSE),
             ),
             QuestionLimit::OfConversationAnHour => (
                 "questions of one conversation in an hour",
                 "[approvals] questions-an-hour-of-conversation",
-                asking.an_hour,
+                settings.an_hour,
                 Some(FIND_THE_CAUSE),
             ),
             QuestionLimit::OfClientAnHour => (
                 "questions of one client in an hour",
                 "[approvals] questions-an-hour",
-                asking.an_hour_of_client,
+                settings.an_hour_of_client,
                 Some(FIND_THE_CAUSE),
             ),
             QuestionLimit::RefusalsOfConversation => (
                 "refused questions of one conversation in a row",
                 "[approvals] refusals-in-a-row-of-conversation",
-                asking.refusals,
+                settings.refusals,
                 Some(FIND_THE_FLOOD),
             ),
             QuestionLimit::RefusalsOfClient => (
                 "refused questions of one client in a row",
                 "[approvals] refusals-in-a-row",
-                asking.refusals_of_client,
+                settings.refusals_of_client,
                 Some(FIND_THE_FLOOD),
             ),
         };

@@ -126,8 +126,8 @@ impl ApprovalService {
 
     /// Streams the changes of questions as server-sent events: the changes after the one whose number is in the header
     /// `last-event-id`, or without this header the changes from now on. A task reads them until the reader disconnects:
-    /// at once when a question changes at this gateway (`bell`), otherwise at each [`POLL_INTERVAL`], since another
-    /// gateway may have changed one. A stream that a session of the page has opened ends with the session.
+    /// at once when a question changes at this gateway (`question_changes`), otherwise at each [`POLL_INTERVAL`], since
+    /// another gateway may have changed one. A stream that a session of the page has opened ends with the session.
     pub(crate) async fn events(self: &Arc<Self>, headers: &HeaderMap) -> Result<Response, HttpReply> {
         let person = self.person(headers, Role::Viewer)?;
         let session = self.authenticate(headers).and_then(|(_, session)| session);
@@ -140,7 +140,7 @@ impl ApprovalService {
         let presence = ClientPresence::default();
         let disconnect_guard = presence.disconnect_on_drop();
         let approvals = Arc::clone(self);
-        let mut bell = self.bell.subscribe();
+        let mut question_changes = self.question_changes.subscribe();
         tokio::spawn(async move {
             let mut idle_polls = 0;
             let is_authenticated =
@@ -167,7 +167,7 @@ impl ApprovalService {
                     return;
                 }
                 if changed_questions.is_empty() {
-                    let _ = timeout(POLL_INTERVAL, bell.changed()).await;
+                    let _ = timeout(POLL_INTERVAL, question_changes.changed()).await;
                 }
             }
         });
@@ -203,7 +203,7 @@ impl ApprovalService {
         let (kind, what) = (switch.kind.name(), switch.what.as_str());
         let refuse = |why: &str| Err(HttpReply::detail(StatusCode::NOT_FOUND, why));
         let matched = match self
-            .names
+            .freeze_targets
             .find(&self.store, switch.kind, what)
             .await
             .map_err(database_error_reply)?

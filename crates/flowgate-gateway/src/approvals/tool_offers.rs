@@ -50,10 +50,10 @@ impl ApprovalService {
             config_fingerprint: &client.config_fingerprint,
             digest: &offer.digest,
             content: &content.to_string(),
-            expires_after: millis(self.asking.expires_after),
+            expires_after: millis(self.settings.expires_after),
             origin: QuestionOrigin::ToolOffer,
             used: &[],
-            most: self.question_limits(),
+            limits: self.question_limits(),
         };
         let event = AuditEvent::Asked {
             conversation: conversation.clone(),

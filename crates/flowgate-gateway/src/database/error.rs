@@ -87,7 +87,7 @@ impl fmt::Display for DatabaseError {
                 }
                 None => f.write_str("PostgreSQL reports an error: its server log has the message"),
             },
-            Self::Postgres(error) => write!(f, "PostgreSQL cannot be used: {error}"),
+            Self::Postgres(error) => write!(f, "the PostgreSQL database failed: {error}; check its server and `url` in [store]"),
             Self::Sqlite(error) => match error.sqlite_error() {
                 Some(error) => {
                     write!(f, "SQLite reports: {error}")

@@ -347,7 +347,7 @@ mod tests {
             expires_after: 3_600_000,
             origin: QuestionOrigin::Chat { turns: 0, since: 0 },
             used: &[],
-            most: QuestionLimits::UNLIMITED,
+            limits: QuestionLimits::UNLIMITED,
         };
         assert_eq!(store.ask(&new, |_| Ok(())).await.unwrap(), AskOutcome::New(id.to_owned()));
     }

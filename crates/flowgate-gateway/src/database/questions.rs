@@ -132,7 +132,7 @@ pub(crate) struct NewQuestion<'a> {
     /// The ids of the questions whose approvals this turn has used already.
     pub(crate) used: &'a [String],
     /// The limits on questions.
-    pub(crate) most: QuestionLimits,
+    pub(crate) limits: QuestionLimits,
 }
 
 /// The outcome of asking.

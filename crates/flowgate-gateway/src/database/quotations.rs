@@ -78,7 +78,7 @@ impl Database {
 
     /// Returns how much text of each source of a client is stored, and how often texts of the client were forgotten:
     /// deleted to make room or because of their age, or cleared by an admin.
-    pub(crate) async fn shown_sources(&self, client: &str) -> Result<(Vec<SourceUsage>, i64), DatabaseError> {
+    pub(crate) async fn source_usages(&self, client: &str) -> Result<(Vec<SourceUsage>, i64), DatabaseError> {
         let client = client.to_owned();
         self.run(Access::Snapshot, move |tx| {
             Box::pin(async move {
@@ -272,7 +272,7 @@ mod tests {
         let keep =
             async |client: &str, from: i64, new: &[ShownText]| persist(&store, client, from, new, &[]).await;
         let sources = async |client: &str| -> Vec<(String, i64, i64)> {
-            let (held, _) = store.shown_sources(client).await.unwrap();
+            let (held, _) = store.source_usages(client).await.unwrap();
             held.into_iter().map(|held| (held.source, held.texts, held.characters)).collect()
         };
         let all = [text("a", "1234567890"), text("b", "12345"), text("a", "123456"), text("user", "own")];

@@ -26,7 +26,7 @@ pub(super) struct QuestionToAsk {
     expires_after: i64,
     origin: QuestionOrigin,
     used: Vec<String>,
-    most: QuestionLimits,
+    limits: QuestionLimits,
     cipher: Arc<ContentCipher>,
 }
 
@@ -44,7 +44,7 @@ impl QuestionToAsk {
             expires_after: new.expires_after,
             origin: new.origin,
             used: new.used.to_vec(),
-            most: new.most,
+            limits: new.limits,
             cipher: Arc::clone(cipher),
         }
     }
@@ -102,7 +102,7 @@ impl QuestionToAsk {
         tx: &mut DynTransaction<'_>,
     ) -> Result<Option<AskOutcome>, DatabaseError> {
         let is_offer = self.origin == QuestionOrigin::ToolOffer;
-        let reached = self.most.find_reached(tx, (&self.client, &self.name), is_offer).await?;
+        let reached = self.limits.find_reached(tx, (&self.client, &self.name), is_offer).await?;
         Ok(reached.map(AskOutcome::Full))
     }
 
