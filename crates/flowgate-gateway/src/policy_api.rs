@@ -363,7 +363,11 @@ mod tests {
         check(PolicyApi::load, "[]", "the body is not a JSON object: send one with `policy`");
         check(PolicyApi::load, "{}", "the body of the request has no field `policy`: add it");
         check(PolicyApi::load, r#"{"policy":1}"#, "the field `policy` of the body is not a string");
-        check(PolicyApi::check, r#"{"policy":""}"#, "the body of the request has no field `messages`: add it");
+        check(
+            PolicyApi::check,
+            r#"{"policy":""}"#,
+            "the body of the request has no field `messages`: add it",
+        );
         check(
             PolicyApi::check,
             r#"{"policy":"","messages":{}}"#,

@@ -5,7 +5,7 @@
 //!
 //! * The conversation itself runs under a permissive policy, which `permissive_policy` derives from the client's
 //!   policy: it has the same statements about labels, but none that stop, ask or hide something.
-//! * A [`watcher::Watcher`] judges the same events by the whole policy. The chat and the MCP routes call it after each
+//! * A `watcher` judges the same events by the whole policy. The chat and the MCP routes call it after each
 //!   message, and append its verdicts to the watch log, which `flowgate report` reads.
 //!
 //! This file owns the settings of such a client ([`ClientWatch`]), which `config` creates. Only the configuration file

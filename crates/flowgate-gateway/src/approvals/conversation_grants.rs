@@ -13,8 +13,8 @@ use crate::config::Person;
 use crate::database::{DatabaseError, StoredQuestion};
 
 impl ApprovalService {
-    /// Returns the conversation grants of the tenants that the person may see, each as JSON for the reply to `GET
-    /// /api/v1/grants`. The calls contain only what the person may read.
+    /// Returns the conversation grants of the tenants that the person may see, each as JSON for the list of grants. The
+    /// calls contain only what the person may read.
     ///
     /// # Errors
     /// If the database fails.

@@ -200,12 +200,10 @@ impl ApprovalService {
                 "the `digest` does not match the question, which has changed: fetch the question again, and \
                 send its digest",
             ),
-            Err(DecideError::NotOpen(state)) => {
-                conflict(&format!(
-                    "the question is no longer open: its state is {}, and it needs no decision",
-                    state.name()
-                ))
-            }
+            Err(DecideError::NotOpen(state)) => conflict(&format!(
+                "the question is no longer open: its state is {}, and it needs no decision",
+                state.name()
+            )),
         }
     }
 

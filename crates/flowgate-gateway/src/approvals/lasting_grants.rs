@@ -176,8 +176,9 @@ impl GrantOffer {
                 (matching.clone(), Some((name.clone(), limit)), total)
             }
         };
-        let id = random::unguessable_name()
-            .map_err(|_| "the operating system of the gateway returned no random bytes: try again".to_owned())?;
+        let id = random::unguessable_name().map_err(|_| {
+            "the operating system of the gateway returned no random bytes: try again".to_owned()
+        })?;
         Ok(NewGrant {
             id,
             config_fingerprint,
@@ -191,8 +192,7 @@ impl GrantOffer {
 
 /// Returns the reply to a request for a grant that does not exist, or that the person may not see.
 fn no_grant_reply() -> HttpReply {
-    let message =
-        "there is no grant of this id, or it is of a tenant that you may not see: take the id from the list of grants";
+    let message = "there is no grant of this id, or it is of a tenant that you may not see: take the id from the list of grants";
     HttpReply::detail(StatusCode::NOT_FOUND, message)
 }
 

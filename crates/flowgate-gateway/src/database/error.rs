@@ -87,7 +87,9 @@ impl fmt::Display for DatabaseError {
                 }
                 None => f.write_str("PostgreSQL reports an error: its server log has the message"),
             },
-            Self::Postgres(error) => write!(f, "the PostgreSQL database failed: {error}; check its server and `url` in [store]"),
+            Self::Postgres(error) => {
+                write!(f, "the PostgreSQL database failed: {error}; check its server and `url` in [store]")
+            }
             Self::Sqlite(error) => match error.sqlite_error() {
                 Some(error) => {
                     write!(f, "SQLite reports: {error}")
@@ -127,7 +129,10 @@ impl fmt::Display for DatabaseError {
                 this one"
             ),
             Self::Lock(path, error) => {
-                write!(f, "{path} cannot be locked: {error}; check the permissions of the file and its folder")
+                write!(
+                    f,
+                    "{path} cannot be locked: {error}; check the permissions of the file and its folder"
+                )
             }
             Self::Overtaken => {
                 f.write_str("another request extended the conversation in the meantime: try again")
@@ -139,7 +144,10 @@ impl fmt::Display for DatabaseError {
                 f.write_str("another request holds the conversation: try again when it is answered")
             }
             Self::Runtime(error) => {
-                write!(f, "no thread can be started for the database: {error}; check the limits of the system")
+                write!(
+                    f,
+                    "no thread can be started for the database: {error}; check the limits of the system"
+                )
             }
             Self::Audit(error) => {
                 write!(f, "the audit log cannot be written, so nothing is done that it must record: {error}")

@@ -1,6 +1,7 @@
 //! Stores the texts that clients were shown, with their labels. With them, the guard recognises quotations after a
-//! restart and at other gateways. Also stores texts that users typed before any tool returned them: quoting these
-//! raises no label. `turns` and `chat` call it, the latter also to list and clear texts for an admin.
+//! restart and at other gateways. Also stores texts that users typed before any tool returned them: these remain the
+//! users' own, so quoting them raises no label. `turns` and `chat` call it, the latter also to list and clear texts for
+//! an admin.
 //!
 //! Each text has a source: the tool or the conversation that it is from. If the texts of one source exceed the limit of
 //! the guard's history for one source, the oldest ones are deleted. Texts outlive the conversations, and are deleted

@@ -68,7 +68,9 @@ impl BoundedHttp {
 fn read(response: Result<ureq::http::Response<ureq::Body>, ureq::Error>) -> Result<(u16, String), String> {
     // Errors do not contain what was sent.
     let mut response = response.map_err(|error| match error {
-        ureq::Error::Timeout(_) => "the issuer did not answer within 5 s: check its address and its load".to_owned(),
+        ureq::Error::Timeout(_) => {
+            "the issuer did not answer within 5 s: check its address and its load".to_owned()
+        }
         _ => "the issuer cannot be reached: check its address, its certificate, and that it runs".to_owned(),
     })?;
     let status = response.status().as_u16();
@@ -76,7 +78,8 @@ fn read(response: Result<ureq::http::Response<ureq::Body>, ureq::Error>) -> Resu
     // One byte more than allowed shows that the answer is too long.
     let read = response.body_mut().as_reader().take(MAX_ANSWER + 1).read_to_string(&mut text);
     read.map_err(|_| {
-        "the answer of the issuer broke off, took longer than 5 s, or is not UTF-8: check its address".to_owned()
+        "the answer of the issuer broke off, took longer than 5 s, or is not UTF-8: check its address"
+            .to_owned()
     })?;
     if u64::try_from(text.len()).is_ok_and(|length| length > MAX_ANSWER) {
         return Err("the answer of the issuer is longer than 512 KiB: check its address".to_owned());

@@ -244,11 +244,13 @@ impl Issuer {
         let issuer = &self.settings.issuer;
         let text =
             self.http.get(&format!("{}/.well-known/openid-configuration", issuer.trim_end_matches('/')))?;
-        let document = json::parse(&text, Numbers::Any)
-            .map_err(|_| "the description of the issuer is not JSON: check `issuer` in [issuers.NAME]".to_owned())?;
+        let document = json::parse(&text, Numbers::Any).map_err(|_| {
+            "the description of the issuer is not JSON: check `issuer` in [issuers.NAME]".to_owned()
+        })?;
         if document.get("issuer").and_then(Value::as_str) != Some(issuer) {
             return Err(
-                "the description of the issuer names another issuer: correct `issuer` in [issuers.NAME]".to_owned()
+                "the description of the issuer names another issuer: correct `issuer` in [issuers.NAME]"
+                    .to_owned(),
             );
         }
         Ok(IssuerDescription(document))

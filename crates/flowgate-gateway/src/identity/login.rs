@@ -193,7 +193,9 @@ impl LoginSettings {
                 fields.iter().map(|(name, value)| (*name, value.as_str())).collect();
             issuer.http.post_form(&endpoint, &fields, authorization.as_deref())
         });
-        let answered = sent.await.unwrap_or_else(|_| Err("the exchange of the code failed because of a bug in the gateway: report it".to_owned()));
+        let answered = sent.await.unwrap_or_else(|_| {
+            Err("the exchange of the code failed because of a bug in the gateway: report it".to_owned())
+        });
         let (status, text) = answered.map_err(LoginFailure::Issuer)?;
         if status != 200 {
             return Err(LoginFailure::Issuer(format!(
@@ -202,8 +204,10 @@ impl LoginSettings {
         }
         let answer = json::parse(&text, Numbers::Any).ok();
         let token = answer.as_ref().and_then(|answer| answer.get("id_token")).and_then(Value::as_str);
-        token
-            .map(str::to_owned)
-            .ok_or_else(|| LoginFailure::Issuer("the issuer returned no ID token (`id_token`): add `openid` to `scopes`".to_owned()))
+        token.map(str::to_owned).ok_or_else(|| {
+            LoginFailure::Issuer(
+                "the issuer returned no ID token (`id_token`): add `openid` to `scopes`".to_owned(),
+            )
+        })
     }
 }

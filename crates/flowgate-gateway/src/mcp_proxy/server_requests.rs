@@ -123,7 +123,8 @@ impl<'e> McpExchange<'e> {
         // A client that still waits for an answer receives an error.
         if !is_answered {
             span.fail("no_answer");
-            let why = problem.unwrap_or("the MCP server did not answer: check the log of that server").to_owned();
+            let why =
+                problem.unwrap_or("the MCP server did not answer: check the log of that server").to_owned();
             let McpRequest { client, server, conversation, .. } = self.request;
             let fields =
                 vec![("conversation", conversation.as_str().into()), ("server", server.name.as_str().into())];

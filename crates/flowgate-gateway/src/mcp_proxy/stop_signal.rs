@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::http::client_presence::ClientPresence;
 
-/// The problem of a request if the wait for its answer was ended. No client reads this message.
+/// The problem of a request if the wait for its answer was ended, for any of the conditions of [`StopSignal`].
 pub(super) const NOT_AWAITED: &str = "the client no longer waits for the answer";
 
 /// A check that a wait repeats until it ends.

@@ -33,8 +33,8 @@ const MAX_IDLE_CONNECTIONS: usize = 256;
 /// The limit on a JSON answer, in bytes.
 const MAX_JSON: usize = 8 << 20;
 
-/// The limit on open requests to one server, including those whose client has disconnected. It is the default of the
-/// limit on turns of the whole gateway.
+/// The limit on open requests to one server, including those whose client has disconnected. It is
+/// equal to the default limit on exchanges of the whole gateway.
 const MAX_OPEN_REQUESTS: usize = 8192;
 
 /// The message for the client if a request could not be sent.

@@ -57,10 +57,12 @@ impl Query {
     /// # Errors
     /// The reply to send if the query does not have it.
     pub(crate) fn required(&self, name: &str) -> Result<&str, HttpReply> {
-        self.text(name)
-            .ok_or_else(|| {
-                HttpReply::detail(StatusCode::BAD_REQUEST, &format!("the query has no `{name}`: add `{name}=...`"))
-            })
+        self.text(name).ok_or_else(|| {
+            HttpReply::detail(
+                StatusCode::BAD_REQUEST,
+                &format!("the query has no `{name}`: add `{name}=...`"),
+            )
+        })
     }
 }
 

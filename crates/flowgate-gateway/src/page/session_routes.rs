@@ -43,7 +43,8 @@ impl ApprovalService {
     /// of another site.
     pub(crate) fn log_in(&self, headers: &HeaderMap, address: IpAddr) -> Result<HttpReply, HttpReply> {
         if browser_origin::is_foreign(headers) {
-            let message = "the request comes from a web page of another site: open the page of this gateway to log in";
+            let message =
+                "the request comes from a web page of another site: open the page of this gateway to log in";
             return Err(HttpReply::detail(StatusCode::FORBIDDEN, message));
         }
         let now = Instant::now();

@@ -89,9 +89,9 @@ impl BodyFields {
 
     /// Takes a field that must be present.
     fn required(&mut self, name: &str) -> Result<Value, PolicyApiError> {
-        self.0
-            .swap_remove(name)
-            .ok_or_else(|| PolicyApiError::bad_request(format!("the body of the request has no field `{name}`: add it")))
+        self.0.swap_remove(name).ok_or_else(|| {
+            PolicyApiError::bad_request(format!("the body of the request has no field `{name}`: add it"))
+        })
     }
 
     /// Takes a field that must be a string.

@@ -77,7 +77,8 @@ impl ModelRoutes {
             HttpReply::detail(StatusCode::BAD_REQUEST, &message)
         })?;
         if text.len() > MAX_SOURCE {
-            let message = format!("the policy is longer than {MAX_SOURCE} bytes: move statements to imported files");
+            let message =
+                format!("the policy is longer than {MAX_SOURCE} bytes: move statements to imported files");
             return Err(HttpReply::detail(StatusCode::PAYLOAD_TOO_LARGE, &message));
         }
         let last = read_last(last)?;

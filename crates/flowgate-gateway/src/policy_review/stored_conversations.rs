@@ -68,7 +68,8 @@ pub(super) fn read_last(last: Option<usize>) -> Result<usize, HttpReply> {
     if (1..=MAX_LAST).contains(&last) {
         return Ok(last);
     }
-    let message = format!("`last`, the number of conversations, is {last}: send a number from 1 to {MAX_LAST}");
+    let message =
+        format!("`last`, the number of conversations, is {last}: send a number from 1 to {MAX_LAST}");
     Err(HttpReply::detail(StatusCode::BAD_REQUEST, &message))
 }
 

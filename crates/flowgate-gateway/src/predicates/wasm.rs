@@ -47,7 +47,9 @@ impl WasmPredicateSource {
     pub(super) fn load(name: &str, path: &Path) -> Result<Self, String> {
         let length = std::fs::metadata(path).map_err(|error| error.to_string())?.len();
         if length > MAX_MODULE {
-            return Err(format!("the module has {length} bytes, more than the limit of {MAX_MODULE}: build a smaller one"));
+            return Err(format!(
+                "the module has {length} bytes, more than the limit of {MAX_MODULE}: build a smaller one"
+            ));
         }
         Self::compile(name, &std::fs::read(path).map_err(|error| error.to_string())?)
     }
@@ -77,11 +79,14 @@ impl WasmPredicateSource {
                 && function.results().all(|result| ValType::eq(&result, returns))
         };
         if !matches!(module.get_export("memory"), Some(ExternType::Memory(_))) {
-            return Err("the module exports no `memory`, which the module of a predicate needs: export it".to_owned());
+            return Err(
+                "the module exports no `memory`, which the module of a predicate needs: export it".to_owned()
+            );
         }
         if !exports_function("alloc", &[ValType::I32], &ValType::I32) {
             return Err(
-                "the module exports no `alloc(i32) -> i32`, which the module of a predicate needs: export it".to_owned()
+                "the module exports no `alloc(i32) -> i32`, which the module of a predicate needs: export it"
+                    .to_owned(),
             );
         }
         if !exports_function(name, &[ValType::I32, ValType::I32], &ValType::I64) {

@@ -64,7 +64,9 @@ impl MakeKeyRequest {
         }
         let expires = self.expires.map(|expires| i64::try_from(expires).unwrap_or(i64::MAX));
         if self.expires.is_some_and(|expires| expires <= now) {
-            return Err("expires: the time is in the past: write a later one, in milliseconds since 1970".to_owned());
+            return Err(
+                "expires: the time is in the past: write a later one, in milliseconds since 1970".to_owned()
+            );
         }
         if self.requests_per_minute == Some(0) || self.tokens_per_day == Some(0) {
             return Err(
@@ -297,8 +299,7 @@ impl ModelRoutes {
 
 /// Returns the reply if there is no key with the requested id that the person may handle.
 fn no_key_reply() -> HttpReply {
-    let message =
-        "there is no key with this id, or it is of a tenant for which you are no admin: take the id from the list of keys";
+    let message = "there is no key with this id, or it is of a tenant for which you are no admin: take the id from the list of keys";
     HttpReply::detail(StatusCode::NOT_FOUND, message)
 }
 

@@ -165,7 +165,7 @@ impl Watcher {
 
     /// Adds `event`, an event that is not a call, to the monitor of the watcher, in the form `entry`. The event carries
     /// at least the label that it has in the conversation, whose monitor is `running`; the label is converted by the
-    /// names of its elements, since the two monitors have different label spaces. Returns the reason why enforcement
+    /// names of its elements, since each monitor has a label space of its own. Returns the reason why enforcement
     /// would withhold the text of the event; `None` if it would not. An event that the monitor does not accept counts
     /// as withheld.
     fn push(&mut self, running: &Monitor, event: &Event, entry: TraceEntry) -> Option<String> {

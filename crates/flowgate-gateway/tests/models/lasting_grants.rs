@@ -138,7 +138,11 @@ fn the_calls_and_the_sum_of_a_day_are_limited() {
     assert!(first.says("Pay Bob 20.").contains(ASKED));
     let sum = |most: f64| json!({"sum_a_day": {"argument": "amount", "most": most}});
     let (status, body) = grant(&bob, &sum(19.5));
-    assert_eq!((status, body.contains("the amount of this question alone is greater")), (409, true), "{body}");
+    assert_eq!(
+        (status, body.contains("the amount of this question alone is greater")),
+        (409, true),
+        "{body}"
+    );
     let (status, body) = grant(&bob, &json!({"sum_a_day": {"argument": "to", "most": 5}}));
     assert_eq!((status, body.contains("such arguments: amount")), (409, true), "{body}");
     assert_eq!(grant(&bob, &sum(50.0)).0, 200);

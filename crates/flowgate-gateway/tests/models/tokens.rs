@@ -406,8 +406,14 @@ fn keys_come_from_a_file_or_from_the_issuer_alone() {
             json!({"issuer": "https://evil.example"}),
             "the description of the issuer names another issuer: correct `issuer` in [issuers.NAME]",
         ),
-        (json!({"issuer": null}), "the description of the issuer names another issuer: correct `issuer` in [issuers.NAME]"),
-        (json!({"jwks_uri": null}), "the description of the issuer has no `jwks_uri`: check `issuer` in [issuers.NAME]"),
+        (
+            json!({"issuer": null}),
+            "the description of the issuer names another issuer: correct `issuer` in [issuers.NAME]",
+        ),
+        (
+            json!({"jwks_uri": null}),
+            "the description of the issuer has no `jwks_uri`: check `issuer` in [issuers.NAME]",
+        ),
         (
             json!({"jwks_uri": "http://10.0.0.1/keys"}),
             "`jwks_uri` in the description of the issuer is not an address that begins with https://: correct it at the issuer",

@@ -116,7 +116,8 @@ impl SqliteConnection {
             Access::Query | Access::Statement => {}
         }
         let connection = &mut self.connection;
-        let mut statements = SqliteTransaction { connection, is_discarded: false, on_commit_actions: Vec::new() };
+        let mut statements =
+            SqliteTransaction { connection, is_discarded: false, on_commit_actions: Vec::new() };
         block_on(operation(&mut statements))?;
         let SqliteTransaction { is_discarded, on_commit_actions, .. } = statements;
         // `run` rolls the open transaction back.
