@@ -35,8 +35,8 @@ impl ModelRoutes {
     fn reviewed_client(&self, person: &Person, name: &str) -> Result<Arc<ClientState>, HttpReply> {
         let client = self.clients.find_by_name(name);
         client.filter(|client| person.sees_tenant(&client.spec.tenant)).ok_or_else(|| {
-            let message = "there is no client of this name, or it is of a tenant that you may not see: choose one from the \
-                list of policies";
+            let message = "there is no client of this name, or it is of a tenant that you may not see: choose \
+                one from the list of policies";
             HttpReply::detail(StatusCode::NOT_FOUND, message)
         })
     }

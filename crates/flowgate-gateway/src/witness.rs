@@ -62,7 +62,8 @@ impl fmt::Display for DeliveryError {
             Self::Thread(error) => {
                 write!(
                     f,
-                    "no thread can be started that delivers heads to the witness: {error}; check the limits of the system"
+                    "no thread can be started that delivers heads to the witness: {error}; check the limits \
+                    of the system"
                 )
             }
         }

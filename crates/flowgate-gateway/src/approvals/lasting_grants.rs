@@ -160,17 +160,20 @@ impl GrantOffer {
                 let Some((name, matching, amount)) = found else {
                     let names: Vec<&str> = self.amounts.iter().map(|(name, ..)| name.as_str()).collect();
                     return Err(format!(
-                        "`sum_a_day`: the call has no argument `{argument}` that the policy calls an amount and whose value is a number: name one of these: {}",
+                        "`sum_a_day`: the call has no argument `{argument}` that the policy calls an amount \
+                        and whose value is a number: name one of these: {}",
                         if names.is_empty() { "none".to_owned() } else { names.join(", ") }
                     ));
                 };
                 let limit = millionths(&Value::Number(most.clone())).ok_or(
-                    "`sum_a_day`: `most` is not a number between 0 and 9,000,000,000,000 with at most six decimals: correct it",
+                    "`sum_a_day`: `most` is not a number between 0 and 9,000,000,000,000 with at most six \
+                    decimals: correct it",
                 )?;
                 let total = amount.saturating_mul(self.calls);
                 if total > limit {
                     return Err(format!(
-                        "`sum_a_day`: `most` is {most}, but the amount of this question alone is greater: send a greater `most`"
+                        "`sum_a_day`: `most` is {most}, but the amount of this question alone is greater: \
+                        send a greater `most`"
                     ));
                 }
                 (matching.clone(), Some((name.clone(), limit)), total)
@@ -192,7 +195,8 @@ impl GrantOffer {
 
 /// Returns the reply to a request for a grant that does not exist, or that the person may not see.
 fn no_grant_reply() -> HttpReply {
-    let message = "there is no grant of this id, or it is of a tenant that you may not see: take the id from the list of grants";
+    let message = "there is no grant of this id, or it is of a tenant that you may not see: take the id from \
+        the list of grants";
     HttpReply::detail(StatusCode::NOT_FOUND, message)
 }
 

@@ -359,7 +359,8 @@ pub(super) fn read<T: for<'de> Deserialize<'de>>(body: &[u8], form: &str) -> Res
 pub(super) fn not_found_reply() -> HttpReply {
     HttpReply::detail(
         StatusCode::NOT_FOUND,
-        "there is no question of this id, or it is of a tenant that you may not see: take the id from the list of questions",
+        "there is no question of this id, or it is of a tenant that you may not see: take the id from the \
+        list of questions",
     )
 }
 

@@ -12,10 +12,13 @@ const STORE: &str = "the gateway's database failed, and the request was not stor
 const RANDOM: &str =
     "the operating system of the gateway returned no random bytes, and nothing was done: try again";
 /// The message when the audit log cannot be written.
-const AUDIT: &str = "the request was not stored, since the audit log cannot be written; a call that was already sent to an MCP server may have run: check that before you send it again; the log of the gateway has the reason";
+const AUDIT: &str = "the request was not stored, since the audit log cannot be written; a call that was \
+    already sent to an MCP server may have run: check that before you send it again; the log of the gateway \
+    has the reason";
 
 /// The message when a required witness has not received the head of the audit log.
-const WITNESS: &str = "no turn begins while the witness of the audit log is too far behind: try again later; the log of the gateway has the reason";
+const WITNESS: &str = "no turn begins while the witness of the audit log is too far behind: try again later; \
+    the log of the gateway has the reason";
 
 impl DatabaseError {
     /// Returns the message for the client: one of a few constants, without details of the database, which an agent

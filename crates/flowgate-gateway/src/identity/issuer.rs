@@ -231,7 +231,11 @@ impl Issuer {
         }
         let issuer = Arc::clone(self);
         let fetched = tokio::task::spawn_blocking(move || issuer.describe()).await;
-        let description = fetched.unwrap_or_else(|_| Err("fetching the description of the issuer failed because of a bug in the gateway: report it".to_owned()));
+        let description = fetched.unwrap_or_else(|_| {
+            Err("fetching the description of the issuer failed because of a \
+                bug in the gateway: report it"
+                .to_owned())
+        });
         *described = Some((Instant::now(), description.clone()));
         description
     }
@@ -288,7 +292,8 @@ impl IssuerDescription {
         match is_protected(address) {
             true => Ok(address),
             false => Err(format!(
-                "`{name}` in the description of the issuer is not an address that begins with https://: correct it at the issuer"
+                "`{name}` in the description of the issuer is not an address that begins with https://: \
+                correct it at the issuer"
             )),
         }
     }

@@ -66,10 +66,13 @@ impl LoginSettings {
     pub(crate) async fn begin(&self, logins: &PendingLogins) -> Result<(String, String), LoginFailure> {
         let description = self.issuer.recent_description().await.map_err(LoginFailure::Issuer)?;
         let address = description.address("authorization_endpoint").map_err(LoginFailure::Issuer)?;
-        let mut address = Url::parse(address)
-            .map_err(|_| LoginFailure::Issuer(
-                "`authorization_endpoint` in the description of the issuer is not an address: correct it at the issuer".to_owned(),
-            ))?;
+        let mut address = Url::parse(address).map_err(|_| {
+            LoginFailure::Issuer(
+                "`authorization_endpoint` in the description of the issuer is not an address: correct it at \
+                the issuer"
+                    .to_owned(),
+            )
+        })?;
         let (cookie, secrets) =
             logins.begin(self.party(), Instant::now()).map_err(|_| LoginFailure::Random)?;
         address
@@ -119,12 +122,14 @@ impl LoginSettings {
         match returned.issuer {
             Some(issuer) if issuer != own => {
                 return Err(LoginFailure::Request(
-                    "another issuer than the one in [login.oidc] has answered the login (`iss`): check the address of the link",
+                    "another issuer than the one in [login.oidc] has answered the login (`iss`): check the \
+                    address of the link",
                 ));
             }
             None if is_named => {
                 return Err(LoginFailure::Request(
-                    "the issuer did not name itself in its answer (`iss`), although its description says that it does: begin again",
+                    "the issuer did not name itself in its answer (`iss`), although its description says that \
+                    it does: begin again",
                 ));
             }
             _ => {}

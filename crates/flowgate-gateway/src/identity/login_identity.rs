@@ -45,12 +45,15 @@ impl LoginIdentity {
         // An issuer may let people enter any address; `email_verified` is then not true.
         if name_claim == "email" && claims.get("email_verified").and_then(Value::as_bool) != Some(true) {
             return Err(
-                "the issuer has not verified the address in `email`, which `name-claim` names: let it verify the address, or name another claim".to_owned()
+                "the issuer has not verified the address in `email`, which `name-claim` names: let it verify \
+                the address, or name another claim"
+                    .to_owned()
             );
         }
         if name.starts_with(GROUP) {
             return Err(format!(
-                "the name of the person begins with `{GROUP}`, as the names of groups do: name another claim in `name-claim`"
+                "the name of the person begins with `{GROUP}`, as the names of groups do: name another claim \
+                in `name-claim`"
             ));
         }
         let groups = match claims.get(groups_claim) {

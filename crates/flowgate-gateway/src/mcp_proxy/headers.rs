@@ -41,12 +41,12 @@ impl McpHeaders {
             let mut values = headers.get_all(name).iter();
             match (values.next(), values.next()) {
                 (None, _) => Ok(None),
-                (Some(value), None) => value
-                    .to_str()
-                    .map(|value| Some(value.to_owned()))
-                    .map_err(|_| {
-                        format!("the header `{name}` contains characters other than visible ASCII: encode it as `=?base64?...?=`")
-                    }),
+                (Some(value), None) => value.to_str().map(|value| Some(value.to_owned())).map_err(|_| {
+                    format!(
+                        "the header `{name}` contains characters other than visible ASCII: encode it \
+                        as `=?base64?...?=`"
+                    )
+                }),
                 (Some(_), Some(_)) => Err(format!("the request has the header `{name}` twice: send it once")),
             }
         };

@@ -98,8 +98,8 @@ impl ConversationProxies {
         self.proxies.get_mut(server).map(Proxy::take_judgements).unwrap_or_default()
     }
 
-    /// Returns and removes the verdicts in watch mode by which the proxies would have stopped something. Verdicts
-    /// that permit are left out: in watch mode, the conversation runs under a policy that permits everything, so they say
+    /// Returns and removes the verdicts in watch mode by which the proxies would have stopped something. Verdicts that
+    /// permit are left out: in watch mode, the conversation runs under a policy that permits everything, so they say
     /// nothing about the watched policy.
     pub(crate) fn take_watched(&mut self) -> Vec<WatchedVerdict> {
         let watched = self.proxies.values_mut().flat_map(Proxy::take_watched);

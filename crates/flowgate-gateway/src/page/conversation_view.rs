@@ -53,8 +53,8 @@ impl ModelRoutes {
         let (client, name) = (query.required("client")?, query.required("name")?);
         let from = query.number("from")?.unwrap_or(0);
         let unknown = || {
-            let message = "there is no conversation of this name, or it is of a tenant that you may not see: choose one \
-                from the list of conversations";
+            let message = "there is no conversation of this name, or it is of a tenant that you may not see: \
+                choose one from the list of conversations";
             HttpReply::detail(StatusCode::NOT_FOUND, message)
         };
         let client =

@@ -18,7 +18,8 @@ impl ModelRoutes {
     pub(crate) fn serve_figures(&self, headers: &HeaderMap) -> Result<HttpReply, HttpReply> {
         let person = self.approvals.person(headers, Role::Viewer)?;
         if !person.tenants.is_empty() {
-            let message = "your role is limited to some tenants, but the figures are the sums of all clients: ask a person of all tenants";
+            let message = "your role is limited to some tenants, but the figures are the sums of all clients: \
+                ask a person of all tenants";
             return Err(HttpReply::detail(StatusCode::FORBIDDEN, message));
         }
         Ok(HttpReply::json(StatusCode::OK, &self.figures.to_json(Instant::now())))

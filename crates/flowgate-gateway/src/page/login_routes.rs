@@ -28,7 +28,8 @@ pub(crate) const CLAIM_HEADER: &str = "x-flowgate-login";
 
 /// The texts that a person sees after a failed login.
 const FAILED: &str = "Not logged in: the login was not begun in this browser, took too long, or was refused by the identity provider. Begin again.";
-const UNAVAILABLE: &str = "Not logged in: the gateway and the identity provider could not complete the login. The log of the gateway has the reason: ask its operator.";
+const UNAVAILABLE: &str = "Not logged in: the gateway and the identity provider could not complete the login. \
+    The log of the gateway has the reason: ask its operator.";
 const NO_ROLE: &str = "Not logged in: your account has no role at this gateway. Ask its operator to add you, or one of your groups.";
 
 impl ApprovalService {

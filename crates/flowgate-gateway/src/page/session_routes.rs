@@ -52,7 +52,8 @@ impl ApprovalService {
         let (holder, person, lifetime) = match self.take_login(headers) {
             Some(identity) => {
                 let person = self.people.find_logged_in(&identity).map_err(|_| {
-                    let message = "the person has no role at this gateway: ask its operator to add you, or one of your groups";
+                    let message = "the person has no role at this gateway: ask its operator to add you, or \
+                        one of your groups";
                     HttpReply::detail(StatusCode::FORBIDDEN, message)
                 })?;
                 let bound = self.people.login().and_then(|login| login.session);

@@ -299,7 +299,8 @@ impl ModelRoutes {
 
 /// Returns the reply if there is no key with the requested id that the person may handle.
 fn no_key_reply() -> HttpReply {
-    let message = "there is no key with this id, or it is of a tenant for which you are no admin: take the id from the list of keys";
+    let message = "there is no key with this id, or it is of a tenant for which you are no admin: take the id \
+        from the list of keys";
     HttpReply::detail(StatusCode::NOT_FOUND, message)
 }
 

@@ -1,5 +1,5 @@
-//! Encrypts the content that a database stored before it had a key, or under an earlier key. The command
-//! `flowgate database encrypt` calls [`encrypt_stored_content`]. A run opens every value, so it also finds altered ones.
+//! Encrypts the content that a database stored before it had a key, or under an earlier key. The command `flowgate
+//! database encrypt` calls [`encrypt_stored_content`]. A run opens every value, so it also finds altered ones.
 //!
 //! A batch of rows is one transaction. A value is replaced only if it has not changed since it was read: gateways can
 //! use a shared database during the run. If a run is interrupted, the next one continues it.
