@@ -381,7 +381,7 @@ mod tests {
         check(
             PolicyApi::check,
             r#"{"policy":"","messages":[{"role":"user","content":""},3]}"#,
-            "Input Validation Error: messages[1]: the message is not a JSON object",
+            "Input Validation Error: messages[1]: the message is not a JSON object; write one with a `role`",
         );
         check(
             PolicyApi::batch,

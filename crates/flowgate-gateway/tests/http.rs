@@ -226,7 +226,7 @@ async fn unanswerable_requests_are_refused_with_advice() {
             CHECK,
             json,
             r#"{"messages":[3],"policy":""}"#,
-            "400 Input Validation Error: messages[0]: the message is not a JSON object",
+            "400 Input Validation Error: messages[0]: the message is not a JSON object; write one with a `role`",
         ),
         (
             Method::POST,

@@ -107,7 +107,7 @@ fn open_watch_log(path: &Path) -> Result<WatchLog, InputError> {
 /// creates it.
 fn read_pins(path: &Path, options: &McpArgs) -> Result<Pins, InputError> {
     match std::fs::read_to_string(path) {
-        Ok(text) => Pins::read(&text, &options.name)
+        Ok(text) => Pins::from_file_text(&text, &options.name)
             .map_err(|error| InputError(format!("{}: {error}", path.display()))),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound && options.accept_new => {
             Ok(Pins::default())
@@ -128,7 +128,7 @@ fn write_pins(path: &Path, server: &str, pins: &Pins) -> Result<(), String> {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
         Err(error) => return Err(wrong(describe_io_error(&error))),
     };
-    let text = pins.write(old.as_deref(), server).map_err(|error| wrong(error.to_string()))?;
+    let text = pins.to_file_text(old.as_deref(), server).map_err(|error| wrong(error.to_string()))?;
     private_files::replace(path, &text).map_err(|error| wrong(describe_io_error(&error)))
 }
 

@@ -69,7 +69,8 @@ fn read(response: Result<ureq::http::Response<ureq::Body>, ureq::Error>) -> Resu
     // Errors do not contain what was sent.
     let mut response = response.map_err(|error| match error {
         ureq::Error::Timeout(_) => {
-            "the issuer did not answer within 5 s: check its address and its load".to_owned()
+            "the issuer did not answer within 5 s: check its address and that this machine can reach it"
+                .to_owned()
         }
         _ => "the issuer cannot be reached: check its address, its certificate, and that it runs".to_owned(),
     })?;

@@ -129,7 +129,7 @@ fn proxy_settings(client: &ClientSettings, server: &McpServer, conversation: &Co
         is_watching: client.watch.is_some(),
         // Several connections of the client may use the proxy, so it replaces their request ids by ids of the
         // conversation.
-        names: Some(conversation.text_digest(&server.name)),
+        id_word: Some(conversation.text_digest(&server.name)),
         // The gateway asks people where the client cannot.
         asks_elsewhere: true,
         // The size of the whole conversation is bounded elsewhere.

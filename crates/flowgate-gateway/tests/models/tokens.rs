@@ -358,7 +358,10 @@ fn an_issuer_without_keys_authenticates_nobody() {
             "the issuer answered with the redirect 302, which is not followed: name the address that it leads to",
         ),
         (KeyAnswer::Endless, "the answer of the issuer is longer than 512 KiB: check its address"),
-        (KeyAnswer::Silence, "the issuer did not answer within 5 s: check its address and its load"),
+        (
+            KeyAnswer::Silence,
+            "the issuer did not answer within 5 s: check its address and that this machine can reach it",
+        ),
     ] {
         let issuer = IssuerDouble::new();
         issuer.answer_with(answer);
