@@ -240,7 +240,7 @@ async fn unanswerable_requests_are_refused_with_advice() {
             LOAD,
             ("content-type", "Application/JSON; charset=utf-8"),
             "{}",
-            "400 the body has no `policy`",
+            "400 the body of the request has no field `policy`: add it",
         ),
         (
             Method::POST,

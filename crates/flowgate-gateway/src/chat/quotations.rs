@@ -38,7 +38,7 @@ impl ModelRoutes {
             let (usages, forgotten) = self
                 .sessions
                 .store()
-                .shown_sources(&client.spec.name)
+                .source_usages(&client.spec.name)
                 .await
                 .map_err(|error| database_error_reply(&error))?;
             let sources: Vec<Value> = usages
@@ -104,8 +104,8 @@ impl ModelRoutes {
         Ok(HttpReply::json(StatusCode::OK, &json!({"client": clear.client, "cleared": cleared})))
     }
 
-    /// Returns the metrics of the texts that clients were shown, of the witnesses that store heads of the audit log, and
-    /// of the export of spans. The last part of a metric says whether it is a counter.
+    /// Returns the metrics of the texts that clients were shown, of the witnesses that store heads of the audit log,
+    /// and of the export of spans. The last part of a metric says whether it is a counter.
     pub(crate) fn figures(&self) -> [Metric; 6] {
         let (behind, failures) =
             self.recorder.witnesses().map(HeadDestinations::delivery_metrics).unwrap_or_default();

@@ -127,12 +127,13 @@ pub(super) fn upstream(client: &ClientState) -> Result<&UpstreamConfig, RequestE
     client.spec.upstream().map_err(|why| RequestError::new(StatusCode::NOT_FOUND, why))
 }
 
-/// What people have frozen or withdrawn of the approvals for a conversation: the lines of the policy with frozen standing
-/// consents, whether the approvals for the rest of the conversation are frozen, and which of them are withdrawn.
+/// What people have frozen or withdrawn of the approvals for a conversation: the lines of the policy with frozen
+/// standing consents, whether the approvals for the rest of the conversation are frozen, and which of them are
+/// withdrawn.
 type FrozenApprovals = (BTreeSet<usize>, bool, Vec<WithdrawnGrant>);
 
-/// Returns what people have frozen or withdrawn of the approvals for the conversation `name`. `has_grants` says whether the
-/// conversation had grants when the turn began; without any, none can be withdrawn from it.
+/// Returns what people have frozen or withdrawn of the approvals for the conversation `name`. `has_grants` says whether
+/// the conversation had grants when the turn began; without any, none can be withdrawn from it.
 async fn frozen_approvals(
     approvals: &ApprovalService,
     client: &ClientSettings,
@@ -270,7 +271,7 @@ pub(crate) async fn run(
             let cause = "the conversation continued without the answer";
             voided = session.conversation.running_turn_mut().void_approved_calls(cause);
         }
-        session.offer(&client.spec, decoded, &approvals.names)?;
+        session.offer(&client.spec, decoded, &approvals.freeze_targets)?;
         session.conversation.set_sampling(request.sampling.clone());
         let mut history = client.lock_history().await;
         let sent = session.conversation.accept_chat(&mut history.client, &mut session.history, chat)?;
