@@ -23,11 +23,7 @@ pub(crate) fn conversation_of(headers: &HeaderMap) -> Result<Option<String>, Str
         // Refused, because another program that reads the request might use the other value.
         _ if other.is_some() => Err(format!("the header `{CONVERSATION}` occurs twice: send it once")),
         None => Ok(None),
-        Some(Ok(name))
-            if (1..=128).contains(&name.len()) && name.bytes().all(|byte| byte.is_ascii_graphic()) =>
-        {
-            Ok(Some(name.to_owned()))
-        }
+        Some(Ok(name)) if !name.is_empty() && name.len() <= 128 => Ok(Some(name.to_owned())),
         Some(_) => Err(format!(
             "the header `{CONVERSATION}` does not have 1 to 128 visible ASCII characters: send such a name"
         )),
