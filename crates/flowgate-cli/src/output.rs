@@ -1,5 +1,6 @@
 //! Prints the output of commands: results go to the standard output; errors, warnings, notes and diagnostics to the
-//! standard error.
+//! standard error. What cannot be written, for example because the reader closed the pipe, is dropped: a command still ends
+//! with its own exit code.
 
 use std::io::{IsTerminal, Write, stderr, stdout};
 use std::path::Path;

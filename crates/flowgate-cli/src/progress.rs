@@ -1,4 +1,5 @@
-//! Shows the progress of a command and the time left, and handles Ctrl-C while it runs.
+//! Shows the progress of a command and the time left, and handles Ctrl-C while it runs. A display that cannot be
+//! written is dropped, since the work does not depend on it.
 //!
 //! On a terminal, progress is one line of the standard error, which is overwritten, once the command takes longer than
 //! a second. Elsewhere it is shown only if the user requests it: a further line for each tenth of the work.

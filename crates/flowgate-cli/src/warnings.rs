@@ -78,17 +78,18 @@ impl TraceOccurrences {
 }
 
 impl Warnings {
-    /// Returns the warnings with the result of a comparison with tools, which is not printed again.
+    /// Adds the result of comparing the policy with the tools of `--tools`. [`Self::print`] leaves it out, because
+    /// [`tool_files`](crate::tool_files) has printed it already.
     pub(crate) fn with_comparison(self, compared: Option<ToolComparison>) -> Self {
         Self { compared, ..self }
     }
 
-    /// Returns the number of warnings, with those of the comparison.
+    /// Returns the number of warnings, including those of the comparison with tools.
     pub(crate) fn len(&self) -> usize {
         self.about_policy().count() + self.traces.len()
     }
 
-    /// Returns the warnings at positions in the policy, those of the comparison first.
+    /// Returns the warnings at positions in the policy, those of the comparison with tools first.
     fn about_policy(&self) -> impl Iterator<Item = &Diagnostic> {
         let compared = self.compared.iter().flat_map(|compared| &compared.warnings);
         compared.chain(&self.policy)

@@ -74,9 +74,9 @@ const ROWS: &[(&[&str], u8)] = &[
     (&["time", "sequentialthinking", "thinking", "calculator", "weather"], 0),
 ];
 
-/// Guesses what a server reads and does, by the first row of [`ROWS`] that has a word of its name, program or
-/// address; `None` if no row has one. The second part of a row is a sum of bits: [`S`] if untrusted parties (strangers)
-/// write what the server reads, [`P`] if it reads private data, and [`A`] if it acts.
+/// Guesses what a server reads and does, from the first row of [`ROWS`] with a word that is also in the server's
+/// name, program or address; `None` if there is no such row. The second part of a row is a sum of bits: [`S`] if
+/// untrusted parties (strangers) write what the server reads, [`P`] if it reads private data, and [`A`] if it acts.
 pub(crate) fn guess(server: &ConfiguredServer) -> Option<ServerTraits> {
     let mut texts = vec![server.name.clone()];
     match &server.transport {

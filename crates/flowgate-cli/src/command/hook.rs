@@ -283,9 +283,9 @@ fn read_input() -> Result<Map<String, Value>, String> {
     let read = std::io::stdin().take(MAX_INPUT + 1).read_to_end(&mut bytes);
     read.map_err(|error| format!("the standard input cannot be read: {error}"))?;
     if u64::try_from(bytes.len()).unwrap_or(u64::MAX) > MAX_INPUT {
-        return Err(format!("the standard input is longer than {} MiB", MAX_INPUT >> 20));
+        return Err(format!("the event on the standard input is longer than {} MiB; split the work into smaller calls", MAX_INPUT >> 20));
     }
-    let text = String::from_utf8(bytes).map_err(|_| "the standard input is not valid UTF-8".to_owned())?;
+    let text = String::from_utf8(bytes).map_err(|_| "the standard input is not valid UTF-8; see `flowgate hook --help`".to_owned())?;
     // Any spelling of a number is accepted: `Call::from_json` examines those of the call.
     match json::parse(&text, Numbers::Any) {
         Ok(Value::Object(hook_input)) => Ok(hook_input),
@@ -301,7 +301,7 @@ fn required_text<'v>(hook_input: &'v Map<String, Value>, key: &str) -> Result<&'
     hook_input
         .get(key)
         .and_then(Value::as_str)
-        .ok_or_else(|| format!("the string `{key}` is missing in the input from Claude Code"))
+        .ok_or_else(|| format!("the string `{key}` is missing in the input from Claude Code; see `flowgate hook --help`"))
 }
 
 /// Judges an event of Claude Code: replays the transcript so far in a new monitor, then judges or labels what the event
@@ -367,7 +367,7 @@ fn proposed_call(hook_input: &Map<String, Value>) -> Result<Call, String> {
     // An input without an id gets one that no call of the transcript has.
     let id = hook_input.get("tool_use_id").and_then(Value::as_str).unwrap_or("(proposed)");
     let input =
-        hook_input.get("tool_input").ok_or("`tool_input` is missing in the input from Claude Code")?;
+        hook_input.get("tool_input").ok_or("`tool_input` is missing in the input from Claude Code; see `flowgate hook --help`")?;
     // `Call::from_json` parses the printed input, so that it finds numbers that two parsers could read differently.
     Ok(Call::from_json(id, tool, &input.to_string()))
 }

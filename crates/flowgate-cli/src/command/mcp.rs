@@ -120,7 +120,7 @@ fn read_pins(path: &Path, options: &McpArgs) -> Result<Pins, InputError> {
     }
 }
 
-/// Stores the pins of this server in the file, beside those of other servers.
+/// Writes the pins (approved tools) of this server to the file, and keeps those of other servers in it.
 fn write_pins(path: &Path, server: &str, pins: &Pins) -> Result<(), String> {
     let wrong = |why: String| format!("{}: {why}", path.display());
     let old = match std::fs::read_to_string(path) {

@@ -56,12 +56,12 @@ impl Excess {
     }
 }
 
-/// Returns the elements that are carried, as a list.
+/// Joins with commas the elements that the label carries, the first of each pair of an [`Excess`].
 fn carried(pairs: &[(String, String)]) -> String {
     pairs.iter().map(|(carried, _)| carried.as_str()).collect::<Vec<_>>().join(", ")
 }
 
-/// Returns the greatest elements that are allowed, as a list.
+/// Joins with commas the greatest elements that the requirement allows, the second of each pair of an [`Excess`].
 fn allowed(pairs: &[(String, String)]) -> String {
     pairs.iter().map(|(_, allowed)| allowed.as_str()).collect::<Vec<_>>().join(", ")
 }
@@ -311,7 +311,8 @@ fn add_for_tool(
     }
 }
 
-/// Returns whether the value of an argument, by its role, decides something, such as where a message goes or what runs.
+/// Returns whether an argument has a role by which an attacker who chooses its value gains something: it decides, for
+/// example, where a message goes or what runs.
 fn is_destination(call: &JudgedCall, run: &ReplayedRun, argument: &str) -> bool {
     let role = run.monitor.policy().argument_role(&call.tool, argument);
     role.is_some_and(|role| role.gain().is_some())
