@@ -71,7 +71,7 @@ impl Console {
         let _ = writeln!(self.err, "{word}: {}", escaping::escape_output(message, self.err_color));
     }
 
-    /// Prints a note: something that the user should know, but that is no problem.
+    /// Prints a note: a message that the user should know, and that reports no problem.
     pub(crate) fn note(&mut self, message: &str) {
         let word = paint(self.err_color, "1;36", "note");
         let _ = writeln!(self.err, "{word}: {}", escaping::escape_output(message, self.err_color));

@@ -28,7 +28,7 @@ pub(crate) struct Warnings {
     policy: Vec<Diagnostic>,
     /// Warnings about traces: a code and a message.
     traces: Vec<(&'static str, String)>,
-    /// The comparison with files of tools, which is printed already.
+    /// The result of comparing the policy with the files of `--tools`; it is printed already.
     compared: Option<ToolComparison>,
 }
 
@@ -100,8 +100,9 @@ impl Warnings {
         self.compared.as_ref().map(ToolComparison::notes_json)
     }
 
-    /// Prints the warnings on the standard error, except those of the comparison, which are printed already: all that
-    /// have a suggestion (`did you mean`), and [`MAX_DRAWN`] of the others. `name` is the policy's own file.
+    /// Prints the warnings on the standard error, except the warnings of the comparison with tools, which are printed
+    /// already: all that have a suggestion (`did you mean`), and [`MAX_DRAWN`] of the others. `name` is the policy's
+    /// own file.
     pub(crate) fn print(&self, name: &str, policy: &Policy, output: &mut Console) {
         let has_suggestion =
             |warning: &&Diagnostic| warning.help.as_deref().is_some_and(|help| help.starts_with("did you"));
@@ -123,7 +124,7 @@ impl Warnings {
         }
     }
 
-    /// Returns the warnings as JSON, with those of the comparison. `name` is the policy's own file.
+    /// Returns the warnings as JSON, including those of the comparison with tools. `name` is the policy's own file.
     pub(crate) fn json(&self, name: &str, policy: &Policy) -> Vec<Value> {
         let of_policy = self.about_policy().map(|warning| {
             let (file, line) = statement_line(name, policy, &warning.span);

@@ -132,7 +132,7 @@ impl PyFailure {
 }
 
 impl PyFailure {
-    /// Converts a rule that could not be evaluated; the line is that of the rule in the policy, which `policy` locates.
+    /// Converts the failure of a rule that could not be evaluated. `policy` is needed to find the line of the rule.
     fn of(failure: &EvaluationFailure, policy: &Policy) -> Self {
         let kind = match failure.kind {
             EvaluationFailureKind::MissingParameter => "missing-parameter",

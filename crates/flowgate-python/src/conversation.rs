@@ -352,8 +352,8 @@ impl PyConversation {
         Ok(PyEvent::new(&self.session, event, Vec::new()))
     }
 
-    /// Returns the tool that a client calls by this name: a tool of a server if the name is one of its prefixes and something after it, else one of
-    /// the agent's own.
+    /// Returns the tool that a client calls by this name: a tool of a server if the name begins with one of the
+    /// server's prefixes and continues after it, otherwise a tool of the agent itself.
     fn tool_of(&self, name: &str) -> Tool {
         let found = self.prefixes.iter().find_map(|(prefix, server)| {
             Some((server, name.strip_prefix(prefix.as_str()).filter(|rest| !rest.is_empty())?))

@@ -15,7 +15,7 @@ pub(crate) struct ServerTraits {
     pub(crate) reads_strangers: bool,
     /// It reads what others must not see.
     pub(crate) reads_private: bool,
-    /// It changes or sends something, or what it is given leaves the machine.
+    /// It changes or sends something, or the arguments of its calls leave the machine.
     pub(crate) acts: bool,
 }
 

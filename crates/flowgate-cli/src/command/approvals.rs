@@ -98,9 +98,9 @@ fn show(id: &str, format: ApprovalsFormat, options: &GatewayArgs, output: &mut C
     }))
 }
 
-/// Allows a call. `digest` is that of the question, which the person has read before. Without it, the question is
-/// shown, and the person confirms the call at the terminal. The exit code is 1 if the person may not allow the call, or
-/// does not confirm it.
+/// Allows a call. `digest` is the digest of the question, which `show` has printed for the person. Without it, the
+/// question is shown, and the person confirms the call at the terminal. The exit code is 1 if the person may not
+/// allow the call, or does not confirm it.
 fn allow(
     id: &str,
     answer: Answer,

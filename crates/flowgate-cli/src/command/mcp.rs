@@ -343,9 +343,9 @@ impl StdioProxy {
         }
     }
 
-    /// Performs actions: queues lines for the client and the server, and prints notes, at most [`REMARKS`] of
-    /// them, so that a server cannot flood the terminal. Without a `server`, whose input is closed, drops the
-    /// lines for it. Returns false if a side has stopped reading, so that its queue is full.
+    /// Performs actions: queues lines for the client and the server, and prints notes, at most [`REMARKS`] of them,
+    /// so that a server cannot flood the terminal. Without a `server`, whose input is closed, drops the lines for it.
+    /// Returns false if the queue of a side is full because the side has stopped reading.
     fn send(
         &mut self,
         actions: Vec<ProxyAction>,

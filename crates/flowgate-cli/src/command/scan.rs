@@ -14,7 +14,8 @@ use crate::escaping;
 use crate::input::{InputError, bounded_text};
 use crate::output::{Console, plural};
 
-/// The maximum number of servers that a finding names of those that read strangers' text, and likewise of the others.
+/// The maximum number of servers that a finding names in each group: servers that read text of strangers, servers
+/// that read private data, and servers that act.
 const MAX_NAMED: usize = 6;
 
 /// What one file configures.
