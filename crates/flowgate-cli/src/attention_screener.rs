@@ -94,11 +94,19 @@ fn read(path: &Path) -> Result<SavedScreener, InputError> {
     let field = |name: &str| description.get(name);
     let text = |name| {
         let value = field(name).and_then(Value::as_str).map(str::to_owned);
-        value.ok_or_else(|| failed(&format!("`{name}` must be a string; train the screener again with `flowgate screen train`")))
+        value.ok_or_else(|| {
+            failed(&format!(
+                "`{name}` must be a string; train the screener again with `flowgate screen train`"
+            ))
+        })
     };
     let number = |name| {
         let value = field(name).and_then(Value::as_u64);
-        value.ok_or_else(|| failed(&format!("`{name}` must be a whole number; train the screener again with `flowgate screen train`")))
+        value.ok_or_else(|| {
+            failed(&format!(
+                "`{name}` must be a whole number; train the screener again with `flowgate screen train`"
+            ))
+        })
     };
     let threshold = field("threshold").and_then(Value::as_f64).filter(|value| (0.0..=1.0).contains(value));
     Ok(SavedScreener {

@@ -72,7 +72,9 @@ fn decompress(path: &Path, from: Box<dyn Read>) -> Result<Box<dyn BufRead>, Inpu
 pub(crate) fn describe_io_error(error: &std::io::Error) -> String {
     match error.kind() {
         std::io::ErrorKind::NotFound => "there is no such file; check the path".to_owned(),
-        std::io::ErrorKind::PermissionDenied => "there is no permission to read the file; change its permissions, or run as its owner".to_owned(),
+        std::io::ErrorKind::PermissionDenied => {
+            "there is no permission to read the file; change its permissions, or run as its owner".to_owned()
+        }
         std::io::ErrorKind::IsADirectory => "the path names a directory; give a file".to_owned(),
         _ => error.to_string(),
     }

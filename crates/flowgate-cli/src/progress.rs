@@ -68,7 +68,7 @@ enum ProgressDisplay {
     Lines,
 }
 
-/// What is shown, and where.
+/// The stream to which progress is written, and how far it was last shown there.
 struct DisplayState {
     out: Box<dyn Write + Send>,
     /// The time of the last update of the line on the terminal; `None` if no line is shown.

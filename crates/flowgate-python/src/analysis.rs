@@ -147,7 +147,7 @@ impl PyFailure {
     }
 }
 
-/// What an analysis needs beside the policy and the trace.
+/// The inputs of an analysis in addition to the policy and the trace.
 struct AnalysisInputs {
     /// The values of `input.NAME`.
     parameters: Map<String, Value>,

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::config_file::{ConfigText, ConfiguredServer, ConfiguredTransport, json_entry};
 use super::wrapping::{WrapSettings, guarded_command, is_usable_name};
 
-/// What to do with a server.
+/// What to change in a server's entry of the configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ServerChange {
     /// The server gets this command line.

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-/// How servers run behind `flowgate mcp`.
+/// The options of the command lines that run servers behind `flowgate mcp`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct WrapSettings {
     /// The path or name of Flowgate's program.

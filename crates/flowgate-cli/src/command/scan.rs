@@ -18,7 +18,7 @@ use crate::output::{Console, plural};
 /// that read private data, and servers that act.
 const MAX_NAMED: usize = 6;
 
-/// What one file configures.
+/// The servers and hooks that one configuration file of a client has.
 struct ScannedFile {
     file: ClientFile,
     /// The servers, each with what its names suggest that it does; `None` if they say nothing.
@@ -39,7 +39,7 @@ struct Combination {
     acts: Vec<String>,
 }
 
-/// What a stranger can achieve by way of a combination.
+/// The harm that a stranger can do through the servers of one client together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum CombinationKind {
     /// A text of a stranger can make the agent send private data.

@@ -5,7 +5,7 @@ use flowgate::policy::{ArgumentRole, name_words};
 
 /// The kinds of statements that are tried, the least harmful first.
 ///
-/// The order is that of the text that an attacker must be able to write, and of what they can then do.
+/// A kind is more harmful if more attackers can write the text that it takes, and if they can then do more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(in crate::command) enum HarmRank {
     /// The choice of a date or a time in one argument.

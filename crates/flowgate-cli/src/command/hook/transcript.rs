@@ -291,13 +291,13 @@ fn message_event(role: &str, content: &Value) -> Result<TranscriptEvent, String>
         .into_iter()
         .next()
         .map(|event| TranscriptEvent::Event(Box::new(event)))
-        .ok_or_else(|| "a message of the transcript has no content".to_owned())
+        .ok_or_else(|| "a message of the transcript has no content; begin a new session".to_owned())
 }
 
 /// Returns the events of an entry that contains a message: its text, calls and outputs, and the start of a sub-agent.
 fn messages(entry: &Map<String, Value>) -> Result<Vec<TranscriptEvent>, String> {
     let message = entry.get("message").and_then(Value::as_object);
-    let message = message.ok_or("an entry of the transcript has no object `message`")?;
+    let message = message.ok_or("an entry of the transcript has no object `message`; begin a new session")?;
     let content = message.get("content").cloned().unwrap_or_default();
     // Only the role and the content reach `read::list`: another field could be mistaken for information about the
     // source of the message.

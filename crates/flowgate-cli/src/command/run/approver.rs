@@ -164,7 +164,8 @@ impl TerminalApprover {
                 LineInput::Late => {
                     self.terminal.print("");
                     let seconds = ask.expires.as_secs();
-                    self.terminal.note(&format!("nobody answered within {seconds} s, so {tool} does not run"));
+                    self.terminal
+                        .note(&format!("nobody answered within {seconds} s, so {tool} does not run"));
                     return Decision::Silent;
                 }
                 LineInput::End | LineInput::Stopped => return Decision::Refuse,

@@ -194,7 +194,8 @@ impl TerminalChat<'_> {
     /// Runs `/labels`: prints the bound of the next step, and the source and the label of each event.
     fn print_labels(&self) {
         let monitor = self.conversation.monitor();
-        self.terminal.print(&format!("at most   {} for the next step", self.describe_label(&self.next_label())));
+        self.terminal
+            .print(&format!("at most   {} for the next step", self.describe_label(&self.next_label())));
         for (index, event) in monitor.trace().events().iter().enumerate() {
             let id = flowgate::trace::EventId(index);
             let region = flowgate::trace::Region { event: id, path: Default::default(), span: None };

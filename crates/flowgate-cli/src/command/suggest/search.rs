@@ -22,7 +22,7 @@ const MAX_CHANGES: usize = 20;
 /// The maximum number of calls of one kind that are examined without a result.
 const MAX_ATTEMPTS: usize = 3;
 
-/// What is replayed, and how.
+/// The runs that are replayed, and the settings of a replay.
 #[derive(Clone, Copy)]
 pub(super) struct ReplaySetup<'a> {
     pub(super) predicates: &'a Predicates,
