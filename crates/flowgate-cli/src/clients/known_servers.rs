@@ -11,7 +11,7 @@ use super::config_file::{ConfiguredServer, ConfiguredTransport};
 /// What a server reads and does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct ServerTraits {
-    /// It reads text that strangers write, who can put instructions there.
+    /// It reads text that strangers write and in which they can put instructions.
     pub(crate) reads_strangers: bool,
     /// It reads what others must not see.
     pub(crate) reads_private: bool,

@@ -38,7 +38,7 @@ pub(super) struct Transcript {
     steps: Vec<TranscriptEntry>,
 }
 
-/// One entry.
+/// One entry of a transcript: a message or a part of one, a call, an output, or the start of a sub-agent.
 #[derive(Debug)]
 pub(super) struct TranscriptEntry {
     /// The sub-agent; `None` is the main agent.
