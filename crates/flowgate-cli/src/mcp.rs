@@ -65,7 +65,7 @@ pub(crate) struct McpServerHandle {
 pub(crate) type StartedServers = Vec<(Arc<McpServerHandle>, Vec<OfferedTool>)>;
 
 /// Starts all servers at the same time and lists their tools, in at most [`START_TIMEOUT`] for each step, or until
-/// `is_cancelled` returns true. `limits` are those of later calls. If one server cannot be used, ends the others.
+/// `is_cancelled` returns true. `limits` bound later calls of tools. If one server cannot be used, ends the others.
 ///
 /// # Errors
 /// Returns one message with advice for each server that cannot be used.
