@@ -275,7 +275,10 @@ impl McpServerHandle {
             CallError::ToolError(match why {
                 TaskError::TimedOut => format!("the tool did not answer within {seconds} s; it may have run"),
                 TaskError::Cancelled => "the user stopped the turn; the call may have run".to_owned(),
-                TaskError::Panicked => "the tool did not answer; it may have run".to_owned(),
+                TaskError::Panicked => {
+                    "the task of the call panicked, which is a defect of Flowgate; the tool may have run"
+                        .to_owned()
+                }
             })
         };
         let is_open = self.lock_connection().as_ref().is_some_and(|connection| !connection.is_closed());

@@ -243,9 +243,11 @@ fn read_lines(path: &Path, bytes_left: &mut u64, limit: u64) -> Result<Vec<Map<S
             "{name}: line {} of the transcript is not a JSON object; begin a new session",
             index + 1
         )),
-        Err(error) => {
-            Err(format!("{name}: line {} of the transcript is not valid JSON: {}", index + 1, error.message))
-        }
+        Err(error) => Err(format!(
+            "{name}: line {} of the transcript is not valid JSON: {}; begin a new session",
+            index + 1,
+            error.message
+        )),
     };
     text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()).map(object).collect()
 }
