@@ -549,7 +549,7 @@ impl AuditLogState {
     fn repair(&mut self) -> io::Result<()> {
         if self.file.metadata()?.len() < self.length {
             return Err(io::Error::other(
-                "the file is shorter than what was written to it: another program truncated it",
+                "the file is shorter than what was written to it: another program truncated it; stop that program, and restore the file from a copy",
             ));
         }
         self.file.set_len(self.length)?;

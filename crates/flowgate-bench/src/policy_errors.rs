@@ -1,5 +1,5 @@
-//! Formats the errors of a policy of this crate for a message. The measurements use it for a policy that does not compile,
-//! which is a defect of Flowgate.
+//! Formats the compile errors of a policy that is part of this crate, as the text of one error message. The measurements
+//! use it: such an error is a defect of Flowgate.
 
 use flowgate::policy::Diagnostic;
 

@@ -173,7 +173,8 @@ pub trait Observer: Send {
     fn after_run<'a>(&'a mut self, _conversation: &'a mut Conversation) -> BoxFuture<'a, Result<(), String>> {
         Box::pin(ready(Ok(())))
     }
-    /// Is called before a call is passed to its tool in this process, and not for a call that is handed over.
+    /// Is called before this process runs the tool of a call. Not called for a call that the embedding program runs
+    /// itself.
     fn on_tool_call(&mut self, _call: &AuthorizedCall) {}
     /// Is called after a tool in this process has answered, unless its answer is withheld.
     fn on_tool_answer(&mut self, _answer: &ToolAnswer) {}

@@ -36,7 +36,8 @@ impl Journal {
         self.inputs.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
-    /// Whether no input was recorded since they were last taken.
+    /// Returns whether there are no inputs that [`take`](Self::take) has not returned yet. True for a journal that
+    /// records nothing.
     pub fn is_empty(&self) -> bool {
         self.inputs.as_ref().is_none_or(Vec::is_empty)
     }

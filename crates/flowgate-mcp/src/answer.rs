@@ -164,9 +164,10 @@ enum ShownAnswer {
     Failure,
 }
 
-/// Splits an answer, a result or an error, by the kind of its call. Returns the output to be added to the trace, and
-/// the part that the client is shown: the whole message, a reduced result, or only that the request failed. Everything
-/// that is shown is in the output, so it has a label. The caller has handled a result that requests input before.
+/// Splits an answer (a result or an error) into the output to be added to the trace, and the part that the client is
+/// shown: the whole message, a reduced result, or only that the request failed. The kind of the call determines how.
+/// Whatever is shown is also in the output, and so has a label. The caller has already handled results that request
+/// input.
 ///
 /// # Errors
 /// The reason, for the operator's log, if the answer is malformed.

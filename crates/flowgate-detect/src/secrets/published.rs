@@ -1,5 +1,6 @@
-//! Rules for secrets that others publish, such as those of Betterleaks: `deploy/secret-rules` translates their file,
-//! and the build includes the result if `FLOWGATE_SECRET_RULES` names it (`build.rs`). Without it, the list is empty.
+//! Rules that other projects, such as Betterleaks, publish for the detection of secrets: `deploy/secret-rules`
+//! translates the file of such a project, and the build includes the result if `FLOWGATE_SECRET_RULES` names it
+//! (`build.rs`). Without it, the list is empty.
 
 use super::{DetectionRule, rule};
 

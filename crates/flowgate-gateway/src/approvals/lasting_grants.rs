@@ -535,15 +535,19 @@ mod tests {
         check(Some(7), json!({}), Ok((Some(7), "m", 0)));
         check(Some(90), json!({}), Ok((Some(30), "m", 0)));
         check(Some(90), json!({"days": 90}), Ok((Some(90), "m", 0)));
-        check(Some(7), json!({"days": 8}), Err("at most 7 days, not 8"));
+        check(
+            Some(7),
+            json!({"days": 8}),
+            Err("`days` is 8, but the policy lets this grant hold for at most 7 days"),
+        );
         check(Some(7), json!({"days": 0}), Err("at most 7 days"));
         check(None, json!({"days": 0}), Ok((None, "m", 0)));
-        check(None, json!({"calls_a_day": 0}), Err("about more calls: 1"));
+        check(None, json!({"calls_a_day": 0}), Err("about more calls: send at least 1"));
         let sum = |argument: &str, most: Value| json!({"sum_a_day": {"argument": argument, "most": most}});
         check(None, sum("amount", json!(50)), Ok((Some(30), "a", 20 * MILLIONTHS)));
-        check(None, sum("amount", json!(19.5)), Err("less than the amount of this question alone"));
+        check(None, sum("amount", json!(19.5)), Err("the amount of this question alone is greater"));
         check(None, sum("amount", json!(-1)), Err("not a number between"));
-        check(None, sum("price", json!(50)), Err("such arguments: amount"));
+        check(None, sum("price", json!(50)), Err("name one of these: amount"));
         // A question about three equal calls uses three times the amount.
         let terms = |terms: Value| serde_json::from_value::<GrantTerms>(terms).unwrap();
         let three = offer(None, 3).grant("b".to_owned(), &terms(sum("amount", json!(60)))).unwrap();

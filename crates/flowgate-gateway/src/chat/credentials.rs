@@ -46,7 +46,8 @@ impl PresentedKeys {
             scheme.eq_ignore_ascii_case("bearer").then(|| key.trim().to_owned())
         };
         let authorization = single_value("authorization")?;
-        // The headers without a scheme in which the clients of some forms send their keys; forms may share one.
+        // Some forms of API carry the key in a header of its own, without a scheme such as `Bearer`. Two forms may
+        // use the same header.
         let names: BTreeSet<&str> = Api::ALL.map(|api| api.form().key_header.name).into_iter().collect();
         let names = names.into_iter().filter(|name| *name != KeyHeader::BEARER.name);
         let plain_keys = names.map(single_value).collect::<Result<Vec<_>, _>>()?;

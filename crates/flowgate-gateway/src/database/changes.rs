@@ -1,5 +1,6 @@
-//! Numbers the changes of questions. A person who reads the event stream of questions names the number of the last
-//! change after a reconnection, and the stream continues there. [`questions`](super::questions) and
+//! Numbers the changes of questions, so that the event stream of questions can be resumed: after a reconnection, a
+//! person's program sends the number of the last change that it received, and the stream continues with the next one.
+//! [`questions`](super::questions) and
 //! [`lasting_grants`](super::lasting_grants) take a number in each transaction that changes a question.
 
 use super::error::DatabaseError;

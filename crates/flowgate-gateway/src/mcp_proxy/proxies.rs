@@ -1,5 +1,5 @@
-//! Owns the state proxies ([`flowgate_mcp::Proxy`]: state machines without I/O) of one conversation, one for each MCP
-//! server, and hands each its inputs. `conversation_inputs` and the replay of stored turns call it.
+//! Owns the MCP proxies of one conversation, one for each MCP server ([`flowgate_mcp::Proxy`], a state machine without
+//! I/O), and hands each its inputs. `conversation_inputs` and the replay of stored turns call it.
 
 use std::collections::BTreeMap;
 

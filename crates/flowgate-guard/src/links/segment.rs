@@ -119,8 +119,8 @@ impl SegmentReader<'_, '_> {
         }
     }
 
-    /// Replaces characters from this index on by `text`: as many as `text` has.
-    fn replace_char(&mut self, index: usize, text: &'static str) {
+    /// Records that `text` replaces as many characters as it has itself, from `index` on.
+    fn replace_chars(&mut self, index: usize, text: &'static str) {
         if let Some(edit) = self.edits.get_mut(index) {
             edit.instead = Some(text);
         }
@@ -161,7 +161,7 @@ impl SegmentReader<'_, '_> {
             }
             // The address is refused. `hxxp` is no scheme, so no renderer makes a link of it.
             if self.text.starts_with_at(index, "http://") || self.text.starts_with_at(index, "https://") {
-                self.replace_char(index, if c == 'H' { "HXXP" } else { "hxxp" });
+                self.replace_chars(index, if c == 'H' { "HXXP" } else { "hxxp" });
             }
             self.break_host_name(index);
         }
@@ -409,7 +409,7 @@ impl SegmentReader<'_, '_> {
                 return Ok(end);
             }
         }
-        self.replace_char(index, "‹");
+        self.replace_chars(index, "‹");
         self.add_refused(MARKUP);
         Ok(index + 1)
     }

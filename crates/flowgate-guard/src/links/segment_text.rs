@@ -127,7 +127,8 @@ impl SegmentText<'_> {
         rest.find(|c| !is_transparent(*c)).is_some_and(|c| matches!(c, '/' | '\\'))
     }
 
-    /// Whether a character and the next one are adjacent in the source.
+    /// Returns whether the characters `index` and `index + 1` of the plain text also follow each other directly in the
+    /// Markdown, with no markup between them.
     pub(super) fn is_adjacent(&self, index: usize) -> bool {
         match (self.plain.get(index), self.plain.get(index + 1)) {
             (Some(first), Some(second)) => first.end == second.start,

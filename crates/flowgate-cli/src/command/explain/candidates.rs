@@ -218,10 +218,13 @@ fn add_for_region(
     }
 }
 
-/// Adds the statements that label the field at `path` in the answers of `tool`, in every row of a list. Refuses to
-/// trust a field that holds prose, and requires evidence if the field may direct the agent: if it influenced the
-/// decision to call (`argument` is `None`), or if the call takes a decisive argument from it. `part` and `excess` are
-/// those of the reason.
+/// Adds candidates for the field at `path` of the answers of `tool`, or of each row if an answer is a list: a `label`
+/// statement that raises its integrity, and one that lowers its confidentiality, as far as `excess` requires. `part` and
+/// `excess` are those of the verdict's reason that the candidates are to remove.
+///
+/// `argument` is the argument of the call that the field influenced; `None` if it influenced the decision to call. A
+/// field that holds prose gets no integrity. Evidence is required if the field influenced the decision to call, or if
+/// a decisive argument has its value from it.
 fn label_field(
     candidates: &mut Candidates,
     call: &JudgedCall,
