@@ -15,9 +15,9 @@ from typing import Any
 
 from ..._flowgate import Completion
 from .plans import Call, Plan
-from .texts import contains, leaves, letters, placeholders, regions, shown, words
+from .texts import OMITTED, contains, leaves, letters, placeholders, regions, shown, words
 
-__all__ = ["LOOK", "REFUSALS", "Double", "messages_of_model"]
+__all__ = ["LOOK", "REFUSALS", "Double", "is_screening", "messages_of_model"]
 
 LOOK = "look"
 MAX_NAMES = 50
@@ -112,7 +112,12 @@ class Double:
             self._step, self._refusal = self._step - 1, refusal or ""
         self._lacks_answer |= refusal is not None and not self._had_slots
         self._had_slots = False
+        # What a detector has left out cannot be had.
+        is_omitted = OMITTED in view
+        self._lacks_answer |= is_omitted
         if self._step >= len(self.plan.calls):
+            if is_omitted and not all(f" {word} " in view_words for word in words(self.plan.answer).split()):
+                return self._answer(is_known=False)
             missing = _missing_in_answer(self.plan.answer, view_words, hidden)
             if missing and (look := self._look(request, missing, returns=False)):
                 return look
@@ -177,6 +182,12 @@ class Double:
         for value in self.plan.calls[self._step].arguments.values():
             needed += _missing(value, view_words, hidden)
         return list(dict.fromkeys(needed))
+
+
+def is_screening(request: Request) -> bool:
+    """Whether a request asks what the next step needs, instead of asking for the next message."""
+    named = any(tool["function"]["name"] in ("needed_regions", "needed_tools") for tool in request.get("tools") or [])
+    return named or bool(_tagged(shown(request)))
 
 
 def messages_of_model(request: Request) -> int:

@@ -11,7 +11,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Answer", "answers", "as_read", "contains", "leaves", "letters", "placeholders", "regions", "shown", "words"]
+__all__ = ["OMITTED", "Answer", "answers", "as_read", "contains", "leaves", "letters", "message_texts", "placeholders", "regions", "shown", "words"]
+
+# What AgentDojo's detectors put in the place of an output with an injection, and ours do, too.
+OMITTED = "<Data omitted because a prompt injection was detected>"
 
 _ESCAPE = re.compile(r"\\(?:x([0-9A-Fa-f]{2})|u([0-9A-Fa-f]{4})|([nrt]))")
 _PLACEHOLDER = re.compile(r"\[hidden (h\d+)[^\]]*\]")
