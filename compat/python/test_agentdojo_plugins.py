@@ -1,6 +1,7 @@
 """What programs add to `flowgate.bench.agentdojo` without changing it, and what decides whether a result is measured again."""
 
 import json
+import re
 import sys
 from dataclasses import replace
 from importlib.metadata import EntryPoint
@@ -116,9 +117,8 @@ def test_a_run_has_what_a_plugin_registers(plugin, tmp_path):
     ],
 )
 def test_mistakes_of_a_plugin_are_explained(register, message):
-    with pytest.raises(flowgate.FlowgateError, match="") as error:
+    with pytest.raises(flowgate.FlowgateError, match=re.escape(message)):
         register()
-    assert message in str(error.value)
 
 
 def test_an_installed_package_is_a_plugin(monkeypatch, tmp_path):
@@ -129,7 +129,7 @@ def test_an_installed_package_is_a_plugin(monkeypatch, tmp_path):
     registry.load_plugins(())
     registry.load_plugins(())
     assert sys.modules["installed_plugin"].ran == [1]
-    assert registry.plugin_files(()) == [tmp_path / "installed_plugin.py"]
+    assert tmp_path / "installed_plugin.py" in registry.plugin_files(())
 
 
 # What decides a result

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 import time
 from pathlib import Path
@@ -23,6 +24,7 @@ from .figures import (
     measured,
     overview_rows,
     read_prices,
+    summary,
     text_table,
 )
 from .page import page
@@ -77,6 +79,7 @@ def parser() -> argparse.ArgumentParser:
     run.add_argument("--processes", type=int, default=1, metavar="N", help="cases at a time (default: 1)")
     report = commands.add_parser("report", help="print the tables of results")
     report.add_argument("--html", metavar="FILE", help="write the report as one page")
+    report.add_argument("--jsonl", metavar="FILE", help="write the figures of each row as JSON lines")
     report.add_argument("--prices", metavar="FILE", help="what tokens of models cost, as JSON, for the columns with prices")
     for command in (run, report):
         command.add_argument("--out", default=DEFAULT_OUT, metavar="FILE", help=f"the results, JSON lines (default: {DEFAULT_OUT})")
@@ -159,7 +162,7 @@ def _run(top: argparse.ArgumentParser, chosen: argparse.Namespace) -> int:
     check_policies(chosen.policy_folder, chosen.policies, list(dict.fromkeys(sum(suites.values(), []))), names)
     rows = [row for model in chosen.model for row in rows_of(names, chosen.policies, chosen.confirm, model)]
     settings = Settings(chosen.policy_folder, chosen.seed, chosen.base_url, chosen.gateway, tuple(chosen.plugin))
-    done = {result["key"] for result in read_results(path)}
+    done = {result["key"] for result in measured(read_results(path))[0]}
     jobs = []
     for version in chosen.version:
         for attack in chosen.attack:
@@ -221,6 +224,10 @@ def _report(chosen: argparse.Namespace) -> int:
         print(f"corrected: {version}, {model}, {row}: {number} because {reason}")
     for error, number in failures(results).most_common(20):
         print(f"error in {number} cases: {error}")
+    if chosen.jsonl:
+        lines = "".join(json.dumps(line) + "\n" for line in summary(results))
+        Path(chosen.jsonl).write_text(lines, encoding="utf-8")
+        print(f"wrote {chosen.jsonl}", file=sys.stderr)
     if chosen.html:
         Path(chosen.html).write_text(page(results, prices), encoding="utf-8")
         print(f"wrote {chosen.html}", file=sys.stderr)

@@ -33,6 +33,7 @@ __all__ = [
     "measured",
     "overview_rows",
     "read_prices",
+    "summary",
     "text_table",
 ]
 
@@ -147,6 +148,23 @@ def figures_of(results: Iterable[Result]) -> list[Figures]:
                     figures[key] = Figures(version, attack, suite, result["model"], result["is_double"], row, result["confirmation"])
                 (figures[key].benign if is_benign else figures[key].attacked).add(result)
     return [figures[key] for key in sorted(figures, key=lambda key: (key[:3], key[5] != "all", key[5], key[3], key[4]))]
+
+
+def summary(results: Iterable[Result]) -> list[Result]:
+    """Return what the results were measured with, and the figures of each row over all suites, for a file with a line for each."""
+    kept = newest(results)
+    sources = {json.dumps(result["data"], sort_keys=True) for result in kept}
+    seeds = sorted({result["seed"] for result in kept})
+    lines: list[Result] = [{"type": "manifest", "suite": "agentdojo", "seeds": seeds, "data": [json.loads(one) for one in sorted(sources)]}]
+    for one in figures_of(kept):
+        if one.suite != "all":
+            continue
+        row = {name: getattr(one, name) for name in ("version", "attack", "model", "is_double", "defence", "confirmation")}
+        for name, total in (("without_attack", one.benign), ("under_attack", one.attacked)):
+            # Times differ from run to run.
+            row[name] = {key: value for key, value in vars(total).items() if key != "seconds"} if total.cases else None
+        lines.append({"type": "row", **row})
+    return lines
 
 
 COLUMNS = (
