@@ -77,7 +77,10 @@ def test_a_table_of_prices_has_one_form(text, tmp_path):
 def test_the_summary_has_a_line_for_each_row(results):
     manifest, *rows = figures.summary([{**one, "data": {"agentdojo": "1"}} for one in results])
     assert (manifest["type"], manifest["seeds"], manifest["data"]) == ("manifest", [0], [{"agentdojo": "1"}])
-    assert [(row["defence"], row["model"], row["is_double"]) for row in rows] == [("lowest-first, strict", "obedient", True), ("none", "obedient", True)]
+    assert [(row["defence"], row["model"], row["is_double"]) for row in rows] == [
+        ("lowest-first, strict", "obedient", True),
+        ("none", "obedient", True),
+    ]
     assert rows[1]["under_attack"]["cases"] == 2
     assert rows[1]["under_attack"]["raw"] == 2
     assert rows[0]["under_attack"]["corrected"] == 0

@@ -159,7 +159,7 @@ def _run(top: argparse.ArgumentParser, chosen: argparse.Namespace) -> int:
         add_empty(path, name, chosen.model, lacks(name))
         names.remove(name)
     suites = {version: chosen.suite or list(get_suites(version)) for version in chosen.version}
-    check_policies(chosen.policy_folder, chosen.policies, list(dict.fromkeys(sum(suites.values(), []))), names)
+    check_policies(chosen.policy_folder, chosen.policies, list(dict.fromkeys(name for names in suites.values() for name in names)), names)
     rows = [row for model in chosen.model for row in rows_of(names, chosen.policies, chosen.confirm, model)]
     settings = Settings(chosen.policy_folder, chosen.seed, chosen.base_url, chosen.gateway, tuple(chosen.plugin))
     done = {result["key"] for result in measured(read_results(path))[0]}

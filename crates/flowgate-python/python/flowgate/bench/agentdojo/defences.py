@@ -60,8 +60,6 @@ require trusted, public if:
 """
 
 
-
-
 def _is_injection(output: str) -> bool:
     return prompt_injection(output)[0] >= INJECTION_SCORE
 
@@ -73,7 +71,9 @@ BUILTIN: dict[str, Defence] = {
     "agentdojo-spotlighting": Defence("outputs stand between signs", builtin="spotlighting_with_delimiting"),
     "detector": Defence("an output with an injection, as this package's detector says, is left out", detect=_is_injection),
     "agentdojo-detector": Defence(
-        "a classifier of injections", builtin="transformers_pi_detector", needs="the packages transformers and torch, and a classifier's weights"
+        "a classifier of injections",
+        builtin="transformers_pi_detector",
+        needs="the packages transformers and torch, and a classifier's weights",
     ),
     "confirm-every-call": Defence("a person sees every call (RTBAS)", builtin="confirm"),
     "naive-tainting": Defence("everything taints what follows (RTBAS)", method="everything"),

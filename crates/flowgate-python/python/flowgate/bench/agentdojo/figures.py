@@ -1,7 +1,8 @@
 """The figures of results, and their table as text.
 
 The form is that of RTBAS's Figures 5 and 6 and Tables 1 and 4: utility without attack, utility and success of attacks under
-attack, what the cases are, and what a run costs. A row with a double is a bound: it says what a defence permits, and nothing about how often a model
+attack, what the cases are, and what a run costs.
+A row with a double is a bound: it says what a defence permits, and nothing about how often a model
 obeys.
 """
 

@@ -1,8 +1,9 @@
 """The gateway in front of a model, and AgentDojo's client with the gateway as its base URL.
 
 `flowgate serve` runs as a process of its own for each case, with the policies that the guard in this process has: a gateway remembers the
-labels of what its clients have written and were shown, and each case of AgentDojo begins with a new environment. The person of the benchmark answers
-its questions over the routes for people. A double is served over HTTP on this machine; any other model is the gateway's upstream itself.
+labels of what its clients have written and were shown, and each case of AgentDojo begins with a new environment. The person of the
+benchmark answers its questions over the routes for people. A double is served over HTTP on this machine; any other model is the
+gateway's upstream itself.
 """
 
 from __future__ import annotations
@@ -22,7 +23,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import httpx
 import openai
 from agentdojo.agent_pipeline.llms.openai_llm import OpenAILLM, _message_to_openai  # type: ignore[import-untyped]
 from agentdojo.functions_runtime import EmptyEnv, Env, FunctionsRuntime  # type: ignore[import-untyped]
@@ -54,27 +54,30 @@ class Client(OpenAILLM):  # type: ignore[misc]
         """Create a client of a gateway, which serves nobody else. `decide` is the person who answers its questions."""
         # A name, so that a request that is sent once more belongs to the same conversation.
         headers = {"x-flowgate-conversation": "case"}
-        http = httpx.Client(event_hooks={"response": [self._count]}, timeout=600)
-        client = openai.OpenAI(
-            api_key=gateway.key, base_url=f"{gateway.address}/v1", default_headers=headers, max_retries=0, timeout=600, http_client=http
-        )
+        base_url = f"{gateway.address}/v1"
+        client = openai.OpenAI(api_key=gateway.key, base_url=base_url, default_headers=headers, max_retries=0, timeout=600)
+        create = client.chat.completions.create
+
+        def counted(**request: Any) -> Any:
+            answer = create(**request)
+            self._count(answer.usage)
+            return answer
+
+        client.chat.completions.create = counted  # type: ignore[method-assign, assignment]
         super().__init__(client, model)
         self.gateway, self.ledger, self.is_double = gateway, ledger, False
         self.answerer = Answerer(gateway.address, gateway.person_key, decide, ledger)
         # The chat as it was sent last.
         self.sent: list[Message] = []
 
-    def _count(self, response: httpx.Response) -> None:
-        """Count the tokens that the gateway reports. What a double was asked, its server counts."""
+    def _count(self, usage: Any) -> None:
+        """Count a request with the tokens that the gateway reports. What a double is asked, its server counts."""
         if self.is_double:
             return
-        response.read()
-        try:
-            usage = response.json().get("usage") or {}
-        except (ValueError, AttributeError):
-            return
-        self.ledger.input_tokens += usage.get("prompt_tokens") or 0
-        self.ledger.output_tokens += usage.get("completion_tokens") or 0
+        self.ledger.model_calls += 1
+        if usage is not None:
+            self.ledger.input_tokens += usage.prompt_tokens
+            self.ledger.output_tokens += usage.completion_tokens
 
     def stop(self) -> None:
         """End the gateway. Raises `FlowgateError` if a question could not be answered."""
@@ -93,8 +96,6 @@ class Client(OpenAILLM):  # type: ignore[misc]
     ) -> State:
         """Ask for the next message."""
         self.sent = [_message_to_openai(message, self.model) for message in messages]
-        if not self.is_double:
-            self.ledger.model_calls += 1
         state: State = super().query(query, runtime, env, messages, extra_args)
         return state
 

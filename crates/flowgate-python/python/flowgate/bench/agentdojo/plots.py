@@ -1,4 +1,4 @@
-"""The plots of the report as SVG: RTBAS's Figure 5, security over utility, and Figure 6, utility without attack; one panel for each suite."""
+"""The plots of the report as SVG, with a panel for each suite: RTBAS's Figure 5, security over utility, and Figure 6, utility alone."""
 
 from __future__ import annotations
 
@@ -18,9 +18,8 @@ def _name(row: Figures) -> str:
 
 
 def _svg(title: str, width: int, height: int, content: list[str]) -> str:
-    return (
-        f'<svg role="img" aria-label="{escape(title)}" width="{width}" height="{height}" viewBox="0 0 {width} {height}">{"".join(content)}</svg>'
-    )
+    size = f'width="{width}" height="{height}" viewBox="0 0 {width} {height}"'
+    return f'<svg role="img" aria-label="{escape(title)}" {size}>{"".join(content)}</svg>'
 
 
 def _text(x: float, y: float, text: str, size: int = 11, more: str = "") -> str:

@@ -1,8 +1,8 @@
 """What a result is measured with, and the key under which it is cached.
 
-A result is reused only if everything that decides it is the same: the case, the row, the seed, AgentDojo, the policies, the native module and the
-Python sources of this package, the plugins, and, where they take part, the server of the model and the program of the gateway. The commit is recorded
-beside them, and decides nothing: digests say more.
+A result is reused only if everything that decides it is the same: the case, the row, the seed, AgentDojo, the policies, the native
+module and the Python sources of this package, the plugins, and, where they take part, the server of the model and the program of the
+gateway. The commit is recorded beside them, and decides nothing: digests say more.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .registry import plugin_files
 
 __all__ = ["data_of", "endpoint_of", "key_of"]
 
-PACKAGE = Path(__file__).parents[2]
+PACKAGE = Path(__file__).resolve().parents[2]
 
 
 def key_of(case: Case, row: Row, settings: Settings, data: dict[str, str]) -> str:

@@ -1,8 +1,8 @@
 """What programs add to the benchmark without changing this package: attacks, models, suites and defences.
 
 A plugin is a module that calls the `register_*` functions when it is imported, or when a function of it is called. It is named with
-`--plugin`, or it is an entry point of the group `flowgate.bench` of an installed package. Every process of a run loads all plugins. Methods of
-conversations, and screeners with them, are registered with `flowgate.register_method`, and are rows as well.
+`--plugin`, or it is an entry point of the group `flowgate.bench` of an installed package. Every process of a run loads all plugins.
+Methods of conversations, and screeners with them, are registered with `flowgate.register_method`, and are rows as well.
 """
 
 from __future__ import annotations
@@ -110,8 +110,8 @@ def register_attack(attack: type[Any]) -> type[Any]:
     if name == "none" or ATTACKS.get(name, attack) is not attack:
         message = f"there is an attack `{name}` already: choose another name"
         raise FlowgateError(message)
-    _register_attack(attack)
-    return attack
+    added: type[Any] = _register_attack(attack)
+    return added
 
 
 def register_model(
@@ -119,9 +119,9 @@ def register_model(
 ) -> None:
     """Add a model. `factory(plan, settings)` makes one for each case, a function from the body of an OpenAI request to a `Completion`.
 
-    `settings` has the `base_url` and the `seed` of the run. `plan` is what the user and the attacker of the case want, which only a double may use: say so
-    with `is_double`, and its rows are marked as bounds. A model with `usage`, the input and output tokens of its last answer, has costs. Raises
-    `FlowgateError` if a model has the name already.
+    `settings` has the `base_url` and the `seed` of the run. `plan` is what the user and the attacker of the case want, which only a
+    double may use: say so with `is_double`, and its rows are marked as bounds. A model with `usage`, the input and output tokens of its
+    last answer, has costs. Raises `FlowgateError` if a model has the name already.
     """
     if name in MODELS or name in DOUBLES:
         message = f"there is a model `{name}` already: choose another name"
@@ -140,8 +140,8 @@ def register_suite(
 ) -> None:
     """Add a `TaskSuite` of AgentDojo's to a version of its tasks, with its policies.
 
-    `typed` is the policy with endorsements by form, by default the same. `readers` are the tools that only read: all others act. `payload` names, by
-    tool, the arguments that only carry a text. Raises `FlowgateError` if the version has another suite with the name.
+    `typed` is the policy with endorsements by form, by default the same. `readers` are the tools that only read: all others act.
+    `payload` names, by tool, the arguments that only carry a text. Raises `FlowgateError` if the version has another suite with the name.
     """
     known = get_suites(version).get(suite.name)
     if known is not None and known is not suite:
@@ -194,7 +194,8 @@ def _load_installed(value: str) -> None:
         if not isinstance(found, ModuleType):
             found()
     except Exception as error:
-        message = f"the installed plugin `{entry.name}` ({value}) cannot be loaded ({type(error).__name__}: {error}): uninstall or repair it"
+        reason = f"{type(error).__name__}: {error}"
+        message = f"the installed plugin `{entry.name}` ({value}) cannot be loaded ({reason}): uninstall or repair it"
         raise FlowgateError(message) from error
 
 

@@ -11,7 +11,20 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["OMITTED", "Answer", "answers", "as_read", "contains", "leaves", "letters", "message_texts", "placeholders", "regions", "shown", "words"]
+__all__ = [
+    "OMITTED",
+    "Answer",
+    "answers",
+    "as_read",
+    "contains",
+    "leaves",
+    "letters",
+    "message_texts",
+    "placeholders",
+    "regions",
+    "shown",
+    "words",
+]
 
 # What AgentDojo's detectors put in the place of an output with an injection, and ours do, too.
 OMITTED = "<Data omitted because a prompt injection was detected>"
