@@ -48,7 +48,9 @@ pub(crate) fn run(bench: &BenchCommand, output: &mut Console) -> Result<u8, Inpu
         BenchCommand::Corpus(options) => corpus::run(options, output),
         BenchCommand::Injections { folder, seed, format } => injections::run(folder, *seed, *format, output),
         BenchCommand::Agentdojo { interpreter, arguments } => python::run(interpreter, None, arguments),
-        BenchCommand::Replay { interpreter, arguments } => python::run(interpreter, Some("replay"), arguments),
+        BenchCommand::Replay { interpreter, arguments } => {
+            python::run(interpreter, Some("replay"), arguments)
+        }
         BenchCommand::Verify { run } => verify::run(run, output),
         BenchCommand::Agents(options) => agents::run(options, output),
     }

@@ -25,7 +25,11 @@ pub(super) fn run(
     let python = interpreter.python.as_path();
     let name = python.display();
     let mut probe = isolated(python);
-    probe.args(["-c", "import flowgate.bench"]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    probe
+        .args(["-c", "import flowgate.bench"])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
     let advice = "install Python 3.10 or newer, or name an interpreter with --python";
     let found = probe
         .status()
