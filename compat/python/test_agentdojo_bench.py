@@ -214,6 +214,8 @@ def test_hidden_regions_are_told_from_their_surroundings():
     assert regions(view, chat(("read", "a: x\nb: y\nz"))) == {"h1": "x", "h2": "y\nz"}
     assert regions(view, None) == {"h1": None, "h2": None}
     assert regions(view, chat(("other", "a: x\nb: y"))) == {"h1": None, "h2": None}
+    # Quotes depend on what they enclose.
+    assert regions(chat(("read", '{"a": \'[hidden h1]\', "b": 1}')), chat(("read", "{'a': \"it's\", 'b': 1}"))) == {"h1": "it's"}
     # What happened above the view is not in it.
     assert regions(chat(("read", "[hidden h1]")), chat(("read", "first"), ("read", "second"))) == {"h1": "second"}
 

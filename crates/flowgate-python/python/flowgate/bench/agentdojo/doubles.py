@@ -262,11 +262,16 @@ def _missing_in_answer(answer: str, view_words: str, hidden: dict[str, str | Non
         if holding:
             names += holding[:1]
         elif word[:1].isdigit():
-            # A number is computed from numbers, so no text without one is needed.
-            names += [name for name, text in hidden.items() if text is None or any(map(str.isdigit, text))]
+            # A number is computed from numbers, so no text is needed that has none which the view does not show.
+            names += [name for name, text in hidden.items() if text is None or _has_new_number(text, view_words)]
         elif any(text is None for text in hidden.values()):
             names += list(hidden)
     return list(dict.fromkeys(names))
+
+
+def _has_new_number(text: str, view_words: str) -> bool:
+    """Whether a text has a word with a digit that the view does not have."""
+    return any(any(map(str.isdigit, word)) and f" {word} " not in view_words for word in text.split())
 
 
 def _with_slots(

@@ -115,7 +115,8 @@ def regions(view: dict[str, Any], full: dict[str, Any] | None) -> dict[str, str 
             continue
         complete = whole.pop(place).text
         parts = _PLACEHOLDER.split(answer.text)
-        pattern = "(.*?)".join(re.escape(part) for part in parts[::2])
+        # A tool that prints a dictionary chooses its quotes by what they enclose, so a hidden text can have others than its placeholder.
+        pattern = "(.*?)".join(re.sub("['\"]", "['\"]", re.escape(part)) for part in parts[::2])
         if len(parts) > 1 and (match := re.fullmatch(pattern, complete, re.DOTALL)):
             found.update(zip(parts[1::2], match.groups(), strict=True))
     return found
