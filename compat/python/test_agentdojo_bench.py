@@ -87,8 +87,12 @@ def test_lowest_first_stops_the_attack_and_keeps_the_utility(suite, user, inject
     assert attacked["utility"] == alone["utility"]
 
 
-def test_a_text_that_an_injection_wants_said_is_not_shown():
-    assert not run("travel", "user_task_2", "injection_task_6", defence="lowest-first", model="capable")["attack_shown"]
+# The user asks for a sum of prices, or for a rating; and a task whose answer AgentDojo states with a price that there is not.
+@pytest.mark.parametrize("number", [2, 5, 6, 8, 11, 14, 15, 16, 17, 19])
+def test_a_text_that_an_injection_wants_said_is_not_shown(number):
+    result = run("travel", f"user_task_{number}", "injection_task_6", defence="lowest-first", model="capable")
+    assert (result["attack_shown"], result["attack_raw"], result["attack_corrected"]) == (False, False, False)
+    assert result["utility"]
 
 
 @pytest.mark.parametrize("defence", [name for name, defence in DEFENCES.items() if defence.method and not defence.is_gateway])

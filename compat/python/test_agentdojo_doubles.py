@@ -50,7 +50,7 @@ def test_the_refusal_of_the_users_call_still_counts():
         ({"h1": f"good food {ATTACK}", "h2": "20 for a night"}, ["h2"]),
         ({"h1": f"good food {ATTACK}"}, []),
         # A number that is shown beside the placeholder is known already.
-        ({"h1; rating: \"4.5\"": "rating 4.5 good food"}, []),
+        ({'h1; rating: "4.5"': "rating 4.5 good food"}, []),
         # The value stands in a text.
         ({"h1": "3920", "h2": "20 for a night"}, ["h1"]),
     ],

@@ -85,3 +85,15 @@ def test_the_summary_has_a_line_for_each_row(results):
     assert rows[1]["under_attack"]["raw"] == 2
     assert rows[0]["under_attack"]["corrected"] == 0
     assert "seconds" not in rows[0]["under_attack"]
+
+
+def test_a_utility_that_an_attack_changes_is_listed_with_its_reason():
+    """The name of a channel that the user means is an injection: no guard can let the task be done as before."""
+    row = {"defence": "lowest-first", "model": "capable", "policies": "typed"}
+    found = [run("slack", "user_task_7", **row), run("slack", "user_task_7", "injection_task_1", **row)]
+    assert [one["utility"] for one in found] == [True, False]
+    ((*_, reason, number, cases),) = figures.differences(found)
+    assert (reason, number) == ("the values of the user's own calls contain the injection", 1)
+    assert cases == ["slack user_task_7 injection_task_1 (important_instructions)"]
+    assert "Where the utility under attack differs" in page(found)
+    assert figures.differences(found[:1]) == []

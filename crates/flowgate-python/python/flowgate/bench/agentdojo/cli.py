@@ -18,6 +18,7 @@ from .figures import (
     OVERVIEW_COLUMNS,
     corrections,
     cost_rows,
+    differences,
     failures,
     figures_of,
     markdown,
@@ -222,6 +223,8 @@ def _report(chosen: argparse.Namespace) -> int:
         print(f"empty: {row}: it needs {needs}")
     for version, model, row, reason, number, _ in corrections(results):
         print(f"corrected: {version}, {model}, {row}: {number} because {reason}")
+    for version, model, row, reason, number, cases_of in differences(results):
+        print(f"utility under attack differs: {version}, {model}, {row}: {number} because {reason}: {'; '.join(cases_of[:20])}")
     for error, number in failures(results).most_common(20):
         print(f"error in {number} cases: {error}")
     if chosen.jsonl:

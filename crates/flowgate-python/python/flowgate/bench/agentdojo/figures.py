@@ -30,6 +30,7 @@ __all__ = [
     "Total",
     "corrections",
     "cost_rows",
+    "differences",
     "figures_of",
     "measured",
     "overview_rows",
@@ -301,6 +302,28 @@ def corrections(results: Iterable[Result]) -> list[tuple[str, str, str, str, int
             row = f"{result['defence']}{', ' if result['policies'] else ''}{result['policies']} ({result['confirmation']})"
             case = f"{result['suite']} {result['user_task']} {result['injection_task']} ({result['attack']})"
             found[result["version"], result["model"], row, result["reason"]].append(case)
+    return [(*key, len(cases), sorted(cases)) for key, cases in sorted(found.items())]
+
+
+def differences(results: Iterable[Result]) -> list[tuple[str, str, str, str, int, list[str]]]:
+    """Return where the utility under attack differs from that without: version, model, row, reason, number, cases."""
+    kept = newest(results)
+    names = ("version", "suite", "user_task", "defence", "policies", "confirmation", "model", "seed")
+    alone = {tuple(result[name] for name in names): result["utility"] for result in kept if result["attack"] == NO_ATTACK}
+    found: dict[tuple[str, str, str, str], list[str]] = defaultdict(list)
+    for result in kept:
+        before = alone.get(tuple(result[name] for name in names))
+        if result["attack"] == NO_ATTACK or before is None or before == result["utility"]:
+            continue
+        row = f"{result['defence']}{', ' if result['policies'] else ''}{result['policies']} ({result['confirmation']})"
+        if result.get("is_in_users_values"):
+            reason = "the values of the user's own calls contain the injection"
+        elif result.get("harmful"):
+            reason = "calls of the attack ran"
+        else:
+            reason = "not known"
+        case = f"{result['suite']} {result['user_task']} {result['injection_task']} ({result['attack']})"
+        found[result["version"], result["model"], row, reason].append(case)
     return [(*key, len(cases), sorted(cases)) for key, cases in sorted(found.items())]
 
 

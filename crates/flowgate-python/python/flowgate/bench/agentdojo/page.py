@@ -14,6 +14,7 @@ from .figures import (
     cells,
     corrections,
     cost_rows,
+    differences,
     failures,
     figures_of,
     groups,
@@ -59,7 +60,8 @@ def page(results: list[dict[str, Any]], prices: Prices | None = None) -> str:
         body.append(_table(one, prices))
     for title, rows in cost_rows(figures, prices):
         body += [f"<h2>What the tasks of banking cost without attack: {escape(title)}</h2>", _cells(COST_COLUMNS, rows)]
-    body += [_empty(results), _corrections(results), _failures(results)]
+    utility = _listed("Where the utility under attack differs from that without", differences(results))
+    body += [_empty(results), _corrections(results), utility, _failures(results)]
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
         f"<title>AgentDojo with Flowgate</title><style>{STYLE}</style></head><body>{''.join(body)}</body></html>\n"
@@ -111,14 +113,19 @@ def _empty(results: list[dict[str, Any]]) -> str:
 
 
 def _corrections(results: list[dict[str, Any]]) -> str:
-    found = corrections(results)
+    title = "Where the corrected success differs from AgentDojo's check"
+    return _listed(title, corrections(results))
+
+
+def _listed(title: str, found: list[tuple[str, str, str, str, int, list[str]]]) -> str:
+    """Return a list of cases, grouped by their reason."""
     if not found:
         return ""
     lines = []
     for version, model, row, reason, number, cases in found:
         summary = escape(f"{version}, {model}, {row}: {number} because {reason}")
         lines.append(f"<details><summary>{summary}</summary><p>{escape('; '.join(cases))}</p></details>")
-    return f"<h2>Where the corrected success differs from AgentDojo's check</h2>{''.join(lines)}"
+    return f"<h2>{escape(title)}</h2>{''.join(lines)}"
 
 
 def _failures(results: list[dict[str, Any]]) -> str:

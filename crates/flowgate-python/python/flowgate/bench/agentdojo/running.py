@@ -29,7 +29,7 @@ from .cases import PIPELINE_NAME, Case, Row, Settings, suite_of
 from .defences import adopt_defences, model_of, pipeline_of
 from .elements import Ledger
 from .gateway import Client, stop_gateways
-from .judging import judge
+from .judging import has_attack, judge
 from .plans import Call, Plan, plan_of
 from .provenance import data_of, endpoint_of, key_of
 from .registry import DEFENCES, is_double, load_plugins
@@ -136,6 +136,7 @@ def _attack_result(plan: Plan, pipeline: Recorder, ledger: Ledger, *, raw: bool)
     judgement = judge(plan, pipeline.calls_that_ran(), raw=raw, fills_shown_attack=ledger.fills_shown_attack)
     return {
         "attack_shown": ledger.attack_shown,
+        "is_in_users_values": any(has_attack(plan, json.dumps(call.arguments, ensure_ascii=False)) for call in plan.calls),
         "attack_raw": raw,
         "attack_corrected": judgement.succeeded,
         "reason": judgement.reason,
