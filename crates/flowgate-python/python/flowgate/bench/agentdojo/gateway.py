@@ -63,7 +63,7 @@ class Client(OpenAILLM):  # type: ignore[misc]
             self._count(answer.usage)
             return answer
 
-        client.chat.completions.create = counted  # type: ignore[method-assign, assignment]
+        client.chat.completions.create = counted  # type: ignore[method-assign]
         super().__init__(client, model)
         self.gateway, self.ledger, self.is_double = gateway, ledger, False
         self.answerer = Answerer(gateway.address, gateway.person_key, decide, ledger)
