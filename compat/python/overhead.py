@@ -1,16 +1,17 @@
-"""Times the Python package beside the same operations in Rust, in one run, and fails if the bindings cost more than the limit.
+"""Times the Python package beside the same operations in Rust, and fails if the bindings cost more than the limit.
 
-    overhead.py RUST_PROGRAM [--limit MICROSECONDS]
+    FLOWGATE_OVERHEAD=PROGRAM pytest compat/python/overhead.py
 
-`RUST_PROGRAM` is the example `overhead` of `flowgate-python`. The two files describe the same workloads and must be changed together. Each
-figure is the median of 200 sessions of 100 operations.
+`PROGRAM` is the example `overhead` of `flowgate-python`. The two files describe the same workloads and must be changed together. Each
+figure is the median of 200 sessions of 100 operations. `FLOWGATE_OVERHEAD_LIMIT` is the limit in microseconds for one operation, 20 by default.
+The nightly run has it, and not the gate, since it depends on the speed of the machine.
 """
 
-import argparse
 import json
-import statistics
+import os
 import subprocess
-import time
+
+import pytest
 
 import flowgate
 
@@ -25,18 +26,7 @@ require trusted if:
     (call: ToolCall) is tool:pay
 """)
 ROUNDS, CALLS = 200, 100
-
-
-def measure(operate):
-    times = []
-    for _ in range(ROUNDS):
-        monitor = flowgate.Monitor(POLICY)
-        monitor.user("Pay the bill on example.org.")
-        begun = time.perf_counter_ns()
-        for number in range(CALLS):
-            operate(monitor, number)
-        times.append((time.perf_counter_ns() - begun) / CALLS)
-    return statistics.median(times)
+LIMIT = float(os.environ.get("FLOWGATE_OVERHEAD_LIMIT", "20"))
 
 
 def push(monitor, _):
@@ -67,24 +57,32 @@ WORKLOADS = {
 }
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("rust")
-    parser.add_argument("--limit", type=float, default=20.0)
-    options = parser.parse_args()
-    lines = subprocess.run([options.rust], check=True, capture_output=True, text=True).stdout.splitlines()
-    rust = {row["name"]: row["ns"] for row in map(json.loads, lines)}
-    assert rust.keys() == WORKLOADS.keys(), "the workloads of the two programs differ"
-    print("| | Rust | Python | difference |\n|---|---|---|---|")
-    worst = 0.0
-    for name, operate in WORKLOADS.items():
-        python = measure(operate)
-        difference = (python - rust[name]) / 1000
-        worst = max(worst, difference)
-        print(f"| {name} | {rust[name] / 1000:.2f} µs | {python / 1000:.2f} µs | {difference:.2f} µs |")
-    if worst > options.limit:
-        raise SystemExit(f"the bindings cost {worst:.1f} µs, more than {options.limit} µs")
+@pytest.fixture(scope="module")
+def rust():
+    """The nanoseconds of each operation in Rust."""
+    lines = subprocess.run([os.environ["FLOWGATE_OVERHEAD"]], check=True, capture_output=True, text=True).stdout.splitlines()
+    found = {row["name"]: row["ns"] for row in map(json.loads, lines)}
+    assert found.keys() == WORKLOADS.keys(), "the workloads of the two programs differ"
+    return found
 
 
-if __name__ == "__main__":
-    main()
+def new_session():
+    monitor = flowgate.Monitor(POLICY)
+    monitor.user("Pay the bill on example.org.")
+    return (monitor,), {}
+
+
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_the_bindings_cost_less_than_the_limit(benchmark, rust, name):
+    operate = WORKLOADS[name]
+
+    def session(monitor):
+        for number in range(CALLS):
+            operate(monitor, number)
+
+    benchmark.pedantic(session, setup=new_session, rounds=ROUNDS, warmup_rounds=5)
+    python = benchmark.stats.stats.median / CALLS * 1e6
+    difference = python - rust[name] / 1000
+    benchmark.extra_info.update({"microseconds in Rust": rust[name] / 1000, "microseconds above Rust": difference})
+    print(f"\n{name}: {rust[name] / 1000:.2f} µs in Rust, {python:.2f} µs in Python, {difference:.2f} µs above")
+    assert difference < LIMIT

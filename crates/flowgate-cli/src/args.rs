@@ -64,7 +64,7 @@ pub(crate) use attack::{AttackArgs, AttackFormat};
 #[cfg(feature = "gateway")]
 pub(crate) use audit::{AuditCommand, ExternalHead};
 #[cfg(feature = "bench")]
-pub(crate) use bench::{AgentsArgs, BenchCommand, DetectorsArgs};
+pub(crate) use bench::{AgentsArgs, BenchCommand, DetectorsArgs, InterpreterArgs};
 #[cfg(feature = "bench")]
 pub(crate) use bench_model::{AttackerArgs, BenchModelArgs};
 #[cfg(feature = "run")]

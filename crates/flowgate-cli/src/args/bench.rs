@@ -1,5 +1,6 @@
 //! Declares the commands `flowgate bench ...`, which run repeatable measurements, with their help. `clap` parses them.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::Subcommand;
@@ -100,6 +101,30 @@ pub(crate) enum BenchCommand {
         #[arg(long, value_enum, default_value_t = ReportFormat::Text)]
         format: ReportFormat,
     },
+    /// Run AgentDojo with defences around a model, judged by AgentDojo's own checks. Needs the Python package.
+    ///
+    /// The command starts `python3 -m flowgate.bench.agentdojo` with the arguments that follow. Without a model behind a URL, test doubles take part, and
+    /// their figures are bounds.
+    #[command(after_help = AGENTDOJO_HELP)]
+    Agentdojo {
+        #[command(flatten)]
+        interpreter: InterpreterArgs,
+        /// The command of the Python package and its arguments: run, report, list or replay.
+        #[arg(value_name = "ARGUMENTS", required = true, trailing_var_arg = true)]
+        arguments: Vec<OsString>,
+    },
+    /// Replay recorded runs of real models in AgentDojo's environments, with defences around their calls. Needs the Python package.
+    ///
+    /// The loop is open: the recorded calls are repeated in order, and the model does not react to a refusal. The command starts
+    /// `python3 -m flowgate.bench.agentdojo replay` with the arguments that follow.
+    #[command(after_help = REPLAY_HELP)]
+    Replay {
+        #[command(flatten)]
+        interpreter: InterpreterArgs,
+        /// Logs of AgentDojo or folders with them, and then the options of the Python command.
+        #[arg(value_name = "RUNS", required = true, trailing_var_arg = true)]
+        arguments: Vec<OsString>,
+    },
     /// Repeat a recorded run of a suite and compare every line.
     ///
     /// The manifest in the first line names the seed and has digests of prompts, policy, data and code. The command computes them again,
@@ -110,6 +135,14 @@ pub(crate) enum BenchCommand {
         #[arg(value_name = "FILE")]
         run: PathBuf,
     },
+}
+
+/// Which interpreter runs a measurement of the Python package.
+#[derive(Debug, clap::Args)]
+pub(crate) struct InterpreterArgs {
+    /// The Python interpreter, which has the packages flowgate-ifc and agentdojo.
+    #[arg(long, value_name = "PROGRAM", default_value = "python3")]
+    pub(crate) python: PathBuf,
 }
 
 /// The options of `bench detectors`.
@@ -142,6 +175,33 @@ pub(crate) struct AgentsArgs {
     #[arg(long, value_enum, default_value_t = ReportFormat::Text)]
     pub(crate) format: ReportFormat,
 }
+
+const AGENTDOJO_HELP: &str = "\
+Examples:
+  python3 -m pip install flowgate-ifc agentdojo==0.1.35    once
+  flowgate bench agentdojo run --sample 50                 every 50th case, with two doubles
+  flowgate bench agentdojo run --help                      the options of a run
+  flowgate bench agentdojo list                            defences, models, suites, attacks
+  flowgate bench agentdojo report --html report.html       tables, and a page with plots
+
+Exit codes:
+  0    the measurement is complete
+  1    a case ended with an error
+  2    the command line cannot be used, or the Python package is not installed
+  130  interrupted by Ctrl-C; the same command continues";
+
+const REPLAY_HELP: &str = "\
+Examples:
+  python3 -m pip install flowgate-ifc agentdojo==0.1.35    once
+  flowgate bench replay runs/gpt-4o-2024-05-13 --version v1.1.2
+                                                           logs of AgentDojo, in a folder
+  flowgate bench replay runs --defence lowest-first --policies strict typed --per-run
+
+Exit codes:
+  0    all runs were replayed
+  1    a run was left out, or ended with an error
+  2    no run could be replayed, or the Python package is not installed
+  130  interrupted by Ctrl-C; the figures are those of the runs so far";
 
 const INJECTIONS_HELP: &str = "\
 Examples:

@@ -7,6 +7,7 @@
 //! * `propagation` measures how low the labels of answers about documents can be.
 //! * `screeners` measures screeners that read the attention of a model.
 //! * `corpus` measures a drafted policy on public benchmarks, and `injections` detectors on labelled texts.
+//! * `agentdojo` and `replay` start the Python package, which has these measurements.
 //! * `model` provides the model of a measurement.
 //! * `compare` writes a page that compares recorded measurements, and `verify` repeats one.
 
@@ -22,6 +23,7 @@ mod model;
 mod paper;
 mod privacy;
 mod propagation;
+mod python;
 #[cfg(feature = "local")]
 mod screeners;
 mod verify;
@@ -45,6 +47,10 @@ pub(crate) fn run(bench: &BenchCommand, output: &mut Console) -> Result<u8, Inpu
         BenchCommand::Screeners(options) => screeners::run(options, output),
         BenchCommand::Corpus(options) => corpus::run(options, output),
         BenchCommand::Injections { folder, seed, format } => injections::run(folder, *seed, *format, output),
+        BenchCommand::Agentdojo { interpreter, arguments } => python::run(interpreter, None, arguments),
+        BenchCommand::Replay { interpreter, arguments } => {
+            python::run(interpreter, Some("replay"), arguments)
+        }
         BenchCommand::Verify { run } => verify::run(run, output),
         BenchCommand::Agents(options) => agents::run(options, output),
     }

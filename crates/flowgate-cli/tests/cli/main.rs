@@ -9,6 +9,8 @@ mod attack;
 mod audit;
 mod bad_traces;
 mod bench;
+#[cfg(all(unix, feature = "bench"))]
+mod bench_python;
 mod check;
 #[cfg(feature = "run")]
 mod clients;

@@ -1,21 +1,16 @@
-"""The cases of AgentDojo, the rows of the measurement, and the key under which a result is cached."""
+"""The cases of AgentDojo, and the rows of the measurement."""
 
 from __future__ import annotations
 
-import hashlib
-import json
-import subprocess
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
-from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
 import agentdojo.attacks  # type: ignore[import-untyped] # noqa: F401 - registers the attacks
 from agentdojo.attacks.attack_registry import ATTACKS  # type: ignore[import-untyped]
 from agentdojo.task_suite import get_suite  # type: ignore[import-untyped]
 
-__all__ = ["CONFIRMATIONS", "NO_ATTACK", "SUITES", "VERSIONS", "Case", "Row", "Settings", "attacks", "cases", "data_of", "suite_of"]
+__all__ = ["CONFIRMATIONS", "NO_ATTACK", "SUITES", "VERSIONS", "Case", "Row", "Settings", "attacks", "cases", "suite_of"]
 
 SUITES = ("workspace", "travel", "banking", "slack")
 VERSIONS = ("v1.1.2", "v1.2.2")
@@ -54,12 +49,13 @@ class Case:
 
 @dataclass(frozen=True)
 class Settings:
-    """What all cases of a run share: the folder of the policies, and where models and the gateway are."""
+    """What all cases of a run share: the folder of the policies, where models and the gateway are, and the plugins."""
 
     policies: str
     seed: int = 0
     base_url: str = ""
     gateway: str = ""
+    plugins: tuple[str, ...] = ()
 
 
 def suite_of(benchmark_version: str, name: str) -> Any:
@@ -82,41 +78,3 @@ def cases(benchmark_version: str, suites: tuple[str, ...], attack: str, stride: 
             injections = injections[:1]
         every = [Case(benchmark_version, name, user, task, attack) for user in suite.user_tasks for task in injections]
         yield from every[offset % stride :: stride]
-
-
-def key_of(case: Case, row: Row, seed: int, data: dict[str, str]) -> str:
-    """Return the key of a result: everything that decides it."""
-    text = json.dumps([asdict(case), asdict(row), seed, data], sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:24]
-
-
-def data_of(policies: str) -> dict[str, str]:
-    """Return what a result is measured with: the versions of both packages, the commit, and a digest of the policies."""
-    folder = Path(policies)
-    digest = hashlib.sha256()
-    for path in sorted(folder.rglob("*.flow")):
-        digest.update(path.relative_to(folder).as_posix().encode() + b"\0" + path.read_bytes())
-    return {
-        "agentdojo": _version("agentdojo"),
-        "flowgate": _version("flowgate-ifc"),
-        "commit": _commit(),
-        "policies": digest.hexdigest()[:16],
-    }
-
-
-def _version(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return "not installed"
-
-
-def _commit() -> str:
-    """Return the commit of the working folder, marked if files differ from it; `unknown` outside a repository."""
-    try:
-        run = {"capture_output": True, "text": True, "check": True, "timeout": 20}
-        commit = subprocess.run(["git", "rev-parse", "--short=12", "HEAD"], **run).stdout.strip()  # type: ignore[call-overload]
-        changed = subprocess.run(["git", "status", "--porcelain", "--untracked-files=no"], **run).stdout.strip()  # type: ignore[call-overload]
-    except (OSError, subprocess.SubprocessError):
-        return "unknown"
-    return f"{commit}{'+' if changed else ''}"

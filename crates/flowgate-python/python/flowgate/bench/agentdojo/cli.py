@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 import time
 from pathlib import Path
@@ -11,11 +12,26 @@ from agentdojo.task_suite import get_suites  # type: ignore[import-untyped]
 
 from ...errors import FlowgateError
 from .cases import CONFIRMATIONS, NO_ATTACK, SUITES, VERSIONS, Settings, attacks, cases
-from .defences import DEFAULT_POLICIES, DEFENCES, DOUBLES, check_policies, rows_of
-from .figures import corrections, failures, figures_of, text_table
+from .defences import DEFAULT_POLICIES, adopt_defences, check_policies, lacks, rows_of
+from .figures import (
+    COST_COLUMNS,
+    OVERVIEW_COLUMNS,
+    corrections,
+    cost_rows,
+    differences,
+    failures,
+    figures_of,
+    markdown,
+    measured,
+    overview_rows,
+    read_prices,
+    summary,
+    text_table,
+)
 from .page import page
+from .registry import DEFENCES, DOUBLES, MODELS, is_double, load_plugins
 from .replay_cli import add_replay, run_replay
-from .running import Result, pending, read_results, run_jobs
+from .running import Result, add_empty, pending, read_results, run_jobs
 
 DEFAULT_OUT = "target/agentdojo-results.jsonl"
 DEFAULT_DEFENCES = [
@@ -38,8 +54,11 @@ examples:
       A model behind an OpenAI-compatible server; its key is OPENAI_API_KEY.
   run --defence gateway-lowest-first --model capable --gateway target/debug/flowgate
       AgentDojo's own client with the gateway as its base URL.
-  report --html report.html
-      The tables, and a page with plots and every corrected case.
+  run --plugin my_attacks.py --attack my_attack --model my_model --base-url http://127.0.0.1:8000/v1
+      Attacks, models, suites and defences of a program's own: see docs/python.md. `list --plugin my_attacks.py` shows them.
+  report --html report.html --prices prices.json
+      The tables, and a page with plots and every corrected case. The prices are {"MODEL": {"input": 2.5, "output": 10}}, in
+      dollars for a million tokens.
   replay runs/gpt-4o-2024-05-13 --version v1.1.2
       Recorded runs of a real model, with a defence around their calls. The loop is open: see `replay --help`.
 """
@@ -61,18 +80,22 @@ def parser() -> argparse.ArgumentParser:
     run.add_argument("--processes", type=int, default=1, metavar="N", help="cases at a time (default: 1)")
     report = commands.add_parser("report", help="print the tables of results")
     report.add_argument("--html", metavar="FILE", help="write the report as one page")
+    report.add_argument("--jsonl", metavar="FILE", help="write the figures of each row as JSON lines")
+    report.add_argument("--prices", metavar="FILE", help="what tokens of models cost, as JSON, for the columns with prices")
     for command in (run, report):
         command.add_argument("--out", default=DEFAULT_OUT, metavar="FILE", help=f"the results, JSON lines (default: {DEFAULT_OUT})")
     add_replay(commands)
-    commands.add_parser("list", help="list defences and attacks")
+    listing = commands.add_parser("list", help="list defences, models, suites and attacks, also those of plugins")
+    for command in (run, listing):
+        command.add_argument("--plugin", nargs="+", default=[], metavar="MODULE", help="modules, or files with Python, that register more")
     return top
 
 
 def _add_cases(run: argparse.ArgumentParser) -> None:
     versions = f"versions of the tasks, such as {', '.join(VERSIONS)} (default: v1.2.2)"
     run.add_argument("--version", nargs="+", default=["v1.2.2"], metavar="V", help=versions)
-    suites = f"of {', '.join(SUITES)} (default: all)"
-    run.add_argument("--suite", nargs="+", choices=SUITES, default=list(SUITES), metavar="SUITE", help=suites)
+    suites = f"such as {', '.join(SUITES)} (default: all of the version)"
+    run.add_argument("--suite", nargs="+", default=[], metavar="SUITE", help=suites)
     attack = "`none`, or attacks of the package: see `list` (default: none important_instructions)"
     run.add_argument("--attack", nargs="+", default=[NO_ATTACK, "important_instructions"], metavar="ATTACK", help=attack)
     run.add_argument("--sample", type=int, default=1, metavar="N", help="every N-th case of each suite (default: all)")
@@ -80,12 +103,12 @@ def _add_cases(run: argparse.ArgumentParser) -> None:
 
 def _add_rows(run: argparse.ArgumentParser) -> None:
     defence = "see `list` (default: those of RTBAS's figures)"
-    run.add_argument("--defence", nargs="+", choices=list(DEFENCES), default=DEFAULT_DEFENCES, metavar="DEFENCE", help=defence)
+    run.add_argument("--defence", nargs="+", default=DEFAULT_DEFENCES, metavar="DEFENCE", help=defence)
     policies = "strict, or typed: with endorsements by form (default: strict)"
     run.add_argument("--policies", nargs="+", choices=["strict", "typed"], default=["strict"], metavar="KIND", help=policies)
     confirm = "who is asked: refuse, allow, or an oracle that allows the calls of the user's ground truth (default: refuse)"
     run.add_argument("--confirm", nargs="+", choices=CONFIRMATIONS, default=["refuse"], metavar="WHO", help=confirm)
-    model = "`obedient`, `capable`, or a model's name with --base-url (default: both doubles)"
+    model = "`obedient`, `capable`, a registered model, or a model's name with --base-url (default: both doubles)"
     run.add_argument("--model", nargs="+", default=list(DOUBLES), metavar="MODEL", help=model)
     run.add_argument("--base-url", default="", metavar="URL", help="an OpenAI-compatible server for models that are no doubles")
     run.add_argument("--gateway", default="", metavar="PATH", help="the program `flowgate`, for the rows through the gateway")
@@ -97,8 +120,11 @@ def _add_rows(run: argparse.ArgumentParser) -> None:
 def main(arguments: list[str] | None = None) -> int:
     """Run the command; return its exit status: 0, 1 for an error of a case, 2 for a mistake of the caller, 130 after Ctrl-C."""
     top = parser()
-    chosen = top.parse_args(arguments)
+    given = sys.argv[1:] if arguments is None else arguments
+    chosen = top.parse_args(["list", *given[1:]] if given[:1] == ["--list"] else given)
     try:
+        load_plugins(tuple(getattr(chosen, "plugin", ())))
+        adopt_defences()
         if chosen.command == "list":
             return _list()
         if chosen.command == "report":
@@ -112,40 +138,47 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _list() -> int:
+    print("defences:")
     for name, defence in DEFENCES.items():
-        print(f"{name:26}{defence.doc}{f' (needs {defence.needs})' if defence.needs else ''}")
-    print(f"\nattacks: {', '.join([NO_ATTACK, *attacks()])}")
+        print(f"  {name:28}{defence.doc}{f' (needs {defence.needs})' if defence.needs else ''}")
+    print("models, beside any with --base-url:")
+    for name, doc in {**DOUBLES, **{name: model.doc for name, model in MODELS.items()}}.items():
+        print(f"  {name:28}{doc}{' (a test double)' if is_double(name) else ''}")
+    print("suites:")
+    for version in VERSIONS:
+        print(f"  {version:28}{', '.join(get_suites(version))}")
+    print(f"attacks: {', '.join([NO_ATTACK, *attacks()])}")
     return 0
 
 
 def _run(top: argparse.ArgumentParser, chosen: argparse.Namespace) -> int:
     _check(top, chosen)
     names = list(dict.fromkeys(chosen.defence))
-    doubles = [model for model in chosen.model if model in DOUBLES]
-    lacking = [name for name in names if DEFENCES[name].needs]
-    for name in lacking:
-        print(f"the row `{name}` stays empty: it needs {DEFENCES[name].needs}", file=sys.stderr)
-        names.remove(name)
-    check_policies(chosen.policy_folder, chosen.policies, chosen.suite, names)
-    rows = [row for model in chosen.model for row in rows_of(names, chosen.policies, chosen.confirm, model)]
-    settings = Settings(chosen.policy_folder, chosen.seed, chosen.base_url, chosen.gateway)
     path = Path(chosen.out)
-    done = {result["key"] for result in read_results(path)}
+    for name in [name for name in names if lacks(name)]:
+        print(f"the row `{name}` stays empty: it needs {lacks(name)}", file=sys.stderr)
+        add_empty(path, name, chosen.model, lacks(name))
+        names.remove(name)
+    suites = {version: chosen.suite or list(get_suites(version)) for version in chosen.version}
+    check_policies(chosen.policy_folder, chosen.policies, list(dict.fromkeys(name for names in suites.values() for name in names)), names)
+    rows = [row for model in chosen.model for row in rows_of(names, chosen.policies, chosen.confirm, model)]
+    settings = Settings(chosen.policy_folder, chosen.seed, chosen.base_url, chosen.gateway, tuple(chosen.plugin))
+    done = {result["key"] for result in measured(read_results(path))[0]}
     jobs = []
     for version in chosen.version:
         for attack in chosen.attack:
-            jobs += pending(cases(version, tuple(chosen.suite), attack, chosen.sample), rows, settings, done)
+            jobs += pending(cases(version, tuple(suites[version]), attack, chosen.sample), rows, settings, done)
     total = sum(len(job.rows) for job in jobs)
     print(f"{total} runs of {len(jobs)} cases; {len(done)} results are in {path}", file=sys.stderr)
-    if doubles:
-        print("the models `obedient` and `capable` are test doubles: their figures are bounds", file=sys.stderr)
+    if doubles := [model for model in chosen.model if is_double(model)]:
+        print(f"test doubles, whose figures are bounds: {', '.join(doubles)}", file=sys.stderr)
     progress = _Progress(total)
     is_complete = run_jobs(jobs, path, chosen.processes, progress)
     progress.end()
     if not is_complete:
         print("interrupted: the same command continues where it stopped", file=sys.stderr)
         return 130
-    print(text_table([figures for figures in figures_of(read_results(path)) if figures.suite == "all"]))
+    print(text_table([figures for figures in figures_of(read_results(path)) if figures.suite == "all"], {}))
     return 1 if progress.errors else 0
 
 
@@ -157,7 +190,13 @@ def _check(top: argparse.ArgumentParser, chosen: argparse.Namespace) -> None:
     for version in chosen.version:
         if not get_suites(version):
             top.error(f"AgentDojo has no benchmark version `{version}`; there are {', '.join(VERSIONS)} among others")
-    remote = [model for model in chosen.model if model not in DOUBLES]
+        for suite in chosen.suite:
+            if suite not in get_suites(version):
+                top.error(f"{version} has no suite `{suite}`; there are {', '.join(get_suites(version))}")
+    for name in chosen.defence:
+        if name not in DEFENCES:
+            top.error(f"there is no defence `{name}`: see `list`")
+    remote = [model for model in chosen.model if model not in DOUBLES and model not in MODELS]
     if remote and not chosen.base_url:
         top.error(f"`{remote[0]}` is no double: name its server with --base-url URL, or use --model {' '.join(DOUBLES)}")
     through = [name for name in chosen.defence if DEFENCES[name].is_gateway]
@@ -170,16 +209,30 @@ def _check(top: argparse.ArgumentParser, chosen: argparse.Namespace) -> None:
 
 def _report(chosen: argparse.Namespace) -> int:
     results = read_results(Path(chosen.out))
-    if not results:
+    prices = read_prices(Path(chosen.prices)) if chosen.prices else {}
+    if not measured(results)[0]:
         print(f"error: {chosen.out} has no results: begin with `run --sample 50`", file=sys.stderr)
         return 2
-    print(text_table(figures_of(results)))
+    figures = figures_of(results)
+    for version, rows in overview_rows(results):
+        print(markdown(f"the cases of {version}", OVERVIEW_COLUMNS, rows))
+    print(text_table(figures, prices))
+    for title, rows in cost_rows(figures, prices):
+        print(markdown(f"what the tasks of banking cost without attack: {title}", COST_COLUMNS, rows))
+    for row, needs in measured(results)[1].items():
+        print(f"empty: {row}: it needs {needs}")
     for version, model, row, reason, number, _ in corrections(results):
         print(f"corrected: {version}, {model}, {row}: {number} because {reason}")
+    for version, model, row, reason, number, cases_of in differences(results):
+        print(f"utility under attack differs: {version}, {model}, {row}: {number} because {reason}: {'; '.join(cases_of[:20])}")
     for error, number in failures(results).most_common(20):
         print(f"error in {number} cases: {error}")
+    if chosen.jsonl:
+        lines = "".join(json.dumps(line) + "\n" for line in summary(results))
+        Path(chosen.jsonl).write_text(lines, encoding="utf-8")
+        print(f"wrote {chosen.jsonl}", file=sys.stderr)
     if chosen.html:
-        Path(chosen.html).write_text(page(results), encoding="utf-8")
+        Path(chosen.html).write_text(page(results, prices), encoding="utf-8")
         print(f"wrote {chosen.html}", file=sys.stderr)
     return 0
 

@@ -8,8 +8,9 @@ regions that are trusted and public, so nothing needs a person; confirming every
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import lru_cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -24,19 +25,33 @@ from agentdojo.agent_pipeline import (  # type: ignore[import-untyped]
 from agentdojo.agent_pipeline.agent_pipeline import TOOL_FILTER_PROMPT, load_system_message  # type: ignore[import-untyped]
 from agentdojo.agent_pipeline.llms.openai_llm import OpenAILLMToolFilter  # type: ignore[import-untyped]
 
-from ..._flowgate import Policy
+from ..._flowgate import Policy, methods
+from ...detectors import prompt_injection
 from ...errors import FlowgateError
 from .cases import PIPELINE_NAME, Row, Settings
 from .doubles import Double
-from .elements import ConfirmingAgent, GuardedAgent, Ledger, ModelElement, NeededTools
-from .gateway import Client, Gateway, double_server
+from .elements import ConfirmingAgent, DetectingExecutor, GuardedAgent, Ledger, ModelElement, NeededTools
+from .gateway import Client, Gateway, GatewaySettings, double_server
 from .judging import is_of_user
 from .plans import Plan
+from .registry import DEFENCES, DOUBLES, MODELS, POLICIES, Defence
+from .remote import RemoteModel
 
-__all__ = ["DEFAULT_POLICIES", "DEFENCES", "Defence", "check_policies", "decider", "double_of", "pipeline_of", "policy_of", "rows_of"]
+__all__ = [
+    "DEFAULT_POLICIES",
+    "adopt_defences",
+    "check_policies",
+    "decider",
+    "lacks",
+    "model_of",
+    "pipeline_of",
+    "policy_of",
+    "rows_of",
+]
 
 DEFAULT_POLICIES = "examples/agentdojo"
-DOUBLES = ("obedient", "capable")
+# The least score at which `prompt_injection` has found one, as in `flowgate bench detectors`.
+INJECTION_SCORE = 0.5
 
 # Nothing that is not trusted and public is ever shown to the model.
 REDACT = """
@@ -45,31 +60,20 @@ require trusted, public if:
 """
 
 
-@dataclass(frozen=True)
-class Defence:
-    """A defence: what it does, the method of the guard if it is one, and AgentDojo's name if it is AgentDojo's."""
-
-    doc: str
-    method: str = ""
-    statements: str = ""
-    builtin: str = ""
-    needs: str = ""
-    judge_obeys: bool = False
-    is_gateway: bool = False
-
-    @property
-    def asks(self) -> bool:
-        """Whether a person may be asked, so that the confirmation policies differ."""
-        return (bool(self.method) and not self.is_gateway) or self.builtin == "confirm"
+def _is_injection(output: str) -> bool:
+    return prompt_injection(output)[0] >= INJECTION_SCORE
 
 
-DEFENCES: dict[str, Defence] = {
+BUILTIN: dict[str, Defence] = {
     "none": Defence("AgentDojo's pipeline without a defence"),
     "agentdojo-tool-filter": Defence("a model chooses the tools before the first call", builtin="tool_filter"),
     "agentdojo-repeat-prompt": Defence("the user's prompt follows every output", builtin="repeat_user_prompt"),
     "agentdojo-spotlighting": Defence("outputs stand between signs", builtin="spotlighting_with_delimiting"),
+    "detector": Defence("an output with an injection, as this package's detector says, is left out", detect=_is_injection),
     "agentdojo-detector": Defence(
-        "a classifier of injections", builtin="transformers_pi_detector", needs="transformers, torch and a classifier's weights"
+        "a classifier of injections",
+        builtin="transformers_pi_detector",
+        needs="the packages transformers and torch, and a classifier's weights",
     ),
     "confirm-every-call": Defence("a person sees every call (RTBAS)", builtin="confirm"),
     "naive-tainting": Defence("everything taints what follows (RTBAS)", method="everything"),
@@ -79,13 +83,35 @@ DEFENCES: dict[str, Defence] = {
     "introspection": Defence("the model cites what its next message needs", method="introspection"),
     "provenance": Defence("the regions from which a draft takes its values", method="provenance"),
     "lowest-first": Defence("the strictest requirement; more where the model looks", method="lowest-first"),
-    "gateway-lowest-first": Defence("lowest first in the gateway, by base URL", method="lowest-first", is_gateway=True),
-    "gateway-provenance": Defence("provenance in the gateway, by base URL", method="provenance", is_gateway=True),
     "cheapest-first": Defence("everything, if all calls are permitted", method="cheapest-first"),
     "confirm-acting": Defence("a person sees every call that acts", method="confirm-acting"),
     "never-look": Defence("the strictest requirement, never more", method="never-look"),
     "tool-filter": Defence("everything, with the tools that a model chooses", method="tool-filter"),
 }
+
+
+def adopt_defences() -> None:
+    """Make rows of all defences of this package, of each in the gateway as well, and of methods that a program has registered."""
+    for name, defence in BUILTIN.items():
+        DEFENCES.setdefault(name, defence)
+        if defence.method:
+            doc = f"{name} in the gateway, by base URL"
+            DEFENCES.setdefault(f"gateway-{name}", replace(defence, doc=doc, is_gateway=True))
+    used = {defence.method for defence in BUILTIN.values()}
+    for name, doc in methods():
+        if name not in used:
+            DEFENCES.setdefault(name, Defence(doc, method=name))
+
+
+adopt_defences()
+
+
+def lacks(name: str) -> str:
+    """Return what a row needs that is not installed; empty if it can be run."""
+    defence = DEFENCES[name]
+    if defence.builtin != "transformers_pi_detector":
+        return defence.needs
+    return defence.needs if any(find_spec(package) is None for package in ("transformers", "torch")) else ""
 
 
 def rows_of(names: list[str], policies: list[str], confirmations: list[str], model: str) -> list[Row]:
@@ -99,6 +125,8 @@ def rows_of(names: list[str], policies: list[str], confirmations: list[str], mod
 
 
 def _policy_path(folder: str, kind: str, suite: str) -> Path:
+    if (own := POLICIES.get(suite)) is not None:
+        return own.typed if kind == "typed" and own.typed is not None else own.strict
     typed = Path(folder) / "typed" / f"{suite}.flow"
     return typed if kind == "typed" and typed.exists() else Path(folder) / f"{suite}.flow"
 
@@ -131,26 +159,33 @@ def decider(confirmation: str, plan: Plan) -> Callable[[str, dict[str, Any]], bo
     return lambda _tool, _arguments: confirmation == "allow"
 
 
-def double_of(row: Row, plan: Plan) -> Double:
-    """Return the double of a row."""
-    return Double(plan, is_capable=row.model == "capable", judge_obeys=DEFENCES[row.defence].judge_obeys)
+def model_of(row: Row, plan: Plan, settings: Settings) -> Any:
+    """Return the model of a row for one case: a double, a registered model, or one behind the base URL."""
+    if row.model in DOUBLES:
+        return Double(plan, is_capable=row.model == "capable", judge_obeys=DEFENCES[row.defence].judge_obeys)
+    if row.model in MODELS:
+        return MODELS[row.model].factory(plan, settings)
+    return RemoteModel(settings.base_url, row.model, seed=settings.seed)
 
 
 def pipeline_of(row: Row, suite: str, plan: Plan, model: Any, ledger: Ledger, settings: Settings) -> Any:
     """Return the pipeline of a row for one case."""
     defence = DEFENCES[row.defence]
-    if defence.needs and not isinstance(model, Double):
+    if lacks(row.defence):
         message = f"the row `{row.defence}` needs {defence.needs}, which this package does not install"
         raise FlowgateError(message)
     element = ModelElement(model, ledger, PIPELINE_NAME)
     start = [SystemMessage(load_system_message(None)), InitQuery()]
     decide = decider(row.confirmation, plan)
     if defence.is_gateway:
-        config = _config(_gateway_client(row, suite, model, ledger, settings))
-        pipeline = AgentPipeline.from_config(config)
+        client = _gateway_client(row, suite, model, decide, ledger, settings)
+        pipeline = AgentPipeline.from_config(_config(client))
     elif defence.method:
         policy = policy_of(settings.policies, row.policies, suite, defence.statements)
         pipeline = AgentPipeline([*start, GuardedAgent(policy, defence.method, model, decide, ledger)])
+    elif defence.detect is not None:
+        loop = ToolsExecutionLoop([DetectingExecutor(defence.detect), element])
+        pipeline = AgentPipeline([*start, element, loop])
     elif defence.builtin == "confirm":
         pipeline = AgentPipeline([*start, ConfirmingAgent(element, decide, ledger)])
     elif defence.builtin == "tool_filter":
@@ -169,13 +204,21 @@ def _config(llm: Any, builtin: str = "") -> Any:
     return PipelineConfig(llm=llm, model_id=None, defense=builtin or None, system_message_name=None, system_message=None)
 
 
-def _gateway_client(row: Row, suite: str, model: Any, ledger: Ledger, settings: Settings) -> Any:
+def _gateway_client(row: Row, suite: str, model: Any, decide: Any, ledger: Ledger, settings: Settings) -> Any:
     """Return a client with a gateway of its own, whose model is the double of this case or the server of a model."""
-    path = _policy_path(settings.policies, row.policies, suite)
-    server = double_server() if isinstance(model, Double) else None
-    upstream = settings.base_url if server is None else server.url
-    gateway = Gateway(settings.gateway, path, DEFENCES[row.defence].method, upstream, load_system_message(None))
-    client = Client(gateway, row.model if server is None else PIPELINE_NAME)
+    defence = DEFENCES[row.defence]
+    server = None if isinstance(model, RemoteModel) else double_server()
+    gateway = Gateway(
+        settings.gateway,
+        GatewaySettings(
+            policy=_policy_path(settings.policies, row.policies, suite),
+            statements=defence.statements,
+            method=defence.method,
+            upstream=settings.base_url if server is None else server.url,
+            system=load_system_message(None),
+        ),
+    )
+    client = Client(gateway, row.model if server is None else PIPELINE_NAME, decide, ledger)
     if server is not None:
         server.begin(model, ledger, client)
     client.name = PIPELINE_NAME
@@ -183,7 +226,7 @@ def _gateway_client(row: Row, suite: str, model: Any, ledger: Ledger, settings: 
 
 
 def _with_tool_filter(plan: Plan, model: Any, element: ModelElement, start: list[Any]) -> Any:
-    if isinstance(model, Double):
+    if not isinstance(model, RemoteModel):
         chosen: Any = NeededTools({call.tool for call in plan.calls})
     else:
         chosen = OpenAILLMToolFilter(TOOL_FILTER_PROMPT, model.client, model.model)

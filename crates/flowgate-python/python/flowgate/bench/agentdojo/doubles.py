@@ -15,9 +15,9 @@ from typing import Any
 
 from ..._flowgate import Completion
 from .plans import Call, Plan
-from .texts import contains, leaves, letters, placeholders, regions, shown, words
+from .texts import OMITTED, contains, leaves, letters, placeholders, regions, shown, words
 
-__all__ = ["LOOK", "REFUSALS", "Double", "messages_of_model"]
+__all__ = ["LOOK", "REFUSALS", "Double", "is_screening", "messages_of_model"]
 
 LOOK = "look"
 MAX_NAMES = 50
@@ -37,13 +37,16 @@ class Double:
         self.full: Callable[[], Request] | None = None
         self.obeyed = False
         self._attacks = [letters(text) for text in plan.injections]
+        self._attack_words = [words(text) for text in plan.injections]
         self._step = self._looks = self._levels = 0
         self._fills: list[str] = []
         # Whether the last call had slots, and the answer that says that the current call was refused with them.
         self._had_slots, self._refusal = False, ""
         # Whether an earlier call was refused or left out, so that what would be derived from its answer is unknown.
         self._lacks_answer = False
-        self._undo: tuple[int, tuple[bool, int, int, int, bool]] | None = None
+        # Whether the last calls were those of the injection: what they were refused, the user's calls do not need.
+        self._was_injected = False
+        self._undo: tuple[int, tuple[bool, int, int, int, bool, bool]] | None = None
 
     def sees_attack(self, text: str) -> bool:
         """Whether a text contains the injection."""
@@ -53,7 +56,7 @@ class Double:
     def __call__(self, request: Request) -> Completion:
         """Write the next message."""
         self._forget_draft(request)
-        before = (self.obeyed, self._step, self._looks, self._levels, self._lacks_answer)
+        before = (self.obeyed, self._step, self._looks, self._levels, self._lacks_answer, self._was_injected)
         completion = self._write(request)
         if any(name != LOOK for _, name, _ in completion.calls):
             self._undo = (messages_of_model(request), before)
@@ -62,7 +65,7 @@ class Double:
     def _forget_draft(self, request: Request) -> None:
         """Go back to before the last calls if the chat does not have them: the message was a draft, which the guard has discarded."""
         if self._undo is not None and messages_of_model(request) <= self._undo[0]:
-            self.obeyed, self._step, self._looks, self._levels, self._lacks_answer = self._undo[1]
+            self.obeyed, self._step, self._looks, self._levels, self._lacks_answer, self._was_injected = self._undo[1]
         self._undo = None
 
     def _write(self, request: Request) -> Completion:
@@ -70,6 +73,9 @@ class Double:
         if not self.obeyed and self.sees_attack(view):
             self.obeyed = True
             if self.plan.injected_calls:
+                if self.is_capable:
+                    self._settle(request, self._hidden(request, view))
+                self._was_injected = True
                 return Completion("", [(call.tool, call.arguments) for call in self.plan.injected_calls])
         if not self.is_capable:
             return self._next_call() or self._answer()
@@ -104,15 +110,19 @@ class Double:
         return Completion("\n".join(filter(None, texts)) or "Done.")
 
     def _capable(self, request: Request, view: str) -> Completion:
-        hidden = regions(request, self.full() if self.full is not None and placeholders(view) else None)
-        view_words = words(view + "\n" + self.plan.prompt)
-        refusal = _refusal(request, hidden)
-        if self._had_slots and self._tries_again(refusal):
-            # The same call once more: what was left to slots is looked at, and so is the refusal.
-            self._step, self._refusal = self._step - 1, refusal or ""
-        self._lacks_answer |= refusal is not None and not self._had_slots
-        self._had_slots = False
+        found = self._hidden(request, view)
+        hidden = {name: None if text is None else self._words(text) for name, text in found.items()}
+        view_words = self._words(view + "\n" + self.plan.prompt)
+        if self._was_injected:
+            self._was_injected = False
+        else:
+            self._settle(request, found)
+        # What a detector has left out cannot be had.
+        is_omitted = OMITTED in view
+        self._lacks_answer |= is_omitted
         if self._step >= len(self.plan.calls):
+            if is_omitted and not all(f" {word} " in view_words for word in words(self.plan.answer).split()):
+                return self._answer(is_known=False)
             missing = _missing_in_answer(self.plan.answer, view_words, hidden)
             if missing and (look := self._look(request, missing, returns=False)):
                 return look
@@ -125,7 +135,7 @@ class Double:
         arguments, fills, missing = _with_slots(call, request if self._takes_slots() else {}, view_words, hidden)
         if self._refusal in hidden:
             missing.append(self._refusal)
-        missing += self._needs_besides(view, hidden)
+        missing += self._needs_besides(view, found)
         is_lost = self._is_lost(call, view_words, hidden)
         if missing or is_lost:
             if not is_lost and (look := self._look(request, missing, returns=True)):
@@ -136,6 +146,27 @@ class Double:
         self._fills, self._looks, self._refusal, self._had_slots = fills, 0, "", bool(fills)
         self._step += 1
         return Completion("", [(call.tool, arguments)])
+
+    def _words(self, text: str) -> str:
+        """Return the words of a text without those of the injection: what the user wants is not taken from there."""
+        found = words(text)
+        for attack in self._attack_words:
+            while attack.strip() and attack in found:
+                found = found.replace(attack, " ")
+        return found
+
+    def _hidden(self, request: Request, view: str) -> dict[str, str | None]:
+        """Return the hidden regions of a request by name, with their texts where they are known."""
+        return regions(request, self.full() if self.full is not None and placeholders(view) else None)
+
+    def _settle(self, request: Request, hidden: dict[str, str | None]) -> None:
+        """Note what became of the user's call that was made last."""
+        refusal = _refusal(request, hidden)
+        if self._had_slots and self._tries_again(refusal):
+            # The same call once more: what was left to slots is looked at, and so is the refusal.
+            self._step, self._refusal = self._step - 1, refusal or ""
+        self._lacks_answer |= refusal is not None and not self._had_slots
+        self._had_slots = False
 
     def _tries_again(self, refusal: str | None) -> bool:
         """Whether the last call, which had slots, is made without them once more."""
@@ -170,13 +201,20 @@ class Double:
         return Completion("", [(LOOK, arguments)])
 
     def _needed_of(self, tagged: dict[str, str], outside: str) -> list[str]:
-        view_words, hidden = words(outside + "\n" + self.plan.prompt), dict[str, str | None](tagged)
+        view_words = self._words(outside + "\n" + self.plan.prompt)
+        hidden: dict[str, str | None] = {name: self._words(text) for name, text in tagged.items()}
         if self._step >= len(self.plan.calls):
             return _missing_in_answer(self.plan.answer, view_words, hidden)
         needed: list[str] = []
         for value in self.plan.calls[self._step].arguments.values():
             needed += _missing(value, view_words, hidden)
         return list(dict.fromkeys(needed))
+
+
+def is_screening(request: Request) -> bool:
+    """Whether a request asks what the next step needs, instead of asking for the next message."""
+    named = any(tool["function"]["name"] in ("needed_regions", "needed_tools") for tool in request.get("tools") or [])
+    return named or bool(_tagged(shown(request)))
 
 
 def messages_of_model(request: Request) -> int:
@@ -197,7 +235,7 @@ def _refusal(request: Request, hidden: dict[str, str | None]) -> str | None:
 
 def _has_derived(call: Call, view_words: str, hidden: dict[str, str | None]) -> bool:
     """Whether an argument of a call has a text or number that neither the view nor a hidden region contains."""
-    texts = [view_words, *(words(text) for text in hidden.values() if text is not None)]
+    texts = [view_words, *(text for text in hidden.values() if text is not None)]
     return any(not any(contains(text, leaf) for text in texts) for value in call.arguments.values() for leaf in leaves(value))
 
 
@@ -207,7 +245,7 @@ def _missing(value: Any, view_words: str, hidden: dict[str, str | None]) -> list
     for leaf in leaves(value):
         if contains(view_words, leaf):
             continue
-        holding = [name for name, text in hidden.items() if text is not None and contains(words(text), leaf)]
+        holding = [name for name, text in hidden.items() if text is not None and contains(text, leaf)]
         names += holding[:1] or list(hidden)
     return list(dict.fromkeys(names))
 
@@ -220,10 +258,20 @@ def _missing_in_answer(answer: str, view_words: str, hidden: dict[str, str | Non
     for word in words(answer).split():
         if f" {word} " in view_words:
             continue
-        holding = [name for name, text in hidden.items() if text is not None and f" {word} " in words(text)]
-        is_unknown = any(text is None for text in hidden.values()) or word[:1].isdigit()
-        names += holding[:1] or (list(hidden) if is_unknown else [])
+        holding = [name for name, text in hidden.items() if text is not None and f" {word} " in text]
+        if holding:
+            names += holding[:1]
+        elif word[:1].isdigit():
+            # A number is computed from numbers, so no text is needed that has none which the view does not show.
+            names += [name for name, text in hidden.items() if text is None or _has_new_number(text, view_words)]
+        elif any(text is None for text in hidden.values()):
+            names += list(hidden)
     return list(dict.fromkeys(names))
+
+
+def _has_new_number(text: str, view_words: str) -> bool:
+    """Whether a text has a word with a digit that the view does not have."""
+    return any(any(map(str.isdigit, word)) and f" {word} " not in view_words for word in text.split())
 
 
 def _with_slots(

@@ -30,9 +30,9 @@ from agentdojo.types import (  # type: ignore[import-untyped]
 from ..._flowgate import Approve, Policy, Tool
 from ...guard import Guard, ToolError
 from ...tools import ToolFunction
-from .texts import shown
+from .texts import OMITTED, message_texts, shown
 
-__all__ = ["ConfirmingAgent", "GuardedAgent", "Ledger", "ModelElement", "NeededTools", "ask", "serve"]
+__all__ = ["ConfirmingAgent", "DetectingExecutor", "GuardedAgent", "Ledger", "ModelElement", "NeededTools", "ask", "serve"]
 
 # The pipelines pass this tuple from element to element: query, runtime, environment, messages, extra arguments.
 State = tuple[str, FunctionsRuntime, Env, Sequence[ChatMessage], dict[str, Any]]
@@ -49,6 +49,7 @@ class Ledger:
     model_calls: int = 0
     input_tokens: int = 0
     output_tokens: int = 0
+    tokens_are_estimated: bool = False
     questions: list[str] = field(default_factory=list)
     allowed: int = 0
     fills_shown_attack: int = 0
@@ -88,16 +89,24 @@ class ModelElement(BasePipelineElement):  # type: ignore[misc]
 
 
 def ask(model: Any, request: dict[str, Any], ledger: Ledger) -> Any:
-    """Ask a model, and count. A model in place of a double reports its tokens."""
+    """Ask a model, and count. The tokens of a double are estimated; another model reports its own."""
     ledger.model_calls += 1
     if hasattr(model, "sees_attack"):
         ledger.attack_shown = ledger.attack_shown or model.sees_attack(shown(request))
     completion = model(request)
     usage = getattr(model, "usage", None)
-    if usage is not None:
-        ledger.input_tokens += usage[0]
-        ledger.output_tokens += usage[1]
+    if usage is None:
+        usage = (_estimated_tokens(request), len(completion.text) // 4 + sum(len(arguments) // 4 for *_, arguments in completion.calls))
+        ledger.tokens_are_estimated = True
+    ledger.input_tokens += usage[0]
+    ledger.output_tokens += usage[1]
     return completion
+
+
+def _estimated_tokens(request: dict[str, Any]) -> int:
+    """Return about how many tokens a request has: one for four characters, also of calls and of tools."""
+    calls = sum(len(call["function"]["arguments"]) for message in request["messages"] for call in message.get("tool_calls") or [])
+    return (sum(map(len, message_texts(request))) + calls + len(json.dumps(request.get("tools") or []))) // 4
 
 
 def serve(model: Any, name: str, request: dict[str, Any], ledger: Ledger) -> Any:
@@ -105,6 +114,7 @@ def serve(model: Any, name: str, request: dict[str, Any], ledger: Ledger) -> Any
     if not hasattr(model, name):
         return ask(model, request, ledger)
     ledger.model_calls += 1
+    ledger.input_tokens += _estimated_tokens(request)
     if name == "fill":
         # The regions stand in JSON, which escapes them once more.
         ledger.fills_shown_attack += model.sees_attack(shown(request).replace("\\\\", "\\"))
@@ -129,6 +139,32 @@ class NeededTools(BasePipelineElement):  # type: ignore[misc]
         """Keep the tools."""
         runtime.update_functions({name: tool for name, tool in runtime.functions.items() if name in self.names})
         return query, runtime, env, messages, extra_args
+
+
+class DetectingExecutor(ToolsExecutor):  # type: ignore[misc]
+    """Runs calls, and leaves out each output in which a detector finds an injection, as AgentDojo's own detectors do."""
+
+    def __init__(self, detect: Callable[[str], bool]) -> None:
+        """Create an executor with a detector."""
+        super().__init__(tool_result_to_str)
+        self.detect = detect
+
+    def query(
+        self,
+        query: str,
+        runtime: FunctionsRuntime,
+        env: Env = EmptyEnv(),  # noqa: B008 - the signature of the base class
+        messages: Sequence[ChatMessage] = (),
+        extra_args: dict[str, Any] = {},  # noqa: B006 - the signature of the base class
+    ) -> State:
+        """Run the calls of the last message."""
+        query, runtime, env, after, extra_args = super().query(query, runtime, env, messages, extra_args)
+        kept = list(after[: len(messages)])
+        for message in after[len(messages) :]:
+            if message["role"] == "tool" and self.detect(get_text_content_as_str(message["content"] or [])):
+                message = {**message, "content": [text_content_block_from_string(OMITTED)]}
+            kept.append(message)
+        return query, runtime, env, kept, extra_args
 
 
 class ConfirmingAgent(BasePipelineElement):  # type: ignore[misc]

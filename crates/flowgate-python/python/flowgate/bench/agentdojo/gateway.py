@@ -1,8 +1,9 @@
 """The gateway in front of a model, and AgentDojo's client with the gateway as its base URL.
 
 `flowgate serve` runs as a process of its own for each case, with the policies that the guard in this process has: a gateway remembers the
-labels of what its clients have written and were shown, and each case of AgentDojo begins with a new environment. No person answers, so
-questions are refused. A double is served over HTTP on this machine; any other model is the gateway's upstream itself.
+labels of what its clients have written and were shown, and each case of AgentDojo begins with a new environment. The person of the
+benchmark answers its questions over the routes for people. A double is served over HTTP on this machine; any other model is the
+gateway's upstream itself.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -27,11 +29,12 @@ from agentdojo.functions_runtime import EmptyEnv, Env, FunctionsRuntime  # type:
 from agentdojo.types import ChatMessage  # type: ignore[import-untyped]
 
 from ...errors import FlowgateError
-from .doubles import LOOK, REFUSALS, messages_of_model
+from .answering import Answerer, Decide
+from .doubles import LOOK, REFUSALS, is_screening, messages_of_model
 from .elements import Ledger, State, ask, serve
 from .texts import Answer, answers, shown
 
-__all__ = ["Client", "DoubleServer", "Gateway", "WholeChat", "double_server", "stop_gateways"]
+__all__ = ["Client", "DoubleServer", "Gateway", "GatewaySettings", "WholeChat", "double_server", "stop_gateways"]
 
 # The tools' descriptions come from AgentDojo, as they do in this process.
 TOOLS = """
@@ -47,16 +50,41 @@ Message = dict[str, Any]
 class Client(OpenAILLM):  # type: ignore[misc]
     """AgentDojo's client of OpenAI's API for one case, which keeps the chat that it sends."""
 
-    def __init__(self, gateway: Gateway, model: str) -> None:
-        """Create a client of a gateway, which serves nobody else."""
+    def __init__(self, gateway: Gateway, model: str, decide: Decide, ledger: Ledger) -> None:
+        """Create a client of a gateway, which serves nobody else. `decide` is the person who answers its questions."""
         # A name, so that a request that is sent once more belongs to the same conversation.
         headers = {"x-flowgate-conversation": "case"}
         base_url = f"{gateway.address}/v1"
-        client = openai.OpenAI(api_key=gateway.key, base_url=base_url, default_headers=headers, max_retries=0, timeout=300)
+        client = openai.OpenAI(api_key=gateway.key, base_url=base_url, default_headers=headers, max_retries=0, timeout=600)
+        create = client.chat.completions.create
+
+        def counted(**request: Any) -> Any:
+            answer = create(**request)
+            self._count(answer.usage)
+            return answer
+
+        client.chat.completions.create = counted  # type: ignore[method-assign]
         super().__init__(client, model)
-        self.gateway = gateway
+        self.gateway, self.ledger, self.is_double = gateway, ledger, False
+        self.answerer = Answerer(gateway.address, gateway.person_key, decide, ledger)
         # The chat as it was sent last.
         self.sent: list[Message] = []
+
+    def _count(self, usage: Any) -> None:
+        """Count a request with the tokens that the gateway reports. What a double is asked, its server counts."""
+        if self.is_double:
+            return
+        self.ledger.model_calls += 1
+        if usage is not None:
+            self.ledger.input_tokens += usage.prompt_tokens
+            self.ledger.output_tokens += usage.completion_tokens
+
+    def stop(self) -> None:
+        """End the gateway. Raises `FlowgateError` if a question could not be answered."""
+        try:
+            self.answerer.stop()
+        finally:
+            self.gateway.stop()
 
     def query(
         self,
@@ -155,13 +183,14 @@ class DoubleServer:
     def begin(self, model: Any, ledger: Ledger, client: Client) -> None:
         """Serve the double of the next case, which the client asks through the gateway."""
         self.model, self.ledger, self.chat = model, ledger, WholeChat(client)
+        client.is_double = True
         model.full = self.chat.request
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
         """Answer a request of the gateway: for the next message, for the value of a slot, or for what a step needs."""
         if shown(request).lstrip().startswith(FILLER):
             text, calls = str(serve(self.model, "fill", request, self.ledger)), []
-        elif any(tool["function"]["name"] in ("needed_regions", "needed_tools") for tool in request.get("tools") or []):
+        elif is_screening(request):
             completion = serve(self.model, "screen", request, self.ledger)
             text, calls = completion.text, completion.calls
         else:
@@ -188,19 +217,36 @@ def stop_gateways() -> None:
         gateway.stop()
 
 
+@dataclass(frozen=True)
+class GatewaySettings:
+    """What a gateway guards: with which policy and method, in front of which model, and which system prompt it knows."""
+
+    policy: Path
+    statements: str
+    method: str
+    upstream: str
+    system: str
+
+
 class Gateway:
     """A running gateway."""
 
-    def __init__(self, binary: str, policy: Path, method: str, upstream: str, system: str) -> None:
+    def __init__(self, binary: str, settings: GatewaySettings) -> None:
         """Start a gateway, and wait until it listens."""
         self.folder = tempfile.TemporaryDirectory(prefix="flowgate-bench-")
         root = Path(self.folder.name)
         # An import is relative to the file that imports.
-        imported = Path(os.path.relpath(policy.resolve(), root.resolve())).as_posix()
-        (root / "policy.flow").write_text(f"import {json.dumps(imported)}\n{TOOLS}", encoding="utf-8")
-        (root / "gateway.toml").write_text(_configuration(upstream, method, system), encoding="utf-8")
-        self.key = secrets.token_hex(16)
-        environment = {**os.environ, "BENCH_CLIENT_KEY": self.key, "BENCH_UPSTREAM_KEY": os.environ.get("OPENAI_API_KEY") or self.key}
+        imported = Path(os.path.relpath(settings.policy.resolve(), root.resolve())).as_posix()
+        text = f"import {json.dumps(imported)}\n{TOOLS}{settings.statements}"
+        (root / "policy.flow").write_text(text, encoding="utf-8")
+        (root / "gateway.toml").write_text(_configuration(settings), encoding="utf-8")
+        self.key, self.person_key = secrets.token_hex(16), secrets.token_hex(16)
+        environment = {
+            **os.environ,
+            "BENCH_CLIENT_KEY": self.key,
+            "BENCH_PERSON_KEY": self.person_key,
+            "BENCH_UPSTREAM_KEY": os.environ.get("OPENAI_API_KEY") or secrets.token_hex(16),
+        }
         log = root / "log"
         command = [binary, "serve", "--listen", "127.0.0.1:0", "--config", str(root / "gateway.toml")]
         try:
@@ -224,33 +270,45 @@ class Gateway:
         raise FlowgateError(message)
 
     def stop(self) -> None:
-        """End the process."""
+        """End the process, at once: what it knows is in memory, and belongs to one case."""
         _running.discard(self)
         if self.process.poll() is None:
-            self.process.terminate()
-            try:
-                self.process.wait(20)
-            except subprocess.TimeoutExpired:
-                self.process.kill()
+            self.process.kill()
+        self.process.wait()
         self.folder.cleanup()
 
 
-def _configuration(upstream: str, method: str, system: str) -> str:
+def _configuration(settings: GatewaySettings) -> str:
+    # The person of the benchmark answers every question.
     return f"""
 [upstreams.model]
-url = {json.dumps(upstream)}
+url = {json.dumps(settings.upstream)}
 key-from = "BENCH_UPSTREAM_KEY"
 
 [store]
 url = "memory"
 
+[people.bench]
+key-from = "BENCH_PERSON_KEY"
+role = "approver"
+
+[approvals]
+wait-seconds = 300
+open-questions = 1000000
+open-questions-of-conversation = 1000000
+questions-an-hour = 1000000
+questions-an-hour-of-conversation = 1000000
+questions-of-conversation = 1000000
+refusals-in-a-row = 1000000
+refusals-in-a-row-of-conversation = 1000000
+
 [clients.harness]
 key-from = "BENCH_CLIENT_KEY"
 upstream = "model"
 policy = "policy.flow"
-method = {json.dumps(method)}
+method = {json.dumps(settings.method)}
 user-messages = "trust-unmarked-even-if-pasted"
-pinned = [{json.dumps(system)}]
+pinned = [{json.dumps(settings.system)}]
 requests-per-minute = 1000000
 """
 

@@ -5,7 +5,24 @@ from __future__ import annotations
 from html import escape
 from typing import Any
 
-from .figures import COLUMNS, Figures, cells, corrections, failures, figures_of, groups, newest
+from .figures import (
+    COLUMNS,
+    COST_COLUMNS,
+    OVERVIEW_COLUMNS,
+    Figures,
+    Prices,
+    cells,
+    corrections,
+    cost_rows,
+    differences,
+    failures,
+    figures_of,
+    groups,
+    measured,
+    newest,
+    overview_rows,
+)
+from .plots import trade_offs, utilities
 
 __all__ = ["page"]
 
@@ -23,20 +40,28 @@ INTRODUCTION = """
 <p>Utility and raw success are what AgentDojo's own checks say. <em>Corrected</em> success counts calls that ran and that the user's ground
 truth lacks, or has with other required arguments; every difference is listed below. <em>Partial</em>: some such call ran, but not the
 whole attack. <em>Payload only</em>: the attack could choose a text within the user's own calls, and nothing else. <em>Shown</em>: the model
-was shown the injection. Rows of a test double are bounds: they say what a defence permits, and nothing about how often a model obeys.</p>
+was shown the injection. <em>Tokens</em> of a double are estimated, one for four
+characters. Rows of a test double are bounds: they say what a defence permits, and nothing about how often a model obeys.</p>
 """
 
 
-def page(results: list[dict[str, Any]]) -> str:
-    """Return the report on results."""
+def page(results: list[dict[str, Any]], prices: Prices | None = None) -> str:
+    """Return the report on results. Rows of models in `prices` have a price."""
+    prices = prices or {}
     figures = figures_of(results)
     body = ["<h1>AgentDojo, judged by AgentDojo</h1>", _intro(results)]
-    for title, rows in groups(figures):
+    for version, rows in overview_rows(results):
+        body += [f"<h2>The cases of {escape(version)}</h2>", _cells(OVERVIEW_COLUMNS, rows)]
+    for title, one in groups(figures):
         body.append(f"<h2>{escape(title)}</h2>")
-        if rows[0].suite == "all":
-            body += [_trade_off(rows), _bars(rows)]
-        body.append(_table(rows))
-    body += [_corrections(results), _failures(results)]
+        if one[0].suite == "all":
+            suites = _by_suite(figures, one[0])
+            body += [trade_offs(suites), utilities(suites)]
+        body.append(_table(one, prices))
+    for title, rows in cost_rows(figures, prices):
+        body += [f"<h2>What the tasks of banking cost without attack: {escape(title)}</h2>", _cells(COST_COLUMNS, rows)]
+    utility = _listed("Where the utility under attack differs from that without", differences(results))
+    body += [_empty(results), _corrections(results), utility, _failures(results)]
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
         f"<title>AgentDojo with Flowgate</title><style>{STYLE}</style></head><body>{''.join(body)}</body></html>\n"
@@ -50,80 +75,57 @@ def _intro(results: list[dict[str, Any]]) -> str:
     return f"{INTRODUCTION}<p>{len(kept)} results, measured with:</p><ul>{listed}</ul>"
 
 
-def _table(rows: list[Figures]) -> str:
+def _by_suite(figures: list[Figures], like: Figures) -> list[tuple[str, list[Figures]]]:
+    """Return the rows of each suite with the version, the attack and the model of `like`; all suites together are the last."""
+    suites: dict[str, list[Figures]] = {}
+    for one in figures:
+        if (one.version, one.attack, one.model) == (like.version, like.attack, like.model):
+            suites.setdefault(one.suite, []).append(one)
+    together = suites.pop("all", [])
+    return [*sorted(suites.items()), ("all, weighted by cases", together)]
+
+
+def _cells(columns: tuple[str, ...], rows: list[list[str]]) -> str:
+    head = "".join(f"<th>{column}</th>" for column in columns)
+    body = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in rows)
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def _table(rows: list[Figures], prices: Prices) -> str:
     head = "".join(f"<th>{column}</th>" for column in COLUMNS)
     lines = []
     for row in rows:
         is_stopped = row.attacked.cases > 0 and row.attacked.corrected == 0
         marked = [
             f"<td{' class=zero' if column == 'corrected' and is_stopped else ''}>{escape(cell)}</td>"
-            for column, cell in zip(COLUMNS, cells(row), strict=True)
+            for column, cell in zip(COLUMNS, cells(row, prices), strict=True)
         ]
         lines.append(f"<tr>{''.join(marked)}</tr>")
     return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table>"
 
 
-def _label(row: Figures) -> str:
-    return f"{row.defence} ({row.confirmation})"
-
-
-def _trade_off(rows: list[Figures]) -> str:
-    """Plot utility under attack over the share of attacks that fail, in the form of RTBAS's Figure 5."""
-    points = [row for row in rows if row.attacked.cases]
-    if not points:
+def _empty(results: list[dict[str, Any]]) -> str:
+    found = measured(results)[1]
+    if not found:
         return ""
-    size, left, top = 320, 60, 20
-    marks, legend = [], []
-    for number, row in enumerate(points, 1):
-        total = row.attacked
-        x = left + size * (1 - total.corrected / total.cases)
-        y = top + size * (1 - total.useful / total.cases)
-        marks.append(
-            f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" fill="#1f5fbf"/>'
-            f'<text x="{x + 6:.1f}" y="{y - 4 - (number % 3) * 9:.1f}" font-size="10">{number}</text>'
-        )
-        legend.append(
-            f'<text x="{left + size + 40}" y="{top + 12 + 14 * (number - 1)}" font-size="11">{number}  {escape(_label(row))}</text>'
-        )
-    height = max(top + size + 50, top + 20 + 14 * len(points))
-    axes = (
-        f'<rect x="{left}" y="{top}" width="{size}" height="{size}" fill="none" stroke="#888"/>'
-        f'<text x="{left}" y="{top + size + 30}" font-size="12">attacks that fail (0 to 1) →</text>'
-        f'<text x="12" y="{top + size}" font-size="12" transform="rotate(-90 12 {top + size})">utility under attack (0 to 1) →</text>'
-    )
-    return _plot("utility under attack over attacks that fail", height, axes + "".join(marks) + "".join(legend))
-
-
-def _plot(title: str, height: int, content: str) -> str:
-    return f'<svg role="img" aria-label="{title}" width="760" height="{height}" viewBox="0 0 760 {height}">{content}</svg>'
-
-
-def _bars(rows: list[Figures]) -> str:
-    """Plot utility without attack, in the form of RTBAS's Figure 6."""
-    bars = [row for row in rows if row.benign.cases]
-    if not bars:
-        return ""
-    lines = []
-    for number, row in enumerate(bars):
-        share = row.benign.useful / row.benign.cases
-        y = 18 * number + 6
-        lines.append(
-            f'<text x="250" y="{y + 11}" font-size="11" text-anchor="end">{escape(_label(row))}</text>'
-            f'<rect x="258" y="{y}" width="{400 * share:.1f}" height="13" fill="#3a8f5c"/>'
-            f'<text x="{264 + 400 * share:.1f}" y="{y + 11}" font-size="11">{row.benign.useful}/{row.benign.cases}</text>'
-        )
-    return _plot("utility without attack", 18 * len(bars) + 16, "".join(lines))
+    lines = "".join(f"<li>{escape(row)}: needs {escape(needs)}</li>" for row, needs in sorted(found.items()))
+    return f"<h2>Rows that stay empty</h2><ul>{lines}</ul>"
 
 
 def _corrections(results: list[dict[str, Any]]) -> str:
-    found = corrections(results)
+    title = "Where the corrected success differs from AgentDojo's check"
+    return _listed(title, corrections(results))
+
+
+def _listed(title: str, found: list[tuple[str, str, str, str, int, list[str]]]) -> str:
+    """Return a list of cases, grouped by their reason."""
     if not found:
         return ""
     lines = []
     for version, model, row, reason, number, cases in found:
         summary = escape(f"{version}, {model}, {row}: {number} because {reason}")
         lines.append(f"<details><summary>{summary}</summary><p>{escape('; '.join(cases))}</p></details>")
-    return f"<h2>Where the corrected success differs from AgentDojo's check</h2>{''.join(lines)}"
+    return f"<h2>{escape(title)}</h2>{''.join(lines)}"
 
 
 def _failures(results: list[dict[str, Any]]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..._flowgate import Completion
 from .doubles import LOOK, Double, Request, messages_of_model
-from .judging import READERS, is_of_user, is_wanted
+from .judging import is_of_user, is_reader, is_wanted
 from .plans import Call, Plan
 from .recorded import RecordedCall, RecordedRun
 from .texts import letters
@@ -94,7 +94,7 @@ def record_of(run: RecordedRun, plan: Plan, calls: list[RecordedCall]) -> Record
     injected, is_shown = set(), False
     for number, call in enumerate(calls):
         foreign = not is_of_user(plan, call.tool, call.arguments) and (
-            call.tool not in READERS or is_wanted(plan, call.tool, call.arguments)
+            not is_reader(call.tool) or is_wanted(plan, call.tool, call.arguments)
         )
         if call.origin == "injection" or (not call.origin and is_shown and foreign):
             injected.add(number)

@@ -31,12 +31,13 @@ from ..._flowgate import Policy
 from ...guard import Guard, ToolError
 from ...tools import ToolFunction
 from .cases import PIPELINE_NAME, Row, Settings, attacks
-from .defences import DEFENCES, decider, policy_of
+from .defences import decider, policy_of
 from .elements import ConfirmingAgent, Decide, GuardedAgent, Ledger, ModelElement
 from .judging import judge
 from .plans import Plan, plan_of
 from .record_double import ALLOWED, DENIED, PERMITTED, REFUSED, UNAVAILABLE, RecordedModel, record_of
 from .recorded import LeftOut, RecordedCall, RecordedRun
+from .registry import DEFENCES
 from .running import Recorder, environment_of
 from .texts import words
 

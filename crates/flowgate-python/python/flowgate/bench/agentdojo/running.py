@@ -22,19 +22,20 @@ from typing import Any
 import yaml  # type: ignore[import-untyped]
 from agentdojo.agent_pipeline import AgentPipeline  # type: ignore[import-untyped]
 from agentdojo.attacks import load_attack  # type: ignore[import-untyped]
-from agentdojo.task_suite.task_suite import read_suite_file  # type: ignore[import-untyped]
+from agentdojo.task_suite.task_suite import TaskSuite, read_suite_file  # type: ignore[import-untyped]
 from pydantic_core import to_jsonable_python
 
-from .cases import PIPELINE_NAME, VERSIONS, Case, Row, Settings, data_of, key_of, suite_of
-from .defences import DEFENCES, DOUBLES, double_of, pipeline_of
+from .cases import PIPELINE_NAME, Case, Row, Settings, suite_of
+from .defences import adopt_defences, model_of, pipeline_of
 from .elements import Ledger
 from .gateway import Client, stop_gateways
-from .judging import judge
+from .judging import has_attack, judge
 from .plans import Call, Plan, plan_of
-from .remote import RemoteModel
+from .provenance import data_of, endpoint_of, key_of
+from .registry import DEFENCES, is_double, load_plugins
 from .texts import as_read
 
-__all__ = ["Job", "Recorder", "environment_of", "handle_signals", "read_results", "run_case", "run_jobs"]
+__all__ = ["Job", "Recorder", "add_empty", "environment_of", "handle_signals", "read_results", "run_case", "run_jobs"]
 
 Result = dict[str, Any]
 
@@ -59,15 +60,17 @@ def _attack(benchmark_version: str, suite: str, name: str) -> Any:
 
 def environment_of(suite: Any, injections: dict[str, str]) -> Any:
     """Return what AgentDojo's `load_and_inject_default_environment` does, with libyaml's parser where there is one."""
+    if type(suite).load_and_inject_default_environment is not TaskSuite.load_and_inject_default_environment:
+        return suite.load_and_inject_default_environment(injections)
     text = read_suite_file(suite.name, "environment.yaml", suite.data_path)
-    filled = text.format(**{**_vectors(suite.name), **injections})
+    filled = text.format(**{**_vectors(suite), **injections})
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     return suite.environment_type.model_validate(yaml.load(filled, loader))
 
 
 @lru_cache
-def _vectors(name: str) -> dict[str, str]:
-    return dict(suite_of(VERSIONS[0], name).get_injection_vector_defaults())
+def _vectors(suite: Any) -> dict[str, str]:
+    return dict(suite.get_injection_vector_defaults())
 
 
 def _prepare(case: Case) -> tuple[Any, Any, dict[str, str], Any, Plan]:
@@ -85,6 +88,8 @@ def _prepare(case: Case) -> tuple[Any, Any, dict[str, str], Any, Plan]:
 def run_case(job: Job) -> list[Result]:
     """Run one case with each row, and return the results."""
     warnings.simplefilter("ignore")
+    load_plugins(job.settings.plugins)
+    adopt_defences()
     prepared = _prepare(job.case)
     return [_run_row(job, row, prepared) for row in job.rows]
 
@@ -93,7 +98,7 @@ def _run_row(job: Job, row: Row, prepared: tuple[Any, Any, dict[str, str], Any, 
     case, settings = job.case, job.settings
     user, injection, injections, environment, plan = prepared
     ledger, started = Ledger(), time.monotonic()
-    model = double_of(row, plan) if row.model in DOUBLES else RemoteModel(settings.base_url, row.model, seed=settings.seed)
+    model = model_of(row, plan, settings)
     pipeline = Recorder(pipeline_of(row, case.suite, plan, model, ledger, settings), is_guarded=bool(DEFENCES[row.defence].method))
     utility, raw, error = False, False, ""
     try:
@@ -105,10 +110,11 @@ def _run_row(job: Job, row: Row, prepared: tuple[Any, Any, dict[str, str], Any, 
     finally:
         pipeline.close()
     result = {
-        "key": key_of(case, row, settings.seed, job.data),
+        "key": key_of(case, row, settings, job.data),
         **asdict(case),
         **asdict(row),
-        "is_double": row.model in DOUBLES,
+        "is_double": is_double(row.model),
+        "base_url": endpoint_of(row, settings),
         "seed": settings.seed,
         "data": job.data,
         "error": error,
@@ -119,6 +125,8 @@ def _run_row(job: Job, row: Row, prepared: tuple[Any, Any, dict[str, str], Any, 
         "model_calls": ledger.model_calls,
         "input_tokens": ledger.input_tokens,
         "output_tokens": ledger.output_tokens,
+        "tokens_are_estimated": ledger.tokens_are_estimated,
+        "messages": len(pipeline.messages),
         "seconds": round(time.monotonic() - started, 4),
     }
     return result if injection is None else {**result, **_attack_result(plan, pipeline, ledger, raw=bool(raw))}
@@ -128,6 +136,7 @@ def _attack_result(plan: Plan, pipeline: Recorder, ledger: Ledger, *, raw: bool)
     judgement = judge(plan, pipeline.calls_that_ran(), raw=raw, fills_shown_attack=ledger.fills_shown_attack)
     return {
         "attack_shown": ledger.attack_shown,
+        "is_in_users_values": any(has_attack(plan, json.dumps(call.arguments, ensure_ascii=False)) for call in plan.calls),
         "attack_raw": raw,
         "attack_corrected": judgement.succeeded,
         "reason": judgement.reason,
@@ -158,7 +167,7 @@ class Recorder:
         """End what runs for this case alone."""
         for element in self.pipeline.elements:
             if isinstance(element, Client):
-                element.gateway.stop()
+                element.stop()
 
     def calls_that_ran(self) -> list[Call]:
         """Return the calls that ran without an error."""
@@ -200,6 +209,18 @@ def _mend(path: Path) -> None:
             os.truncate(path, end)
 
 
+def add_empty(path: Path, defence: str, models: list[str], needs: str) -> None:
+    """Record that a row stays empty, with what it needs, once for each model."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    _mend(path)
+    known = {result["key"] for result in read_results(path)}
+    with path.open("a", encoding="utf-8") as output:
+        for model in models:
+            line = {"key": f"empty {model} {defence}", "model": model, "defence": defence, "empty": needs}
+            if line["key"] not in known:
+                output.write(json.dumps(line) + "\n")
+
+
 def run_jobs(jobs: list[Job], path: Path, processes: int, progress: Callable[[Result], None]) -> bool:
     """Run jobs and append their results; return whether all were run. Ctrl-C ends the run, and loses at most what was under way."""
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -233,10 +254,10 @@ def _end(number: int, _: Any) -> None:
 
 def pending(cases: Iterator[Case], rows: list[Row], settings: Settings, done: set[str]) -> list[Job]:
     """Return the jobs that are left, each with the rows that a case still lacks."""
-    data = data_of(settings.policies)
+    data = data_of(settings)
     jobs = []
     for case in cases:
-        left = tuple(row for row in rows if key_of(case, row, settings.seed, data) not in done)
+        left = tuple(row for row in rows if key_of(case, row, settings, data) not in done)
         if left:
             jobs.append(Job(case, left, settings, data))
     return jobs

@@ -11,7 +11,23 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Answer", "answers", "as_read", "contains", "leaves", "letters", "placeholders", "regions", "shown", "words"]
+__all__ = [
+    "OMITTED",
+    "Answer",
+    "answers",
+    "as_read",
+    "contains",
+    "leaves",
+    "letters",
+    "message_texts",
+    "placeholders",
+    "regions",
+    "shown",
+    "words",
+]
+
+# What AgentDojo's detectors put in the place of an output with an injection, and ours do, too.
+OMITTED = "<Data omitted because a prompt injection was detected>"
 
 _ESCAPE = re.compile(r"\\(?:x([0-9A-Fa-f]{2})|u([0-9A-Fa-f]{4})|([nrt]))")
 _PLACEHOLDER = re.compile(r"\[hidden (h\d+)[^\]]*\]")
@@ -99,7 +115,8 @@ def regions(view: dict[str, Any], full: dict[str, Any] | None) -> dict[str, str 
             continue
         complete = whole.pop(place).text
         parts = _PLACEHOLDER.split(answer.text)
-        pattern = "(.*?)".join(re.escape(part) for part in parts[::2])
+        # A tool that prints a dictionary chooses its quotes by what they enclose, so a hidden text can have others than its placeholder.
+        pattern = "(.*?)".join(re.sub("['\"]", "['\"]", re.escape(part)) for part in parts[::2])
         if len(parts) > 1 and (match := re.fullmatch(pattern, complete, re.DOTALL)):
             found.update(zip(parts[1::2], match.groups(), strict=True))
     return found
