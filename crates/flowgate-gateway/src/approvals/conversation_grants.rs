@@ -1,8 +1,9 @@
 //! Lists and withdraws conversation grants: approvals that a person gave for the rest of a conversation. The routes for
 //! lasting grants, in [`super::lasting_grants`], list and withdraw these as well.
 //!
-//! A grant is withdrawn by any approver of its tenant, since a withdrawal only leads to questions. The conversation applies
-//! it before it continues ([`ApprovalService::withdraw_frozen`]).
+//! A grant is withdrawn by any approver of its tenant, also by the owner of its client, who decides no question of it: a
+//! withdrawal only leads to questions, which others decide. The conversation applies it before it continues
+//! ([`ApprovalService::withdraw_frozen`]).
 
 use flowgate_audit::{AuditEvent, FreezeSwitch};
 use serde_json::{Value, json};

@@ -1,6 +1,8 @@
 //! Counts in how many cases each form of statement changes a verdict: the recorded session is judged again under the same
 //! policy and under the policy without the statements of the form. A form that changes no verdict is not tested, however
 //! often policies contain it.
+//!
+//! Approvals for more than one call are not judged again; they count where a call runs because of one.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -8,61 +10,38 @@ use std::sync::Arc;
 use flowgate::monitor::{Monitor, Outcome, RejudgedCall};
 use flowgate::policy::Policy;
 
+use crate::forms::{self, FORMS, Limit};
 use crate::observed_run::ObservedRun;
 use crate::run::NoninterferenceCase;
+use crate::session::GRANTS;
 
-/// Forms of statements: the effect, a text of the first line, and one of the conditions (any if empty).
-const FORMS: [(&str, &str, &str); 14] = [
-    ("an endorsement of a date", "endorse ", "is_date("),
-    ("an endorsement of what answers contain", "endorse call", "b in tool:*"),
-    ("an endorsement of URLs on listed hosts", "endorse ", "is_url_on(call.arguments.b, ["),
-    (
-        "an endorsement of URLs on hosts that messages name",
-        "endorse ",
-        "is_url_on(call.arguments.b, Message)",
-    ),
-    ("an endorsement of URLs on domains that messages name", "endorse ", "is_url_on_domain("),
-    ("an endorsement of URLs on hosts that answers name", "endorse ", "is_url_on(call.arguments.b, tool:"),
-    ("an endorsement of paths", "endorse ", "is_path_in("),
-    ("an endorsement of numbers", "endorse ", "is_decimal("),
-    ("an endorsement of yes or no", "endorse ", "is_yes_no("),
-    ("an endorsement of items of a list", "endorse ", "item in ["),
-    ("an endorsement of items that answers contain", "endorse ", "item in tool:"),
-    ("a consent", "consent ", ""),
-    ("a consent with a limit", " up to ", ""),
-    ("a consent for what answers contain", "consent ", " in tool:"),
-];
-
-/// The effect of the limit of a consent, which is removed alone.
-pub(crate) const LIMIT: &str = "a limit of a consent";
+/// The effects of the limits of consents, which are removed alone.
+const LIMITS: [(&str, Limit); 2] = [("a limit of calls", Limit::Calls), ("a limit of a sum", Limit::Sum)];
 
 /// Returns the names of all effects.
 pub(crate) fn names() -> impl Iterator<Item = &'static str> {
-    FORMS.into_iter().map(|(name, ..)| name).chain([LIMIT])
+    FORMS.iter().map(|form| form.effect).chain(LIMITS.map(|(name, _)| name)).chain(GRANTS)
 }
 
 /// Returns the effects that the policy of a case had in a run of it: those whose removal changes the outcome of a call
 /// or its reasons.
 pub(crate) fn of(case: &NoninterferenceCase, run: &ObservedRun) -> BTreeSet<&'static str> {
-    let statements = statements(&case.text);
+    let statements = forms::statements(&case.text);
     let mut changes: Vec<(&'static str, String)> = Vec::new();
-    for (name, head, condition) in FORMS {
-        let is_of_form = |statement: &&String| {
-            let first = statement.lines().next().unwrap_or_default();
-            first.contains(head) && statement.contains(condition)
-        };
-        if statements.iter().any(|statement| is_of_form(&statement)) {
-            changes.push((name, statements.iter().filter(|one| !is_of_form(one)).cloned().collect()));
+    for form in &FORMS {
+        if statements.iter().any(|statement| form.is_form_of(statement)) {
+            let others = statements.iter().filter(|statement| !form.is_form_of(statement));
+            changes.push((form.effect, others.cloned().collect()));
         }
     }
-    if case.text.contains(" up to ") {
-        let lines = case.text.lines().map(|line| match line.split_once(" up to ") {
-            Some((head, _)) => format!("{head} if:\n"),
-            None => format!("{line}\n"),
-        });
-        changes.push((LIMIT, lines.collect()));
+    for (name, limit) in LIMITS {
+        let without = limit.removed_from(&case.text);
+        if without != case.text {
+            changes.push((name, without));
+        }
     }
-    let mut effects = BTreeSet::new();
+    let mut effects: BTreeSet<&'static str> =
+        GRANTS.into_iter().filter(|name| run.met.contains(name)).collect();
     for session in &run.sessions {
         let monitor = session.conversation.monitor();
         let Some(same) = verdicts(monitor, &case.text) else { continue };
@@ -73,18 +52,6 @@ pub(crate) fn of(case: &NoninterferenceCase, run: &ObservedRun) -> BTreeSet<&'st
         }
     }
     effects
-}
-
-/// Returns the statements of a policy.
-fn statements(text: &str) -> Vec<String> {
-    let mut found: Vec<String> = Vec::new();
-    for line in text.lines() {
-        match found.last_mut() {
-            Some(last) if line.starts_with(' ') => last.push_str(&format!("{line}\n")),
-            _ => found.push(format!("{line}\n")),
-        }
-    }
-    found
 }
 
 /// A verdict without positions in the text of the policy: the outcome, and the parts that reasons are about.

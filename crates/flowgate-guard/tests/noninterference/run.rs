@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use crate::chat::INSTRUCTIONS;
 use crate::declared_policy::{DeclaredPolicy, StoreStatement};
-use crate::forms;
+use crate::forms::{self, FormFocus};
 use crate::observed_run::ObservedRun;
 use crate::oracle_conditions;
 use crate::oracle_label::OracleLabel;
@@ -42,6 +42,8 @@ pub(crate) struct NoninterferenceCase {
     pub(crate) method: Method,
     /// Whether there are endorsements of further forms, and values that have them.
     pub(crate) has_forms: bool,
+    /// The form of the statement about each tool, if the case has one for each.
+    pub(crate) focus: Option<FormFocus>,
     /// Whether the user's messages from a client are trusted.
     pub(crate) trusts_client: bool,
     /// Which sessions have a chat that a client holds.
@@ -79,22 +81,16 @@ impl NoninterferenceCase {
         // Not drawn from the same source, so that the other cases stay what they are.
         let accepts_much = Random::of(&format!("accepts more {seed}")).chance(40);
         let (mut text, mut declared) = policy(&mut random, &space, &tools, accepts_much);
-        if Random::of(&format!("grants {seed}")).chance(40) {
-            text = with_grants(
-                &text,
-                if has_forms {
-                    &["conversation", "conversation by class", "30 days by class", "always"]
-                } else {
-                    &["conversation"]
-                },
-            );
+        let is_focused = has_forms && Random::of(&format!("one form for each tool? {seed}")).chance(50);
+        let focus = is_focused.then(|| FormFocus::new(seed, &tools, &mut text, &mut declared));
+        if Random::of(&format!("grants {seed}")).chance(if is_focused { 70 } else { 40 }) {
+            text = with_grants(&text, grant_scopes(seed, has_forms));
             if has_forms {
                 store_that_nobody_reads(&mut text, &mut declared);
             }
         }
-        if has_forms {
-            forms::endorse(seed, &tools, &mut text, &mut declared);
-            forms::consent(seed, &tools, &mut text);
+        if has_forms && !is_focused {
+            forms::mix(seed, &tools, &mut text, &mut declared);
         }
         let policy = Policy::parse(&text).unwrap_or_else(|errors| panic!("seed {seed}: {errors:?}\n{text}"));
         let policy = Arc::new(policy);
@@ -116,6 +112,7 @@ impl NoninterferenceCase {
             label,
             method,
             has_forms,
+            focus,
             trusts_client,
             is_chat,
         }
@@ -255,6 +252,21 @@ fn store_that_nobody_reads(text: &mut String, declared: &mut DeclaredPolicy) {
     for tool in ["t1", "t3"] {
         let _ = writeln!(text, "store s{}: written by {tool}, read by nobody", declared.stores.len());
         declared.stores.push(StoreStatement { written: tool.to_owned(), read: "nobody".to_owned() });
+    }
+}
+
+/// Returns the scopes for which the policy of a case lets people answer: in some cases one for all statements, since a
+/// question has the shortest scope of its reasons.
+fn grant_scopes(seed: u64, has_forms: bool) -> &'static [&'static str] {
+    const SCOPES: [&str; 4] = ["conversation", "conversation by class", "30 days by class", "always"];
+    let mut random = Random::of(&format!("scopes {seed}"));
+    match (has_forms, random.chance(70)) {
+        (false, _) => &SCOPES[..1],
+        (true, true) => {
+            let one = random.below(SCOPES.len());
+            SCOPES.get(one..=one).expect("one of them")
+        }
+        (true, false) => &SCOPES,
     }
 }
 
