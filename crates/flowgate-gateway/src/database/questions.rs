@@ -20,6 +20,7 @@ use self::asking::QuestionToAsk;
 use self::conversation_grants::GRANTED;
 pub(crate) use self::conversation_grants::WithdrawnGrant;
 pub(super) use self::conversation_grants::note_removed;
+use self::limits::DAY;
 pub(crate) use self::limits::{AskedLimits, QuestionLimit, QuestionLimits};
 pub(crate) use self::origin::QuestionOrigin;
 use super::Database;
@@ -371,7 +372,8 @@ impl Database {
     }
 
     /// Voids the open and allowed questions of a conversation that continued without the answers, except those with the
-    /// ids in `except`. Returns those that had been allowed.
+    /// ids in `except`. A question whose time is over is marked as expired instead, so that it stays a refusal for the
+    /// [limits](limits). Returns those that had been allowed.
     pub(crate) async fn void_questions(
         &self,
         client: &str,
@@ -392,7 +394,12 @@ impl Database {
                 questions.retain(|question| !except.contains(&question.id));
                 let mut allowed = Vec::new();
                 for question in questions {
-                    if close(tx, &question.id, QuestionState::Void, change).await? {
+                    // As it was read: a question whose time is over is `expired`, whether it is marked or not.
+                    let state = match question.state {
+                        QuestionState::Expired => QuestionState::Expired,
+                        _ => QuestionState::Void,
+                    };
+                    if close(tx, &question.id, state, change).await? {
                         allowed.push(question);
                     }
                 }
@@ -403,7 +410,8 @@ impl Database {
     }
 
     /// Marks questions that were not answered or used in time as expired, and deletes closed questions and lasting
-    /// grants whose time ended more than `age` milliseconds ago. Returns the approvals that were not used in time.
+    /// grants whose time ended more than `age` milliseconds ago; questions stay for a day, in which refusals
+    /// [count](limits). Returns the approvals that were not used in time.
     pub(crate) async fn expire(&self, age: i64) -> Result<Vec<StoredQuestion>, DatabaseError> {
         let cipher = Arc::clone(&self.cipher);
         self.run(Access::Transaction, move |tx| {
@@ -423,7 +431,7 @@ impl Database {
                 let sql = "DELETE FROM questions WHERE state NOT IN ('open', 'allowed') AND expires < {now} - ?1 \
                            AND (granted NOT IN (1, 2) OR NOT EXISTS (SELECT 1 FROM conversations \
                            WHERE conversations.client = questions.client AND conversations.name = questions.name))";
-                tx.execute(sql, &[age.into()]).await?;
+                tx.execute(sql, &[age.max(DAY).into()]).await?;
                 lasting_grants::delete_expired(tx, age).await?;
                 Ok(allowed)
             })
@@ -485,11 +493,11 @@ pub(super) async fn use_approval(tx: &mut DynTransaction<'_>, id: &str) -> Resul
 }
 
 /// Voids an approval, in the transaction that persists the turn in which its call did not run. Has no effect if it was
-/// used or voided, or has been marked as expired.
+/// used or voided, or has been marked as expired. A question that nobody answered in time is marked as expired.
 pub(super) async fn void_approval(tx: &mut DynTransaction<'_>, id: &str) -> Result<(), DatabaseError> {
     let change = next_change(tx).await?;
-    let sql =
-        "UPDATE questions SET state = 'void', change = ?1 WHERE id = ?2 AND state IN ('open', 'allowed')";
+    let sql = "UPDATE questions SET state = CASE WHEN state = 'open' AND {expired} THEN 'expired' ELSE 'void' END, change = ?1 \
+               WHERE id = ?2 AND state IN ('open', 'allowed')";
     tx.execute(sql, &[change.into(), id.into()]).await.map(drop)
 }
 

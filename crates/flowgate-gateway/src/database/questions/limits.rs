@@ -3,7 +3,8 @@
 //!
 //! Everything is counted in the database, so a restart of the gateway, or a request to another gateway of the same
 //! database, does not begin a count again. A question that a lasting grant answered was put to nobody, so it counts
-//! neither as a question nor as an approval. Questions about offered tools have a limit of their own.
+//! neither as a question nor as an approval. Questions about offered tools have limits of their own: of one server, so
+//! many are open, and after as many refusals in a row nobody is asked about its tools for an hour.
 //!
 //! The flood rule counts refusals in a row: those since the last approval by a person. In a conversation, a question
 //! that nobody answered in time is a refusal. Among all conversations of a client only the answers of people count,
@@ -58,10 +59,14 @@ pub(crate) enum QuestionLimit {
     RefusalsOfConversation,
     /// People refused too many questions of the client in a row.
     RefusalsOfClient,
+    /// People refused too many tools of one server in a row.
+    RefusedOffers,
 }
 
 /// The condition that people were asked a question, about a call of the client `?1`; `?2` is [`QuestionOrigin::TOOL_OFFER`].
 const ASKED: &str = "client = ?1 AND turn > ?2 AND lasting_grant = ''";
+/// The condition that people were asked about an offered tool, with the same parameters.
+const OFFERED: &str = "client = ?1 AND turn = ?2";
 /// The condition that a person has allowed a question. It remains true if the approval was used, or lapsed later. A time
 /// of more than a minute in the future was stored before the clock was set back, and is ignored here and below.
 const APPROVED: &str = "decided > 0 AND state <> 'denied' AND decided <= {now} + 60000";
@@ -69,7 +74,8 @@ const APPROVED: &str = "decided > 0 AND state <> 'denied' AND decided <= {now} +
 const UNANSWERED_AT: &str = "CASE WHEN state = 'denied' THEN decided \
     WHEN decided = 0 AND (state = 'expired' OR (state = 'open' AND {expired})) THEN expires ELSE 0 END";
 const HOUR: i64 = 60 * 60 * 1000;
-const DAY: i64 = 24 * HOUR;
+/// The time in milliseconds within which refusals in a conversation count.
+pub(super) const DAY: i64 = 24 * HOUR;
 
 impl QuestionLimits {
     /// No limits, for tests.
@@ -94,8 +100,13 @@ impl QuestionLimits {
         if has_rows(tx, &format!("{open} AND name = ?3"), &here(), conversation_limit).await? {
             return Ok(Some(QuestionLimit::OpenOfConversation));
         }
+        let refused_within_hour = format!("state = 'denied' AND {}", is_recent("decided", HOUR));
         if is_offer {
-            return Ok(None);
+            // A server that changes its tools again and again could otherwise ask about them without end.
+            let refused = refusals_in_row(OFFERED, &refused_within_hour, "decided", " AND name = ?3");
+            let condition = format!("{OFFERED} AND name = ?3 AND {refused}");
+            let is_reached = has_rows(tx, &condition, &here(), MAX_OFFERED).await?;
+            return Ok(is_reached.then_some(QuestionLimit::RefusedOffers));
         }
         if has_rows(tx, &open, &of_client(), self.of_client).await? {
             return Ok(Some(QuestionLimit::OpenOfClient));
@@ -108,17 +119,13 @@ impl QuestionLimits {
                 QuestionLimit::RefusalsOfConversation,
                 most.refusals,
                 true,
-                refusals_in_row(&is_recent(UNANSWERED_AT, DAY), UNANSWERED_AT, " AND name = ?3"),
+                refusals_in_row(ASKED, &is_recent(UNANSWERED_AT, DAY), UNANSWERED_AT, " AND name = ?3"),
             ),
             (
                 QuestionLimit::RefusalsOfClient,
                 most.refusals_of_client,
                 false,
-                refusals_in_row(
-                    &format!("state = 'denied' AND {}", is_recent("decided", HOUR)),
-                    "decided",
-                    "",
-                ),
+                refusals_in_row(ASKED, &refused_within_hour, "decided", ""),
             ),
             (QuestionLimit::OfConversationAnHour, most.an_hour, true, hourly.clone()),
             (QuestionLimit::OfConversation, most.in_all, true, "asked > 0".to_owned()),
@@ -140,12 +147,13 @@ fn is_recent(time: &str, age: i64) -> String {
     format!("({time}) BETWEEN {{now}} - {age} AND {{now}} + 60000")
 }
 
-/// Returns the condition that a question was refused, `is_refused`, after the last approval by a person. `refused_at` is
-/// the time of the refusal, and `name_condition` limits the approvals to one conversation.
-fn refusals_in_row(is_refused: &str, refused_at: &str, name_condition: &str) -> String {
+/// Returns the condition that a question was refused, `is_refused`, after the last approval by a person of a question of
+/// the same kind, `asked`. `refused_at` is the time of the refusal, and `name_condition` limits the approvals to one
+/// conversation.
+fn refusals_in_row(asked: &str, is_refused: &str, refused_at: &str, name_condition: &str) -> String {
     format!(
         "{is_refused} AND ({refused_at}) > \
-         (SELECT COALESCE(MAX(decided), 0) FROM questions WHERE {ASKED}{name_condition} AND {APPROVED})"
+         (SELECT COALESCE(MAX(decided), 0) FROM questions WHERE {asked}{name_condition} AND {APPROVED})"
     )
 }
 
