@@ -43,9 +43,7 @@ impl Proxy {
                     // The request waits for a person: the server has not received it, so only the question is
                     // withdrawn.
                     Some(PendingClientRequest::Waiting) => {
-                        self.asking.retain(
-                            |_, asking| !matches!(asking, OutgoingRequest::Person { id: of, .. } if *of == id),
-                        );
+                        self.withdraw_question(&id);
                         self.asked.remove(&id);
                         Vec::new()
                     }

@@ -229,11 +229,15 @@ impl Proxy {
         answer: Result<Value, Value>,
         line: String,
     ) -> Vec<ProxyAction> {
-        match self.asking.remove(id) {
+        // A person elsewhere is asked, so the client must not answer.
+        let is_elsewhere =
+            matches!(self.asking.get(id), Some(OutgoingRequest::Person { is_at_client: false, .. }));
+        let asked = if is_elsewhere { None } else { self.asking.remove(id) };
+        match asked {
             None => {
                 vec![ProxyAction::Note("dropped a response whose `id` belongs to no open request".to_owned())]
             }
-            Some(OutgoingRequest::Person { question, id, pending }) => {
+            Some(OutgoingRequest::Person { question, id, pending, .. }) => {
                 let is_yes =
                     answer.as_ref().is_ok_and(|result| result.get("action") == Some(&json!("accept")));
                 let decision =

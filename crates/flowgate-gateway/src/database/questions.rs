@@ -20,7 +20,6 @@ use self::asking::QuestionToAsk;
 use self::conversation_grants::GRANTED;
 pub(crate) use self::conversation_grants::WithdrawnGrant;
 pub(super) use self::conversation_grants::note_removed;
-use self::limits::DAY;
 pub(crate) use self::limits::{AskedLimits, QuestionLimit, QuestionLimits};
 pub(crate) use self::origin::QuestionOrigin;
 use super::Database;
@@ -410,8 +409,7 @@ impl Database {
     }
 
     /// Marks questions that were not answered or used in time as expired, and deletes closed questions and lasting
-    /// grants whose time ended more than `age` milliseconds ago; questions stay for a day, in which refusals
-    /// [count](limits). Returns the approvals that were not used in time.
+    /// grants whose time ended more than `age` milliseconds ago. Returns the approvals that were not used in time.
     pub(crate) async fn expire(&self, age: i64) -> Result<Vec<StoredQuestion>, DatabaseError> {
         let cipher = Arc::clone(&self.cipher);
         self.run(Access::Transaction, move |tx| {
@@ -431,7 +429,7 @@ impl Database {
                 let sql = "DELETE FROM questions WHERE state NOT IN ('open', 'allowed') AND expires < {now} - ?1 \
                            AND (granted NOT IN (1, 2) OR NOT EXISTS (SELECT 1 FROM conversations \
                            WHERE conversations.client = questions.client AND conversations.name = questions.name))";
-                tx.execute(sql, &[age.max(DAY).into()]).await?;
+                tx.execute(sql, &[age.into()]).await?;
                 lasting_grants::delete_expired(tx, age).await?;
                 Ok(allowed)
             })

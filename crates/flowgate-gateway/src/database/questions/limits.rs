@@ -74,8 +74,7 @@ const APPROVED: &str = "decided > 0 AND state <> 'denied' AND decided <= {now} +
 const UNANSWERED_AT: &str = "CASE WHEN state = 'denied' THEN decided \
     WHEN decided = 0 AND (state = 'expired' OR (state = 'open' AND {expired})) THEN expires ELSE 0 END";
 const HOUR: i64 = 60 * 60 * 1000;
-/// The time in milliseconds within which refusals in a conversation count.
-pub(super) const DAY: i64 = 24 * HOUR;
+const DAY: i64 = 24 * HOUR;
 
 impl QuestionLimits {
     /// No limits, for tests.

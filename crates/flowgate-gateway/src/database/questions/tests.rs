@@ -289,7 +289,7 @@ async fn the_questions_that_were_asked_are_counted() {
 #[tokio::test]
 async fn refusals_in_a_row_end_the_questions_of_a_conversation() {
     let full = AskOutcome::Full(QuestionLimit::RefusalsOfConversation);
-    let rows: [(&[&str], bool); 11] = [
+    let rows: [(&[&str], bool); 10] = [
         (&["deny", "deny"], true),
         (&["deny", "deny", "deny"], false),
         (&["deny", "expire", "expire"], false),
@@ -301,8 +301,6 @@ async fn refusals_in_a_row_end_the_questions_of_a_conversation() {
         // A question whose time is over stays a refusal if the conversation goes on before that is marked.
         (&["deny", "expire", "give-up", "deny"], false),
         (&["deny", "deny", "deny", "day"], true),
-        // Questions that are kept for no time are not deleted before that.
-        (&["deny", "expire", "deny", "delete"], false),
     ];
     for (steps, may_ask) in rows {
         let store = Database::open(&DatabaseAddress::Memory).await.unwrap();
@@ -315,7 +313,7 @@ async fn refusals_in_a_row_end_the_questions_of_a_conversation() {
             run("UPDATE questions SET asked = asked - 5, decided = CASE WHEN decided > 0 THEN decided - 5 ELSE 0 END".to_owned())
                 .await;
             let id = number.to_string();
-            if !["sweep", "day", "delete"].contains(step) {
+            if !["sweep", "day"].contains(step) {
                 assert_eq!(
                     ask_within(&store, (&id, "n", CHAT), most).await,
                     AskOutcome::New(id.clone()),
@@ -331,7 +329,6 @@ async fn refusals_in_a_row_end_the_questions_of_a_conversation() {
                 }
                 "expire" => run(format!("UPDATE questions SET expires = asked WHERE id = '{id}'")).await,
                 "sweep" => drop(store.expire(i64::MAX / 4).await.unwrap()),
-                "delete" => drop(store.expire(0).await.unwrap()),
                 "grant-answers" => {
                     run(format!(
                         "UPDATE questions SET state = 'used', decided = asked, lasting_grant = 'g' WHERE id = '{id}'"
