@@ -4,7 +4,7 @@
 //!
 //! Approvals for more than one call are not judged again; they count where a call runs because of one.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use flowgate::monitor::{Monitor, Outcome, RejudgedCall};
@@ -21,6 +21,22 @@ const LIMITS: [(&str, Limit); 2] = [("a limit of calls", Limit::Calls), ("a limi
 /// Returns the names of all effects.
 pub(crate) fn names() -> impl Iterator<Item = &'static str> {
     FORMS.iter().map(|form| form.effect).chain(LIMITS.map(|(name, _)| name)).chain(GRANTS)
+}
+
+/// The least number of cases in which each form changes a verdict, in 1,000 cases.
+const LEAST: [(&str, u64); 0] = [];
+
+/// Returns the effects that occur in fewer cases than they should, each with its number and the least one. Few cases vary
+/// more, so half of the number is enough there.
+pub(crate) fn rare(counts: &BTreeMap<&str, u64>, cases: u64) -> Vec<String> {
+    let tolerance = if cases < 1000 { 2 } else { 1 };
+    let is_rare = |name: &'static str| {
+        let least = LEAST.iter().find(|(of, _)| *of == name).map_or(1, |(_, least)| *least);
+        let least = least * cases / 1000 / tolerance;
+        let count = counts.get(name).copied().unwrap_or_default();
+        (count < least).then(|| format!("{name}: {count} of at least {least}"))
+    };
+    names().filter_map(is_rare).collect()
 }
 
 /// Returns the effects that the policy of a case had in a run of it: those whose removal changes the outcome of a call
@@ -67,4 +83,31 @@ fn verdicts(monitor: &Monitor, text: &str) -> Option<Vec<Verdict>> {
         (outcome, reasons.map(|reason| (reason.kind.name(), reason.part, reason.message)).collect())
     };
     Some(session.calls.into_iter().map(verdict).collect())
+}
+
+/// The README says which forms the generator has, by the names of their effects.
+#[test]
+fn the_readme_names_every_form() {
+    let is_consent = |name: &&str| FORMS.iter().any(|form| form.effect == **name && form.is_consent());
+    let is_endorsed = |name: &&str| FORMS.iter().any(|form| form.effect == **name) && !is_consent(name);
+    let endorsed: Vec<&str> = names().filter(is_endorsed).collect();
+    let others: Vec<&str> = names().filter(|name| !is_endorsed(name)).collect();
+    let sentence = format!("The policies endorse {}; they have {}.", endorsed.join(", "), others.join(", "));
+    let readme = include_str!("../../../../README.md");
+    let readme = readme.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(readme.contains(&sentence), "the README does not say: {sentence}");
+}
+
+/// Each statement of the generator is counted as one form, and each form can be parsed.
+#[test]
+fn every_form_is_counted_once() {
+    for form in &FORMS {
+        let statement = form.statement("t0");
+        let forms = FORMS.iter().filter(|other| other.is_form_of(&statement));
+        assert_eq!(forms.map(|other| other.effect).collect::<Vec<_>>(), [form.effect], "{statement}");
+        let policy = format!("lattice integrity: trusted < untrusted\nlattice secrecy: public < private\n{statement}");
+        Policy::parse(&policy).unwrap_or_else(|errors| panic!("{errors:?}\n{policy}"));
+    }
+    assert!(LEAST.iter().all(|(name, _)| names().any(|known| known == *name)));
+    assert_eq!(LEAST.len(), names().count(), "each effect has a floor");
 }

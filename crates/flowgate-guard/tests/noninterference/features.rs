@@ -20,7 +20,7 @@ const IN_POLICIES: [(&str, &str, u64); 18] = [
     ("rules by what is hidden", "hidden(call)", 3),
     ("an endorsement of URLs on listed hosts", "is_url_on(call.arguments.b, [", 10),
     ("an endorsement of URLs on hosts that messages name", "is_url_on(call.arguments.b, Message)", 10),
-    ("an endorsement of URLs on domains that messages name", "is_url_on_domain(", 10),
+    ("an endorsement of URLs on domains", "is_url_on_domain(", 10),
     ("an endorsement of URLs on hosts that answers name", "is_url_on(call.arguments.b, tool:", 10),
     ("an endorsement of paths", "is_path_in(", 10),
     ("an endorsement of numbers", "is_decimal(", 10),

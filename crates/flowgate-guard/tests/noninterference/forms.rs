@@ -245,12 +245,18 @@ impl StatementForm {
         self.head.starts_with("consent ")
     }
 
-    /// Writes a statement of the form about the tools that a pattern matches, as text and as declarations.
-    fn write(&self, pattern: String, text: &mut String, declared: &mut DeclaredPolicy) {
-        let _ = writeln!(text, "{} if:\n    (call: ToolCall) is tool:{pattern}", self.head);
+    /// Returns the statement of the form about the tools that a pattern matches.
+    pub(crate) fn statement(&self, pattern: &str) -> String {
+        let mut text = format!("{} if:\n    (call: ToolCall) is tool:{pattern}\n", self.head);
         for condition in self.conditions {
             let _ = writeln!(text, "    {condition}");
         }
+        text
+    }
+
+    /// Writes a statement of the form about the tools that a pattern matches, as text and as declarations.
+    fn write(&self, pattern: String, text: &mut String, declared: &mut DeclaredPolicy) {
+        text.push_str(&self.statement(&pattern));
         if !self.is_consent() {
             declared.endorsed.push(pattern);
         }
@@ -356,7 +362,8 @@ impl FormFocus {
             if random.chance(70) {
                 arguments.remove("c");
             }
-            if random.chance(85) {
+            // A text would end a consent with a limit of a sum.
+            if form.is_consent() || random.chance(85) {
                 let value = form.value(&mut random, shown);
                 let regions = arguments.get("b").map(|slot| slot["$slot"]["regions"].clone());
                 let slot = regions.filter(Value::is_array).zip(form.slot_text(&value));

@@ -258,7 +258,7 @@ fn store_that_nobody_reads(text: &mut String, declared: &mut DeclaredPolicy) {
 /// Returns the scopes for which the policy of a case lets people answer: in some cases one for all statements, since a
 /// question has the shortest scope of its reasons.
 fn grant_scopes(seed: u64, has_forms: bool) -> &'static [&'static str] {
-    const SCOPES: [&str; 4] = ["conversation", "conversation by class", "30 days by class", "always"];
+    static SCOPES: [&str; 4] = ["conversation", "conversation by class", "30 days by class", "always"];
     let mut random = Random::of(&format!("scopes {seed}"));
     match (has_forms, random.chance(70)) {
         (false, _) => &SCOPES[..1],
