@@ -227,7 +227,7 @@ test("a mail is allowed for a conversation, and the next one is asked about afte
 
   await page.getByRole("link", { name: "Grants" }).click();
   const grant = page.locator("article.card").filter({ has: page.getByRole("heading", { name: "send_mail of agent", exact: true }) });
-  await grant.getByText("for the rest of the conversation chat, with any body.").waitFor();
+  await grant.getByText("for the rest of the conversation chat.").waitFor();
   assert.match(await grant.innerText(), /Given by ann/);
   await axeFinds(page, "a grant for a conversation");
   await screenshot(page, "page-grant");

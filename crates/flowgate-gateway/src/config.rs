@@ -331,10 +331,12 @@ pub fn read_with_methods(
             && !groups.any(|group| group.decides_for(&client.tenant));
         // `config_fingerprint` is the digest of the settings under which stored conversations can be replayed. They include whether
         // the person who uses the client is asked in its chat, and within which budget: a replay counts the questions again.
-        let mut covered_settings = vec![client.config_fingerprint.as_str().into(), client.asks_in_front.into()];
+        let mut covered_settings: Vec<Value> =
+            vec![client.config_fingerprint.as_str().into(), client.asks_in_front.into()];
         if client.asks_in_front {
             let QuestionBudget { questions, refusals_in_row } = ProxySettings::new("").questions;
-            covered_settings.extend([QUESTION_COUNTING.into(), questions.into(), refusals_in_row.into()]);
+            let budget: [Value; 3] = [QUESTION_COUNTING.into(), questions.into(), refusals_in_row.into()];
+            covered_settings.extend(budget);
         }
         let covered_settings = Value::from(covered_settings).to_string();
         client.config_fingerprint = random::hex(&Sha256::digest(covered_settings));

@@ -118,7 +118,7 @@ pub(crate) static FORMS: [StatementForm; 27] = [
     form(
         "URLs on listed domains",
         UNSAFE,
-        &["is_url_on_domain(call.arguments.b, [\"docs.example.org\", \"example.com\"])"],
+        &["is_url_on_domain(call.arguments.b, [\"example.org\", \"example.com\"])"],
         &[r#""https://news.example.org/SAID""#],
         &[r#""https://example.org.evil.net/SAID""#],
     ),
@@ -397,8 +397,8 @@ pub(crate) fn add_to_answer(answer: &mut Value) {
         *key = json!(random.of_list(&words));
     }
     for row in answer.get_mut("rows").and_then(Value::as_array_mut).into_iter().flatten() {
-        if random.chance(40) {
-            row["y"] = json!(random.of_list(&words));
+        if let Some(y) = row.get_mut("y").filter(|_| random.chance(40)) {
+            *y = json!(random.of_list(&words));
         }
     }
     if random.chance(60)
