@@ -248,7 +248,8 @@ fn call_at_client(
 #[test]
 fn a_restart_renews_no_questions_to_the_person_at_a_client() {
     let (web, bank) = (servers::web(AnswerForm::Json), servers::bank(AnswerForm::Json));
-    let reading = "ask \"reading is confirmed\" if:\n    (call: ToolCall) is tool:web/read\n";
+    let reading = "ask \"reading is confirmed\" if:\n    (call: ToolCall) is tool:web/read\n\
+        label out.content as trusted if:\n    (out: ToolOutput) is tool:web/initialize\n";
     let policy = servers::POLICY.to_owned() + servers::ASKS + reading;
     let audit = "[audit]\nfile = \"audit.jsonl\"\n";
     let home = servers::home("http://127.0.0.1:1/v1", [&web, &bank], audit, &policy);

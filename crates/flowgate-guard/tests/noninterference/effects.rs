@@ -88,8 +88,8 @@ fn verdicts(monitor: &Monitor, text: &str) -> Option<Vec<Verdict>> {
 /// The README says which forms the generator has, by the names of their effects.
 #[test]
 fn the_readme_names_every_form() {
-    let is_consent = |name: &&str| FORMS.iter().any(|form| form.effect == *name && form.is_consent());
-    let is_endorsed = |name: &&str| FORMS.iter().any(|form| form.effect == *name) && !is_consent(name);
+    let is_endorsed =
+        |name: &&str| FORMS.iter().any(|form| form.effect == *name && form.is_endorsement());
     let endorsed: Vec<&str> = names().filter(is_endorsed).collect();
     let others: Vec<&str> = names().filter(|name| !is_endorsed(name)).collect();
     let sentence = format!("The policies endorse {}; they have {}.", endorsed.join(", "), others.join(", "));

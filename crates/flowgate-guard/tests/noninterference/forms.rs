@@ -9,7 +9,8 @@
 use std::fmt::Write as _;
 
 use flowgate::trace::Tool;
-use flowgate_lm::chat::Completion;
+use flowgate_guard::{DescriptionAuthor, OfferedTool};
+use flowgate_lm::chat::{Completion, Stop, ToolCall};
 use serde_json::{Value, json};
 
 use crate::declared_policy::{DeclaredCondition, DeclaredGrant, DeclaredPolicy, LabelDeclaration, PartSelector};
@@ -57,7 +58,7 @@ const fn form(
 }
 
 /// All forms. A form whose values occur in the world by chance would be released by it: see [`is_released`].
-pub(crate) static FORMS: [StatementForm; 27] = [
+pub(crate) static FORMS: [StatementForm; 28] = [
     form("dates", ENDORSE, &["is_date(call.arguments.b)"], &[r#""2024-05-19""#, r#""2023-01-02""#], &[r#""2024-05-99""#]),
     form("times", ENDORSE, &["is_time(call.arguments.b)"], &[r#""12:00""#, r#""13:30""#], &[r#""25:00""#]),
     form("whole numbers", ENDORSE, &["is_integer(call.arguments.b)"], &["7", "41"], &["7.5"]),
@@ -164,6 +165,7 @@ pub(crate) static FORMS: [StatementForm; 27] = [
         &[r#"["me"]"#, r#"["you"]"#, r#"["me", "you"]"#, r#"["ann", "web"]"#],
         &[r#"["me", "SAID"]"#],
     ),
+    form("payload", "payload call.arguments.b", &[], &[r#""SAID""#], &[]),
     form("a consent", PRIVATE, &["call.arguments.a is not None"], &[r#""SAID""#], &[]),
     form(
         "a consent for what answers contain",
@@ -240,6 +242,11 @@ impl StatementForm {
         is_head && self.conditions.iter().all(has_line)
     }
 
+    /// Whether the statement is an endorsement.
+    pub(crate) fn is_endorsement(&self) -> bool {
+        self.head.contains("endorse ")
+    }
+
     /// Whether the statement is a consent.
     pub(crate) fn is_consent(&self) -> bool {
         self.head.starts_with("consent ")
@@ -257,16 +264,25 @@ impl StatementForm {
     /// Writes a statement of the form about the tools that a pattern matches, as text and as declarations.
     fn write(&self, pattern: String, text: &mut String, declared: &mut DeclaredPolicy) {
         text.push_str(&self.statement(&pattern));
-        if !self.is_consent() {
+        if self.is_endorsement() {
             declared.endorsed.push(pattern);
+        } else if !self.is_consent() {
+            declared.payload.push(pattern);
         }
+    }
+
+    /// Whether the statement limits a sum of numbers.
+    fn takes_numbers(&self) -> bool {
+        Limit::Sum.is_in(self.head)
     }
 
     /// Returns the text with which a slot is to be filled for a value; `None` if the argument takes no slot with it.
     fn slot_text(&self, value: &Value) -> Option<String> {
         match value {
-            Value::String(text) if self.head == ENDORSE || self.is_consent() => Some(text.clone()),
-            Value::Number(_) | Value::Bool(_) if self.head == ENDORSE => Some(value.to_string()),
+            Value::String(text) if self.head == ENDORSE || !self.is_endorsement() => Some(text.clone()),
+            Value::Number(_) | Value::Bool(_) if self.head == ENDORSE || self.takes_numbers() => {
+                Some(value.to_string())
+            }
             _ => None,
         }
     }
@@ -278,6 +294,8 @@ impl StatementForm {
         let values = if is_other && !self.other.is_empty() { self.other } else { self.fitting };
         let start = random.below(shown.chars().count());
         let said: String = shown.chars().skip(start).take(40).filter(char::is_ascii_alphanumeric).collect();
+        // A person who has approved a call for longer approved the same value.
+        let said = if random.chance(50) { "x".to_owned() } else { said };
         let value = random.of_list(values).replace("SAID", &said);
         serde_json::from_str(&value).expect("JSON")
     }
@@ -327,49 +345,70 @@ impl FormFocus {
             );
             form.write(pattern, text, declared);
         }
-        let (private, _) = &forms[random.below(forms.len())];
-        let pattern = exact(private);
-        let _ = writeln!(
-            text,
-            "label out.content as trusted, private if:\n    (out: ToolOutput) is tool:{pattern}"
-        );
-        declared.answers.push(LabelDeclaration {
-            pattern,
-            target: vec![PartSelector::Key("content")],
-            capture: None,
-            grant: DeclaredGrant {
-                parts: vec![(0, DimensionElement::Rank(0)), (1, DimensionElement::Rank(2))],
-                computed: None,
-            },
-            condition: DeclaredCondition::Always,
-            is_independent: false,
-        });
+        for _ in 0..2 {
+            let (private, _) = &forms[random.below(forms.len())];
+            let pattern = exact(private);
+            let _ = writeln!(
+                text,
+                "label out.content as trusted, private if:\n    (out: ToolOutput) is tool:{pattern}"
+            );
+            declared.answers.push(LabelDeclaration {
+                pattern,
+                target: vec![PartSelector::Key("content")],
+                capture: None,
+                grant: DeclaredGrant {
+                    parts: vec![(0, DimensionElement::Rank(0)), (1, DimensionElement::Rank(2))],
+                    computed: None,
+                },
+                condition: DeclaredCondition::Always,
+                is_independent: false,
+            });
+        }
         Self(forms)
     }
 
+    /// Declares that the argument is a number where a consent limits a sum, so that a slot is filled with one. A server's own
+    /// schema may be hidden, and stays as it is.
+    pub(crate) fn declare_numbers(&self, offered: &mut [OfferedTool]) {
+        let described = offered.iter_mut().filter(|offered| offered.words == DescriptionAuthor::Operator);
+        for offered in described {
+            if self.0.iter().any(|(tool, form)| *tool == offered.tool && form.takes_numbers()) {
+                offered.parameters =
+                    json!({"type": "object", "properties": {"a": {}, "b": {"type": "number"}, "c": {}}}).into();
+            }
+        }
+    }
+
     /// Puts values that fit the statement about the tool in place of most arguments, depending on everything that the
-    /// model was shown. A slot is to be filled with such a value.
-    fn replace_arguments(&self, completion: &mut Completion, shown: &str) {
+    /// model was shown. A slot is to be filled with such a value. Looks more often, if the model may.
+    fn replace_arguments(&self, completion: &mut Completion, shown: &str, can_look: bool) {
         let mut random = Random::of(&format!("fitting values {shown}"));
+        let hidden = hidden_regions(shown);
+        if can_look && !hidden.is_empty() && random.chance(35) {
+            let regions = [&hidden[random.below(hidden.len())]];
+            let arguments = json!({"regions": regions, "then_return": random.chance(30)}).to_string();
+            let id = format!("l{:x}", random.next());
+            completion.calls.push(ToolCall { id, name: "look".to_owned(), arguments });
+            completion.stop = Stop::Calls;
+        }
         for call in &mut completion.calls {
             // A tool of two servers has a longer name for the model.
             let of_call = self.0.iter().find(|(tool, _)| call.name.ends_with(&*tool.name));
             let Some((_, form)) = of_call else { continue };
             let Ok(Value::Object(mut arguments)) = serde_json::from_str(&call.arguments) else { continue };
-            if random.chance(60) {
+            if random.chance(85) {
                 arguments.insert("a".to_owned(), json!("me"));
             }
-            if random.chance(70) {
+            if random.chance(90) {
                 arguments.remove("c");
             }
             // A text would end a consent with a limit of a sum.
             if form.is_consent() || random.chance(85) {
                 let value = form.value(&mut random, shown);
-                let regions = arguments.get("b").map(|slot| slot["$slot"]["regions"].clone());
-                let slot = regions.filter(Value::is_array).zip(form.slot_text(&value));
-                let value = match slot {
-                    Some((regions, text)) if random.chance(70) => {
-                        json!({"$slot": {"regions": regions, "fill": format!("write {text}")}})
+                let region = hidden.get(random.below(hidden.len()));
+                let value = match region.zip(form.slot_text(&value)) {
+                    Some((region, text)) if random.chance(60) => {
+                        json!({"$slot": {"regions": [region], "fill": format!("write {text}")}})
                     }
                     _ => value,
                 };
@@ -378,6 +417,12 @@ impl FormFocus {
             call.arguments = Value::Object(arguments).to_string();
         }
     }
+}
+
+/// Returns the names of the hidden regions in a view.
+fn hidden_regions(shown: &str) -> Vec<String> {
+    let digits = |text: &str| text.chars().take_while(char::is_ascii_digit).collect::<String>();
+    shown.split("[hidden h").skip(1).map(|text| format!("h{}", digits(text))).collect()
 }
 
 /// Returns a pattern that matches a tool and no tool of another server, if the tool has a server.
@@ -455,9 +500,10 @@ pub(crate) fn replace_arguments(
     policy: &str,
     completion: &mut Completion,
     shown: &str,
+    can_look: bool,
 ) {
     if let Some(focus) = focus {
-        focus.replace_arguments(completion, shown);
+        focus.replace_arguments(completion, shown, can_look);
         return;
     }
     let mut random = Random::of(&format!("forms {shown}"));

@@ -8,6 +8,7 @@ use flowgate::monitor::Monitor;
 use flowgate::policy::Policy;
 use flowgate::predicates::Predicates;
 use flowgate::trace::{Message, TraceEntry};
+use flowgate_guard::OfferedTool;
 use flowgate_guard::approve::DigestKey;
 use flowgate_guard::conversation::{Conversation, ConversationSettings, Method, StepLabelling};
 use flowgate_guard::history::{ClientProfile, MessageTemplate};
@@ -81,12 +82,13 @@ impl NoninterferenceCase {
         // Not drawn from the same source, so that the other cases stay what they are.
         let accepts_much = Random::of(&format!("accepts more {seed}")).chance(40);
         let (mut text, mut declared) = policy(&mut random, &space, &tools, accepts_much);
-        let is_focused = has_forms && Random::of(&format!("one form for each tool? {seed}")).chance(50);
+        let is_focused = has_forms && Random::of(&format!("one form for each tool? {seed}")).chance(70);
         let focus = is_focused.then(|| FormFocus::new(seed, &tools, &mut text, &mut declared));
         if Random::of(&format!("grants {seed}")).chance(if is_focused { 70 } else { 40 }) {
             text = with_grants(&text, grant_scopes(seed, has_forms));
             if has_forms {
-                store_that_nobody_reads(&mut text, &mut declared);
+                let writers = if is_focused { &["t0", "t1", "t2", "t3", "t4"][..] } else { &["t1", "t3"][..] };
+                store_that_nobody_reads(writers, &mut text, &mut declared);
             }
         }
         if has_forms && !is_focused {
@@ -137,6 +139,15 @@ impl NoninterferenceCase {
         monitor
     }
 
+    /// Returns the tools on offer.
+    pub(crate) fn offered(&self) -> Vec<OfferedTool> {
+        let mut offered = self.tools.offered();
+        if let Some(focus) = &self.focus {
+            focus.declare_numbers(&mut offered);
+        }
+        offered
+    }
+
     pub(crate) fn sees(&self, label: &Label) -> bool {
         label.flows_to(&self.label)
     }
@@ -175,7 +186,7 @@ impl NoninterferenceCase {
     /// Whether the replay of a session's serialised journal does not diverge.
     pub(crate) fn comes_to_the_same(&self, session: &mut ObservedSession) -> bool {
         let mut again =
-            Conversation::new(self.monitor(), self.tools.offered(), self.settings()).expect("room");
+            Conversation::new(self.monitor(), self.offered(), self.settings()).expect("room");
         session.repeat(&mut again);
         let print = |conversation: &Conversation| {
             let top = conversation.monitor().policy().space().top();
@@ -246,10 +257,10 @@ impl RunState<'_> {
     }
 }
 
-/// Declares a store that two tools write and no tool reads: calls of tools that read no store can be approved for the
+/// Declares stores that these tools write and no tool reads: calls of tools that read no store can be approved for the
 /// rest of a conversation.
-fn store_that_nobody_reads(text: &mut String, declared: &mut DeclaredPolicy) {
-    for tool in ["t1", "t3"] {
+fn store_that_nobody_reads(tools: &[&str], text: &mut String, declared: &mut DeclaredPolicy) {
+    for &tool in tools {
         let _ = writeln!(text, "store s{}: written by {tool}, read by nobody", declared.stores.len());
         declared.stores.push(StoreStatement { written: tool.to_owned(), read: "nobody".to_owned() });
     }

@@ -42,7 +42,7 @@ impl RunState<'_> {
     /// Begins a session. Descriptions by servers are hidden from some observers, as other text of servers is.
     pub(crate) fn begin(&mut self, first: Option<&ObservedSession>) -> ObservedSession {
         let case = self.case;
-        let mut offered = case.tools.offered();
+        let mut offered = case.offered();
         let described = offered.iter_mut().filter(|offered| offered.words == DescriptionAuthor::Server);
         for (index, offered) in described.enumerate() {
             let Some(first) = first else { continue };
@@ -178,7 +178,8 @@ impl RunState<'_> {
                     let mut completion = worst(&view.request, &shown);
                     if self.case.has_forms {
                         let focus = self.case.focus.as_ref();
-                        forms::replace_arguments(focus, &self.case.text, &mut completion, &shown);
+                        let can_look = view.request.tools.iter().any(|tool| tool.name == "look");
+                        forms::replace_arguments(focus, &self.case.text, &mut completion, &shown, can_look);
                     }
                     if let Some(chat) = &mut session.chat {
                         chat.limit(&view.label, &mut completion);
