@@ -255,7 +255,8 @@ impl Proxy {
         if !matches!(self.asking.get(&question_id), Some(OutgoingRequest::Person { .. })) {
             return Vec::new();
         }
-        let Some(OutgoingRequest::Person { question, id, pending, .. }) = self.asking.remove(&question_id) else {
+        let Some(OutgoingRequest::Person { question, id, pending, .. }) = self.asking.remove(&question_id)
+        else {
             return Vec::new();
         };
         let out = self.handle_person_answer(session.monitor(), question, id, *pending, answer);

@@ -123,7 +123,7 @@ class Agent:
             answer = self.transport.handle_request(request).body["choices"][0]["message"]
         except OSError:
             return self.questions - before
-        # The agent runs the payments that it is handed over, and goes on.
+        # The agent runs the payments that it is handed over, and continues.
         while answer.get("tool_calls"):
             chat.append(answer)
             chat += [{"role": "tool", "tool_call_id": call["id"], "content": "paid"} for call in answer["tool_calls"]]
@@ -211,9 +211,11 @@ def test_questions_of_several_conversations_at_the_same_time() -> None:
     async def all_of_them() -> None:
         provider.left = 12
         await asyncio.gather(*(says(name) for name in "abcd"))
-        assert len(questions) <= 4
+        # Two refusals, and what was asked before the second one.
+        asked = len(questions)
+        assert 2 <= asked <= 2 + 3
+        provider.left = 5
         await says("e")
-        assert len(questions) <= 4
+        assert len(questions) == asked
 
     asyncio.run(all_of_them())
-    assert len(questions) >= 2

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use crate::FORMS;
 use crate::approvals::PersonClient;
-use crate::audit_log::{records, rechecked};
+use crate::audit_log::{rechecked, records};
 use crate::gateway::{GatewayHome, KEY, OTHER_KEY, POLICY, TestAgent, TestGateway, config};
 use crate::mcp::{AnswerForm, McpTestClient};
 use crate::servers;
@@ -243,8 +243,8 @@ fn call_at_client(
     (is_asked, messages.last().unwrap().to_string())
 }
 
-/// The person at a client is asked about the calls of all servers within one budget. A stored session comes to the same
-/// count, so a restart does not renew it, and no replay diverges.
+/// The person at a client is asked about the calls of all servers within one budget. The replay of a stored session
+/// does not diverge, and has the same count, so a restart does not renew it.
 #[test]
 fn a_restart_renews_no_questions_to_the_person_at_a_client() {
     let (web, bank) = (servers::web(AnswerForm::Json), servers::bank(AnswerForm::Json));

@@ -88,8 +88,7 @@ fn verdicts(monitor: &Monitor, text: &str) -> Option<Vec<Verdict>> {
 /// The README says which forms the generator has, by the names of their effects.
 #[test]
 fn the_readme_names_every_form() {
-    let is_endorsed =
-        |name: &&str| FORMS.iter().any(|form| form.effect == *name && form.is_endorsement());
+    let is_endorsed = |name: &&str| FORMS.iter().any(|form| form.effect == *name && form.is_endorsement());
     let endorsed: Vec<&str> = names().filter(is_endorsed).collect();
     let others: Vec<&str> = names().filter(|name| !is_endorsed(name)).collect();
     let sentence = format!("The policies endorse {}; they have {}.", endorsed.join(", "), others.join(", "));
@@ -105,7 +104,8 @@ fn every_form_is_counted_once() {
         let statement = form.statement("t0");
         let forms = FORMS.iter().filter(|other| other.is_form_of(&statement));
         assert_eq!(forms.map(|other| other.effect).collect::<Vec<_>>(), [form.effect], "{statement}");
-        let policy = format!("lattice integrity: trusted < untrusted\nlattice secrecy: public < private\n{statement}");
+        let policy =
+            format!("lattice integrity: trusted < untrusted\nlattice secrecy: public < private\n{statement}");
         Policy::parse(&policy).unwrap_or_else(|errors| panic!("{errors:?}\n{policy}"));
     }
     assert!(LEAST.iter().all(|(name, _)| names().any(|known| known == *name)));

@@ -10,12 +10,13 @@ use std::fmt::Write as _;
 
 use flowgate::trace::Tool;
 use flowgate_guard::{DescriptionAuthor, OfferedTool};
-use flowgate_lm::chat::{Completion, Stop, ToolCall};
+use flowgate_lm::chat::{Completion, Stop, ToolCall, ToolSpec};
 use serde_json::{Value, json};
 
-use crate::declared_policy::{DeclaredCondition, DeclaredGrant, DeclaredPolicy, LabelDeclaration, PartSelector};
+use crate::declared_policy::{DeclaredCondition, DeclaredPolicy, LabelDeclaration, PartSelector};
 use crate::oracle_label::DimensionElement;
 use crate::random::Random;
+use crate::space::{CaseDimensions, WrittenLabel};
 use crate::tools::CaseTools;
 
 /// What a user says after a message, so that the message names hosts.
@@ -45,7 +46,7 @@ const ITEMS: &str = "endorse item as trusted";
 const ITEM: &str = "(item: str) in call.arguments.b";
 const PRIVATE: &str = "consent private for call.arguments.b";
 /// Words that answers contain.
-const WORDS: &[&str] = &[r#""me""#, r#""you""#, r#""ann""#, r#""web""#];
+const WORDS: &[&str] = &[r#""me""#, r#""you""#];
 
 const fn form(
     effect: &'static str,
@@ -59,19 +60,19 @@ const fn form(
 
 /// All forms. A form whose values occur in the world by chance would be released by it: see [`is_released`].
 pub(crate) static FORMS: [StatementForm; 28] = [
-    form("dates", ENDORSE, &["is_date(call.arguments.b)"], &[r#""2024-05-19""#, r#""2023-01-02""#], &[r#""2024-05-99""#]),
+    form(
+        "dates",
+        ENDORSE,
+        &["is_date(call.arguments.b)"],
+        &[r#""2024-05-19""#, r#""2023-01-02""#],
+        &[r#""2024-05-99""#],
+    ),
     form("times", ENDORSE, &["is_time(call.arguments.b)"], &[r#""12:00""#, r#""13:30""#], &[r#""25:00""#]),
     form("whole numbers", ENDORSE, &["is_integer(call.arguments.b)"], &["7", "41"], &["7.5"]),
     form("truth values", ENDORSE, &["is_bool(call.arguments.b)"], &["true", "false"], &[r#""perhaps""#]),
     form("decimals", ENDORSE, &["is_decimal(call.arguments.b)"], &[r#""12.5""#, "12.5"], &[r#""12,5,1""#]),
     form("yes or no", ENDORSE, &["is_yes_no(call.arguments.b)"], &[r#""yes""#, r#""no""#], &[r#""perhaps""#]),
-    form(
-        "one value",
-        ENDORSE,
-        &["call.arguments.b == \"12:00\""],
-        &[r#""12:00""#],
-        &[r#""12:00 SAID""#],
-    ),
+    form("one value", ENDORSE, &["call.arguments.b == \"12:00\""], &[r#""12:00""#], &[r#""12:00 SAID""#]),
     form(
         "listed values",
         ENDORSE,
@@ -86,7 +87,13 @@ pub(crate) static FORMS: [StatementForm; 28] = [
         &[r#""2024-05-19""#, r#""12:00""#],
         &[r#""22:00""#],
     ),
-    form("mail addresses", UNSAFE, &["is_email(call.arguments.b)"], &[r#""ann@example.org""#], &[r#""ann@""#]),
+    form(
+        "mail addresses",
+        UNSAFE,
+        &["is_email(call.arguments.b)"],
+        &[r#""ann@example.org""#],
+        &[r#""ann@""#],
+    ),
     form("what answers contain", ENDORSE, &["call.arguments.b in tool:*"], WORDS, &[r#""SAID""#]),
     form(
         "what answers to equal calls contain",
@@ -162,7 +169,7 @@ pub(crate) static FORMS: [StatementForm; 28] = [
         "items that answers contain",
         ITEMS,
         &[ITEM, "item in tool:*"],
-        &[r#"["me"]"#, r#"["you"]"#, r#"["me", "you"]"#, r#"["ann", "web"]"#],
+        &[r#"["me"]"#, r#"["you"]"#, r#"["me", "you"]"#],
         &[r#"["me", "SAID"]"#],
     ),
     form("payload", "payload call.arguments.b", &[], &[r#""SAID""#], &[]),
@@ -314,13 +321,19 @@ pub(crate) fn statements(text: &str) -> Vec<String> {
 }
 
 /// The form of the statement about each tool.
-pub(crate) struct FormFocus(Vec<(Tool, &'static StatementForm)>);
+pub(crate) struct FormFocus {
+    forms: Vec<(Tool, &'static StatementForm)>,
+    /// The name of the tool that the model calls most often, so that calls are repeated.
+    favourite: String,
+}
 
 impl FormFocus {
     /// Replaces what a policy says about the argument `b` of its tools: each tool has a statement of one form, and a
-    /// requirement that calls exceed without it. The answers of one tool are private, which consents are about.
+    /// requirement that calls exceed without it. Some answers are trusted and public, so that they list values, and some
+    /// are trusted and private, which consents are about.
     pub(crate) fn new(
         seed: u64,
+        space: &CaseDimensions,
         tools: &CaseTools,
         text: &mut String,
         declared: &mut DeclaredPolicy,
@@ -337,6 +350,13 @@ impl FormFocus {
         let forms: Vec<(Tool, &StatementForm)> =
             tools.all().into_iter().map(|tool| (tool, &FORMS[random.below(FORMS.len())])).collect();
         for (tool, form) in &forms {
+            // A question can be granted if every reason comes from a statement with a scope.
+            if random.chance(60) {
+                remove(text, "require ", tool);
+                declared.harmless.retain(|pattern| !DeclaredPolicy::speaks_of(pattern, tool));
+                let most = space.high(&mut random).text;
+                let _ = writeln!(text, "require {most} if:\n    (call: ToolCall) is tool:{}", exact(tool));
+            }
             let pattern = exact(tool);
             let most = if form.is_consent() { "trusted, public" } else { "trusted" };
             let _ = writeln!(
@@ -345,26 +365,30 @@ impl FormFocus {
             );
             form.write(pattern, text, declared);
         }
-        for _ in 0..2 {
-            let (private, _) = &forms[random.below(forms.len())];
-            let pattern = exact(private);
-            let _ = writeln!(
-                text,
-                "label out.content as trusted, private if:\n    (out: ToolOutput) is tool:{pattern}"
-            );
+        let start = random.below(forms.len());
+        for (offset, secrecy) in [(0, "public"), (1, "private"), (2, "private")] {
+            let (tool, _) = &forms[(start + offset) % forms.len()];
+            remove(text, "label out", tool);
+            remove(text, "label capture(", tool);
+            declared.answers.retain(|labels| !DeclaredPolicy::speaks_of(&labels.pattern, tool));
+            let WrittenLabel { text: label, mut grant } = space.bottom();
+            if secrecy == "private" {
+                grant.parts[1].1 = DimensionElement::Rank(2);
+            }
+            let (label, pattern) = (label.replace("public", secrecy), exact(tool));
+            let _ =
+                writeln!(text, "label out.content as {label} if:\n    (out: ToolOutput) is tool:{pattern}");
             declared.answers.push(LabelDeclaration {
                 pattern,
                 target: vec![PartSelector::Key("content")],
                 capture: None,
-                grant: DeclaredGrant {
-                    parts: vec![(0, DimensionElement::Rank(0)), (1, DimensionElement::Rank(2))],
-                    computed: None,
-                },
+                grant,
                 condition: DeclaredCondition::Always,
                 is_independent: false,
             });
         }
-        Self(forms)
+        let favourite = forms[random.below(forms.len())].0.name.to_string();
+        Self { forms, favourite }
     }
 
     /// Declares that the argument is a number where a consent limits a sum, so that a slot is filled with one. A server's own
@@ -372,18 +396,21 @@ impl FormFocus {
     pub(crate) fn declare_numbers(&self, offered: &mut [OfferedTool]) {
         let described = offered.iter_mut().filter(|offered| offered.words == DescriptionAuthor::Operator);
         for offered in described {
-            if self.0.iter().any(|(tool, form)| *tool == offered.tool && form.takes_numbers()) {
+            if self.forms.iter().any(|(tool, form)| *tool == offered.tool && form.takes_numbers()) {
                 offered.parameters =
-                    json!({"type": "object", "properties": {"a": {}, "b": {"type": "number"}, "c": {}}}).into();
+                    json!({"type": "object", "properties": {"a": {}, "b": {"type": "number"}, "c": {}}})
+                        .into();
             }
         }
     }
 
     /// Puts values that fit the statement about the tool in place of most arguments, depending on everything that the
     /// model was shown. A slot is to be filled with such a value. Looks more often, if the model may.
-    fn replace_arguments(&self, completion: &mut Completion, shown: &str, can_look: bool) {
+    fn replace_arguments(&self, completion: &mut Completion, shown: &str, offered: &[ToolSpec]) {
         let mut random = Random::of(&format!("fitting values {shown}"));
         let hidden = hidden_regions(shown);
+        let favourite = offered.iter().find(|tool| tool.name.ends_with(&self.favourite));
+        let can_look = offered.iter().any(|tool| tool.name == "look");
         if can_look && !hidden.is_empty() && random.chance(35) {
             let regions = [&hidden[random.below(hidden.len())]];
             let arguments = json!({"regions": regions, "then_return": random.chance(30)}).to_string();
@@ -392,8 +419,11 @@ impl FormFocus {
             completion.stop = Stop::Calls;
         }
         for call in &mut completion.calls {
+            if let Some(tool) = favourite.filter(|_| call.name != "look" && random.chance(40)) {
+                call.name.clone_from(&tool.name);
+            }
             // A tool of two servers has a longer name for the model.
-            let of_call = self.0.iter().find(|(tool, _)| call.name.ends_with(&*tool.name));
+            let of_call = self.forms.iter().find(|(tool, _)| call.name.ends_with(&*tool.name));
             let Some((_, form)) = of_call else { continue };
             let Ok(Value::Object(mut arguments)) = serde_json::from_str(&call.arguments) else { continue };
             if random.chance(85) {
@@ -425,6 +455,16 @@ fn hidden_regions(shown: &str) -> Vec<String> {
     shown.split("[hidden h").skip(1).map(|text| format!("h{}", digits(text))).collect()
 }
 
+/// Removes the statements that begin with a text and are about a tool from a policy.
+fn remove(policy: &mut String, head: &str, tool: &Tool) {
+    let is_about = |statement: &str| {
+        let pattern = statement.lines().nth(1).and_then(|line| line.split_once(" is tool:"));
+        pattern.is_some_and(|(_, pattern)| DeclaredPolicy::speaks_of(pattern, tool))
+    };
+    let is_kept = |statement: &String| !statement.starts_with(head) || !is_about(statement);
+    *policy = statements(policy).into_iter().filter(is_kept).collect();
+}
+
 /// Returns a pattern that matches a tool and no tool of another server, if the tool has a server.
 fn exact(tool: &Tool) -> String {
     match &tool.server {
@@ -437,12 +477,12 @@ fn exact(tool: &Tool) -> String {
 pub(crate) fn add_to_answer(answer: &mut Value) {
     let mut random = Random::of(&format!("in answers {answer}"));
     let Some(answer) = answer.as_object_mut() else { return };
-    let words = ["me", "you", "ann", "web"];
-    if let Some(key) = answer.get_mut("k").filter(|_| random.chance(60)) {
+    let words = ["me", "you"];
+    if let Some(key) = answer.get_mut("k").filter(|_| random.chance(80)) {
         *key = json!(random.of_list(&words));
     }
     for row in answer.get_mut("rows").and_then(Value::as_array_mut).into_iter().flatten() {
-        if let Some(y) = row.get_mut("y").filter(|_| random.chance(40)) {
+        if let Some(y) = row.get_mut("y").filter(|_| random.chance(60)) {
             *y = json!(random.of_list(&words));
         }
     }
@@ -500,10 +540,10 @@ pub(crate) fn replace_arguments(
     policy: &str,
     completion: &mut Completion,
     shown: &str,
-    can_look: bool,
+    offered: &[ToolSpec],
 ) {
     if let Some(focus) = focus {
-        focus.replace_arguments(completion, shown, can_look);
+        focus.replace_arguments(completion, shown, offered);
         return;
     }
     let mut random = Random::of(&format!("forms {shown}"));

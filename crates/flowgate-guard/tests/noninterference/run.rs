@@ -83,11 +83,12 @@ impl NoninterferenceCase {
         let accepts_much = Random::of(&format!("accepts more {seed}")).chance(40);
         let (mut text, mut declared) = policy(&mut random, &space, &tools, accepts_much);
         let is_focused = has_forms && Random::of(&format!("one form for each tool? {seed}")).chance(70);
-        let focus = is_focused.then(|| FormFocus::new(seed, &tools, &mut text, &mut declared));
+        let focus = is_focused.then(|| FormFocus::new(seed, &space, &tools, &mut text, &mut declared));
         if Random::of(&format!("grants {seed}")).chance(if is_focused { 70 } else { 40 }) {
             text = with_grants(&text, grant_scopes(seed, has_forms));
             if has_forms {
-                let writers = if is_focused { &["t0", "t1", "t2", "t3", "t4"][..] } else { &["t1", "t3"][..] };
+                let writers =
+                    if is_focused { &["t0", "t1", "t2", "t3", "t4"][..] } else { &["t1", "t3"][..] };
                 store_that_nobody_reads(writers, &mut text, &mut declared);
             }
         }
@@ -185,8 +186,7 @@ impl NoninterferenceCase {
 
     /// Whether the replay of a session's serialised journal does not diverge.
     pub(crate) fn comes_to_the_same(&self, session: &mut ObservedSession) -> bool {
-        let mut again =
-            Conversation::new(self.monitor(), self.offered(), self.settings()).expect("room");
+        let mut again = Conversation::new(self.monitor(), self.offered(), self.settings()).expect("room");
         session.repeat(&mut again);
         let print = |conversation: &Conversation| {
             let top = conversation.monitor().policy().space().top();

@@ -178,8 +178,8 @@ impl RunState<'_> {
                     let mut completion = worst(&view.request, &shown);
                     if self.case.has_forms {
                         let focus = self.case.focus.as_ref();
-                        let can_look = view.request.tools.iter().any(|tool| tool.name == "look");
-                        forms::replace_arguments(focus, &self.case.text, &mut completion, &shown, can_look);
+                        let offered = &view.request.tools;
+                        forms::replace_arguments(focus, &self.case.text, &mut completion, &shown, offered);
                     }
                     if let Some(chat) = &mut session.chat {
                         chat.limit(&view.label, &mut completion);

@@ -162,7 +162,11 @@ const FLOOD: &str = "no person was asked, because there were too many questions"
 fn cancelled_questions_count_as_refused() {
     let mut session = eliciting(ProxySettings { is_interactive: true, ..ProxySettings::new("files") });
     for id in 10..15 {
-        assert_eq!(parsed(&session.client(&plain_delete(id))).remove(0)["method"], "elicitation/create", "{id}");
+        assert_eq!(
+            parsed(&session.client(&plain_delete(id))).remove(0)["method"],
+            "elicitation/create",
+            "{id}"
+        );
         let params = json!({"requestId": id});
         session.client(&json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params}));
     }

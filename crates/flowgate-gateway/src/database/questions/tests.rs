@@ -298,7 +298,7 @@ async fn refusals_in_a_row_end_the_questions_of_a_conversation() {
         (&["deny", "deny", "use", "deny"], true),
         (&["deny", "deny", "grant-answers", "deny"], false),
         (&["deny", "deny", "give-up", "deny"], false),
-        // A question whose time is over stays a refusal if the conversation goes on before that is marked.
+        // A question whose time is over stays a refusal if the conversation continues before that is marked.
         (&["deny", "expire", "give-up", "deny"], false),
         (&["deny", "deny", "deny", "day"], true),
     ];
@@ -376,7 +376,8 @@ async fn refusals_in_a_row_end_the_questions_about_a_servers_tools() {
         [("deny", false), ("deny, and an hour passes", true), ("allow the last", true), ("expire", true)];
     for (what, may_ask) in rows {
         let store = Database::open(&DatabaseAddress::Memory).await.unwrap();
-        let ask = async |id: &str, name: &str, origin| ask_within(&store, (id, name, origin), ANY_NUMBER).await;
+        let ask =
+            async |id: &str, name: &str, origin| ask_within(&store, (id, name, origin), ANY_NUMBER).await;
         let new = |id: &str| AskOutcome::New(id.to_owned());
         for number in 0..super::MAX_OFFERED {
             let id = number.to_string();

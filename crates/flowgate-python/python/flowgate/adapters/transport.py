@@ -9,11 +9,11 @@ and sends their outputs, which the policy labels.
 OpenAI's chat completions and responses and Anthropic's messages are guarded; other requests that send something are refused. One
 transport has one conversation for each value of the header `x-flowgate-conversation`, and one for requests without it.
 
-A text that provokes questions gets refusals: nobody is asked about a conversation any more after `max_refusals_in_row` refusals without an
-approval between them, until its user writes again, or after `max_questions` questions. The user writes again with a request that ends with a
-new message of the user, if `trust_user_messages` says that a person types it. Another conversation does not evade this: after
-`max_refusals_in_row_of_all` refusals within an hour and without an approval between them, in any conversations, nobody is asked until the
-hour is over.
+A text that provokes questions gets refusals: nobody is asked about a conversation any more after `max_refusals_in_row` refusals without
+an approval between them, until its user writes again, or after `max_questions` questions. The user writes again with a request that ends
+with a new message of the user, if `trust_user_messages` says that a person types it. Another conversation does not evade this: after
+`max_refusals_in_row_of_all` refusals within an hour and without an approval between them, in any conversations, nobody is asked until
+the hour is over.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class _Guard:
         try:
             answer = yield "ask", need
         except GeneratorExit:
-            # The approver has failed, or whoever waited for it has gone.
+            # The approver has failed, or the request was cancelled.
             self._refusals_of_all.refused()
             need.decide("silent")
             raise
