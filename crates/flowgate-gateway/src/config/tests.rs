@@ -193,7 +193,7 @@ fn problems_are_named_with_their_place() {
     );
     check(
         witness("url = \"ftp://localhost\""),
-        "audit.witness: the address in `url` does not begin with https:// or http://",
+        "audit.witness: the address in `url` does not begin with https:// or http://: write the whole address",
     );
     check(
         witness("file = \"heads.jsonl\"\nkey-from = \"KEY\""),
@@ -228,7 +228,7 @@ fn problems_are_named_with_their_place() {
     );
     check(
         with("[mcp.web]\nurl = \"web\"\n"),
-        "mcp.web: the address in `url` does not begin with https:// or http://",
+        "mcp.web: the address in `url` does not begin with https:// or http://: write the whole address",
     );
     check(
         with("[mcp.flowgate]\nurl = \"http://web\"\n"),
@@ -258,7 +258,8 @@ fn problems_are_named_with_their_place() {
     );
     check(
         with("[approvals]\npage = \"gateway\"\n"),
-        "approvals: page: `gateway` does not begin with https:// or http://",
+        "approvals: page: `gateway` does not begin with https:// or http://: write the address by which people \
+         open the page",
     );
 }
 
@@ -289,11 +290,13 @@ fn problems_of_identities_are_named() {
     );
     check(
         with("jwks-url = \"http://login.example/keys\""),
-        "issuers.corp: the address in `jwks-url` does not begin with https://; http:// is for this machine only",
+        "issuers.corp: the address in `jwks-url` does not begin with https://: write one that does; http:// is \
+         for this machine only",
     );
     check(
         with("").replace("https://login", "http://login"),
-        "issuers.corp: the address in `issuer` does not begin with https://; http:// is for this machine only",
+        "issuers.corp: the address in `issuer` does not begin with https://: write one that does; http:// is for \
+         this machine only",
     );
     check(
         with("jwks-url = \"https://login.example/keys\"\njwks-file = \"keys.json\""),
@@ -324,7 +327,7 @@ fn problems_of_identities_are_named() {
     );
     check(
         token("claims = { team = { a = 1 } }"),
-        "clients.a: token: claims: the value of `team` is a table: write a text, a number, a bool or a list",
+        "clients.a: token: claims: the value of `team` is a table: write a string, a number, a bool or a list",
     );
     let second = "[clients.b]\nupstream = \"local\"\npolicy = \"p.flow\"\n[clients.b.token]\nissuer = \"corp\"\naudience = \"gate\"\n";
     check(
@@ -384,7 +387,7 @@ fn problems_of_identities_are_named() {
     );
     check(
         login("[people.\"group:a\"]\nsubject = \"1\"\nrole = \"viewer\"", redirect),
-        "people.group:a: the name begins with `group:`, as that of a group among readers does: rename the section",
+        "people.group:a: the name begins with `group:`, by which lists of readers mark groups: rename the section",
     );
 }
 

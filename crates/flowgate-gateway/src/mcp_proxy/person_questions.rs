@@ -37,8 +37,8 @@ impl ModelRoutes {
 
 impl McpExchange<'_> {
     /// Asks the person at the client the question `text` with the id `question_id`, and hands the answer to the proxy.
-    /// Without an answer in time, or if the reply cannot be a stream that asks, the proxy receives a cancellation,
-    /// which allows nothing.
+    /// Without an answer in time, or if the reply cannot be a stream (a question needs one), the proxy receives a
+    /// cancellation, which allows nothing.
     pub(super) async fn ask_at_client(
         &mut self,
         question_id: &Value,
@@ -82,9 +82,9 @@ impl McpExchange<'_> {
         answer
     }
 
-    /// Asks people the proxy's question with this name: whether a call may run. Returns their answer and, if it is a
-    /// yes, the reference to the stored question, whose approval is then noted as used in `session`. The answer is
-    /// [`PersonAnswer::Nothing`] if the proxy has no such question, or there is no decision in time.
+    /// Asks people the proxy's question with this name: whether a call may run. Returns their answer and, for a yes,
+    /// the reference to the stored question; its approval is then noted as used in `session`. The answer is
+    /// [`PersonAnswer::Nothing`] if the proxy has no such question, or no person decides in time.
     ///
     /// # Errors
     /// If the question cannot be stored or recorded; the call then fails, and none of its effects are stored.
@@ -119,7 +119,7 @@ impl McpExchange<'_> {
             (Decision::Refuse, _) => (PersonAnswer::No, None),
             (Decision::Later, Some(asked)) => (PersonAnswer::NotYet(asked.id), None),
             (Decision::Unasked, _) => (PersonAnswer::Unasked, None),
-            // There is no decision in time, or no reference to the stored question that a decision needs.
+            // No decision in time; or a decision without a reference to its question, which does not occur.
             _ => (PersonAnswer::Nothing, None),
         })
     }

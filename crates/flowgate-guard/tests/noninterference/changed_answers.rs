@@ -5,7 +5,7 @@ use flowgate::trace::{Document, EventBody, NodeContent, NodeId, Output, PathStep
 use flowgate_guard::conversation::ToolAnswer;
 use serde_json::Value;
 
-use crate::forms;
+use crate::form_focus;
 use crate::random::Random;
 use crate::world::{self, AnswerSpelling, FormedText};
 
@@ -34,7 +34,7 @@ pub(crate) fn fresh(
 ) -> (ToolAnswer, AnswerSpelling) {
     let (mut value, mut spelling) = (world::answer(random), world::spelling(random));
     if has_values {
-        forms::add_to_answer(&mut value);
+        form_focus::add_to_answer(&mut value);
     }
     if let (Some(map), Some(echo)) = (value.as_object_mut(), echo) {
         map.insert("e".to_owned(), Value::from(echo));

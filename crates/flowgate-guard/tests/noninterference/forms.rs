@@ -1,29 +1,22 @@
 //! Adds to some cases endorsements, consents and requirements of further forms, and values that have these forms.
 //!
 //! In half of these cases, the statements are mixed at random. In the other half, each tool has one statement of one form
-//! ([`FormFocus`]), and the model mostly writes values that fit it: few calls of a random model fit a random statement, and
+//! ([`crate::form_focus`]), and the model mostly writes values that fit it: few calls of a random model fit a random statement, and
 //! a form that changes no verdict is not tested. [`crate::effects`] counts the verdicts that each form changes.
 //!
 //! Everything here is drawn from sources of its own, so that the cases without it stay what they are.
 
 use std::fmt::Write as _;
 
-use flowgate::trace::Tool;
-use flowgate_guard::{DescriptionAuthor, OfferedTool};
-use flowgate_lm::chat::{Completion, Stop, ToolCall, ToolSpec};
+use flowgate_lm::chat::Completion;
 use serde_json::{Value, json};
 
-use crate::declared_policy::{DeclaredCondition, DeclaredPolicy, LabelDeclaration, PartSelector};
-use crate::oracle_label::DimensionElement;
+use crate::declared_policy::DeclaredPolicy;
 use crate::random::Random;
-use crate::space::{CaseDimensions, WrittenLabel};
 use crate::tools::CaseTools;
 
 /// What a user says after a message, so that the message names hosts.
 pub(crate) const LINKS: &str = " see https://shop.example.net/x and https://news1.market.co.uk/";
-
-/// What an answer of a tool says after a text, so that the answer names hosts.
-const LINKS_OF_ANSWERS: &str = " at https://wiki.example.edu/ and https://a1.library.ac.uk/y";
 
 /// A form of statement about the argument `b` of a tool.
 pub(crate) struct StatementForm {
@@ -254,6 +247,12 @@ impl StatementForm {
         self.head.contains("endorse ")
     }
 
+    /// Whether few calls meet all conditions for an effect, so that more tools have the form: values that an answer lists,
+    /// what consents are about, and payload, which grants leave open.
+    pub(crate) fn is_rare(&self) -> bool {
+        !self.is_endorsement() || self.conditions.iter().any(|condition| condition.contains(" in tool:"))
+    }
+
     /// Whether the statement is a consent.
     pub(crate) fn is_consent(&self) -> bool {
         self.head.starts_with("consent ")
@@ -269,7 +268,7 @@ impl StatementForm {
     }
 
     /// Writes a statement of the form about the tools that a pattern matches, as text and as declarations.
-    fn write(&self, pattern: String, text: &mut String, declared: &mut DeclaredPolicy) {
+    pub(crate) fn write(&self, pattern: String, text: &mut String, declared: &mut DeclaredPolicy) {
         text.push_str(&self.statement(&pattern));
         if self.is_endorsement() {
             declared.endorsed.push(pattern);
@@ -279,12 +278,12 @@ impl StatementForm {
     }
 
     /// Whether the statement limits a sum of numbers.
-    fn takes_numbers(&self) -> bool {
+    pub(crate) fn takes_numbers(&self) -> bool {
         Limit::Sum.is_in(self.head)
     }
 
     /// Returns the text with which a slot is to be filled for a value; `None` if the argument takes no slot with it.
-    fn slot_text(&self, value: &Value) -> Option<String> {
+    pub(crate) fn slot_text(&self, value: &Value) -> Option<String> {
         match value {
             Value::String(text) if self.head == ENDORSE || !self.is_endorsement() => Some(text.clone()),
             Value::Number(_) | Value::Bool(_) if self.head == ENDORSE || self.takes_numbers() => {
@@ -296,7 +295,7 @@ impl StatementForm {
 
     /// Returns a value of the form, or in some cases one that resembles it. Where the form leaves a choice, the value
     /// repeats what the model was shown.
-    fn value(&self, random: &mut Random, shown: &str) -> Value {
+    pub(crate) fn value(&self, random: &mut Random, shown: &str) -> Value {
         let is_other = random.chance(15);
         let values = if is_other && !self.other.is_empty() { self.other } else { self.fitting };
         let start = random.below(shown.chars().count());
@@ -318,179 +317,6 @@ pub(crate) fn statements(text: &str) -> Vec<String> {
         }
     }
     found
-}
-
-/// The form of the statement about each tool.
-pub(crate) struct FormFocus {
-    forms: Vec<(Tool, &'static StatementForm)>,
-    /// The name of the tool that the model calls most often, so that calls are repeated.
-    favourite: String,
-}
-
-impl FormFocus {
-    /// Replaces what a policy says about the argument `b` of its tools: each tool has a statement of one form, and a
-    /// requirement that calls exceed without it. Some answers are trusted and public, so that they list values, and some
-    /// are trusted and private, which consents are about.
-    pub(crate) fn new(
-        seed: u64,
-        space: &CaseDimensions,
-        tools: &CaseTools,
-        text: &mut String,
-        declared: &mut DeclaredPolicy,
-    ) -> Self {
-        let mut random = Random::of(&format!("one form for each tool {seed}"));
-        let is_replaced = |statement: &String| {
-            ["payload call.arguments.b", "endorse ", "unsafe endorse ", "consent "]
-                .iter()
-                .any(|head| statement.starts_with(head))
-        };
-        *text = statements(text).into_iter().filter(|statement| !is_replaced(statement)).collect();
-        declared.payload.clear();
-        declared.endorsed.clear();
-        let forms: Vec<(Tool, &StatementForm)> =
-            tools.all().into_iter().map(|tool| (tool, &FORMS[random.below(FORMS.len())])).collect();
-        for (tool, form) in &forms {
-            // A question can be granted if every reason comes from a statement with a scope.
-            if random.chance(60) {
-                remove(text, "require ", tool);
-                declared.harmless.retain(|pattern| !DeclaredPolicy::speaks_of(pattern, tool));
-                let most = space.high(&mut random).text;
-                let _ = writeln!(text, "require {most} if:\n    (call: ToolCall) is tool:{}", exact(tool));
-            }
-            let pattern = exact(tool);
-            let most = if form.is_consent() { "trusted, public" } else { "trusted" };
-            let _ = writeln!(
-                text,
-                "require {most} for call.arguments.b if:\n    (call: ToolCall) is tool:{pattern}"
-            );
-            form.write(pattern, text, declared);
-        }
-        let start = random.below(forms.len());
-        for (offset, secrecy) in [(0, "public"), (1, "private"), (2, "private")] {
-            let (tool, _) = &forms[(start + offset) % forms.len()];
-            remove(text, "label out", tool);
-            remove(text, "label capture(", tool);
-            declared.answers.retain(|labels| !DeclaredPolicy::speaks_of(&labels.pattern, tool));
-            let WrittenLabel { text: label, mut grant } = space.bottom();
-            if secrecy == "private" {
-                grant.parts[1].1 = DimensionElement::Rank(2);
-            }
-            let (label, pattern) = (label.replace("public", secrecy), exact(tool));
-            let _ =
-                writeln!(text, "label out.content as {label} if:\n    (out: ToolOutput) is tool:{pattern}");
-            declared.answers.push(LabelDeclaration {
-                pattern,
-                target: vec![PartSelector::Key("content")],
-                capture: None,
-                grant,
-                condition: DeclaredCondition::Always,
-                is_independent: false,
-            });
-        }
-        let favourite = forms[random.below(forms.len())].0.name.to_string();
-        Self { forms, favourite }
-    }
-
-    /// Declares that the argument is a number where a consent limits a sum, so that a slot is filled with one. A server's own
-    /// schema may be hidden, and stays as it is.
-    pub(crate) fn declare_numbers(&self, offered: &mut [OfferedTool]) {
-        let described = offered.iter_mut().filter(|offered| offered.words == DescriptionAuthor::Operator);
-        for offered in described {
-            if self.forms.iter().any(|(tool, form)| *tool == offered.tool && form.takes_numbers()) {
-                offered.parameters =
-                    json!({"type": "object", "properties": {"a": {}, "b": {"type": "number"}, "c": {}}})
-                        .into();
-            }
-        }
-    }
-
-    /// Puts values that fit the statement about the tool in place of most arguments, depending on everything that the
-    /// model was shown. A slot is to be filled with such a value. Looks more often, if the model may.
-    fn replace_arguments(&self, completion: &mut Completion, shown: &str, offered: &[ToolSpec]) {
-        let mut random = Random::of(&format!("fitting values {shown}"));
-        let hidden = hidden_regions(shown);
-        let favourite = offered.iter().find(|tool| tool.name.ends_with(&self.favourite));
-        let can_look = offered.iter().any(|tool| tool.name == "look");
-        if can_look && !hidden.is_empty() && random.chance(35) {
-            let regions = [&hidden[random.below(hidden.len())]];
-            let arguments = json!({"regions": regions, "then_return": random.chance(30)}).to_string();
-            let id = format!("l{:x}", random.next());
-            completion.calls.push(ToolCall { id, name: "look".to_owned(), arguments });
-            completion.stop = Stop::Calls;
-        }
-        for call in &mut completion.calls {
-            if let Some(tool) = favourite.filter(|_| call.name != "look" && random.chance(40)) {
-                call.name.clone_from(&tool.name);
-            }
-            // A tool of two servers has a longer name for the model.
-            let of_call = self.forms.iter().find(|(tool, _)| call.name.ends_with(&*tool.name));
-            let Some((_, form)) = of_call else { continue };
-            let Ok(Value::Object(mut arguments)) = serde_json::from_str(&call.arguments) else { continue };
-            if random.chance(85) {
-                arguments.insert("a".to_owned(), json!("me"));
-            }
-            if random.chance(90) {
-                arguments.remove("c");
-            }
-            // A text would end a consent with a limit of a sum.
-            if form.is_consent() || random.chance(85) {
-                let value = form.value(&mut random, shown);
-                let region = hidden.get(random.below(hidden.len()));
-                let value = match region.zip(form.slot_text(&value)) {
-                    Some((region, text)) if random.chance(60) => {
-                        json!({"$slot": {"regions": [region], "fill": format!("write {text}")}})
-                    }
-                    _ => value,
-                };
-                arguments.insert("b".to_owned(), value);
-            }
-            call.arguments = Value::Object(arguments).to_string();
-        }
-    }
-}
-
-/// Returns the names of the hidden regions in a view.
-fn hidden_regions(shown: &str) -> Vec<String> {
-    let digits = |text: &str| text.chars().take_while(char::is_ascii_digit).collect::<String>();
-    shown.split("[hidden h").skip(1).map(|text| format!("h{}", digits(text))).collect()
-}
-
-/// Removes the statements that begin with a text and are about a tool from a policy.
-fn remove(policy: &mut String, head: &str, tool: &Tool) {
-    let is_about = |statement: &str| {
-        let pattern = statement.lines().nth(1).and_then(|line| line.split_once(" is tool:"));
-        pattern.is_some_and(|(_, pattern)| DeclaredPolicy::speaks_of(pattern, tool))
-    };
-    let is_kept = |statement: &String| !statement.starts_with(head) || !is_about(statement);
-    *policy = statements(policy).into_iter().filter(is_kept).collect();
-}
-
-/// Returns a pattern that matches a tool and no tool of another server, if the tool has a server.
-fn exact(tool: &Tool) -> String {
-    match &tool.server {
-        Some(server) => format!("{server}/{}", tool.name),
-        None => tool.name.to_string(),
-    }
-}
-
-/// Puts into an answer words that the model writes, and hosts.
-pub(crate) fn add_to_answer(answer: &mut Value) {
-    let mut random = Random::of(&format!("in answers {answer}"));
-    let Some(answer) = answer.as_object_mut() else { return };
-    let words = ["me", "you"];
-    if let Some(key) = answer.get_mut("k").filter(|_| random.chance(80)) {
-        *key = json!(random.of_list(&words));
-    }
-    for row in answer.get_mut("rows").and_then(Value::as_array_mut).into_iter().flatten() {
-        if let Some(y) = row.get_mut("y").filter(|_| random.chance(60)) {
-            *y = json!(random.of_list(&words));
-        }
-    }
-    if random.chance(60)
-        && let Some(Value::String(text)) = answer.get_mut("s")
-    {
-        text.push_str(LINKS_OF_ANSWERS);
-    }
 }
 
 /// Adds endorsements and consents of random forms to a policy, as text and as declarations.
@@ -535,17 +361,7 @@ fn consent(seed: u64, tools: &CaseTools, text: &mut String) {
 }
 
 /// Puts values of these forms in place of some arguments, depending on everything that the model was shown.
-pub(crate) fn replace_arguments(
-    focus: Option<&FormFocus>,
-    policy: &str,
-    completion: &mut Completion,
-    shown: &str,
-    offered: &[ToolSpec],
-) {
-    if let Some(focus) = focus {
-        focus.replace_arguments(completion, shown, offered);
-        return;
-    }
+pub(crate) fn replace_arguments(policy: &str, completion: &mut Completion, shown: &str) {
     let mut random = Random::of(&format!("forms {shown}"));
     for call in completion.calls.iter_mut().filter(|call| call.name != "look") {
         let Ok(Value::Object(mut arguments)) = serde_json::from_str(&call.arguments) else { continue };

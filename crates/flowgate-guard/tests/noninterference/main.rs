@@ -33,6 +33,7 @@ mod declared_policy;
 mod edits;
 mod effects;
 mod features;
+mod form_focus;
 mod forms;
 mod labels;
 mod model;

@@ -16,7 +16,8 @@ use serde_json::{Value, json};
 
 use crate::chat::INSTRUCTIONS;
 use crate::declared_policy::{DeclaredPolicy, StoreStatement};
-use crate::forms::{self, FormFocus};
+use crate::form_focus::FormFocus;
+use crate::forms;
 use crate::observed_run::ObservedRun;
 use crate::oracle_conditions;
 use crate::oracle_label::OracleLabel;

@@ -177,9 +177,12 @@ impl RunState<'_> {
                     self.shows("the model", session, &view, &shown);
                     let mut completion = worst(&view.request, &shown);
                     if self.case.has_forms {
-                        let focus = self.case.focus.as_ref();
-                        let offered = &view.request.tools;
-                        forms::replace_arguments(focus, &self.case.text, &mut completion, &shown, offered);
+                        match &self.case.focus {
+                            Some(focus) => {
+                                focus.replace_arguments(&mut completion, &shown, &view.request.tools);
+                            }
+                            None => forms::replace_arguments(&self.case.text, &mut completion, &shown),
+                        }
                     }
                     if let Some(chat) = &mut session.chat {
                         chat.limit(&view.label, &mut completion);

@@ -51,7 +51,7 @@ impl Answer {
         (!is_offered).then(|| refusal.to_owned())
     }
 
-    /// Returns the words by which the person is asked to confirm the answer.
+    /// Returns the answer in words, for the question by which the person confirms it.
     fn words(&self) -> String {
         match self {
             Self::Allow => "allow this call once".to_owned(),
@@ -100,7 +100,8 @@ impl TypedLines {
         self.0.recv().ok().map(|line| line.trim().to_owned())
     }
 
-    /// Asks the person to confirm an answer. Anything but yes, and the end of the input, is a no.
+    /// Asks the person to confirm an answer, and returns whether the reply is `y` or `yes`. Any other line, and the
+    /// end of the input, means no.
     pub(super) fn confirm(&self, answer: &Answer, output: &mut Console) -> bool {
         let line = self.ask(&format!("{}? [y/N] ", answer.words()), output);
         line.is_some_and(|line| matches!(line.as_str(), "y" | "Y" | "yes" | "Yes" | "YES"))

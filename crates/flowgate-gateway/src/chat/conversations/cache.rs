@@ -7,7 +7,6 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use super::{ConversationCell, ConversationKey};
-use crate::background_drop::drop_in_background;
 
 /// The limit on the number of conversations in memory, whatever their size.
 const MAX_CONVERSATIONS: usize = 4096;
@@ -46,8 +45,8 @@ impl ConversationCache {
         self.clock += 1;
         let (cell, used) = self.cells.entry(key.clone()).or_default();
         let cell = Arc::clone(cell);
-        // The key is moved from the old time to the new one, which saves a copy. A new cell has the time 0, under which
-        // there is no key.
+        // Moves the key from the old time of use to the new one instead of copying it. A new cell has the time 0, and
+        // there is no key to move.
         let moved_key = self.by_use.remove(&used.at);
         used.at = self.clock;
         self.by_use.insert(self.clock, moved_key.unwrap_or_else(|| key.clone()));
@@ -73,10 +72,9 @@ impl ConversationCache {
 
     /// Drops a conversation from memory; the database still has it. Does nothing for one that is not in memory.
     pub(super) fn forget(&mut self, key: &ConversationKey) {
-        if let Some((cell, used)) = self.cells.remove(key) {
+        if let Some((_, used)) = self.cells.remove(key) {
             self.by_use.remove(&used.at);
             self.bytes -= used.bytes;
-            drop_in_background(cell);
         }
     }
 

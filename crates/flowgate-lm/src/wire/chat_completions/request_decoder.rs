@@ -1,4 +1,5 @@
-//! Decodes requests of OpenAI's chat completions, as a server receives them: the messages, the tools and the settings.
+//! Decodes requests of OpenAI's chat completions, as the gateway receives them from its clients: the messages, the
+//! tools and the settings.
 
 use super::super::documents;
 use super::super::fields::{NOT_SUPPORTED, ObjectFields, UNKNOWN_EFFORT, UNKNOWN_TOOL};
@@ -7,7 +8,7 @@ use super::super::output_format::{read_format, read_named_schema};
 use super::super::{ReceivedRequest, ToolForms, WireError, extension, parse_image_url};
 use super::fields::{
     ASSISTANT, CALL, CALLED, CHOICE, CHOSEN, FILE, FILE_PART, FILE_PART_OF_USER, FUNCTION, IMAGE_PART,
-    IMAGE_PART_OF_USER, IMAGE_URL, JSON_FORMAT, JSON_SCHEMA, ONLY_MESSAGES, OUTPUT, PLAIN, REFUSAL_PART,
+    IMAGE_PART_OF_USER, IMAGE_URL, JSON_FORMAT, JSON_SCHEMA, OUTPUT, PLAIN, REFUSAL_PART,
     REFUSAL_PART_OF_USER, REQUEST, SCHEMA_FORMAT, STREAM_OPTIONS, TEXT_FORMAT, TEXT_PART, TEXT_PART_OF_USER,
     TOOL, USER,
 };
@@ -80,21 +81,6 @@ fn read_output_format(body: &ObjectFields<'_>) -> Result<Option<OutputFormat>, W
     })
 }
 
-/// Decodes an object whose only field is the list `messages`, without the fields and tools in `dropped`. The gateway
-/// uses it for the new messages of a chat, if its prefix cache has the earlier ones. Also returns the declared
-/// provenance of the parts of the user's messages.
-///
-/// # Errors
-/// If the object violates the format, or a message contains something that a [`Message`] cannot express.
-pub fn decode_messages(
-    body: &Json<'_>,
-    dropped: &DroppedParts,
-) -> Result<(Vec<Message>, Sources), WireError> {
-    let body = ObjectFields::of_body(body, dropped)?;
-    body.reject_unsupported(&ONLY_MESSAGES)?;
-    read_messages(&body)
-}
-
 /// Decodes the list `messages`, and the declared provenance of the parts of the user's messages.
 fn read_messages(body: &ObjectFields<'_>) -> Result<(Vec<Message>, Sources), WireError> {
     let (mut messages, mut sources) = (Vec::new(), Sources::default());
@@ -108,7 +94,8 @@ fn read_messages(body: &ObjectFields<'_>) -> Result<(Vec<Message>, Sources), Wir
     Ok((messages, sources))
 }
 
-/// Returns the declared source of each part of a message: that of the part, or else that of the message.
+/// Returns the declared source of each part of a message: what the part declares or, if it declares none, what the
+/// message declares.
 fn sources_of(message: &ObjectFields<'_>) -> Result<Vec<Option<Source>>, WireError> {
     let message_source = message.source()?;
     match message.get("content") {
