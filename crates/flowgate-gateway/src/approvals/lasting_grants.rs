@@ -543,7 +543,7 @@ mod tests {
         check(None, sum("amount", json!(50)), Ok((Some(30), "a", 20 * MILLIONTHS)));
         check(None, sum("amount", json!(19.5)), Err("less than the amount of this question alone"));
         check(None, sum("amount", json!(-1)), Err("not a number between"));
-        check(None, sum("price", json!(50)), Err("such arguments: amount"));
+        check(None, sum("price", json!(50)), Err("name one of these: amount"));
         // A question about three equal calls uses three times the amount.
         let terms = |terms: Value| serde_json::from_value::<GrantTerms>(terms).unwrap();
         let three = offer(None, 3).grant("b".to_owned(), &terms(sum("amount", json!(60)))).unwrap();
