@@ -8,8 +8,10 @@ const textOf = (message) =>
 /** The calls to make; none to end the turn. */
 function callsOf({ messages }) {
   const seen = messages.map(textOf).join("\n");
-  const made = messages.flatMap((message) => message.tool_calls ?? []).map((call) => call.function.name);
-  const hasTried = (name) => made.includes(name) || seen.includes("refused");
+  // What happened since the user's last message.
+  const turn = messages.slice(messages.findLastIndex(({ role }) => role === "user"));
+  const made = turn.flatMap((message) => message.tool_calls ?? []).map((call) => call.function.name);
+  const hasTried = (name) => made.includes(name) || turn.map(textOf).join("\n").includes("refused");
   const mail = (to) => ["send_mail", { to, body: "hello" }];
   if (seen.includes("PAY MALLORY")) return hasTried("send_money") ? [] : [["send_money", { to: "mallory", amount: 500 }]];
   if (seen.includes("What is new")) return made.includes("read_page") ? [] : [["read_page", { url: "https://example.org/news" }]];

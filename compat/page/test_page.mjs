@@ -88,9 +88,9 @@ after(async () => {
   for (const close of closing.toReversed()) await close();
 });
 
-/** Sends what the user says, and runs every call that the agent receives. Returns the names of the calls. */
-async function agentSays(text, conversation) {
-  const messages = [{ role: "user", content: text }];
+/** Sends what the user says after `messages`, and runs every call that the agent receives. Returns the names of the calls. */
+async function agentSays(text, conversation, messages = []) {
+  messages.push({ role: "user", content: text });
   const ran = [];
   const tool = (name, properties) => ({ type: "function", function: { name, description: name, parameters: { type: "object", properties } } });
   const word = { type: "string" };
@@ -209,6 +209,36 @@ test("a mail is approved, granted from now on, and the grant is withdrawn", asyn
   await page.getByRole("link", { name: "Questions" }).click();
   await card(page, "send_mail").getByRole("button", { name: /Deny/ }).click();
   assert.deepEqual(await fourth, []);
+  assert.deepEqual(errors, []);
+  await context.close();
+});
+
+test("a mail is allowed for a conversation, and the next one is asked about after the grant is withdrawn", async () => {
+  const { page, context, errors } = await open("ann");
+  const chat = [];
+  const first = agentSays("Mail Ann hello", "chat", chat);
+  await card(page, "send_mail").getByRole("button", { name: /Allow for the conversation/ }).click();
+  assert.deepEqual(await first, ["send_mail"]);
+  // An equal call of the conversation runs without a question, and one of another conversation is asked about.
+  assert.deepEqual(await agentSays("Mail Ann hello, again", "chat", chat), ["send_mail"]);
+  const other = agentSays("Mail Ann hello", "another chat");
+  await card(page, "send_mail").filter({ hasText: "conversation another chat" }).getByRole("button", { name: /Deny/ }).click();
+  assert.deepEqual(await other, []);
+
+  await page.getByRole("link", { name: "Grants" }).click();
+  const grant = page.locator("article.card").filter({ has: page.getByRole("heading", { name: "send_mail of agent", exact: true }) });
+  await grant.getByText("for the rest of the conversation chat.").waitFor();
+  assert.match(await grant.innerText(), /Given by ann/);
+  await axeFinds(page, "a grant for a conversation");
+  await screenshot(page, "page-grant");
+  await grant.getByRole("button", { name: "Withdraw the grant for send_mail" }).press("Enter");
+  await page.getByText("There are no grants.").waitFor();
+  await page.locator("#announcements", { hasText: "The grant of ann for send_mail is withdrawn." }).waitFor();
+
+  const second = agentSays("Mail Ann hello, once more", "chat", chat);
+  await page.getByRole("link", { name: "Questions" }).click();
+  await card(page, "send_mail").filter({ hasText: "conversation chat" }).getByRole("button", { name: /Deny/ }).click();
+  assert.deepEqual(await second, []);
   assert.deepEqual(errors, []);
   await context.close();
 });

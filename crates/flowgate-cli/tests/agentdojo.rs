@@ -18,7 +18,8 @@ use serde_json::Value;
 
 const HOW: &str =
     "skipped: set FLOWGATE_AGENTDOJO_TRACES to what examples/agentdojo/traces.py writes (see its README)";
-/// The variable with the runs of `traces.py --version v1.2.2`, which has eight more injection tasks.
+/// The variable with the runs of `traces.py --version v1.2.2 --attack none important_instructions`: this version has eight
+/// more injection tasks.
 const LATER: &str = "FLOWGATE_AGENTDOJO_TRACES_122";
 
 fn main() {
@@ -68,9 +69,11 @@ fn main() {
         Some(traces) => {
             let rows = replay(&traces, "");
             let sum = |method: &str, key: &str| self::sum(&rows, method, key);
+            let runs = sum("everything", "runs");
+            check("v1.2.2: all tasks and one attack", runs == 97 + 949, runs);
             // The injection tasks that v1.1.2 does not have make the most calls.
             let calls = sum("everything", "injected_calls");
-            check("v1.2.2: injected acting calls, more than those of v1.1.2", calls > 1446, calls);
+            check("v1.2.2: injected acting calls", calls == 2523, calls);
             for (method, least) in [("everything", 38), ("provenance", 42), ("lowest-first", 58)] {
                 let permitted = sum(method, "injected_permitted");
                 check(
@@ -83,7 +86,9 @@ fn main() {
                 check(&what, without >= least, without);
             }
         }
-        None => println!("agentdojo: v1.2.2 skipped: set {LATER} to what traces.py --version v1.2.2 writes"),
+        None => println!(
+            "agentdojo: v1.2.2 skipped: set {LATER} to what traces.py --version v1.2.2 --attack none important_instructions writes"
+        ),
     }
     println!();
     exit(failures);

@@ -43,8 +43,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use flowgate_audit::watch::WatchLog;
+use flowgate_guard::approve::QuestionBudget;
 use flowgate_guard::method::MethodRegistry;
 use flowgate_lm::remote::Authorities;
+use flowgate_mcp::ProxySettings;
+use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
 pub use budget::Budget;
@@ -143,6 +146,9 @@ impl Default for DatabaseSpec {
 
 /// The seconds of a day.
 const DAY: u64 = 24 * 60 * 60;
+/// The version of the rules by which `flowgate_mcp` counts the questions to the person at a client. Sessions that were stored
+/// under other rules are not replayed: they could ask where the session did not.
+const QUESTION_COUNTING: u32 = 2;
 /// The default file of the database, in the folder of the configuration.
 const FILE: &str = "flowgate.db";
 
@@ -325,9 +331,16 @@ pub fn read_with_methods(
             && !people.iter().any(is_approver_of_client)
             && !groups.any(|group| group.decides_for(&client.tenant));
         // `config_fingerprint` is the digest of the settings under which stored conversations can be replayed. They include whether
-        // the person who uses the client is asked in its chat.
-        let covered_settings = serde_json::json!([client.config_fingerprint, client.asks_its_user]);
-        client.config_fingerprint = random::hex(&Sha256::digest(covered_settings.to_string()));
+        // the person who uses the client is asked in its chat, and within which budget: a replay counts the questions again.
+        let mut covered_settings: Vec<Value> =
+            vec![client.config_fingerprint.as_str().into(), client.asks_its_user.into()];
+        if client.asks_its_user {
+            let QuestionBudget { questions, refusals_in_row } = ProxySettings::new("").questions;
+            let budget: [Value; 3] = [QUESTION_COUNTING.into(), questions.into(), refusals_in_row.into()];
+            covered_settings.extend(budget);
+        }
+        let covered_settings = Value::from(covered_settings).to_string();
+        client.config_fingerprint = random::hex(&Sha256::digest(covered_settings));
     }
     let store = reader.store(file.store).map_err(|why| ConfigError(format!("store: {why}")))?;
     for client in &mut clients {

@@ -10,11 +10,12 @@
 //! file when the verdict on a call is to ask.
 //!
 //! The person at the client is asked within a [`QuestionBudget`](flowgate_guard::approve::QuestionBudget): after refusals
-//! in a row, or too many questions of the session, calls that need an approval are denied without a question. The
-//! program that asks people in the third way limits its questions itself.
+//! in a row, or too many questions of the session, calls that need an approval are denied without a question. A question
+//! whose call the client cancels counts as refused, and at most [`MAX_OPEN`] may be open at the same time. The program
+//! that asks people in the third way limits its questions itself.
 
 use flowgate::monitor::{Monitor, Question};
-use flowgate_guard::approve::Decision;
+use flowgate_guard::approve::{Decision, QuestionCount};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
@@ -31,9 +32,10 @@ const MAX_SHOWN: usize = 4_000;
 
 /// The method of a question to the client's user.
 const ELICIT: &str = "elicitation/create";
-/// The maximum number of calls that wait to be sent again with a person's answer. Older ones are dropped, which denies
-/// them.
-const MAX_RETRIES: usize = 64;
+/// The maximum number of questions to the person at the client that are open at the same time: so many calls in one
+/// message are asked about. Of calls that wait to be sent again with the person's answer, older ones are dropped, which
+/// denies them and counts as a refusal.
+const MAX_OPEN: usize = 20;
 /// The verdict in the refusal of a call that a person is not asked about.
 const TOO_MANY: &str = "no person was asked, because there were too many questions";
 
@@ -71,7 +73,9 @@ impl Proxy {
         // A client shows the arguments in full, so it is not asked about a call with longer ones.
         let fits_dialog = self.settings.is_interactive && shown.len() <= MAX_SHOWN;
         let asks_person = fits_dialog && (pending.can_retry || self.can_elicit);
-        if asks_person && !self.questions.allows_question(self.settings.questions) {
+        let may_ask = self.questions.allows_question(self.settings.questions)
+            && (pending.can_retry || self.open_elicitations() < MAX_OPEN);
+        if asks_person && !may_ask {
             let refusal = self.judgement_refusal(monitor, TOO_MANY, question.judgement());
             return vec![self.flood_note(&pending), refusal::refusal_answer(&id, pending.kind, &refusal)];
         }
@@ -97,9 +101,41 @@ impl Proxy {
             self.questions.count(Decision::Later);
         }
         self.client_requests.insert(id.clone(), PendingClientRequest::Waiting);
+        let (pending, is_at_client) = (Box::new(pending), asks_client);
         self.outgoing_requests
-            .insert(question_id, OutgoingRequest::Person { question, id, pending: Box::new(pending) });
+            .insert(question_id, OutgoingRequest::Person { question, id, pending, is_at_client });
         vec![out]
+    }
+
+    /// Returns the number of questions to the client's user that have no answer yet, without those in answers to calls.
+    fn open_elicitations(&self) -> usize {
+        let is_open =
+            |asking: &&OutgoingRequest| matches!(asking, OutgoingRequest::Person { is_at_client: true, .. });
+        self.outgoing_requests.values().filter(is_open).count()
+    }
+
+    /// Withdraws the question about the call of the request `id`, which the client has cancelled. A question that the
+    /// client's user was shown counts as refused: a person who dismisses questions would otherwise be asked without end.
+    pub(super) fn withdraw_question(&mut self, id: &RequestId) {
+        let mut was_shown = false;
+        self.outgoing_requests.retain(|_, asking| {
+            let OutgoingRequest::Person { id: of, is_at_client, .. } = asking else { return true };
+            was_shown |= *is_at_client && of == id;
+            of != id
+        });
+        if was_shown {
+            self.questions.settle(Decision::Silent);
+        }
+    }
+
+    /// Returns the count of the questions to the person at the client.
+    pub fn question_count(&self) -> QuestionCount {
+        self.questions
+    }
+
+    /// Sets the count of the questions to the person at the client: that of all proxies with the same person.
+    pub fn set_question_count(&mut self, count: QuestionCount) {
+        self.questions = count;
     }
 
     /// Asks in the answer to a call, as the revision without sessions requires, and remembers the call: the client
@@ -121,7 +157,7 @@ impl Proxy {
         });
         self.questions.count(Decision::Later);
         self.retries.push_back(RetryableCall { name, question, pending: Box::new(pending) });
-        if self.retries.len() > MAX_RETRIES {
+        if self.retries.len() > MAX_OPEN {
             self.retries.pop_front();
             self.questions.settle(Decision::Silent);
         }
@@ -141,8 +177,8 @@ impl Proxy {
     fn flood_note(&self, pending: &JudgedRequest) -> ProxyAction {
         let budget = self.settings.questions;
         ProxyAction::Note(format!(
-            "`{}` did not run, and the person at the client is not asked any more: {} questions in a row were refused, or the \
-             session had {}; something may provoke them",
+            "`{}` did not run, and the person at the client is not asked any more: {} questions in a row were refused, the \
+             session had {}, or {MAX_OPEN} are open; something may provoke them",
             pending.tool, budget.refusals_in_row, budget.questions
         ))
     }
@@ -222,7 +258,7 @@ impl Proxy {
         if !matches!(self.outgoing_requests.get(&question_id), Some(OutgoingRequest::Person { .. })) {
             return Vec::new();
         }
-        let Some(OutgoingRequest::Person { question, id, pending }) =
+        let Some(OutgoingRequest::Person { question, id, pending, .. }) =
             self.outgoing_requests.remove(&question_id)
         else {
             return Vec::new();

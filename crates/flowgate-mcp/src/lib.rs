@@ -257,8 +257,8 @@ enum OutgoingRequest {
     /// A request of the server, which is judged as a call.
     Server { running: RunningCall },
     /// A question whether a call may run, to the client's user or to a person elsewhere.
-    /// `id` is the ID of the call, and `pending` the call itself.
-    Person { question: Box<Question>, id: RequestId, pending: Box<JudgedRequest> },
+    /// `id` is the ID of the call, and `pending` the call itself. `is_at_client` says that the client's user is asked.
+    Person { question: Box<Question>, id: RequestId, pending: Box<JudgedRequest>, is_at_client: bool },
 }
 
 /// A judged request of the client, in the form in which it is sent.

@@ -46,9 +46,7 @@ impl Proxy {
                     // The request waits for a person: the server has not received it, so only the question is
                     // withdrawn.
                     Some(PendingClientRequest::Waiting) => {
-                        self.outgoing_requests.retain(
-                            |_, asking| !matches!(asking, OutgoingRequest::Person { id: of, .. } if *of == id),
-                        );
+                        self.withdraw_question(&id);
                         self.client_requests.remove(&id);
                         Vec::new()
                     }

@@ -230,13 +230,19 @@ impl Proxy {
         answer: Result<Value, Value>,
         line: String,
     ) -> Vec<ProxyAction> {
-        match self.outgoing_requests.remove(id) {
+        // A person elsewhere is asked, so the client must not answer.
+        let is_elsewhere = matches!(
+            self.outgoing_requests.get(id),
+            Some(OutgoingRequest::Person { is_at_client: false, .. })
+        );
+        let request = if is_elsewhere { None } else { self.outgoing_requests.remove(id) };
+        match request {
             None => {
                 vec![ProxyAction::Note(
                     "dropped a response of the client whose `id` belongs to no open request".to_owned(),
                 )]
             }
-            Some(OutgoingRequest::Person { question, id, pending }) => {
+            Some(OutgoingRequest::Person { question, id, pending, .. }) => {
                 let is_yes =
                     answer.as_ref().is_ok_and(|result| result.get("action") == Some(&json!("accept")));
                 let decision =

@@ -1,8 +1,9 @@
 //! Lists and withdraws conversation grants: approvals that a person gave for the rest of a conversation. The routes in
 //! [`super::lasting_grants`] call it, since they list and withdraw grants of both kinds.
 //!
-//! Any approver of the tenant may withdraw a grant, since a withdrawal permits nothing: it only leads to new questions.
-//! It takes effect when the conversation continues ([`ApprovalService::withdraw_frozen`]).
+//! Any approver of the tenant may withdraw a grant, also the owner of the client, who decides none of its questions: a
+//! withdrawal permits nothing, and only leads to new questions, which others decide. It takes effect when the
+//! conversation continues ([`ApprovalService::withdraw_frozen`]).
 
 use flowgate_audit::{AuditEvent, FreezeSwitch};
 use serde_json::{Value, json};

@@ -93,6 +93,8 @@ impl ApprovalService {
                 settings.refusals_of_client,
                 Some(FIND_THE_FLOOD),
             ),
+            // Not about a call: `tool_offers` reports it.
+            QuestionLimit::RefusedOffers => return Ok(()),
         };
         self.log.limit(&Limit {
             what,

@@ -6,7 +6,9 @@ use serde_json::{Value, json};
 
 use super::{ApprovalService, millis};
 use crate::config::ClientSettings;
-use crate::database::{AskOutcome, DatabaseError, MAX_OFFERED, NewQuestion, QuestionOrigin, ToolOffer};
+use crate::database::{
+    AskOutcome, DatabaseError, MAX_OFFERED, NewQuestion, QuestionLimit, QuestionOrigin, ToolOffer,
+};
 use crate::log::Limit;
 use crate::random;
 use crate::recorder::AuditEntry;
@@ -71,15 +73,29 @@ impl ApprovalService {
                 self.metrics.count_question(&client.name);
                 self.notify_question(&id).await;
             }
-            AskOutcome::Full(_) => self.log.limit(&Limit {
-                what: "tools of one server that wait for approval",
-                effect: "the tool stays hidden until other questions are decided",
-                setting: None,
-                advice: Some("decide the questions that are open"),
-                most: u64::try_from(MAX_OFFERED).unwrap_or(0),
-                client: &client.name,
-                conversation: Some(&conversation),
-            }),
+            AskOutcome::Full(limit) => {
+                let (what, effect, advice) = match limit {
+                    QuestionLimit::RefusedOffers => (
+                        "refused tools of one server in a row",
+                        "the tool stays hidden, and nobody is asked about it for an hour after these refusals",
+                        "find out why the server offers other tools again and again",
+                    ),
+                    _ => (
+                        "tools of one server that wait for approval",
+                        "the tool stays hidden until other questions are decided",
+                        "decide the questions that are open",
+                    ),
+                };
+                self.log.limit(&Limit {
+                    what,
+                    effect,
+                    setting: None,
+                    advice: Some(advice),
+                    most: u64::try_from(MAX_OFFERED).unwrap_or(0),
+                    client: &client.name,
+                    conversation: Some(&conversation),
+                });
+            }
         }
         Ok(())
     }

@@ -370,7 +370,8 @@ impl Database {
     }
 
     /// Voids the open and allowed questions of a conversation that continued without the answers, except the questions
-    /// with the ids in `except`. Returns the voided questions that had been allowed.
+    /// with the ids in `except`. A question whose time is over is marked as expired instead, so that it stays a refusal
+    /// for the [limits](limits). Returns the questions that had been allowed.
     pub(crate) async fn void_questions(
         &self,
         client: &str,
@@ -391,7 +392,12 @@ impl Database {
                 questions.retain(|question| !except.contains(&question.id));
                 let mut allowed = Vec::new();
                 for question in questions {
-                    if close(tx, &question.id, QuestionState::Void, change).await? {
+                    // As it was read: a question whose time is over is `expired`, whether it is marked or not.
+                    let state = match question.state {
+                        QuestionState::Expired => QuestionState::Expired,
+                        _ => QuestionState::Void,
+                    };
+                    if close(tx, &question.id, state, change).await? {
                         allowed.push(question);
                     }
                 }
@@ -484,12 +490,12 @@ pub(super) async fn use_approval(tx: &mut DynTransaction<'_>, id: &str) -> Resul
     }
 }
 
-/// Voids an open or allowed question, in the transaction that persists the turn in which its call did not run. Has no
-/// effect on a question in another state.
+/// Voids an open or allowed question, in the transaction that persists the turn in which its call did not run; marks it
+/// as expired if nobody answered it in time. Has no effect on a question in another state.
 pub(super) async fn void_approval(tx: &mut DynTransaction<'_>, id: &str) -> Result<(), DatabaseError> {
     let change = next_change(tx).await?;
-    let sql =
-        "UPDATE questions SET state = 'void', change = ?1 WHERE id = ?2 AND state IN ('open', 'allowed')";
+    let sql = "UPDATE questions SET state = CASE WHEN state = 'open' AND {expired} THEN 'expired' ELSE 'void' END, change = ?1 \
+               WHERE id = ?2 AND state IN ('open', 'allowed')";
     tx.execute(sql, &[change.into(), id.into()]).await.map(drop)
 }
 

@@ -81,6 +81,7 @@ fn documented_defaults_are_those_of_the_code() {
         ("refused questions of one conversation in a row", asking.refusals_of_conversation.to_string()),
         ("refused questions of one client in a row", asking.refusals_of_client.to_string()),
         ("tools of one server that wait for approval", crate::database::MAX_OFFERED.to_string()),
+        ("refused tools of one server in a row", crate::database::MAX_OFFERED.to_string()),
         (
             "messages of the model in one turn",
             flowgate_guard::conversation::ConversationSettings::new(

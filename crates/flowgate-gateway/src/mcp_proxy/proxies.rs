@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use flowgate::monitor::{Outcome, Question};
 use flowgate_audit::watch::WatchedVerdict;
+use flowgate_guard::approve::QuestionCount;
 use flowgate_guard::conversation::{CallVerdict, Conversation};
 use flowgate_mcp::{PersonAnswer, Pins, Proxy, ProxyAction, ProxyLimits, ProxySettings};
 use serde::{Deserialize, Serialize};
@@ -46,6 +47,8 @@ pub(crate) enum ProxyEvent {
 #[derive(Debug, Default)]
 pub(crate) struct ConversationProxies {
     proxies: BTreeMap<String, Proxy>,
+    /// The questions that the person at the client was asked about calls of all servers.
+    questions: QuestionCount,
     /// The number of JSON values in the messages of clients and servers.
     values: usize,
 }
@@ -75,8 +78,11 @@ impl ConversationProxies {
         if let ProxyEvent::Client { text, .. } | ProxyEvent::Server(text) = &event.what {
             self.values = self.values.saturating_add(count_values(text.as_bytes()));
         }
+        let questions = self.questions;
         let Some(proxy) = self.proxy_of(conversation, client, &event.server) else { return Vec::new() };
-        match &event.what {
+        // One person is asked about the calls of all servers.
+        proxy.set_question_count(questions);
+        let actions = match &event.what {
             ProxyEvent::Client { text, labels } => {
                 proxy.set_tells_labels(*labels);
                 proxy.handle_client_message(conversation, text.as_bytes())
@@ -89,7 +95,9 @@ impl ConversationProxies {
                 Vec::new()
             }
             ProxyEvent::Decided { question, answer } => proxy.handle_decision(conversation, question, answer),
-        }
+        };
+        self.questions = proxy.question_count();
+        actions
     }
 
     /// Returns and removes the verdicts on calls that a server's proxy has collected since the last call of this

@@ -179,6 +179,36 @@ fn an_approver_withdraws_one_grant() {
     assert!(log.contains(&format!(r#""what":"conversation-grant {id} of agent/"#)), "{log}");
 }
 
+/// The owner of a client, who decides none of its questions, lists and withdraws what others have granted: that only
+/// leads to questions, which others decide.
+#[test]
+fn the_owner_of_a_client_withdraws_a_grant_and_gives_none() {
+    let upstream = UpstreamDouble::new(mails);
+    let home = home(&upstream, " grant conversation");
+    let gateway = home.start();
+    let mut agent = TestAgent::new(&gateway, Api::ChatCompletions, false, KEY);
+    let ann = PersonClient(&gateway, "ann");
+    let decides_nothing = |decisions: &[&str]| {
+        for decision in decisions {
+            let (status, body) = ann.says(&ann.first(), decision);
+            assert_eq!((status, body.contains("cannot decide its questions")), (403, true), "{body}");
+        }
+    };
+    assert!(agent.says("Mail Bob.").contains("ay `continue`"));
+    decides_nothing(&["grant", "allow", "deny"]);
+    let bob = PersonClient(&gateway, "bob");
+    assert_eq!(bob.says(&bob.first(), "grant").0, 200);
+    assert_eq!(agent.says("continue"), "Done.");
+    assert_eq!(agent.says("Again."), "Done.");
+    let grants = listed(&gateway, "ann");
+    assert_eq!(grants.iter().map(|grant| &grant["who"]).collect::<Vec<_>>(), ["bob"]);
+    let path = format!("/api/v1/grants/{}", grants[0]["id"].as_str().unwrap());
+    assert_eq!(gateway.delete(&path, &ann.key()).0, 200);
+    assert!(agent.says("And again.").contains("ay `continue`"));
+    decides_nothing(&["grant", "allow"]);
+    assert_eq!(agent.ran.len(), 2);
+}
+
 /// A grant that was given and not used yet is withdrawn as well: the call asks again.
 #[test]
 fn a_grant_that_is_not_used_yet_is_withdrawn() {

@@ -144,7 +144,7 @@ fn the_calls_and_the_sum_of_a_day_are_limited() {
         "{body}"
     );
     let (status, body) = grant(&bob, &json!({"sum_a_day": {"argument": "to", "most": 5}}));
-    assert_eq!((status, body.contains("such arguments: amount")), (409, true), "{body}");
+    assert_eq!((status, body.contains("name one of these: amount")), (409, true), "{body}");
     assert_eq!(grant(&bob, &sum(50.0)).0, 200);
     assert_eq!(first.says("continue"), "Done.");
     assert_eq!(first.says("Pay Bob 29.5 now."), "Done.");

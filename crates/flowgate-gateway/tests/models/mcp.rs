@@ -228,9 +228,10 @@ impl McpTestClient<'_> {
             request.header("x-flowgate-conversation", self.conversation).send(message.to_string()).unwrap();
         let mut messages = Vec::new();
         for line in BufReader::new(response.into_body().into_reader()).lines() {
-            let Some(message) =
-                line.unwrap().strip_prefix("data: ").map(|data| serde_json::from_str::<Value>(data).unwrap())
-            else {
+            let line = line.unwrap();
+            // A response that is no stream has one line, the answer.
+            let data = line.strip_prefix("data: ").or(line.starts_with('{').then_some(line.as_str()));
+            let Some(message) = data.map(|data| serde_json::from_str::<Value>(data).unwrap()) else {
                 continue;
             };
             if message.get("method").is_some() && message.get("id").is_some() {

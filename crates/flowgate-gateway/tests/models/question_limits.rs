@@ -5,9 +5,9 @@ use serde_json::{Value, json};
 
 use crate::FORMS;
 use crate::approvals::PersonClient;
-use crate::audit_log::records;
+use crate::audit_log::{rechecked, records};
 use crate::gateway::{GatewayHome, KEY, OTHER_KEY, POLICY, TestAgent, TestGateway, config};
-use crate::mcp::AnswerForm;
+use crate::mcp::{AnswerForm, McpTestClient};
 use crate::servers;
 use crate::upstream::{UpstreamDouble, calls, says, text_of};
 
@@ -222,4 +222,148 @@ fn a_flood_of_questions_gets_refusals_and_an_alarm() {
         let most = line["most"].as_u64().unwrap();
         assert_eq!(unasked(&home), [json!(["agent", "bank/pay", format!("too many {what}: {most}")])]);
     }
+}
+
+/// Calls a tool of a server, and answers each question to the person at the client with this action. Returns whether there
+/// was a question, and the answer to the call.
+fn call_at_client(
+    client: &McpTestClient<'_>,
+    (server, tool): (&str, &str),
+    id: u64,
+    action: &str,
+) -> (bool, String) {
+    let params = json!({"name": tool, "arguments": {"to": "bob"}});
+    let message = json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params});
+    let mut is_asked = false;
+    let messages = client.listen(server, &message, &mut |asked| {
+        is_asked = true;
+        let answer = json!({"jsonrpc": "2.0", "id": asked["id"], "result": {"action": action}});
+        assert_eq!(client.send(server, &answer, &[]).0, 202);
+    });
+    (is_asked, messages.last().unwrap().to_string())
+}
+
+/// The person at a client is asked about the calls of all servers within one budget. The replay of a stored session
+/// does not diverge, and has the same count, so a restart does not renew it.
+#[test]
+fn a_restart_renews_no_questions_to_the_person_at_a_client() {
+    let (web, bank) = (servers::web(AnswerForm::Json), servers::bank(AnswerForm::Json));
+    let reading = "ask \"reading is confirmed\" if:\n    (call: ToolCall) is tool:web/read\n\
+        label out.content as trusted if:\n    (out: ToolOutput) is tool:web/initialize\n";
+    let policy = servers::POLICY.to_owned() + servers::ASKS + reading;
+    let audit = "[audit]\nfile = \"audit.jsonl\"\n";
+    let home = servers::home("http://127.0.0.1:1/v1", [&web, &bank], audit, &policy);
+    let (pay, read) = (("bank", "pay"), ("web", "read"));
+    let mut gateway = home.start();
+    let mut client = servers::client(&gateway, "one");
+    let can = json!({"protocolVersion": "2025-11-25", "capabilities": {"elicitation": {}}, "clientInfo": {"name": "c", "version": "1"}});
+    for server in ["bank", "web"] {
+        client.begin(server);
+        client.ask(server, "initialize", &can);
+    }
+    let mut id = 100;
+    let mut check = |gateway: &TestGateway, what: (&str, &str), action: &str, expected: (bool, &str)| {
+        id += 1;
+        let client = servers::client(gateway, "one");
+        let (is_asked, said) = call_at_client(&client, what, id, action);
+        assert_eq!(is_asked, expected.0, "{id} {said}");
+        assert!(said.contains(expected.1), "{id} {said}");
+    };
+    let refused = (true, "refused by a person");
+    let unasked = (false, "no person was asked, because there were too many questions");
+    for what in [pay, read, pay, pay] {
+        check(&gateway, what, "decline", refused);
+    }
+    check(&gateway, pay, "accept", (true, "paid"));
+    for what in [read, pay, pay] {
+        check(&gateway, what, "cancel", refused);
+    }
+    // A restart in the middle of the row.
+    gateway.stop();
+    gateway = home.start();
+    check(&gateway, read, "decline", refused);
+    check(&gateway, pay, "decline", refused);
+    check(&gateway, pay, "accept", unasked);
+    check(&gateway, read, "accept", unasked);
+    gateway.stop();
+    gateway = home.start();
+    check(&gateway, read, "accept", unasked);
+    check(&gateway, pay, "accept", unasked);
+    // Another conversation has a budget of its own.
+    let mut other = servers::client(&gateway, "two");
+    other.begin("bank");
+    other.ask("bank", "initialize", &can);
+    assert!(call_at_client(&other, pay, 500, "accept").0);
+    gateway.stop();
+    assert_eq!(bank.calls(), [r#"pay {"to":"bob"}"#, r#"pay {"to":"bob"}"#]);
+    let report = rechecked(&home, &records(&home));
+    assert_eq!((report.differ.len(), report.gone), (0, 0), "{report:?}");
+    assert!(report.same > 10, "{report:?}");
+}
+
+/// The keys of a client count together: what people refuse to one key ends the questions of another one.
+#[test]
+fn another_key_of_a_client_does_not_evade_the_count() {
+    let (web, bank) = (servers::web(AnswerForm::Json), servers::bank(AnswerForm::Json));
+    let policy = servers::POLICY.to_owned() + servers::ASKS;
+    let home =
+        servers::home("http://127.0.0.1:1/v1", [&web, &bank], &people("refusals-in-a-row = 3"), &policy);
+    let gateway = home.start();
+    let ann = PersonClient(&gateway, "ann");
+    let make_key = |name: &str| -> &'static str {
+        let (status, body) = ann.post("/api/v1/keys", &json!({"client": "agent", "name": name}));
+        assert_eq!(status, 200, "{body}");
+        let made: Value = serde_json::from_str(&body).unwrap();
+        Box::leak(made["key"].as_str().unwrap().to_owned().into_boxed_str())
+    };
+    let keys = [KEY, make_key("one"), make_key("two"), make_key("three")];
+    let pay = |key: &'static str| {
+        let mut client = McpTestClient { gateway: &gateway, key, conversation: "c", next: 0 };
+        client.begin("bank");
+        client.call("bank", "pay", &json!({"to": "mallory"}))
+    };
+    let (last, others) = keys.split_last().unwrap();
+    for key in others {
+        let said = pay(key);
+        assert!(said.contains("nobody has answered yet"), "{said}");
+        assert_eq!(ann.says(&ann.first(), "deny").0, 200);
+    }
+    let said = pay(last);
+    assert!(said.contains("no person was asked, because there were too many questions"), "{said}");
+    assert_eq!(ann.open(), Vec::<Value>::new());
+}
+
+/// Requests in parallel are not asked about beyond the limits: however they arrive, so many questions are stored.
+#[test]
+fn requests_in_parallel_do_not_evade_the_count() {
+    let (web, bank) = (servers::web(AnswerForm::Json), servers::bank(AnswerForm::Json));
+    let policy = servers::POLICY.to_owned() + servers::ASKS;
+    let limits = "open-questions-of-conversation = 3\nquestions-an-hour = 5";
+    let home = servers::home("http://127.0.0.1:1/v1", [&web, &bank], &people(limits), &policy);
+    let gateway = home.start();
+    let conversations = ["one", "two", "three"];
+    for conversation in conversations {
+        servers::client(&gateway, conversation).begin("bank");
+    }
+    let mut said: Vec<String> = Vec::new();
+    std::thread::scope(|scope| {
+        let call = |number: usize| {
+            let gateway = &gateway;
+            let conversation = conversations[number % conversations.len()];
+            scope.spawn(move || {
+                let next = 1_000 + u64::try_from(number).unwrap();
+                let mut client = McpTestClient { gateway, key: KEY, conversation, next };
+                client.call("bank", "pay", &json!({"to": format!("mallory {number}")}))
+            })
+        };
+        let running: Vec<_> = (0..18).map(call).collect();
+        said.extend(running.into_iter().map(|call| call.join().unwrap()));
+    });
+    let asked = said.iter().filter(|said| said.contains("nobody has answered yet")).count();
+    let unasked = said.iter().filter(|said| said.contains("no person was asked")).count();
+    assert_eq!((asked, unasked), (5, 13), "{said:?}");
+    let open = PersonClient(&gateway, "ann").open();
+    let of = |name: &&str| open.iter().filter(|question| question["conversation"] == **name).count();
+    assert_eq!(open.len(), 5);
+    assert!(conversations.iter().all(|name| of(&name) <= 3), "{open:?}");
 }

@@ -126,7 +126,7 @@ impl RunState<'_> {
             self.run.met.insert(if exists { "an echo that is seen" } else { "an echo that is hidden" });
         }
         let (answer, spelling) = match before {
-            None => changed_answers::fresh(&mut self.hidden, 5, echo.as_deref()),
+            None => changed_answers::fresh(&mut self.hidden, 5, echo.as_deref(), case.focus.is_some()),
             Some((first, answered)) => {
                 let event = first.trace().event(answered.event).expect("it is there");
                 let EventBody::Output(output) = &event.body else { panic!("an output") };
@@ -143,6 +143,7 @@ impl RunState<'_> {
                     flows: &flows,
                     echo: echo.as_deref(),
                     speaks_of_errors: case.text.contains("is_error"),
+                    has_values: case.focus.is_some(),
                 };
                 before.changed(&mut self.hidden, &mut self.run.changed)
             }

@@ -5,6 +5,7 @@ use flowgate::trace::{Document, EventBody, NodeContent, NodeId, Output, PathStep
 use flowgate_guard::conversation::ToolAnswer;
 use serde_json::Value;
 
+use crate::form_focus;
 use crate::random::Random;
 use crate::world::{self, AnswerSpelling, FormedText};
 
@@ -20,11 +21,21 @@ pub(crate) struct FirstAnswer<'a> {
     pub(crate) echo: Option<&'a str>,
     /// Whether the policy mentions errors, so that the labels of an answer depend on whether it is an error.
     pub(crate) speaks_of_errors: bool,
+    /// Whether answers have more of the values that the model writes.
+    pub(crate) has_values: bool,
 }
 
-/// Generates an answer, and its format.
-pub(crate) fn fresh(random: &mut Random, errors: usize, echo: Option<&str>) -> (ToolAnswer, AnswerSpelling) {
+/// Generates an answer, and its format. With `has_values`, it has more of the values that the model writes.
+pub(crate) fn fresh(
+    random: &mut Random,
+    errors: usize,
+    echo: Option<&str>,
+    has_values: bool,
+) -> (ToolAnswer, AnswerSpelling) {
     let (mut value, mut spelling) = (world::answer(random), world::spelling(random));
+    if has_values {
+        form_focus::add_to_answer(&mut value);
+    }
     if let (Some(map), Some(echo)) = (value.as_object_mut(), echo) {
         map.insert("e".to_owned(), Value::from(echo));
     }
@@ -127,7 +138,7 @@ impl FirstAnswer<'_> {
             (false, false) => 20,
         };
         loop {
-            let (answer, spelling) = fresh(random, errors, self.echo);
+            let (answer, spelling) = fresh(random, errors, self.echo, self.has_values);
             let has_form = answer.content.as_str().is_some_and(|text| FormedText::of(text).is_some());
             // An answer in two forms states that both have the same content.
             let differs = taken_apart(&answer.content, answer.structured.as_ref()).twins_differ;

@@ -13,6 +13,7 @@ use flowgate_guard::history::History;
 use flowgate_lm::chat::{Completion, Message, Part, Stop, ToolCall};
 use serde_json::{Map, Value};
 
+use crate::forms;
 use crate::oracle_label::OracleLabel;
 use crate::random::Random;
 use crate::run::RunState;
@@ -144,6 +145,10 @@ impl RunState<'_> {
             // Only once: after that, the quotation has other text before it.
             if let Some(shown) = held(session).shown.take_if(|_| quotes) {
                 text.push_str(&format!("; you said: {letter}{shown}{letter}, did you?"));
+            }
+            // Only at first: a later repetition could quote what has repeated it.
+            if case.focus.is_some() && turn == 0 {
+                text.push_str(forms::LINKS);
             }
             let text = self.chosen_text(&level, text);
             let message = Message::User(vec![Part::Text(text)]);

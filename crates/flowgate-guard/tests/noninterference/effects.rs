@@ -1,68 +1,102 @@
 //! Counts in how many cases each form of statement changes a verdict: the recorded session is judged again under the same
 //! policy and under the policy without the statements of the form. A form that changes no verdict is not tested, however
 //! often policies contain it.
+//!
+//! Approvals for more than one call are not judged again; they count where a call runs because of one.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use flowgate::monitor::{Monitor, Outcome, RejudgedCall};
 use flowgate::policy::Policy;
 
+use crate::forms::{self, FORMS, Limit};
 use crate::observed_run::ObservedRun;
 use crate::run::NoninterferenceCase;
+use crate::session::GRANTS;
 
-/// Forms of statements: the effect, a text of the first line, and one of the conditions (any if empty).
-const FORMS: [(&str, &str, &str); 14] = [
-    ("an endorsement of a date", "endorse ", "is_date("),
-    ("an endorsement of what answers contain", "endorse call", "b in tool:*"),
-    ("an endorsement of URLs on listed hosts", "endorse ", "is_url_on(call.arguments.b, ["),
-    (
-        "an endorsement of URLs on hosts that messages name",
-        "endorse ",
-        "is_url_on(call.arguments.b, Message)",
-    ),
-    ("an endorsement of URLs on domains that messages name", "endorse ", "is_url_on_domain("),
-    ("an endorsement of URLs on hosts that answers name", "endorse ", "is_url_on(call.arguments.b, tool:"),
-    ("an endorsement of paths", "endorse ", "is_path_in("),
-    ("an endorsement of numbers", "endorse ", "is_decimal("),
-    ("an endorsement of yes or no", "endorse ", "is_yes_no("),
-    ("an endorsement of items of a list", "endorse ", "item in ["),
-    ("an endorsement of items that answers contain", "endorse ", "item in tool:"),
-    ("a consent", "consent ", ""),
-    ("a consent with a limit", " up to ", ""),
-    ("a consent for what answers contain", "consent ", " in tool:"),
-];
-
-/// The effect of the limit of a consent, which is removed alone.
-pub(crate) const LIMIT: &str = "a limit of a consent";
+/// The effects of the limits of consents, which are removed alone.
+const LIMITS: [(&str, Limit); 2] = [("a limit of calls", Limit::Calls), ("a limit of a sum", Limit::Sum)];
 
 /// Returns the names of all effects.
 pub(crate) fn names() -> impl Iterator<Item = &'static str> {
-    FORMS.into_iter().map(|(name, ..)| name).chain([LIMIT])
+    FORMS.iter().map(|form| form.effect).chain(LIMITS.map(|(name, _)| name)).chain(GRANTS)
+}
+
+/// The number of cases that [`MEASURED`] is about.
+const MEASURED_CASES: u64 = 240;
+
+/// In how many of the 240 cases from seed 1 each form changes a verdict, or a call runs because of the approval.
+const MEASURED: [(&str, u64); 37] = [
+    ("URLs on domains that answers name", 2),
+    ("URLs on domains that messages name", 3),
+    ("URLs on hosts that answers name", 3),
+    ("URLs on hosts that messages name", 6),
+    ("URLs on listed domains", 2),
+    ("URLs on listed hosts", 2),
+    ("a consent", 7),
+    ("a consent for a destination that answers contain", 4),
+    ("a consent for what answers contain", 2),
+    ("a consent with a limit of a sum", 3),
+    ("a consent with a limit of calls", 4),
+    ("a grant for a conversation", 0),
+    ("a grant for a conversation by class", 2),
+    ("a grant for days by class", 1),
+    ("a grant for good", 3),
+    ("a grant of another payload", 0),
+    ("a grant of another value of a class", 0),
+    ("a grant of the same values", 6),
+    ("a limit of a sum", 0),
+    ("a limit of calls", 3),
+    ("dates", 2),
+    ("decimals", 2),
+    ("items of a list of values", 4),
+    ("items that answers contain", 4),
+    ("items that are dates", 2),
+    ("listed values", 2),
+    ("mail addresses", 5),
+    ("one value", 4),
+    ("paths", 3),
+    ("payload", 52),
+    ("texts of a pattern", 3),
+    ("times", 2),
+    ("truth values", 2),
+    ("what answers contain", 6),
+    ("what answers to equal calls contain", 2),
+    ("whole numbers", 2),
+    ("yes or no", 1),
+];
+
+/// Returns the effects that occur in fewer than two fifths of the cases in which they should, by what was measured, each
+/// with its number and the least one.
+pub(crate) fn rare(counts: &BTreeMap<&str, u64>, cases: u64) -> Vec<String> {
+    let is_rare = |(name, measured): &(&'static str, u64)| {
+        let least = measured * cases * 2 / (MEASURED_CASES * 5);
+        let count = counts.get(name).copied().unwrap_or_default();
+        (count < least).then(|| format!("{name}: {count} of at least {least}"))
+    };
+    MEASURED.iter().filter_map(is_rare).collect()
 }
 
 /// Returns the effects that the policy of a case had in a run of it: those whose removal changes the outcome of a call
 /// or its reasons.
 pub(crate) fn of(case: &NoninterferenceCase, run: &ObservedRun) -> BTreeSet<&'static str> {
-    let statements = statements(&case.text);
+    let statements = forms::statements(&case.text);
     let mut changes: Vec<(&'static str, String)> = Vec::new();
-    for (name, head, condition) in FORMS {
-        let is_of_form = |statement: &&String| {
-            let first = statement.lines().next().unwrap_or_default();
-            first.contains(head) && statement.contains(condition)
-        };
-        if statements.iter().any(|statement| is_of_form(&statement)) {
-            changes.push((name, statements.iter().filter(|one| !is_of_form(one)).cloned().collect()));
+    for form in &FORMS {
+        if statements.iter().any(|statement| form.is_form_of(statement)) {
+            let others = statements.iter().filter(|statement| !form.is_form_of(statement));
+            changes.push((form.effect, others.cloned().collect()));
         }
     }
-    if case.text.contains(" up to ") {
-        let lines = case.text.lines().map(|line| match line.split_once(" up to ") {
-            Some((head, _)) => format!("{head} if:\n"),
-            None => format!("{line}\n"),
-        });
-        changes.push((LIMIT, lines.collect()));
+    for (name, limit) in LIMITS {
+        let without = limit.removed_from(&case.text);
+        if without != case.text {
+            changes.push((name, without));
+        }
     }
-    let mut effects = BTreeSet::new();
+    let mut effects: BTreeSet<&'static str> =
+        GRANTS.into_iter().filter(|name| run.met.contains(name)).collect();
     for session in &run.sessions {
         let monitor = session.conversation.monitor();
         let Some(same) = verdicts(monitor, &case.text) else { continue };
@@ -73,18 +107,6 @@ pub(crate) fn of(case: &NoninterferenceCase, run: &ObservedRun) -> BTreeSet<&'st
         }
     }
     effects
-}
-
-/// Returns the statements of a policy.
-fn statements(text: &str) -> Vec<String> {
-    let mut found: Vec<String> = Vec::new();
-    for line in text.lines() {
-        match found.last_mut() {
-            Some(last) if line.starts_with(' ') => last.push_str(&format!("{line}\n")),
-            _ => found.push(format!("{line}\n")),
-        }
-    }
-    found
 }
 
 /// A verdict without positions in the text of the policy: the outcome, and the parts that reasons are about.
@@ -100,4 +122,31 @@ fn verdicts(monitor: &Monitor, text: &str) -> Option<Vec<Verdict>> {
         (outcome, reasons.map(|reason| (reason.kind.name(), reason.part, reason.message)).collect())
     };
     Some(session.calls.into_iter().map(verdict).collect())
+}
+
+/// The README says which forms the generator has, by the names of their effects.
+#[test]
+fn the_readme_names_every_form() {
+    let is_endorsed = |name: &&str| FORMS.iter().any(|form| form.effect == *name && form.is_endorsement());
+    let endorsed: Vec<&str> = names().filter(is_endorsed).collect();
+    let others: Vec<&str> = names().filter(|name| !is_endorsed(name)).collect();
+    let sentence = format!("The policies endorse {}; they have {}.", endorsed.join(", "), others.join(", "));
+    let readme = include_str!("../../../../README.md");
+    let readme = readme.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(readme.contains(&sentence), "the README does not say: {sentence}");
+}
+
+/// Each statement of the generator is counted as one form, and each form can be parsed.
+#[test]
+fn every_form_is_counted_once() {
+    for form in &FORMS {
+        let statement = form.statement("t0");
+        let forms = FORMS.iter().filter(|other| other.is_form_of(&statement));
+        assert_eq!(forms.map(|other| other.effect).collect::<Vec<_>>(), [form.effect], "{statement}");
+        let policy =
+            format!("lattice integrity: trusted < untrusted\nlattice secrecy: public < private\n{statement}");
+        Policy::parse(&policy).unwrap_or_else(|errors| panic!("{errors:?}\n{policy}"));
+    }
+    assert!(MEASURED.iter().all(|(name, _)| names().any(|known| known == *name)));
+    assert_eq!(MEASURED.len(), names().count(), "each effect has a floor");
 }

@@ -7,7 +7,8 @@ use crate::observed_run::ObservedRun;
 use crate::run::NoninterferenceCase;
 
 /// Texts that policies contain, and the least percentage of cases. Only parts of the lattice, and statements
-/// whose effect is a call that runs: other features are counted where they have an effect.
+/// whose effect is a call that runs: other features are counted where they have an effect. [`crate::effects`] counts the
+/// verdicts that each form of statement changes.
 const IN_POLICIES: [(&str, &str, u64); 18] = [
     ("readers", "lattice readers", 20),
     ("a set", "lattice kinds", 15),
@@ -18,15 +19,15 @@ const IN_POLICIES: [(&str, &str, u64); 18] = [
     ("a default", "default ", 5),
     ("an endorsement of what answers contain", "b in tool:", 10),
     ("rules by what is hidden", "hidden(call)", 3),
-    ("an endorsement of URLs on listed hosts", "is_url_on(call.arguments.b, [", 10),
-    ("an endorsement of URLs on hosts that messages name", "is_url_on(call.arguments.b, Message)", 10),
-    ("an endorsement of URLs on domains that messages name", "is_url_on_domain(", 10),
-    ("an endorsement of URLs on hosts that answers name", "is_url_on(call.arguments.b, tool:", 10),
-    ("an endorsement of paths", "is_path_in(", 10),
-    ("an endorsement of numbers", "is_decimal(", 10),
-    ("an endorsement of yes or no", "is_yes_no(", 10),
-    ("an endorsement of items of a list", "item in [", 10),
-    ("an endorsement of items that answers contain", "item in tool:", 10),
+    ("an endorsement of URLs on listed hosts", "is_url_on(call.arguments.b, [", 2),
+    ("an endorsement of URLs on hosts that messages name", "is_url_on(call.arguments.b, Message)", 2),
+    ("an endorsement of URLs on domains", "is_url_on_domain(", 2),
+    ("an endorsement of URLs on hosts that answers name", "is_url_on(call.arguments.b, tool:", 2),
+    ("an endorsement of paths", "is_path_in(", 2),
+    ("an endorsement of numbers", "is_decimal(", 2),
+    ("an endorsement of yes or no", "is_yes_no(", 2),
+    ("an endorsement of items of a list", "item in [", 2),
+    ("an endorsement of items that answers contain", "item in tool:", 2),
 ];
 
 /// Events in runs, and the least percentage of cases. An event that does not occur is not tested.

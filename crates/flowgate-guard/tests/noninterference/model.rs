@@ -43,16 +43,21 @@ pub(crate) fn is_typed(value: &Value) -> bool {
     value.as_str().is_some_and(|text| TYPED.contains(&text))
 }
 
-/// Returns the regions of a slot that is to be filled with an endorsed value: one that the instruction states or, if
-/// `copies` is set, any value.
-pub(crate) fn typed_slot(arguments: &str, copies: bool) -> Vec<String> {
+/// A region of the slot in the argument `b`.
+pub(crate) struct TypedSlot {
+    pub(crate) region: String,
+    /// Whether the slot is to be filled with a value that the instruction states.
+    pub(crate) is_written: bool,
+}
+
+/// Returns the regions of the slot in the argument `b` of a call.
+pub(crate) fn typed_slots(arguments: &str) -> Vec<TypedSlot> {
     let arguments: Value = serde_json::from_str(arguments).unwrap_or_default();
     let slot = &arguments["b"]["$slot"];
-    if !copies && !slot["fill"].as_str().is_some_and(|fill| fill.starts_with("write ")) {
-        return Vec::new();
-    }
+    let is_written = slot["fill"].as_str().is_some_and(|fill| fill.starts_with("write "));
     let regions = slot["regions"].as_array().into_iter().flatten();
-    regions.filter_map(Value::as_str).map(str::to_owned).collect()
+    let regions = regions.filter_map(Value::as_str);
+    regions.map(|region| TypedSlot { region: region.to_owned(), is_written }).collect()
 }
 
 const TYPED: [&str; 5] = ["2024-05-19", "2023-01-02", "12:00", "13:00", "ann@example.org"];

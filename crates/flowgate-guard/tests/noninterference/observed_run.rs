@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use crate::forms;
-use crate::model::{is_typed, typed_slot};
+use crate::model::{TypedSlot, is_typed, typed_slots};
 use crate::session::ObservedSession;
 use flowgate::label::Label;
 use flowgate::monitor::Monitor;
@@ -49,19 +49,20 @@ impl ObservedRun {
     /// Returns log entries for endorsed values. An endorsement lowers integrity only, so the outcome of the
     /// call may depend on the confidentiality of the hidden text as well as on the value.
     ///
-    /// `copies` says which copied texts may be released as well.
+    /// `copies` says which copied texts may be released as well. A filler writes what its instruction states, in both
+    /// runs.
     pub(crate) fn release(
         monitor: &Monitor,
         view: &View,
         completion: &Completion,
         copies: ReleasedCopies,
     ) -> Vec<String> {
-        let is_copied = copies != ReleasedCopies::None;
-        let regions = completion.calls.iter().flat_map(|call| typed_slot(&call.arguments, is_copied));
-        let released = |region: String| {
-            let hidden = view.names.get(&region)?;
+        let slots = completion.calls.iter().flat_map(|call| typed_slots(&call.arguments));
+        let slots = slots.filter(|slot| slot.is_written || copies != ReleasedCopies::None);
+        let released = |slot: TypedSlot| {
+            let hidden = view.names.get(&slot.region)?;
             let text = match &hidden.content {
-                _ if !is_copied => None,
+                _ if slot.is_written => None,
                 HiddenContent::Region(event, node) => {
                     monitor.trace().event(*event).map(|event| event.document.to_value(*node).to_string())
                 }
@@ -71,7 +72,7 @@ impl ObservedRun {
             let text = text.filter(|text| copies == ReleasedCopies::Any || forms::is_released(text));
             Some((monitor.to_names(&hidden.label), text))
         };
-        regions.map(|region| format!("{RELEASES} {:?}", released(region))).collect()
+        slots.map(|slot| format!("{RELEASES} {:?}", released(slot))).collect()
     }
 
     /// Returns the first difference that the observer sees and that was not released.
@@ -158,11 +159,9 @@ fn note(session: &ObservedSession, observer: &Label, met: &mut BTreeSet<&'static
                 let is_endorsed = |(key, value): (&String, &Value)| {
                     key == "b" && !is_typed(value) && decision != Label::BOTTOM && has_trusted(key)
                 };
-                if arguments.clone().any(is_endorsed) {
+                if arguments.into_iter().any(is_endorsed) {
                     met.insert("a value that a trusted answer contains");
                 }
-                let endorsed = arguments.filter(|(key, value)| is_endorsed((key, value)));
-                met.extend(endorsed.filter_map(|(_, value)| forms::feature(value)));
             }
             EventBody::Output(output) if output.structured.is_some() && event.document.twins_differ => {
                 met.insert("two forms that differ");

@@ -8,6 +8,7 @@ use flowgate::monitor::Monitor;
 use flowgate::policy::Policy;
 use flowgate::predicates::Predicates;
 use flowgate::trace::{Message, TraceEntry};
+use flowgate_guard::OfferedTool;
 use flowgate_guard::approve::DigestKey;
 use flowgate_guard::conversation::{Conversation, ConversationSettings, Method, StepLabelling};
 use flowgate_guard::history::{ClientProfile, MessageTemplate};
@@ -15,6 +16,7 @@ use serde_json::{Value, json};
 
 use crate::chat::INSTRUCTIONS;
 use crate::declared_policy::{DeclaredPolicy, StoreStatement};
+use crate::form_focus::FormFocus;
 use crate::forms;
 use crate::observed_run::ObservedRun;
 use crate::oracle_conditions;
@@ -42,6 +44,8 @@ pub(crate) struct NoninterferenceCase {
     pub(crate) method: Method,
     /// Whether there are endorsements of further forms, and values that have them.
     pub(crate) has_forms: bool,
+    /// The form of the statement about each tool, if the case has one for each.
+    pub(crate) focus: Option<FormFocus>,
     /// Whether the user's messages from a client are trusted.
     pub(crate) trusts_client: bool,
     /// Which sessions have a chat that a client holds.
@@ -79,22 +83,18 @@ impl NoninterferenceCase {
         // Not drawn from the same source, so that the other cases stay what they are.
         let accepts_much = Random::of(&format!("accepts more {seed}")).chance(40);
         let (mut text, mut declared) = policy(&mut random, &space, &tools, accepts_much);
-        if Random::of(&format!("grants {seed}")).chance(40) {
-            text = with_grants(
-                &text,
-                if has_forms {
-                    &["conversation", "conversation by class", "30 days by class", "always"]
-                } else {
-                    &["conversation"]
-                },
-            );
+        let is_focused = has_forms && Random::of(&format!("one form for each tool? {seed}")).chance(70);
+        let focus = is_focused.then(|| FormFocus::new(seed, &space, &tools, &mut text, &mut declared));
+        if Random::of(&format!("grants {seed}")).chance(if is_focused { 70 } else { 40 }) {
+            text = with_grants(&text, grant_scopes(seed, has_forms));
             if has_forms {
-                store_that_nobody_reads(&mut text, &mut declared);
+                let writers =
+                    if is_focused { &["t0", "t1", "t2", "t3", "t4"][..] } else { &["t1", "t3"][..] };
+                store_that_nobody_reads(writers, &mut text, &mut declared);
             }
         }
-        if has_forms {
-            forms::endorse(seed, &tools, &mut text, &mut declared);
-            forms::consent(seed, &tools, &mut text);
+        if has_forms && !is_focused {
+            forms::mix(seed, &tools, &mut text, &mut declared);
         }
         let policy = Policy::parse(&text).unwrap_or_else(|errors| panic!("seed {seed}: {errors:?}\n{text}"));
         let policy = Arc::new(policy);
@@ -116,6 +116,7 @@ impl NoninterferenceCase {
             label,
             method,
             has_forms,
+            focus,
             trusts_client,
             is_chat,
         }
@@ -138,6 +139,15 @@ impl NoninterferenceCase {
             monitor.from_names(&json!({"readers": names, "sources": names}));
         }
         monitor
+    }
+
+    /// Returns the tools on offer.
+    pub(crate) fn offered(&self) -> Vec<OfferedTool> {
+        let mut offered = self.tools.offered();
+        if let Some(focus) = &self.focus {
+            focus.declare_numbers(&mut offered);
+        }
+        offered
     }
 
     pub(crate) fn sees(&self, label: &Label) -> bool {
@@ -177,8 +187,7 @@ impl NoninterferenceCase {
 
     /// Whether the replay of a session's serialised journal does not diverge.
     pub(crate) fn comes_to_the_same(&self, session: &mut ObservedSession) -> bool {
-        let mut again =
-            Conversation::new(self.monitor(), self.tools.offered(), self.settings()).expect("room");
+        let mut again = Conversation::new(self.monitor(), self.offered(), self.settings()).expect("room");
         session.repeat(&mut again);
         let print = |conversation: &Conversation| {
             let top = conversation.monitor().policy().space().top();
@@ -249,12 +258,27 @@ impl RunState<'_> {
     }
 }
 
-/// Declares a store that two tools write and no tool reads: calls of tools that read no store can be approved for the
+/// Declares stores that these tools write and no tool reads: calls of tools that read no store can be approved for the
 /// rest of a conversation.
-fn store_that_nobody_reads(text: &mut String, declared: &mut DeclaredPolicy) {
-    for tool in ["t1", "t3"] {
+fn store_that_nobody_reads(tools: &[&str], text: &mut String, declared: &mut DeclaredPolicy) {
+    for &tool in tools {
         let _ = writeln!(text, "store s{}: written by {tool}, read by nobody", declared.stores.len());
         declared.stores.push(StoreStatement { written: tool.to_owned(), read: "nobody".to_owned() });
+    }
+}
+
+/// Returns the scopes for which the policy of a case lets people answer: in some cases one for all statements, since a
+/// question has the shortest scope of its reasons.
+fn grant_scopes(seed: u64, has_forms: bool) -> &'static [&'static str] {
+    static SCOPES: [&str; 4] = ["conversation", "conversation by class", "30 days by class", "always"];
+    let mut random = Random::of(&format!("scopes {seed}"));
+    match (has_forms, random.chance(70)) {
+        (false, _) => &SCOPES[..1],
+        (true, true) => {
+            let one = random.below(SCOPES.len());
+            SCOPES.get(one..=one).expect("one of them")
+        }
+        (true, false) => &SCOPES,
     }
 }
 

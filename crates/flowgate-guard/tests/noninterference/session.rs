@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use flowgate::label::Label;
 use flowgate::monitor::ReasonKind;
+use flowgate::policy::GrantScope;
 use flowgate::trace::{EventId, NodeId, Region, Tool, Trace};
 use flowgate_guard::approve::ApprovalRequest;
 use flowgate_guard::conversation::{CallVerdict, Conversation};
@@ -16,6 +17,17 @@ use crate::declared_policy::DeclaredPolicy;
 use crate::oracle_label::OracleLabel;
 use crate::taint_tracker::TrackedSession;
 use crate::world::AnswerSpelling;
+
+/// The forms of approvals for more than one call, and what a call may differ in that one permits.
+pub(crate) const GRANTS: [&str; 7] = [
+    "a grant for a conversation",
+    "a grant for a conversation by class",
+    "a grant for days by class",
+    "a grant for good",
+    "a grant of the same values",
+    "a grant of another payload",
+    "a grant of another value of a class",
+];
 
 /// A recorded step of a session, for its replay.
 enum SessionAction {
@@ -76,25 +88,29 @@ impl ObservedSession {
         }
     }
 
-    /// Returns the feature of a verdict that follows from an approval for the rest of the conversation: whether it
-    /// is about the approved value of `b` or another value. A payload argument may have any other value.
-    pub(crate) fn uses_grant(
-        &self,
-        verdict: &CallVerdict,
-        declared: &DeclaredPolicy,
-    ) -> Option<&'static str> {
-        if !verdict.reasons.iter().any(|reason| reason.kind == ReasonKind::Granted) {
-            return None;
-        }
+    /// Returns the features of a verdict that follows from an approval for the rest of the conversation: the scope that
+    /// the policy offers, and whether the call has the approved value of `b` or another value. A payload argument may
+    /// have any other value.
+    pub(crate) fn uses_grant(&self, verdict: &CallVerdict, declared: &DeclaredPolicy) -> Vec<&'static str> {
+        let granted = verdict.reasons.iter().filter(|reason| reason.kind == ReasonKind::Granted);
+        // The shortest scope of the statements counts.
+        let Some(reason) = granted.min_by_key(|reason| reason.grant_scope) else { return Vec::new() };
+        let scope = match (reason.grant_scope, reason.grants_class) {
+            (GrantScope::Always, _) => "a grant for good",
+            (GrantScope::Days(_), _) => "a grant for days by class",
+            (_, true) => "a grant for a conversation by class",
+            (_, false) => "a grant for a conversation",
+        };
         let b = verdict.arguments.get("b");
         let mut granted = self.granted.iter().filter(|(tool, _)| *tool == verdict.tool);
         let is_payload =
             declared.payload.iter().any(|pattern| DeclaredPolicy::speaks_of(pattern, &verdict.tool));
-        match (granted.any(|(_, arguments)| arguments.get("b") == b), is_payload) {
-            (true, _) => Some("a call that a grant covers"),
-            (false, true) => Some("a grant of another payload"),
-            (false, false) => Some("a grant of another value of a class"),
-        }
+        let value = match (granted.any(|(_, arguments)| arguments.get("b") == b), is_payload) {
+            (true, _) => "a grant of the same values",
+            (false, true) => "a grant of another payload",
+            (false, false) => "a grant of another value of a class",
+        };
+        vec![scope, value]
     }
 
     /// Performs an action on the session beside its conversation, and records it for the replay.

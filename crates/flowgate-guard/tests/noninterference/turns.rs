@@ -42,7 +42,7 @@ impl RunState<'_> {
     /// Begins a session. Descriptions by servers are hidden from some observers, as other text of servers is.
     pub(crate) fn begin(&mut self, first: Option<&ObservedSession>) -> ObservedSession {
         let case = self.case;
-        let mut offered = case.tools.offered();
+        let mut offered = case.offered();
         let described = offered.iter_mut().filter(|offered| offered.words == DescriptionAuthor::Server);
         for (index, offered) in described.enumerate() {
             let Some(first) = first else { continue };
@@ -88,8 +88,9 @@ impl RunState<'_> {
                 session.conversation.add_context("memory", content).expect("room");
             }
             let said = format!("turn {turn}: {}", world::scalar(&mut shared));
+            let often = if case.focus.is_some() { 100 } else { 60 };
             let has_links =
-                case.has_forms && Random::of(&format!("links {} {number} {turn}", case.seed)).chance(60);
+                case.has_forms && Random::of(&format!("links {} {number} {turn}", case.seed)).chance(often);
             let said = json!(if has_links { said + forms::LINKS } else { said });
             // The message of the first run, or another one if the observer may not see it.
             let before = first.and_then(|first| Some((first, *first.said.get(turn)?)));
@@ -176,7 +177,12 @@ impl RunState<'_> {
                     self.shows("the model", session, &view, &shown);
                     let mut completion = worst(&view.request, &shown);
                     if self.case.has_forms {
-                        forms::replace_arguments(&self.case.text, &mut completion, &shown);
+                        match &self.case.focus {
+                            Some(focus) => {
+                                focus.replace_arguments(&mut completion, &shown, &view.request.tools);
+                            }
+                            None => forms::replace_arguments(&self.case.text, &mut completion, &shown),
+                        }
                     }
                     if let Some(chat) = &mut session.chat {
                         chat.limit(&view.label, &mut completion);
@@ -328,7 +334,7 @@ impl RunState<'_> {
             if self.case.text.contains("endorse ") {
                 let copies =
                     self.case.text.contains("b in tool:") || self.case.text.contains("item in tool:");
-                let forms = ["is_decimal(", "is_yes_no("].iter().any(|form| self.case.text.contains(form));
+                let forms = forms::BY_CHANCE.iter().any(|form| self.case.text.contains(form));
                 let copies = match (copies, forms) {
                     (true, _) => ReleasedCopies::Any,
                     (false, true) => ReleasedCopies::Forms,

@@ -140,6 +140,78 @@ fn a_flood_of_questions_gets_refusals() {
     assert!(!may_ask(&["decline"; 5], default));
 }
 
+/// Returns a session with a client that is asked in requests of their own.
+fn eliciting(settings: ProxySettings) -> ProxySession {
+    let mut session = ProxySession::with(settings, POLICY);
+    let params = json!({"capabilities": {"elicitation": {}}});
+    session.client(&json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params}));
+    session.server(&json!({"jsonrpc": "2.0", "id": 1, "result": {"capabilities": {}}}));
+    session.list(&["read", "delete"]);
+    session.call("read", "obey");
+    session
+}
+
+fn plain_delete(id: u64) -> Value {
+    json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": {"name": "delete", "arguments": {"path": "a"}}})
+}
+
+const FLOOD: &str = "no person was asked, because there were too many questions";
+
+/// A question whose call is cancelled was shown, and counts as refused.
+#[test]
+fn cancelled_questions_count_as_refused() {
+    let mut session = eliciting(ProxySettings { is_interactive: true, ..ProxySettings::new("files") });
+    for id in 10..15 {
+        assert_eq!(
+            parsed(&session.client(&plain_delete(id))).remove(0)["method"],
+            "elicitation/create",
+            "{id}"
+        );
+        let params = json!({"requestId": id});
+        session.client(&json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params}));
+    }
+    let said = format!("{:?}", session.client(&plain_delete(15)));
+    assert!(said.contains(FLOOD), "{said}");
+}
+
+/// Calls in parallel are not asked about without end: so many questions are open, and an answer makes room.
+#[test]
+fn only_so_many_questions_are_open() {
+    let mut session = eliciting(ProxySettings { is_interactive: true, ..ProxySettings::new("files") });
+    let asked: Vec<Value> =
+        (10..30).map(|id| parsed(&session.client(&plain_delete(id))).remove(0)["id"].clone()).collect();
+    let said = format!("{:?}", session.client(&plain_delete(30)));
+    assert!(said.contains(FLOOD), "{said}");
+    let answer = json!({"jsonrpc": "2.0", "id": asked[0], "result": {"action": "decline"}});
+    session.client(&answer);
+    assert_eq!(parsed(&session.client(&plain_delete(31))).remove(0)["method"], "elicitation/create");
+}
+
+/// Proxies whose clients have one person share a count.
+#[test]
+fn a_count_can_be_shared() {
+    let settings = || ProxySettings { is_interactive: true, ..ProxySettings::new("files") };
+    let (mut one, mut two) = (eliciting(settings()), eliciting(settings()));
+    for id in 10..15 {
+        let question = parsed(&one.client(&plain_delete(id))).remove(0);
+        one.client(&json!({"jsonrpc": "2.0", "id": question["id"], "result": {"action": "decline"}}));
+    }
+    two.proxy.set_question_count(one.proxy.question_count());
+    let said = format!("{:?}", two.client(&plain_delete(10)));
+    assert!(said.contains(FLOOD), "{said}");
+}
+
+/// The client cannot answer a question that people elsewhere are asked.
+#[test]
+fn a_client_does_not_answer_for_people_elsewhere() {
+    let mut session = eliciting(ProxySettings { asks_elsewhere: true, ..ProxySettings::new("files") });
+    let asked = session.client(&plain_delete(10));
+    let [ProxyAction::Ask(name)] = asked.as_slice() else { panic!("{asked:?}") };
+    let said = session.client(&json!({"jsonrpc": "2.0", "id": name, "result": {"action": "accept"}}));
+    assert!(matches!(said.as_slice(), [ProxyAction::Note(_)]), "{said:?}");
+    assert!(session.proxy.question(name).is_some(), "it is still open");
+}
+
 #[test]
 fn a_client_without_a_person_is_not_asked() {
     let mut session = retrying(false);

@@ -24,6 +24,7 @@ from ._flowgate import (
     Screen,
     Turn,
 )
+from ._questions import QuestionBudget, is_approval
 from .display import html_of_events
 from .errors import FlowgateError
 from .tools import Toolset
@@ -98,8 +99,7 @@ class Guard:
         self.model, self.approve = model, approve
         self.filler, self.screener = filler, screener
         self.api, self._on_event, self._clock = api, on_event, clock
-        self._max_questions, self._max_refusals = max_questions, max_refusals_in_row
-        self._questions = self._refusals = 0
+        self._budget = QuestionBudget(max_questions, max_refusals_in_row)
         self.conversation = Conversation(
             self.policy, self.tools.offers(), key=key or os.urandom(32), method=method, **settings
         )
@@ -169,7 +169,7 @@ class Guard:
             self.conversation.offer_tools(toolset.offers())
         if content is not None:
             self.conversation.user(content)
-            self._refusals = 0
+            self._budget.resume()
 
     def _observe(self, need: Any) -> None:
         if self._on_event is not None:
@@ -187,7 +187,7 @@ class Guard:
                 return _Answer.of(self.filler or _required(model, "model"), need.request(self.api))
             case Approve():
                 function = approve or self.approve
-                if function is not None and not self._may_ask():
+                if function is not None and not self._budget.may_ask:
                     return _Answer(_UNASKED)
                 asked = self._clock()
                 answer = _Answer.of(function or _refuse, need)
@@ -200,10 +200,6 @@ class Guard:
                 return _Answer.of(tool.function, **need.arguments)
         message = f"an unknown need: {need!r}"
         raise FlowgateError(message)
-
-    def _may_ask(self) -> bool:
-        """Whether a person may be asked, within the budget of questions."""
-        return self._refusals < self._max_refusals and self._questions < self._max_questions
 
     def _serve(self, need: Any, answer: _Answer) -> None:
         """Pass an answer to the conversation."""
@@ -237,19 +233,17 @@ class Guard:
 
     def _decide(self, need: Approve, answer: _Answer) -> None:
         if answer.value is _UNASKED:
-            need.decide("silent")
+            need.decide("unasked")
             return
-        self._questions += 1
-        # Until the decision is known to be an approval, it counts as a refusal.
-        self._refusals += 1
+        self._budget.asked()
         if answer.error is not None:
             # An approver that fails has not approved.
             need.decide("silent")
             raise answer.error
         late = self._clock() - answer.asked > need.expires
         need.decide("silent" if late else answer.value)
-        if not late and (answer.value is True or answer.value in ("allow", "allow for conversation")):
-            self._refusals = 0
+        if not late and is_approval(answer.value):
+            self._budget.allowed()
 
     def _output(self, need: Run, answer: _Answer) -> None:
         if answer.error is not None:

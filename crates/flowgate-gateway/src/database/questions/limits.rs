@@ -3,7 +3,8 @@
 //!
 //! Everything is counted in the database: a restart of the gateway, or a request to another gateway of the same
 //! database, does not restart a count. A question that a lasting grant answered reached no person, so it counts neither
-//! as a question nor as an approval. Questions about offered tools have a limit of their own.
+//! as a question nor as an approval. Questions about offered tools have limits of their own: of one server, so many are
+//! open, and after as many refusals in a row nobody is asked about its tools for an hour.
 //!
 //! The flood rule counts refusals in a row, that is, since the last approval by a person. In one conversation, a
 //! question that expires without an answer is a refusal too. For all conversations of a client together, only the
@@ -59,11 +60,15 @@ pub(crate) enum QuestionLimit {
     RefusalsOfConversation,
     /// People refused too many questions of the client in a row.
     RefusalsOfClient,
+    /// People refused too many tools of one server in a row.
+    RefusedOffers,
 }
 
 /// The SQL condition that people were asked a question about a call of the client `?1`. `?2` is
 /// [`QuestionOrigin::TOOL_OFFER`].
 const ASKED: &str = "client = ?1 AND turn > ?2 AND lasting_grant = ''";
+/// The SQL condition that people were asked about an offered tool, with the same parameters.
+const OFFERED: &str = "client = ?1 AND turn = ?2";
 /// The SQL condition that a person has allowed a question. It also holds after the approval was used or has lapsed. A
 /// time of more than a minute in the future was stored before the clock was set back, and is ignored here and below.
 const APPROVED: &str = "decided > 0 AND state <> 'denied' AND decided <= {now} + 60000";
@@ -96,8 +101,13 @@ impl QuestionLimits {
         if has_rows(tx, &format!("{open} AND name = ?3"), &here(), conversation_limit).await? {
             return Ok(Some(QuestionLimit::OpenOfConversation));
         }
+        let refused_within_hour = format!("state = 'denied' AND {}", is_recent("decided", HOUR));
         if is_offer {
-            return Ok(None);
+            // A server that changes its tools again and again could otherwise ask about them without end.
+            let refused = refusals_in_row(OFFERED, &refused_within_hour, "decided", " AND name = ?3");
+            let condition = format!("{OFFERED} AND name = ?3 AND {refused}");
+            let is_reached = has_rows(tx, &condition, &here(), MAX_OFFERED).await?;
+            return Ok(is_reached.then_some(QuestionLimit::RefusedOffers));
         }
         if has_rows(tx, &open, &of_client(), self.of_client).await? {
             return Ok(Some(QuestionLimit::OpenOfClient));
@@ -110,17 +120,13 @@ impl QuestionLimits {
                 QuestionLimit::RefusalsOfConversation,
                 most.refusals,
                 true,
-                refusals_in_row(&is_recent(UNANSWERED_AT, DAY), UNANSWERED_AT, " AND name = ?3"),
+                refusals_in_row(ASKED, &is_recent(UNANSWERED_AT, DAY), UNANSWERED_AT, " AND name = ?3"),
             ),
             (
                 QuestionLimit::RefusalsOfClient,
                 most.refusals_of_client,
                 false,
-                refusals_in_row(
-                    &format!("state = 'denied' AND {}", is_recent("decided", HOUR)),
-                    "decided",
-                    "",
-                ),
+                refusals_in_row(ASKED, &refused_within_hour, "decided", ""),
             ),
             (QuestionLimit::OfConversationAnHour, most.an_hour, true, hourly.clone()),
             (QuestionLimit::OfConversation, most.in_all, true, "asked > 0".to_owned()),
@@ -142,13 +148,13 @@ fn is_recent(time: &str, age: i64) -> String {
     format!("({time}) BETWEEN {{now}} - {age} AND {{now}} + 60000")
 }
 
-/// Returns the SQL condition that a question was refused after the last approval by a person. `is_refused` is the
-/// condition for a refusal, `refused_at` the expression for its time, and `name_condition` limits the approvals to one
-/// conversation.
-fn refusals_in_row(is_refused: &str, refused_at: &str, name_condition: &str) -> String {
+/// Returns the SQL condition that a question was refused after the last approval by a person of a question of the same
+/// kind. `asked` is the condition for the kind, `is_refused` the one for a refusal, `refused_at` the expression for its
+/// time, and `name_condition` limits the approvals to one conversation.
+fn refusals_in_row(asked: &str, is_refused: &str, refused_at: &str, name_condition: &str) -> String {
     format!(
         "{is_refused} AND ({refused_at}) > \
-         (SELECT COALESCE(MAX(decided), 0) FROM questions WHERE {ASKED}{name_condition} AND {APPROVED})"
+         (SELECT COALESCE(MAX(decided), 0) FROM questions WHERE {asked}{name_condition} AND {APPROVED})"
     )
 }
 

@@ -289,7 +289,7 @@ async fn the_questions_that_were_asked_are_counted() {
 #[tokio::test]
 async fn refusals_in_a_row_end_the_questions_of_a_conversation() {
     let full = AskOutcome::Full(QuestionLimit::RefusalsOfConversation);
-    let rows: [(&[&str], bool); 9] = [
+    let rows: [(&[&str], bool); 10] = [
         (&["deny", "deny"], true),
         (&["deny", "deny", "deny"], false),
         (&["deny", "expire", "expire"], false),
@@ -298,6 +298,8 @@ async fn refusals_in_a_row_end_the_questions_of_a_conversation() {
         (&["deny", "deny", "use", "deny"], true),
         (&["deny", "deny", "grant-answers", "deny"], false),
         (&["deny", "deny", "give-up", "deny"], false),
+        // A question whose time is over stays a refusal if the conversation continues before that is marked.
+        (&["deny", "expire", "give-up", "deny"], false),
         (&["deny", "deny", "deny", "day"], true),
     ];
     for (steps, may_ask) in rows {
@@ -364,6 +366,40 @@ async fn refusals_in_a_row_end_the_questions_of_a_client() {
     assert_eq!(ask("4").await, full);
     store.execute_for_test("UPDATE questions SET decided = decided - 3600001 WHERE id = '1'").await.unwrap();
     assert_eq!(ask("5").await, new("5"));
+}
+
+/// A server that offers other tools again and again is not asked about without end: after as many refusals as may be
+/// open, nobody is asked for an hour. An approval ends the row, and other servers and calls are not affected.
+#[tokio::test]
+async fn refusals_in_a_row_end_the_questions_about_a_servers_tools() {
+    let rows: [(&str, bool); 4] =
+        [("deny", false), ("deny, and an hour passes", true), ("allow the last", true), ("expire", true)];
+    for (what, may_ask) in rows {
+        let store = Database::open(&DatabaseAddress::Memory).await.unwrap();
+        let ask =
+            async |id: &str, name: &str, origin| ask_within(&store, (id, name, origin), ANY_NUMBER).await;
+        let new = |id: &str| AskOutcome::New(id.to_owned());
+        for number in 0..super::MAX_OFFERED {
+            let id = number.to_string();
+            assert_eq!(ask(&id, "tools of s", QuestionOrigin::ToolOffer).await, new(&id), "{what}");
+            let is_allowed = what.starts_with("allow") && number + 1 == super::MAX_OFFERED;
+            match (what, is_allowed) {
+                ("expire", _) => {
+                    store.execute_for_test("UPDATE questions SET expires = asked").await.unwrap();
+                }
+                // The content of these questions has no tool, so an approval approves none.
+                (_, true) => decide(&store, &id, PersonDecision::Allow).await,
+                (_, false) => decide(&store, &id, PersonDecision::Deny).await,
+            }
+        }
+        if what.contains("hour") {
+            store.execute_for_test("UPDATE questions SET decided = decided - 3600001").await.unwrap();
+        }
+        let expected = if may_ask { new("next") } else { AskOutcome::Full(QuestionLimit::RefusedOffers) };
+        assert_eq!(ask("next", "tools of s", QuestionOrigin::ToolOffer).await, expected, "{what}");
+        assert_eq!(ask("other", "tools of t", QuestionOrigin::ToolOffer).await, new("other"), "{what}");
+        assert_eq!(ask("call", "n", CHAT).await, new("call"), "{what}");
+    }
 }
 
 /// A question that cannot be recorded is not asked, and the one that it would replace stays valid.

@@ -8,11 +8,18 @@ and sends their outputs, which the policy labels.
 
 OpenAI's chat completions and responses and Anthropic's messages are guarded; other requests that send something are refused. One
 transport has one conversation for each value of the header `x-flowgate-conversation`, and one for requests without it.
+
+A text that provokes questions gets refusals: nobody is asked about a conversation any more after `max_refusals_in_row` refusals without
+an approval between them, until its user writes again, or after `max_questions` questions. The user writes again with a request that ends
+with a new message of the user, if `trust_user_messages` says that a person types it. Another conversation does not evade this: after
+`max_refusals_in_row_of_all` refusals within an hour and without an approval between them, in any conversations, nobody is asked until
+the hour is over.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
 import json
 import os
@@ -23,6 +30,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any
 
 from .._flowgate import Approve, Complete, Conversation, Fill, Policy, Run, Screen, Turn
+from .._questions import QuestionBudget, RecentRefusals, is_approval
 from ..errors import FlowgateError
 
 __all__ = ["CONVERSATION", "AsyncGuardedTransport", "GuardedTransport"]
@@ -52,9 +60,17 @@ class _Guard:
         prefixes: Mapping[str, str] | None = None,
         method: str = "lowest-first",
         on_turn: Callable[[str, Turn], None] | None = None,
+        max_questions: int = 100,
+        max_refusals_in_row: int = 5,
+        max_refusals_in_row_of_all: int = 20,
+        clock: Callable[[], float] = time.monotonic,
         **settings: Any,
     ) -> None:
         self._policy, self._approve, self._on_turn = policy, approve, on_turn
+        self._trusts_user, self._clock = trust_user_messages, clock
+        self._limits = (max_questions, max_refusals_in_row)
+        self._budgets: dict[str, QuestionBudget] = {}
+        self._refusals_of_all = RecentRefusals(max_refusals_in_row_of_all, clock)
         self._settings = {
             **settings,
             "method": method,
@@ -76,6 +92,32 @@ class _Guard:
     def approve(self, question: Approve) -> Any:
         return self._approve(question) if self._approve is not None else False
 
+    def _budget(self, name: str) -> QuestionBudget:
+        """Return the budget of questions of the conversation with this name."""
+        return self._budgets.setdefault(name, QuestionBudget(*self._limits))
+
+    def _decide(self, need: Approve, budget: QuestionBudget) -> Generator[_Step, Any, None]:
+        """Ask a person within the budget, and pass the decision to the conversation."""
+        if self._approve is not None and not (budget.may_ask and self._refusals_of_all.may_ask):
+            need.decide("unasked")
+            return
+        asked = self._clock()
+        budget.asked()
+        try:
+            answer = yield "ask", need
+        except GeneratorExit:
+            # The approver has failed, or the request was cancelled.
+            self._refusals_of_all.refused()
+            need.decide("silent")
+            raise
+        late = self._clock() - asked > need.expires
+        if is_approval(answer) and not late:
+            budget.allowed()
+            self._refusals_of_all.allowed()
+        else:
+            self._refusals_of_all.refused()
+        need.decide("silent" if late else answer)
+
     def serve(self, request: Any, body: bytes) -> Generator[_Step, Any, Any]:
         """Answer a request. Yields `("send", request)` for a request to the provider and `("ask", question)` for a person."""
         api = next((api for path, api in _APIS.items() if request.url.path.endswith(path)), None)
@@ -85,12 +127,16 @@ class _Guard:
             return _error(request, 403, "this request cannot be guarded: only chats are passed to the provider")
         try:
             asked = json.loads(body)
-            conversation = self.conversation(request.headers.get(CONVERSATION, ""))
+            name = request.headers.get(CONVERSATION, "")
+            conversation, budget = self.conversation(name), self._budget(name)
+            before = len(conversation.monitor)
             conversation.accept_request(body.decode(), api)
         except ValueError as error:
             return _error(request, 400, str(error))
         except FlowgateError as error:
             return _error(request, 409, str(error))
+        if budget.refusals and self._trusts_user and _ends_with_user(conversation, before):
+            budget.resume()
         is_first = True
         while not isinstance(need := conversation.need(), Turn):
             match need:
@@ -105,11 +151,11 @@ class _Guard:
                         conversation.stop()
                         return failure
                 case Approve():
-                    need.decide((yield "ask", need))
+                    yield from self._decide(need, budget)
                 case Run():
                     need.hand_over()
         if self._on_turn is not None:
-            self._on_turn(request.headers.get(CONVERSATION, ""), need)
+            self._on_turn(name, need)
         head: dict[str, Any] = {"id": f"flowgate-{os.urandom(8).hex()}", "model": str(asked.get("model", ""))}
         head["created"] = int(time.time())
         if not asked.get("stream"):
@@ -120,6 +166,14 @@ class _Guard:
         return _library(request).Response(
             200, content=stream.encode(), headers={"content-type": "text/event-stream"}, request=request
         )
+
+
+def _ends_with_user(conversation: Conversation, before: int) -> bool:
+    """Return whether the last message that a request has added, after the first `before` events, is the user's."""
+    added = conversation.monitor.events[before:]
+    # The schema of the reply is an event after the chat.
+    roles = [event.role for event in added if event.role != "response_format"]
+    return roles[-1:] == ["user"]
 
 
 def _accept(need: Complete | Screen | Fill, response: Any) -> Any:
@@ -174,7 +228,8 @@ class GuardedTransport:
         `trust_user_messages` says whether what the client sends as the user's is typed by a person, for the policy to trust; an agent
         that pastes pages into the user's messages must say False. `approve` decides on questions and refuses by default; `pinned` are
         messages of the operator, word for word; `prefixes` the servers of tools by the prefixes of their names. `transport` reaches the
-        provider. Further settings are those of `Conversation`.
+        provider. `max_questions`, `max_refusals_in_row` and `max_refusals_in_row_of_all` limit what people are asked. Further settings are
+        those of `Conversation`.
         """
         self._guard = _Guard(policy, trust_user_messages=trust_user_messages, **settings)
         self._transport = transport
@@ -189,18 +244,19 @@ class GuardedTransport:
         with self._lock:
             if self._transport is None:
                 self._transport = _library(request).HTTPTransport()
-            steps, answer = self._guard.serve(request, request.read()), None
-            while True:
-                try:
-                    kind, asked = steps.send(answer)
-                except StopIteration as stopped:
-                    return stopped.value
-                if kind == "ask":
-                    answer = self._guard.approve(asked)
-                else:
-                    answer = self._transport.handle_request(asked)
-                    answer.request = asked
-                    answer.read()
+            with contextlib.closing(self._guard.serve(request, request.read())) as steps:
+                answer = None
+                while True:
+                    try:
+                        kind, asked = steps.send(answer)
+                    except StopIteration as stopped:
+                        return stopped.value
+                    if kind == "ask":
+                        answer = self._guard.approve(asked)
+                    else:
+                        answer = self._transport.handle_request(asked)
+                        answer.request = asked
+                        answer.read()
 
     def close(self) -> None:
         """Close the transport that reaches the provider."""
@@ -243,20 +299,21 @@ class AsyncGuardedTransport:
         lock = self._locks.setdefault(request.headers.get(CONVERSATION, ""), asyncio.Lock())
         body = await request.aread()
         async with lock:
-            steps, answer = self._guard.serve(request, body), None
-            while True:
-                try:
-                    kind, asked = steps.send(answer)
-                except StopIteration as stopped:
-                    return stopped.value
-                if kind == "ask":
-                    answer = self._guard.approve(asked)
-                    if inspect.isawaitable(answer):
-                        answer = await answer
-                else:
-                    answer = await self._transport.handle_async_request(asked)
-                    answer.request = asked
-                    await answer.aread()
+            with contextlib.closing(self._guard.serve(request, body)) as steps:
+                answer = None
+                while True:
+                    try:
+                        kind, asked = steps.send(answer)
+                    except StopIteration as stopped:
+                        return stopped.value
+                    if kind == "ask":
+                        answer = self._guard.approve(asked)
+                        if inspect.isawaitable(answer):
+                            answer = await answer
+                    else:
+                        answer = await self._transport.handle_async_request(asked)
+                        answer.request = asked
+                        await answer.aread()
 
     async def aclose(self) -> None:
         """Close the transport that reaches the provider."""
