@@ -2,7 +2,7 @@
 //! names, phrases of labels, names of rules and digests. The gateway creates them; the log turns them into the fields
 //! of a line.
 
-use flowgate::monitor::Outcome;
+use flowgate::monitor::{Outcome, PersonDecision};
 
 use super::loss::AuditLoss;
 use super::record::RecordFields;
@@ -39,7 +39,7 @@ pub enum AuditEvent {
         /// The role of the person, such as `approver`.
         role: String,
         /// The decision.
-        answer: RecordedDecision,
+        answer: PersonDecision,
     },
     /// A call ran because a person had allowed it.
     ApprovalUsed {
@@ -203,21 +203,6 @@ pub struct JudgedCallRecord {
     pub event: u64,
 }
 
-/// A person's decision.
-///
-/// The list is exhaustive on purpose: a reader has to understand each decision.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RecordedDecision {
-    /// The call may run once.
-    Allow,
-    /// The call may run, and so may equal calls of the conversation.
-    Grant,
-    /// The call may run, and so may equal calls of all conversations of the client, under the terms of the grant.
-    LastingGrant,
-    /// The call must not run.
-    Deny,
-}
-
 /// The state of a kill switch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
@@ -357,13 +342,7 @@ impl AuditEvent {
                 fields.text("tool", tool).text("digest", digest).list("reasons", reasons);
             }
             Self::Decided { digest, who, role, answer, .. } => {
-                let answer = match answer {
-                    RecordedDecision::Allow => "allow",
-                    RecordedDecision::Grant => "grant",
-                    RecordedDecision::LastingGrant => "grant-lasting",
-                    RecordedDecision::Deny => "deny",
-                };
-                fields.text("digest", digest).text("who", who).text("role", role).text("answer", answer);
+                fields.text("digest", digest).text("who", who).text("role", role).text("answer", answer.name());
             }
             Self::ApprovalUsed { tool, digest, .. } | Self::RanBeside { tool, digest, .. } => {
                 fields.text("tool", tool).text("digest", digest);
@@ -462,7 +441,7 @@ mod tests {
                 digest: s("d"),
                 who: s("ann"),
                 role: s("owner"),
-                answer: RecordedDecision::Deny,
+                answer: PersonDecision::Deny,
             },
             r#"{"kind":"decided","conversation":"c1","digest":"d","who":"ann","role":"owner","answer":"deny"}"#,
         );

@@ -50,7 +50,7 @@ pub use chain::LogHead;
 pub use content::ContentSelector;
 pub use content_reader::{ContentReader, LineContent};
 pub use error::{AuditError, AuditErrorKind};
-pub use event::{AuditEvent, FreezeSwitch, JudgedCallRecord, RecordedDecision, SessionPhase};
+pub use event::{AuditEvent, FreezeSwitch, JudgedCallRecord, SessionPhase};
 pub use key::{AuditKey, AuditPublicKey};
 pub use line_hash::LineHash;
 pub use loss::{AuditLoss, LogAnchor};

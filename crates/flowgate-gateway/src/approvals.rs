@@ -169,7 +169,7 @@ pub(crate) struct ApprovalContext<'t> {
 
 impl ApprovalOutcome {
     /// No person was asked.
-    const NOBODY: Self = Self { decision: Decision::Silent, asked: None };
+    const NOBODY: Self = Self { decision: Decision::Unanswered, asked: None };
     /// No person was asked, since there are too many questions.
     const UNASKED: Self = Self { decision: Decision::Unasked, asked: None };
 }
@@ -208,7 +208,7 @@ impl ApprovalService {
     /// asked, and the call does not run, if no person may decide or a limit on questions is reached; both are logged.
     /// Also stores the questions that later calls of the same message will probably need (`upcoming`), so that a person
     /// can decide all of them at once. `used` are the approvals that this turn has used already, which answer no
-    /// further question. The outcome has the decision, which is `Decision::Later` while the question stays open.
+    /// further question. The outcome has the decision, which is `Decision::Undecided` while the question stays open.
     ///
     /// # Errors
     /// If the question cannot be stored or recorded: no person can see it then, and the turn has to fail.
@@ -331,7 +331,7 @@ impl ApprovalService {
     }
 
     /// Waits, up to the configured time, for the answer to the question that an earlier request asked about the call
-    /// with this digest. If there is no such question, the decision is `Silent`, which allows nothing.
+    /// with this digest. If there is no such question, the decision is `Unanswered`, which allows nothing.
     ///
     /// # Errors
     /// If the question cannot be searched in the database.
@@ -355,8 +355,8 @@ impl ApprovalService {
     }
 
     /// Waits until the question is decided, its client disconnects, or the time limit of `[approvals] wait` ends. In
-    /// the last two cases the outcome is `Decision::Later`: the question stays open, and the next request of the client
-    /// asks again. It is `Decision::Silent`, which allows nothing, if the question can no longer be answered.
+    /// the last two cases the outcome is `Decision::Undecided`: the question stays open, and the next request of the client
+    /// asks again. It is `Decision::Unanswered`, which allows nothing, if the question can no longer be answered.
     async fn await_answer(&self, context: ApprovalContext<'_>, asked: ApprovalReference) -> ApprovalOutcome {
         let ApprovalContext { client, conversation, presence, .. } = context;
         let until = Instant::now() + self.asking.wait;
@@ -388,16 +388,16 @@ impl ApprovalService {
             match state {
                 // The client has disconnected: the answer is stored for its next request.
                 Some(QuestionState::Open | QuestionState::Allowed) if presence.is_disconnected() => {
-                    break Decision::Later;
+                    break Decision::Undecided;
                 }
                 Some(QuestionState::Allowed) if is_granted => break Decision::AllowForConversation,
-                Some(QuestionState::Allowed) => break Decision::Allow,
-                Some(QuestionState::Denied) => break Decision::Refuse,
-                Some(QuestionState::Open) if Instant::now() >= until => break Decision::Later,
+                Some(QuestionState::Allowed) => break Decision::AllowOnce,
+                Some(QuestionState::Denied) => break Decision::Deny,
+                Some(QuestionState::Open) if Instant::now() >= until => break Decision::Undecided,
                 Some(QuestionState::Open) => {}
                 // No answer can come any more: the question ended in another way, or its row was deleted.
                 Some(QuestionState::Used | QuestionState::Expired | QuestionState::Void) | None => {
-                    break Decision::Silent;
+                    break Decision::Unanswered;
                 }
             }
             let left = until.saturating_duration_since(Instant::now()).min(POLL_INTERVAL);

@@ -73,7 +73,7 @@ pub use encryption::{EncryptionKeyError, EncryptionKeys, EncryptionReport, encry
 pub use error::{DatabaseError, MigrationError};
 pub(crate) use lasting_grants::{GrantCandidate, GrantLimits, NewGrant, StoredGrant};
 pub(crate) use questions::{
-    AskOutcome, AskedLimits, DecideError, HIDDEN_MEMBER, MAX_OFFERED, NewQuestion, PersonDecision,
+    AskOutcome, AskedLimits, DecideError, HIDDEN_MEMBER, MAX_OFFERED, NewQuestion,
     QuestionLimit, QuestionLimits, QuestionOrigin, QuestionState, StoredQuestion, WithdrawnGrant,
 };
 pub(crate) use quotations::{NewShownTexts, ShownText};

@@ -204,7 +204,7 @@ impl Runner {
             conversation.add_user_message(turn.said.as_str().into())?;
             let model = |request: &Request| earlier_message(task.suite, turn.called.as_deref(), request);
             // Questions in these turns are allowed and not counted, since the task begins with the request.
-            drive(&mut conversation, world, &model, &mut |_| Decision::Allow);
+            drive(&mut conversation, world, &model, &mut |_| Decision::AllowOnce);
         }
         Ok(conversation)
     }
@@ -234,8 +234,8 @@ impl Runner {
             })
         };
         let decision = match person {
-            Person::Allows => Decision::Allow,
-            Person::Refuses => Decision::Refuse,
+            Person::Allows => Decision::AllowOnce,
+            Person::Refuses => Decision::Deny,
         };
         let person_allows = person == Person::Allows;
         // The verdicts do not say about which calls a person was asked, because a method can ask about a call that the

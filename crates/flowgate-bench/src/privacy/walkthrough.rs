@@ -64,7 +64,7 @@ fn algorithm_4_line_by_line() {
     let Need::Approve(ask) = conversation.need() else { panic!("a person is asked") };
     assert!(ask.label.contains(&"categories(loyalty)".to_owned()), "{:?}", ask.label);
     assert!(world.done().iter().all(|done| done.tool != "book_flight"), "nothing ran before");
-    conversation.accept_decision(Decision::Allow);
+    conversation.accept_decision(Decision::AllowOnce);
     // Line 13.
     let Need::Run(authorized) = conversation.need() else { panic!("the call runs") };
     let answer = run_tool(&mut world, &authorized);

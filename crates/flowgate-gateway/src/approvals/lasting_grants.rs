@@ -17,7 +17,8 @@
 
 use axum::http::{HeaderMap, StatusCode};
 use flowgate::policy::{ArgumentRole, GrantScope, Policy};
-use flowgate_audit::{AuditEvent, RecordedDecision};
+use flowgate::monitor::PersonDecision;
+use flowgate_audit::AuditEvent;
 use flowgate_guard::approve::ApprovalRequest;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Number, Value, json};
@@ -290,7 +291,7 @@ impl ApprovalService {
                     digest: ask.digest.clone(),
                     who: grant.who.clone(),
                     role: format!("lasting grant {}", grant.id),
-                    answer: RecordedDecision::Allow,
+                    answer: PersonDecision::AllowOnce,
                 };
                 self.recorder.record(&[event.into()])
             })

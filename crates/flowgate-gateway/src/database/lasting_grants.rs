@@ -329,7 +329,7 @@ fn read(row: &mut SqlRow, cipher: &ContentCipher) -> Result<StoredGrant, Databas
 mod tests {
     use super::*;
     use crate::database::{
-        AskOutcome, DatabaseAddress, NewQuestion, PersonDecision, QuestionLimits, QuestionOrigin,
+        AskOutcome, DatabaseAddress, NewQuestion, QuestionLimits, QuestionOrigin,
         QuestionState,
     };
 
@@ -362,7 +362,7 @@ mod tests {
             limits,
             used: (1, 20),
         };
-        let decision = PersonDecision::LastingGrant;
+        let decision = PersonDecision::AllowLasting;
         store.decide((id, id), decision, "bob", Some(grant), || Ok(())).await.unwrap().unwrap();
     }
 

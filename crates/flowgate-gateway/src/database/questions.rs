@@ -13,6 +13,7 @@ mod tests;
 
 use std::sync::Arc;
 
+use flowgate::monitor::PersonDecision;
 use serde::Deserialize as _;
 use serde_json::Value;
 
@@ -97,19 +98,6 @@ pub(crate) struct StoredQuestion {
     pub(crate) lasting_grant: String,
     /// The digest of the policy and settings of the client under which it was asked.
     pub(crate) config_fingerprint: String,
-}
-
-/// What a person decides.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum PersonDecision {
-    /// The call may run once.
-    Allow,
-    /// The call may run, and so may equal calls of its conversation.
-    Grant,
-    /// The call may run, and so may equal calls of all conversations of the client.
-    LastingGrant,
-    /// The call must not run.
-    Deny,
 }
 
 /// A question to ask.
@@ -312,7 +300,7 @@ impl Database {
 
     /// Stores the decision of the person `who` on a question, if it is open and has the digest that the person was
     /// shown. Calls `record` before the decision is committed and can take effect; if `record` fails, nothing is
-    /// stored. `grant` is stored with a [lasting grant](PersonDecision::LastingGrant). Returns the decided question;
+    /// stored. `grant` is stored with a [lasting grant](PersonDecision::AllowLasting). Returns the decided question;
     /// the inner error says why it could not be decided.
     pub(crate) async fn decide(
         &self,
@@ -327,7 +315,7 @@ impl Database {
         let decided = self.run_with_step(
             move |tx, step| {
                 Box::pin(async move {
-                    let allow = decision != PersonDecision::Deny;
+                    let allow = decision.allows();
                     let state = if allow { QuestionState::Allowed } else { QuestionState::Denied };
                     let change = next_change(tx).await?;
                     let sql = "UPDATE questions SET state = ?1, decided_by = ?2, decided = {now}, change = ?3, granted = ?6 \
@@ -338,7 +326,7 @@ impl Database {
                         change.into(),
                         (&question).into(),
                         (&shown_digest).into(),
-                        i64::from(decision == PersonDecision::Grant).into(),
+                        i64::from(decision == PersonDecision::AllowForConversation).into(),
                     ];
                     if tx.execute(sql, &values).await? != 1 {
                         tx.discard();

@@ -237,18 +237,18 @@ class Guard:
 
     def _decide(self, need: Approve, answer: _Answer) -> None:
         if answer.value is _UNASKED:
-            need.decide("silent")
+            need.decide("unanswered")
             return
         self._questions += 1
         # Until the decision is known to be an approval, it counts as a refusal.
         self._refusals += 1
         if answer.error is not None:
             # An approver that fails has not approved.
-            need.decide("silent")
+            need.decide("unanswered")
             raise answer.error
         late = self._clock() - answer.asked > need.expires
-        need.decide("silent" if late else answer.value)
-        if not late and (answer.value is True or answer.value in ("allow", "allow for conversation")):
+        need.decide("unanswered" if late else answer.value)
+        if not late and (answer.value is True or answer.value in ("allow", "allow once", "allow for conversation")):
             self._refusals = 0
 
     def _output(self, need: Run, answer: _Answer) -> None:

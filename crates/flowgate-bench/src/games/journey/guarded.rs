@@ -46,10 +46,10 @@ fn person(game: JourneyGame) -> impl FnMut(&ApprovalRequest) -> Decision + Send 
     let mut refused = 0;
     move |_| {
         if game.is_flooding() && refused >= PATIENCE {
-            return Decision::Allow;
+            return Decision::AllowOnce;
         }
         refused += 1;
-        Decision::Refuse
+        Decision::Deny
     }
 }
 

@@ -12,7 +12,7 @@ use crate::database::postgres::tests::create_database;
 use crate::database::turns::tests::{TestDatabases, test_turn};
 use crate::database::{
     AskOutcome, CarriedTurns, Database, DatabaseAddress, DatabaseError, GrantCandidate, GrantLimits,
-    NewGrant, NewQuestion, NewShownTexts, PersistedTurn, PersonDecision, QuestionLimits, ShownText,
+    NewGrant, NewQuestion, NewShownTexts, PersistedTurn, QuestionLimits, ShownText,
     TurnApprovals,
 };
 use crate::random;
@@ -91,7 +91,7 @@ async fn store_everything(database: &Database) {
         limits: GrantLimits::default(),
         used: (1, 0),
     };
-    let decision = PersonDecision::LastingGrant;
+    let decision = PersonDecision::AllowLasting;
     database.decide(("q", "d"), decision, "bob", Some(grant), || Ok(())).await.unwrap().unwrap();
 }
 

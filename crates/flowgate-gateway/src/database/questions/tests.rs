@@ -118,7 +118,7 @@ async fn follow(steps: &[QuestionStep], place: &DatabaseAddress) {
                     recorded = true;
                     Ok(())
                 };
-                let decision = if allow { PersonDecision::Allow } else { PersonDecision::Deny };
+                let decision = if allow { PersonDecision::AllowOnce } else { PersonDecision::Deny };
                 let decided = store.decide((&q.id, &digest), decision, "ann", None, record).await.unwrap();
                 let may = is_right && q.is(&[QuestionState::Open]);
                 assert_eq!((decided.is_ok(), recorded), (may, may), "{number}");
@@ -205,7 +205,7 @@ async fn a_yes_is_for_one_question() {
     let (one, other) =
         (r#"{"reasons":["a"],"flowgate":{"state":"1"}}"#, r#"{"reasons":["b"],"flowgate":{"state":"1"}}"#);
     assert_eq!(ask("1", one, &[]).await, new("1", &[]));
-    assert!(store.decide(("1", "d"), PersonDecision::Allow, "ann", None, || Ok(())).await.unwrap().is_ok());
+    assert!(store.decide(("1", "d"), PersonDecision::AllowOnce, "ann", None, || Ok(())).await.unwrap().is_ok());
     assert_eq!(ask("2", one, &[]).await, (AskOutcome::Known("1".to_owned()), None));
     // With other reasons, and for the second of two equal calls of one turn, it is another question.
     assert_eq!(ask("3", other, &[]).await, new("3", &[]));
@@ -269,7 +269,7 @@ async fn the_questions_that_were_asked_are_counted() {
     assert_eq!(ask("1", "n", QuestionOrigin::OutsideChat).await, new("1"));
     decide(&store, "1", PersonDecision::Deny).await;
     assert_eq!(ask("2", "n", CHAT).await, new("2"));
-    decide(&store, "2", PersonDecision::Allow).await;
+    decide(&store, "2", PersonDecision::AllowOnce).await;
     assert_eq!(ask("3", "n", CHAT).await, AskOutcome::Full(QuestionLimit::OfConversationAnHour));
     assert_eq!(ask("2", "n", CHAT).await, AskOutcome::Known("2".to_owned()), "it is no new question");
     assert_eq!(ask("4", "other", CHAT).await, new("4"));
@@ -320,9 +320,9 @@ async fn refusals_in_a_row_end_the_questions_of_a_conversation() {
             }
             match *step {
                 "deny" => decide(&store, &id, PersonDecision::Deny).await,
-                "allow" => decide(&store, &id, PersonDecision::Allow).await,
+                "allow" => decide(&store, &id, PersonDecision::AllowOnce).await,
                 "use" => {
-                    decide(&store, &id, PersonDecision::Allow).await;
+                    decide(&store, &id, PersonDecision::AllowOnce).await;
                     use_question(&store, &id, true).await.unwrap();
                 }
                 "expire" => run(format!("UPDATE questions SET expires = asked WHERE id = '{id}'")).await,
