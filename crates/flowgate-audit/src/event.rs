@@ -6,6 +6,7 @@ use flowgate::monitor::{Outcome, PersonDecision};
 
 use super::loss::AuditLoss;
 use super::record::RecordFields;
+use super::record_kind::RecordKind;
 
 /// An action of the gateway, or a decision or order that it received.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,7 +37,7 @@ pub enum AuditEvent {
         digest: String,
         /// The person who decided.
         who: String,
-        /// The role of the person, such as `approver`.
+        /// The role in which the person decided: a phrase for people, such as `approver` or "in front of the client".
         role: String,
         /// The decision.
         answer: PersonDecision,
@@ -58,7 +59,7 @@ pub enum AuditEvent {
         tool: String,
         /// The digest of the call.
         digest: String,
-        /// The cause.
+        /// The cause: a phrase for people, such as "the call was refused when it was judged again".
         cause: String,
         /// The findings when the call was judged again: names of rules and phrases of labels.
         reasons: Vec<String>,
@@ -75,7 +76,7 @@ pub enum AuditEvent {
         tool: String,
         /// The digest of the call.
         digest: String,
-        /// The reason why no person was asked.
+        /// The reason why no person was asked: a phrase for people.
         cause: String,
     },
     /// A call that was permitted in the chat, and that the client then made itself, was sent to its MCP server.
@@ -150,7 +151,7 @@ pub enum AuditEvent {
         what: String,
         /// The person.
         who: String,
-        /// The cause.
+        /// The cause: the sentence of the error.
         cause: String,
     },
     /// A session began, ended, or was deleted.
@@ -226,27 +227,27 @@ pub enum SessionPhase {
 }
 
 impl AuditEvent {
-    /// Returns the name of the event in the log.
-    pub fn kind(&self) -> &'static str {
+    /// Returns the kind of the event's record.
+    pub fn kind(&self) -> RecordKind {
         match self {
-            Self::Judged(_) => "judged",
-            Self::Asked { .. } => "asked",
-            Self::Decided { .. } => "decided",
-            Self::ApprovalUsed { .. } => "approval-used",
-            Self::ApprovalVoid { .. } => "approval-void",
-            Self::Unasked { .. } => "unasked",
-            Self::RanBeside { .. } => "ran-beside",
-            Self::ReplyWithheld { .. } => "reply-withheld",
-            Self::KillSwitch { .. } => "kill-switch",
-            Self::QuotationsCleared { .. } => "quotations-cleared",
-            Self::KeyMade { .. } => "key-made",
-            Self::KeyRevoked { .. } => "key-revoked",
-            Self::OrderUnconfirmed { .. } => "order-unconfirmed",
-            Self::Session { phase: SessionPhase::Begun, .. } => "session-begun",
-            Self::Session { phase: SessionPhase::Ended, .. } => "session-ended",
-            Self::Session { phase: SessionPhase::Deleted, .. } => "session-deleted",
-            Self::LossAccepted { .. } => "loss-accepted",
-            Self::ConfigurationLoaded { .. } => "configuration-loaded",
+            Self::Judged(_) => RecordKind::Judged,
+            Self::Asked { .. } => RecordKind::Asked,
+            Self::Decided { .. } => RecordKind::Decided,
+            Self::ApprovalUsed { .. } => RecordKind::ApprovalUsed,
+            Self::ApprovalVoid { .. } => RecordKind::ApprovalVoid,
+            Self::Unasked { .. } => RecordKind::Unasked,
+            Self::RanBeside { .. } => RecordKind::RanBeside,
+            Self::ReplyWithheld { .. } => RecordKind::ReplyWithheld,
+            Self::KillSwitch { .. } => RecordKind::KillSwitch,
+            Self::QuotationsCleared { .. } => RecordKind::QuotationsCleared,
+            Self::KeyMade { .. } => RecordKind::KeyMade,
+            Self::KeyRevoked { .. } => RecordKind::KeyRevoked,
+            Self::OrderUnconfirmed { .. } => RecordKind::OrderUnconfirmed,
+            Self::Session { phase: SessionPhase::Begun, .. } => RecordKind::SessionBegun,
+            Self::Session { phase: SessionPhase::Ended, .. } => RecordKind::SessionEnded,
+            Self::Session { phase: SessionPhase::Deleted, .. } => RecordKind::SessionDeleted,
+            Self::LossAccepted { .. } => RecordKind::LossAccepted,
+            Self::ConfigurationLoaded { .. } => RecordKind::ConfigurationLoaded,
         }
     }
 
@@ -403,7 +404,7 @@ mod tests {
     #[test]
     fn a_line_has_the_fields_of_its_event() {
         let check = |event: AuditEvent, expected: &str| {
-            let line = serialize_record(0, Timestamp(1), event.kind(), LineHash::NONE, event.fields());
+            let line = serialize_record(0, Timestamp(1), &event.kind(), LineHash::NONE, event.fields());
             let previous = format!(r#","previous":"{}""#, LineHash::NONE);
             assert_eq!(line.replace(&previous, "").replace(r#"{"seq":0,"time":1,"#, "{"), expected);
         };
@@ -554,7 +555,7 @@ mod tests {
         });
         // A line may also contain the hash of a content.
         let line =
-            serialize_record(u64::MAX, Timestamp(u64::MAX), event.kind(), LineHash::NONE, event.fields());
+            serialize_record(u64::MAX, Timestamp(u64::MAX), &event.kind(), LineHash::NONE, event.fields());
         assert!(line.len() + 100 < MAX_LINE, "{}", line.len());
         assert!(line.contains(r#""cut":["conversation","#), "{line}");
     }

@@ -9,8 +9,7 @@
 //! * `clearance`: decides which parts of a question a person may read.
 //! * `routes`: serves the HTTP routes by which people list questions and order freezes; `decisions`: serves those by
 //!   which they decide questions.
-//! * `freezes`: checks whether something is frozen; `freeze_targets`: looks up the names that can be frozen;
-//!   `freeze_kind`: names the kinds of these targets.
+//! * `freezes`: checks whether something is frozen; `freeze_targets`: looks up the names that can be frozen.
 //! * `conversation_grants`: lists and withdraws approvals for the rest of a conversation.
 //! * `lasting_grants`: answers questions by approvals for all conversations of a client.
 //! * `question_content`: writes what the database stores of a question, and what a person sees.
@@ -22,7 +21,6 @@
 pub(crate) mod clearance;
 mod conversation_grants;
 pub(crate) mod decisions;
-pub(crate) mod freeze_kind;
 pub(crate) mod freeze_targets;
 pub(crate) mod freezes;
 pub(crate) mod lasting_grants;

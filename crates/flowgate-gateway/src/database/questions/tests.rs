@@ -2,7 +2,7 @@
 //! and used once.
 
 use super::*;
-use crate::database::DatabaseAddress;
+use crate::database::{DatabaseAddress, FreezeKind};
 use proptest::prelude::*;
 
 /// A step in the life of the questions of two conversations.
@@ -407,7 +407,7 @@ async fn a_store_that_fails_does_not_say_that_nothing_is_stopped() {
     let store = Database::open(&DatabaseAddress::Memory).await.unwrap();
     assert!(store.freezes().await.unwrap().is_empty());
     store.execute_for_test("ALTER TABLE freezes RENAME TO gone").await.unwrap();
-    assert!(store.freeze("tool", "send", "ann").await.is_err());
+    assert!(store.freeze(FreezeKind::Tool, "send", "ann").await.is_err());
     assert!(store.freezes().await.is_err());
     store.execute_for_test("ALTER TABLE gone RENAME TO freezes").await.unwrap();
     assert!(store.freezes().await.unwrap().is_empty());
@@ -422,9 +422,9 @@ fn what_is_stopped_is_seen_at_once() {
         let count = async || store.freezes().await.unwrap().len();
         assert_eq!(count().await, 0);
         assert!(store.cache.freezes().is_ok(), "it need not be asked again");
-        store.freeze("tool", "send", "ann").await.unwrap();
+        store.freeze(FreezeKind::Tool, "send", "ann").await.unwrap();
         assert_eq!(count().await, 1);
-        assert!(store.thaw("tool", "send").await.unwrap());
+        assert!(store.thaw(FreezeKind::Tool, "send").await.unwrap());
         assert_eq!(count().await, 0);
         for is_frozen in [true, false] {
             count().await;
@@ -439,8 +439,8 @@ fn what_is_stopped_is_seen_at_once() {
             assert!(!is_over.await);
             let begun = std::future::poll_fn(|context| {
                 let polled = match is_frozen {
-                    true => std::pin::pin!(store.freeze("tool", "pay", "ann")).poll(context).is_ready(),
-                    false => std::pin::pin!(store.thaw("tool", "pay")).poll(context).is_ready(),
+                    true => std::pin::pin!(store.freeze(FreezeKind::Tool, "pay", "ann")).poll(context).is_ready(),
+                    false => std::pin::pin!(store.thaw(FreezeKind::Tool, "pay")).poll(context).is_ready(),
                 };
                 std::task::Poll::Ready(polled)
             });
