@@ -81,7 +81,7 @@ pub(crate) use questions::{
 };
 pub(crate) use quotations::{NewShownTexts, ShownText};
 pub(crate) use request_quotas::RequestAdmission;
-pub(crate) use tools::ToolOffer;
+pub(crate) use tools::ServerTool;
 pub(crate) use turns::{BegunTurn, CarriedTurns, PersistedTurn, TurnApprovals};
 pub(crate) use virtual_keys::{AddedKey, KeyLimits, NewVirtualKey, StoredVirtualKey};
 

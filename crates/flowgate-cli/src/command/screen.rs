@@ -6,7 +6,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use flowgate_bench::saliency::{self, Screener, ScreenerRow};
+use flowgate_bench::saliency::{self, ScreenerScore, ScreenerRow};
 use flowgate_lm::local::classifier::DependencyClassifier;
 
 use crate::args::{ScreenCommand, ScreenTrainArgs};
@@ -66,5 +66,5 @@ fn train(options: &ScreenTrainArgs, output: &mut Console) -> Result<u8, InputErr
 
 /// Returns the threshold of the network, which is the same for all sets. `None` if nothing was measured.
 fn threshold(rows: &[ScreenerRow]) -> Option<f64> {
-    rows.iter().find(|row| row.screener == Screener::Network).map(|row| row.threshold)
+    rows.iter().find(|row| row.screener == ScreenerScore::Network).map(|row| row.threshold)
 }

@@ -29,7 +29,7 @@ use super::encryption::{ContentCipher, ContentPlace};
 use super::error::DatabaseError;
 use super::lasting_grants::{self, NewGrant};
 use super::log_heads::{NewerLogHead, update_log_head};
-use super::tools::{self, ToolOffer};
+use super::tools::{self, ServerTool};
 use super::transaction::{Access, DynTransaction, SqlRow};
 
 /// The state of a question.
@@ -455,7 +455,7 @@ async fn approve_offered(
     };
     let Ok(content) = serde_json::from_str::<Value>(&content) else { return Err(damaged) };
     let Some(offer) = content.get("offer") else { return Ok(()) };
-    let Ok(offer) = ToolOffer::deserialize(offer) else { return Err(damaged) };
+    let Ok(offer) = ServerTool::deserialize(offer) else { return Err(damaged) };
     tools::approve(tx, (&tenant, who), &offer).await
 }
 

@@ -48,7 +48,7 @@ pub struct Form {
     /// Whether clients may leave out the ids of calls, so that an answer numbers its calls by their position in the chat.
     pub numbers_calls: bool,
     /// The request for a number of tokens.
-    pub token_count: Option<TokenCount>,
+    pub token_count: Option<TokenCountRequest>,
     /// Whether a refusal has no text of another kind, so that an answer whose text was sent early cannot become one.
     pub(super) separates_refusals: bool,
     /// The number of events before the first text in the stream of an answer without reasoning.
@@ -120,14 +120,14 @@ impl KeyHeader {
 
 /// The request for a number of tokens.
 #[derive(Debug)]
-pub struct TokenCount {
+pub struct TokenCountRequest {
     /// The field of the answer with the number.
     pub answer_field: &'static str,
     /// Decodes the body of the request, without the dropped parts.
     pub(super) decode: fn(&Json<'_>, &DroppedParts) -> Result<Request, WireError>,
 }
 
-impl TokenCount {
+impl TokenCountRequest {
     /// Decodes the body of a request for a number of tokens, without the dropped parts.
     ///
     /// # Errors

@@ -20,7 +20,7 @@ pub enum GrantScope {
 
 /// What a statement offers to a person who approves what it objects to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct GrantOffer {
+pub(crate) struct GrantClause {
     /// For how long the approval may hold.
     pub(crate) scope: GrantScope,
     /// Whether it may cover other values of the class that an endorsement describes: `by class`.
