@@ -122,13 +122,18 @@ pub(super) fn decide(
     decision: &TypedDecision,
 ) -> Result<Value, GatewayError> {
     let TypedDecision { decision, terms: LastingTerms { days, calls_a_day } } = decision;
-    let mut body = json!({"decision": decision.name(), "digest": digest});
-    if *decision == PersonDecision::AllowLasting {
-        let mut terms = serde_json::Map::new();
-        terms.extend(days.map(|days| ("days".to_owned(), json!(days))));
-        terms.extend(calls_a_day.map(|most| ("calls_a_day".to_owned(), json!(most))));
-        body["terms"] = terms.into();
-    }
+    let name = decision.name();
+    let body = match decision {
+        PersonDecision::AllowLasting => {
+            let mut terms = serde_json::Map::new();
+            terms.extend(days.map(|days| ("days".to_owned(), json!(days))));
+            terms.extend(calls_a_day.map(|most| ("calls_a_day".to_owned(), json!(most))));
+            json!({"decision": name, "digest": digest, "terms": terms})
+        }
+        PersonDecision::AllowOnce | PersonDecision::AllowForConversation | PersonDecision::Deny => {
+            json!({"decision": name, "digest": digest})
+        }
+    };
     gateway.post(&question_path(id), &body)
 }
 
@@ -138,6 +143,7 @@ mod tests {
 
     #[test]
     fn a_decision_is_offered_as_the_gateway_permits() {
+        use PersonDecision::{AllowForConversation, AllowLasting, AllowOnce, Deny};
         let question = |members: &[&str], longest: Value| {
             let mut question = json!({"you_may_grant_for": longest});
             for member in ["you_may_decide", "you_may_allow", "you_may_grant"] {
@@ -145,7 +151,6 @@ mod tests {
             }
             question
         };
-        use PersonDecision::{AllowForConversation, AllowLasting, AllowOnce, Deny};
         let all = [Deny, AllowOnce, AllowForConversation, AllowLasting].map(TypedDecision::from);
         let check = |question: &Value, expected: [bool; 4]| {
             let offered = all.map(|decision| decision.objection(question).is_none());
