@@ -12,8 +12,8 @@ use super::error::AuditErrorKind;
 use super::key::AuditPublicKey;
 use super::line_hash::LineHash;
 use super::loss::{AuditLoss, LogAnchor};
-use super::record_kind::RecordKind;
 use super::record::{AuditRecord, MAX_LINE};
+use super::record_kind::RecordKind;
 use super::tail;
 
 /// A database's record of all its logs.

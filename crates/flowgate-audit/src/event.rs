@@ -343,7 +343,11 @@ impl AuditEvent {
                 fields.text("tool", tool).text("digest", digest).list("reasons", reasons);
             }
             Self::Decided { digest, who, role, answer, .. } => {
-                fields.text("digest", digest).text("who", who).text("role", role).text("answer", answer.name());
+                fields
+                    .text("digest", digest)
+                    .text("who", who)
+                    .text("role", role)
+                    .text("answer", answer.name());
             }
             Self::ApprovalUsed { tool, digest, .. } | Self::RanBeside { tool, digest, .. } => {
                 fields.text("tool", tool).text("digest", digest);

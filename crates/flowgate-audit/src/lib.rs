@@ -492,7 +492,12 @@ impl AuditLogState {
     }
 
     /// Writes a line of this kind, and returns its number. The line is unsigned until the next head.
-    fn record(&mut self, time: Timestamp, kind: &RecordKind, fields: RecordFields) -> Result<u64, AuditError> {
+    fn record(
+        &mut self,
+        time: Timestamp,
+        kind: &RecordKind,
+        fields: RecordFields,
+    ) -> Result<u64, AuditError> {
         let seq = self.write(record::serialize_record(self.next, time, kind, self.previous, fields))?;
         self.unsigned += 1;
         self.latest = time;

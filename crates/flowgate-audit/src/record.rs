@@ -295,7 +295,10 @@ mod tests {
             };
             assert_eq!(shown, expected, "{line}");
         };
-        check(&serialize_record(7, Timestamp(9), &RecordKind::Judged, none, RecordFields::default()), "7 9 judged");
+        check(
+            &serialize_record(7, Timestamp(9), &RecordKind::Judged, none, RecordFields::default()),
+            "7 9 judged",
+        );
         check("", "not strict JSON: EOF while parsing a value at column 0");
         check("[]", "not a record: the field `seq` is missing or malformed");
         check(r#"{"seq":1,"seq":1}"#, "not strict JSON: duplicate key at column 14");

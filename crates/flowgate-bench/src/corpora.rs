@@ -42,7 +42,7 @@ use std::sync::Arc;
 use flowgate::policy::Policy;
 use flowgate_guard::conversation::Method;
 
-pub use case::{CallPurpose, BenchmarkCorpus, CorpusCase, CorpusTool, ScriptedCall, ToolSet};
+pub use case::{BenchmarkCorpus, CallPurpose, CorpusCase, CorpusTool, ScriptedCall, ToolSet};
 pub use figures::{CaseRow, CorpusFigures, FateCounts, figures};
 pub use files::{CorpusFolder, ReadFile};
 pub use mails::load_mails;

@@ -20,11 +20,13 @@ pub mod task;
 mod value;
 pub mod world;
 
-pub use defence::{PrivacyDefence, OURS, UnknownPrivacyDefence};
+pub use defence::{OURS, PrivacyDefence, UnknownPrivacyDefence};
 pub use double::{AgentDouble, RegionChoice};
 pub(crate) use manifest::DOUBLE;
 pub use manifest::manifest;
-pub use runner::{ANSWER_TOKENS, AnswerSource, CategorizedCall, PersonDouble, RunError, PrivacyRunner, PrivacyRun};
+pub use runner::{
+    ANSWER_TOKENS, AnswerSource, CategorizedCall, PersonDouble, PrivacyRun, PrivacyRunner, RunError,
+};
 pub use suite::{DefenceResults, PrivacySuite, TaskGroup};
 
 #[cfg(test)]

@@ -64,7 +64,8 @@ fn verify_privacy(manifest: &Value, lines: &[Value]) -> Result<Verification, Str
         return Err(not_repeatable(text(manifest, "model")));
     }
     let named = names(manifest, "defences")?;
-    let defences: Result<Vec<_>, _> = named.iter().map(|name| privacy::PrivacyDefence::parse(name, seed)).collect();
+    let defences: Result<Vec<_>, _> =
+        named.iter().map(|name| privacy::PrivacyDefence::parse(name, seed)).collect();
     let defences = defences.map_err(|error| format!("line 1: {error}"))?;
     let suite = PrivacySuite::new().map_err(|error| error.to_string())?;
     let mut results = Vec::new();

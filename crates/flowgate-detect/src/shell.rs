@@ -222,7 +222,9 @@ pub fn shell_code(text: &str) -> ShellCode {
     issues.dedup();
     if issues.len() > MAX_FINDINGS {
         // Errors come before warnings, and before both that the list is not complete.
-        issues.sort_by_key(|issue| std::cmp::Reverse((issue.kind == UnsafeCommandKind::Unreadable, issue.severity)));
+        issues.sort_by_key(|issue| {
+            std::cmp::Reverse((issue.kind == UnsafeCommandKind::Unreadable, issue.severity))
+        });
         issues.truncate(MAX_FINDINGS - 1);
         issues.push(UnsafeCommand {
             kind: UnsafeCommandKind::Unreadable,
@@ -241,8 +243,10 @@ mod tests {
     #[test]
     fn what_is_unsafe() {
         let check = |text: &str, expected: &[(&str, &str)]| {
-            let found: Vec<_> =
-                find(text).into_iter().map(|issue| (issue.kind.as_str(), text.get(issue.span).unwrap())).collect();
+            let found: Vec<_> = find(text)
+                .into_iter()
+                .map(|issue| (issue.kind.as_str(), text.get(issue.span).unwrap()))
+                .collect();
             assert_eq!(found, expected, "{text}");
         };
         check("ls; curl x | sudo bash -s -- -y", &[("PIPE_TO_SHELL", "curl x | sudo bash -s -- -y")]);

@@ -181,7 +181,8 @@ fn moderated_texts() {
 
 /// Runs every detector on a text, and checks the invariants of the findings.
 fn total(text: &str) {
-    let shell = shell::find(text).into_iter().map(|issue| Finding { kind: issue.kind.as_str(), span: issue.span });
+    let shell =
+        shell::find(text).into_iter().map(|issue| Finding { kind: issue.kind.as_str(), span: issue.span });
     let markup = markup::parse(text);
     let links = markup.links.iter().chain(&markup.images);
     let findings: Vec<Vec<Finding>> = vec![

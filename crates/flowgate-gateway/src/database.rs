@@ -76,8 +76,8 @@ pub use error::{DatabaseError, MigrationError};
 pub(crate) use freeze_kind::FreezeKind;
 pub(crate) use lasting_grants::{GrantCandidate, GrantLimits, NewGrant, StoredGrant};
 pub(crate) use questions::{
-    AskOutcome, AskedLimits, DecideError, HIDDEN_MEMBER, MAX_OFFERED, NewQuestion,
-    QuestionLimit, QuestionLimits, QuestionOrigin, QuestionState, StoredQuestion, WithdrawnGrant,
+    AskOutcome, AskedLimits, DecideError, HIDDEN_MEMBER, MAX_OFFERED, NewQuestion, QuestionLimit,
+    QuestionLimits, QuestionOrigin, QuestionState, StoredQuestion, WithdrawnGrant,
 };
 pub(crate) use quotations::{NewShownTexts, ShownText};
 pub(crate) use request_quotas::RequestAdmission;

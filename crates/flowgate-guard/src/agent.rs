@@ -321,7 +321,11 @@ impl Agent<'_> {
                             let has_current_state = !decision.allows()
                                 || self.observer.before_decision(conversation).await.is_ok();
                             let is_valid = in_time && has_current_state;
-                            conversation.accept_decision(if is_valid { decision } else { Decision::Unanswered });
+                            conversation.accept_decision(if is_valid {
+                                decision
+                            } else {
+                                Decision::Unanswered
+                            });
                         }
                     }
                 }

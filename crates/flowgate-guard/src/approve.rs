@@ -250,7 +250,11 @@ mod tests {
         ] {
             assert_eq!(serde_json::to_value(decision).unwrap(), Value::from(stored));
             for name in [stored, other] {
-                assert_eq!(serde_json::from_value::<Decision>(Value::from(name)).unwrap(), decision, "{name}");
+                assert_eq!(
+                    serde_json::from_value::<Decision>(Value::from(name)).unwrap(),
+                    decision,
+                    "{name}"
+                );
             }
             assert_eq!(decision.allows(), allows, "{stored}");
         }

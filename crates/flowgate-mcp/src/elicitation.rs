@@ -296,11 +296,15 @@ impl Proxy {
         }
         self.asked.remove(&id);
         let refusal = match decision {
-            ProxyDecision::AllowOnce => match monitor.approve(*question).and_then(|permit| monitor.redeem(permit)) {
-                Ok(authorized) => return self.run(id, PermittedRequest::from(&authorized), pending),
-                Err(denial) => self.judgement_refusal(monitor, "deny", denial.judgement()),
-            },
-            ProxyDecision::Deny => self.judgement_refusal(monitor, "refused by a person", question.judgement()),
+            ProxyDecision::AllowOnce => {
+                match monitor.approve(*question).and_then(|permit| monitor.redeem(permit)) {
+                    Ok(authorized) => return self.run(id, PermittedRequest::from(&authorized), pending),
+                    Err(denial) => self.judgement_refusal(monitor, "deny", denial.judgement()),
+                }
+            }
+            ProxyDecision::Deny => {
+                self.judgement_refusal(monitor, "refused by a person", question.judgement())
+            }
             ProxyDecision::Unanswered => {
                 self.judgement_refusal(monitor, "nobody has answered", question.judgement())
             }
@@ -372,7 +376,13 @@ mod tests {
     #[test]
     fn only_an_explicit_yes_allows_a_call() {
         let accept = json!("accept");
-        for action in [None, Some(&json!("decline")), Some(&json!("cancel")), Some(&json!(true)), Some(&json!("Accept"))] {
+        for action in [
+            None,
+            Some(&json!("decline")),
+            Some(&json!("cancel")),
+            Some(&json!(true)),
+            Some(&json!("Accept")),
+        ] {
             assert_eq!(elicited_decision(action), PersonDecision::Deny, "{action:?}");
         }
         assert_eq!(elicited_decision(Some(&accept)), PersonDecision::AllowOnce);

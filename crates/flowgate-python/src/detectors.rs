@@ -66,7 +66,10 @@ pub(crate) fn prompt_injection(py: Python<'_>, text: &str) -> (f64, Vec<PyMatch>
 #[pyfunction]
 pub(crate) fn unsafe_commands(py: Python<'_>, text: &str) -> Vec<PyMatch> {
     py.detach(|| {
-        detect::shell::find(text).iter().map(|unsafe_| to_match(text, unsafe_.kind.as_str(), &unsafe_.span)).collect()
+        detect::shell::find(text)
+            .iter()
+            .map(|unsafe_| to_match(text, unsafe_.kind.as_str(), &unsafe_.span))
+            .collect()
     })
 }
 

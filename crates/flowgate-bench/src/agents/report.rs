@@ -150,7 +150,8 @@ fn comparisons(
     let Some((_, ours)) = guards.iter().zip(rows).find(|(guard, _)| **guard == OURS) else {
         return Vec::new();
     };
-    let happened = |row: &GuardResults, event: ComparedEvent| row.attacked_runs().map(event.1).collect::<Vec<bool>>();
+    let happened =
+        |row: &GuardResults, event: ComparedEvent| row.attacked_runs().map(event.1).collect::<Vec<bool>>();
     let others = guards.iter().zip(rows).filter(|(guard, _)| **guard != OURS);
     let compared = others.flat_map(|(guard, row)| {
         EVENTS.into_iter().filter_map(move |event| {

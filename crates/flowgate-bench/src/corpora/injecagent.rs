@@ -175,7 +175,7 @@ fn attack(
 mod tests {
     use serde_json::json;
 
-    use super::super::{Benchmark, CallFate, BenchmarkCorpus, CorpusSuite, METHODS, load};
+    use super::super::{Benchmark, BenchmarkCorpus, CallFate, CorpusSuite, METHODS, load};
     use super::*;
 
     /// A folder in the shape of the benchmark, in our own words.

@@ -151,7 +151,11 @@ fn steps<'v>(given: &LocatedValue<'v>) -> Result<Vec<TrajectoryStep<'v>>, Corpus
         let (input, step) = step.split_once("\nObservation:").ok_or_else(|| expected("Observation:"))?;
         let end = step.find("\nAction:").unwrap_or(step.len());
         let (observation, following) = step.split_at_checked(end).unwrap_or((step, ""));
-        steps.push(TrajectoryStep { tool: tool.trim(), input: input.trim(), observation: observation.trim() });
+        steps.push(TrajectoryStep {
+            tool: tool.trim(),
+            input: input.trim(),
+            observation: observation.trim(),
+        });
         rest = following.trim();
     }
     Ok(steps)

@@ -8,7 +8,7 @@ use flowgate_guard::slot::LOOK;
 use flowgate_lm::chat::{Message, Request, ToolCall};
 use serde_json::Value;
 
-use super::task::{Reference, PrivacyTask};
+use super::task::{PrivacyTask, Reference};
 use super::value::{Sight, find};
 use crate::screening::text_of;
 

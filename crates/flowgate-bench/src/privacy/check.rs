@@ -7,7 +7,7 @@
 
 use serde_json::{Map, Value};
 
-use super::task::{Categories, Reference, GroundTruthCall, PrivacyTask};
+use super::task::{Categories, GroundTruthCall, PrivacyTask, Reference};
 use super::value::{Sight, ValueOrNeed, compute, find, holds, plain_text};
 use super::world::{self, PrivacyWorld};
 

@@ -48,7 +48,8 @@ impl PrivacyDefence {
     /// Returns the defences on the data of the suite. A name that begins with `paper/` is that of a baseline of RTBAS. Otherwise, the name is that of the
     /// method, followed by that of the judge if several judges are compared. The seed determines the errors of the noisy judge.
     pub fn standard(seed: u64) -> Vec<Self> {
-        let live = |name, method, judge| Self::Live { name, method, judge, variant: WorldVariant::Accidental };
+        let live =
+            |name, method, judge| Self::Live { name, method, judge, variant: WorldVariant::Accidental };
         vec![
             live("paper/redact-all", Method::new(&RedactAll), RegionChoice::Honest),
             live("paper/confirm-always", Method::new(&ConfirmAlways), RegionChoice::Honest),
@@ -182,7 +183,11 @@ mod tests {
         }
         let error = PrivacyDefence::parse("prayer", 1).unwrap_err().to_string();
         assert!(error.contains("`prayer`") && error.contains("planted/judge/obeying"), "{error}");
-        assert!(PrivacyDefence::standard(3).into_iter().all(|defence| defence.variant() == WorldVariant::Accidental));
+        assert!(
+            PrivacyDefence::standard(3)
+                .into_iter()
+                .all(|defence| defence.variant() == WorldVariant::Accidental)
+        );
         assert!(PrivacyDefence::planted().into_iter().all(|defence| defence.name().starts_with("planted/")));
     }
 }

@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
 
 use super::chat::{Chat, group_end};
-use super::task::{Derivation, Piece, Reference, GroundTruthCall, PrivacyTask, Template};
+use super::task::{Derivation, GroundTruthCall, Piece, PrivacyTask, Reference, Template};
 use super::value::{Sight, ValueOrNeed, compute, holds, plain_text};
 use super::world::{DEMANDS_ALL, DEMANDS_NONE};
 use crate::screening::{screener_chat, screening_answer, tagged_regions};
@@ -176,7 +176,13 @@ impl AgentDouble<'_> {
 
     /// Returns the message for the step with this index: its call, or a look if a value is hidden and no slot can carry it. `None` if the condition
     /// of the step does not hold, or is hidden and the double guesses. `is_raised` says whether the double is on the level of a look.
-    fn perform(&self, chat: &Chat<'_>, index: usize, step: &GroundTruthCall, is_raised: bool) -> Option<Completion> {
+    fn perform(
+        &self,
+        chat: &Chat<'_>,
+        index: usize,
+        step: &GroundTruthCall,
+        is_raised: bool,
+    ) -> Option<Completion> {
         let (tool, sight) =
             (format!("{}__{}", self.task.suite.name(), step.tool), |reference: &_| chat.sight(reference));
         // The names of the hidden regions at which the double has to look.

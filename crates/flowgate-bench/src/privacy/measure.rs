@@ -9,7 +9,7 @@
 use std::collections::BTreeSet;
 
 use super::runner::{CategorizedCall, PrivacyRun};
-use super::task::{LeakPattern, Suite, PrivacyTask};
+use super::task::{LeakPattern, PrivacyTask, Suite};
 use crate::games::interval::Rate;
 
 /// The verdict on one task under one defence.

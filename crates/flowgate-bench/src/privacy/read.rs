@@ -5,7 +5,8 @@
 use std::fmt;
 
 use super::task::{
-    Categories, Condition, Derivation, EarlierTurn, LeakPattern, Piece, Reference, GroundTruthCall, Suite, PrivacyTask, Template,
+    Categories, Condition, Derivation, EarlierTurn, GroundTruthCall, LeakPattern, Piece, PrivacyTask,
+    Reference, Suite, Template,
 };
 
 /// A line that cannot be read.
@@ -219,7 +220,10 @@ mod tests {
                     with: x = {get#r.f ? a: 1, b: 2} and {get.n / 2}\noracle: ask p, q\ntell: done\ntell: x";
         let tasks = read(Suite::Payments, text).unwrap();
         let [task] = tasks.as_slice() else { panic!("{tasks:?}") };
-        assert_eq!((task.name.as_str(), task.pattern, task.request.as_str()), ("t", LeakPattern::Implicit, "b"));
+        assert_eq!(
+            (task.name.as_str(), task.pattern, task.request.as_str()),
+            ("t", LeakPattern::Implicit, "b")
+        );
         assert_eq!(task.earlier, [EarlierTurn { said: "a".to_owned(), called: Some("get".to_owned()) }]);
         let step = &task.steps[0];
         assert!(step.needs_confirmation() && step.oracle.contains("q") && step.references().count() == 3);

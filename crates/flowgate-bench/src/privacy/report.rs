@@ -92,8 +92,9 @@ pub fn task_rows(results: &DefenceResults) -> Vec<Value> {
 /// determines the samples of the bootstrap intervals.
 fn comparisons(all: &[DefenceResults], seed: u64) -> Vec<(&'static str, &'static str, PairedComparison)> {
     let Some(ours) = all.iter().find(|results| results.defence.name() == OURS) else { return Vec::new() };
-    let happened =
-        |results: &DefenceResults, event: ComparedEvent| results.tasks.iter().map(event.1).collect::<Vec<bool>>();
+    let happened = |results: &DefenceResults, event: ComparedEvent| {
+        results.tasks.iter().map(event.1).collect::<Vec<bool>>()
+    };
     let is_comparable = |results: &&DefenceResults| {
         results.defence != ours.defence && results.defence.variant() == ours.defence.variant()
     };

@@ -21,7 +21,7 @@ use super::chat::Chat;
 use super::check::{GroundTruth, ground_truth};
 use super::defence::PrivacyDefence;
 use super::double::{AgentDouble, call, say};
-use super::task::{Categories, Suite, PrivacyTask};
+use super::task::{Categories, PrivacyTask, Suite};
 use super::world::{self, DoneCall, PrivacyWorld};
 use crate::cost::{CountedModel, RequestCounter};
 use crate::policy_errors;
@@ -150,7 +150,12 @@ impl PrivacyRunner {
     ///
     /// # Errors
     /// If the ground truth fails or the conversation cannot be held, which are defects of this crate.
-    pub fn run(&self, task: &PrivacyTask, defence: PrivacyDefence, person: PersonDouble) -> Result<PrivacyRun, RunError> {
+    pub fn run(
+        &self,
+        task: &PrivacyTask,
+        defence: PrivacyDefence,
+        person: PersonDouble,
+    ) -> Result<PrivacyRun, RunError> {
         self.run_with(task, defence, person, AnswerSource::Double)
     }
 
@@ -369,7 +374,8 @@ fn run_oracle(task: &PrivacyTask, truth: &GroundTruth, person: PersonDouble) -> 
         categories: step.oracle.clone(),
         is_asked: step.needs_confirmation(),
     });
-    let is_refused = person == PersonDouble::Denies && task.steps.iter().any(|step| step.needs_confirmation());
+    let is_refused =
+        person == PersonDouble::Denies && task.steps.iter().any(|step| step.needs_confirmation());
     debug_assert_eq!(truth.arguments.len(), task.steps.len(), "the ground truth makes every call");
     PrivacyRun { calls: calls.collect(), is_successful: !is_refused, is_disclosed: false }
 }

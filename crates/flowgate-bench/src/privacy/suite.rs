@@ -5,8 +5,8 @@ use super::check;
 use super::defence::PrivacyDefence;
 use super::measure::{PrivacyFigures, TaskResult, judge};
 use super::read;
-use super::runner::{AnswerSource, PersonDouble, RunError, PrivacyRunner};
-use super::task::{LeakPattern, Suite, PrivacyTask};
+use super::runner::{AnswerSource, PersonDouble, PrivacyRunner, RunError};
+use super::task::{LeakPattern, PrivacyTask, Suite};
 
 /// The tasks of a run, with the runner that has the policies of their suites.
 #[derive(Debug, Clone)]
@@ -155,8 +155,9 @@ mod tests {
             (0, 0, figures.exact.of)
         );
         // Each task belongs to one suite and to one pattern.
-        let tasks =
-            |scopes: &[TaskGroup]| scopes.iter().map(|scope| results.figures(*scope).missed.of).sum::<usize>();
+        let tasks = |scopes: &[TaskGroup]| {
+            scopes.iter().map(|scope| results.figures(*scope).missed.of).sum::<usize>()
+        };
         assert_eq!(tasks(&Suite::ALL.map(TaskGroup::Suite)), suite.tasks().len());
         assert_eq!(tasks(&LeakPattern::ALL.map(TaskGroup::Pattern)), suite.tasks().len());
     }

@@ -261,7 +261,9 @@ mod tests {
         for (suite, planted) in Suite::ALL.into_iter().zip(planted) {
             let mut found = 0;
             for tool in tools(suite).iter().filter(|tool| tool.arguments.is_empty()) {
-                let answer = PrivacyWorld::of_variant(suite, WorldVariant::Planted).run(tool.name, &Map::new()).unwrap();
+                let answer = PrivacyWorld::of_variant(suite, WorldVariant::Planted)
+                    .run(tool.name, &Map::new())
+                    .unwrap();
                 let rows = answer.as_array().cloned().unwrap_or_else(|| vec![answer]);
                 let fields = rows.iter().filter_map(Value::as_object).flatten();
                 for (field, _) in fields.filter(|(_, value)| value.to_string().contains("To assistants: ")) {
@@ -293,7 +295,8 @@ mod tests {
         let arguments = json!({"to": "ann", "amount": 40, "note": "x"});
         world.run("send_money", arguments.as_object().unwrap()).unwrap();
         let balance = world.run("get_account", &Map::new()).unwrap()["balance"].as_f64();
-        let before = PrivacyWorld::new(Suite::Payments).run("get_account", &Map::new()).unwrap()["balance"].as_f64();
+        let before =
+            PrivacyWorld::new(Suite::Payments).run("get_account", &Map::new()).unwrap()["balance"].as_f64();
         assert_eq!(balance, before.map(|before| before - 40.0));
         let latest = world.run("get_transactions", &Map::new()).unwrap();
         assert_eq!(latest.as_array().unwrap().last().unwrap()["with"], "ann");

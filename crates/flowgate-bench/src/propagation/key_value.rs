@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use super::question::{Fact, DocumentQuestion, SourceDocument, flat_labels};
+use super::question::{DocumentQuestion, Fact, SourceDocument, flat_labels};
 use crate::games::random::SeededRandom;
 
 /// The number of documents of the data set.
@@ -92,7 +92,12 @@ pub const UNSEEN: [Phrasing; 6] = [
 
 /// Generates `count` questions with `context` documents each, in one of the phrasings. The same seed gives the same questions. `None` if the labels cannot
 /// be built, or no question fits into the context.
-pub fn generate(seed: u64, count: usize, context: usize, phrasings: &[Phrasing]) -> Option<Vec<DocumentQuestion>> {
+pub fn generate(
+    seed: u64,
+    count: usize,
+    context: usize,
+    phrasings: &[Phrasing],
+) -> Option<Vec<DocumentQuestion>> {
     let mut random = SeededRandom::new(seed, STREAM);
     let corpus = corpus(&mut random)?;
     let question = |index: usize| {

@@ -100,7 +100,8 @@ pub struct LabelFigures {
 impl LabelFigures {
     /// Computes the figures over the questions of a data set. A ratio is `None` if no model was called.
     pub fn of(outcomes: &[LabelOutcome]) -> Self {
-        let values = |value: fn(&LabelOutcome) -> f64| Spread::of(&outcomes.iter().map(value).collect::<Vec<_>>());
+        let values =
+            |value: fn(&LabelOutcome) -> f64| Spread::of(&outcomes.iter().map(value).collect::<Vec<_>>());
         let improvable = outcomes.iter().filter(|outcome| outcome.is_improvable);
         let improved = outcomes.iter().filter(|outcome| outcome.is_improved);
         let total =

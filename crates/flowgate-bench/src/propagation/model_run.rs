@@ -61,7 +61,8 @@ impl PropagationSuite {
             (DataSet::KeyValueUnseen, &self.unseen_tuning, true),
             (DataSet::News(Retriever::Perfect), news, false),
         ];
-        let (mut parameters, mut grids): (Vec<(DataSet, SearchParameters)>, Vec<_>) = (Vec::new(), Vec::new());
+        let (mut parameters, mut grids): (Vec<(DataSet, SearchParameters)>, Vec<_>) =
+            (Vec::new(), Vec::new());
         for (set, questions, with_shapley) in tuned {
             let Some((best, grid)) = tune(models, questions, with_shapley, step)? else { return Ok(None) };
             parameters.push((set, best));

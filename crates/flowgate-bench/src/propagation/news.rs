@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use super::question::{Fact, DocumentQuestion, SourceDocument, integrity_labels};
+use super::question::{DocumentQuestion, Fact, SourceDocument, integrity_labels};
 use super::retrieve::TfIdf;
 use crate::games::random::SeededRandom;
 

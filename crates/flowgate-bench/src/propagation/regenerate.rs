@@ -127,8 +127,9 @@ pub fn degrade(
     untrusted: Label,
     seed: u64,
 ) -> Result<Vec<Degradation>, Error> {
-    let is_improvable =
-        |question: &&DocumentQuestion| question.span().is_some_and(|span| question.truth(&span) != [span.top()]);
+    let is_improvable = |question: &&DocumentQuestion| {
+        question.span().is_some_and(|span| question.truth(&span) != [span.top()])
+    };
     let improvable: Vec<&DocumentQuestion> = questions.iter().filter(is_improvable).collect();
     let pool: Vec<SourceDocument> =
         questions.iter().flat_map(|question| question.documents.iter().cloned()).collect();
@@ -167,7 +168,11 @@ fn planted(question: &DocumentQuestion, count: usize, label: Label) -> Vec<Sourc
 
 /// Returns the question with other documents: those that a retriever finds among the documents of all conversations, `pool`, and the attacker's,
 /// `planted`.
-fn retrieved(question: &DocumentQuestion, pool: &[SourceDocument], planted: &[SourceDocument]) -> DocumentQuestion {
+fn retrieved(
+    question: &DocumentQuestion,
+    pool: &[SourceDocument],
+    planted: &[SourceDocument],
+) -> DocumentQuestion {
     let all: Vec<&SourceDocument> = pool.iter().chain(planted).collect();
     let texts: Vec<&str> = all.iter().map(|document| document.text.as_str()).collect();
     let found = TfIdf::new(&texts).nearest(&question.text, RETRIEVED);

@@ -99,7 +99,7 @@ impl PromptBuilder {
 /// its facts. `None` if the documents cannot be built.
 fn documents(seed: u64, count: usize, phrasings: &[Phrasing]) -> Option<Vec<DependencyCase>> {
     let questions = key_value::generate(seed, count, key_value::SMALL_CONTEXT, phrasings)?;
-    let case = |question: &crate::propagation::Question| {
+    let case = |question: &crate::propagation::DocumentQuestion| {
         let mut builder = PromptBuilder { prompt: "Documents:\n".to_owned(), ..PromptBuilder::default() };
         for document in &question.documents {
             let states_one = document.facts.intersection(&question.needs).next().is_some();

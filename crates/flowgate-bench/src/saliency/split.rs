@@ -4,7 +4,7 @@ use flowgate_lm::{Error, RegionFeatures};
 
 use super::measure::{best_threshold, figures, roc_curve};
 use super::score::ScoredCase;
-use super::{ScreenerScore, ScreenerRow, TrainClassifier};
+use super::{ScreenerRow, ScreenerScore, TrainClassifier};
 
 /// A division of cases. No case is in two parts.
 pub(super) struct Split<'c> {

@@ -6,7 +6,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use flowgate_bench::saliency::{self, ScreenerScore, ScreenerRow};
+use flowgate_bench::saliency::{self, ScreenerRow, ScreenerScore};
 use flowgate_lm::local::classifier::DependencyClassifier;
 
 use crate::args::{ScreenCommand, ScreenTrainArgs};

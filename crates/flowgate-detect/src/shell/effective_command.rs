@@ -4,9 +4,9 @@
 
 use std::ops::Range;
 
-use super::{IssueSeverity, UnsafeCommandKind};
 use super::expansion::Argument;
 use super::wrappers::{WrapperOptions, is_assignment, wrapper};
+use super::{IssueSeverity, UnsafeCommandKind};
 
 /// A redirection, with what is known of its target.
 #[derive(Debug)]
@@ -216,9 +216,10 @@ impl<'c, 's> EffectiveCommand<'c, 's> {
             report(UnsafeCommandKind::ReverseShell, Error);
         }
         match self.name {
-            "eval" => {
-                report(UnsafeCommandKind::Eval, if self.arguments.iter().any(|word| !word.known) { Error } else { Warning })
-            }
+            "eval" => report(
+                UnsafeCommandKind::Eval,
+                if self.arguments.iter().any(|word| !word.known) { Error } else { Warning },
+            ),
             "rm" => {
                 let recursive = self.has_option('r', "--recursive") || self.has_option('R', "--recursive");
                 if recursive && any(is_whole_tree) || self.has_argument("--no-preserve-root") {
@@ -308,7 +309,9 @@ impl<'c, 's> EffectiveCommand<'c, 's> {
                     report(UnsafeCommandKind::DisableSecurity, Error);
                 }
             }
-            "sudo" | "doas" if any(|text| matches!(text, "-i" | "-s")) => report(UnsafeCommandKind::Privilege, Warning),
+            "sudo" | "doas" if any(|text| matches!(text, "-i" | "-s")) => {
+                report(UnsafeCommandKind::Privilege, Warning)
+            }
             "usermod" | "gpasswd" if any(|text| matches!(text, "sudo" | "wheel" | "root" | "docker")) => {
                 report(UnsafeCommandKind::Privilege, Error);
             }

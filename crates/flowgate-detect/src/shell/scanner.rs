@@ -17,9 +17,7 @@ use super::launches::launches;
 use super::lexer::{ScriptLocation, TextFacts};
 use super::limits::{ReadBudget, ShellReadError};
 use super::syntax::{CommandForm, CompoundKind, Pipeline, Redirect, Script, Word};
-use super::{
-    Invocation, IssueSeverity, UnreadPart, UnreadReason, UnsafeCommand, UnsafeCommandKind, parser,
-};
+use super::{Invocation, IssueSeverity, UnreadPart, UnreadReason, UnsafeCommand, UnsafeCommandKind, parser};
 use crate::MAX_FINDINGS;
 
 /// The builtins after which the value of any variable may have changed, or assignments no longer do what they say.

@@ -16,8 +16,8 @@
 //! covered question is that of the question that the person answered.
 
 use axum::http::{HeaderMap, StatusCode};
-use flowgate::policy::{ArgumentRole, GrantScope, Policy};
 use flowgate::monitor::PersonDecision;
+use flowgate::policy::{ArgumentRole, GrantScope, Policy};
 use flowgate_audit::AuditEvent;
 use flowgate_guard::approve::ApprovalRequest;
 use serde::{Deserialize, Serialize};

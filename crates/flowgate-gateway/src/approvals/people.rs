@@ -56,9 +56,7 @@ impl People {
         let tenant = match kind {
             FreezeKind::Tool | FreezeKind::Server => return true,
             FreezeKind::Client => self.tenants.get(what),
-            FreezeKind::Consent => {
-                what.rsplit_once(':').and_then(|(client, _)| self.tenants.get(client))
-            }
+            FreezeKind::Consent => what.rsplit_once(':').and_then(|(client, _)| self.tenants.get(client)),
             // The name is CLIENT/CONVERSATION. The name of a client may contain a slash, so every slash is tried.
             FreezeKind::Conversation | FreezeKind::Grants => {
                 let mut client_names = what.match_indices('/').filter_map(|(at, _)| what.get(..at));

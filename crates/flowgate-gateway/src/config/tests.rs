@@ -163,10 +163,7 @@ fn problems_of_watch_mode_are_named() {
         with("[watch]\nfile = \"watch.jsonl\"\n"),
         "watch: no client watches: write mode = \"watch\" in [clients.NAME], or remove the section",
     );
-    check(
-        with("mode = \"off\"\n"),
-        "line 7: unknown variant `off`, expected `enforce` or `watch`",
-    );
+    check(with("mode = \"off\"\n"), "line 7: unknown variant `off`, expected `enforce` or `watch`");
 }
 
 #[test]
@@ -331,7 +328,9 @@ fn with_token(more: &str) -> String {
 /// Returns a configuration with the section of logins, with these lines or sections after it.
 fn with_login(more: &str, redirect: &str) -> String {
     with_issuer("")
-        + &format!("[login.oidc]\nissuer = \"corp\"\nclient-id = \"gate\"\nredirect = \"{redirect}\"\n{more}\n")
+        + &format!(
+            "[login.oidc]\nissuer = \"corp\"\nclient-id = \"gate\"\nredirect = \"{redirect}\"\n{more}\n"
+        )
 }
 
 /// The address to which an issuer sends people back.
@@ -423,8 +422,11 @@ fn problems_of_logins_are_named() {
     );
     let deciders = "[login.oidc.groups.desk]\nrole = \"approver\"\n";
     let owned = |person: &str| {
-        with_login(&format!("{deciders}[people.ann]\nkey-from = \"ANN\"\nrole = \"viewer\"\n{person}"), REDIRECT)
-            .replace("[clients.a]\n", "[clients.a]\nowner = \"ann\"\n")
+        with_login(
+            &format!("{deciders}[people.ann]\nkey-from = \"ANN\"\nrole = \"viewer\"\n{person}"),
+            REDIRECT,
+        )
+        .replace("[clients.a]\n", "[clients.a]\nowner = \"ann\"\n")
     };
     check(owned("subject = \"1\""), "");
     check(

@@ -329,9 +329,9 @@ fn read(row: &mut SqlRow, cipher: &ContentCipher) -> Result<StoredGrant, Databas
 mod tests {
     use super::*;
     use crate::database::{
-        AskOutcome, DatabaseAddress, NewQuestion, QuestionLimits, QuestionOrigin,
-        QuestionState,
+        AskOutcome, DatabaseAddress, NewQuestion, QuestionLimits, QuestionOrigin, QuestionState,
     };
+    use flowgate::monitor::PersonDecision;
 
     /// Asks a question of a client, and gives its id.
     async fn ask(store: &Database, client: &str, id: &str) {

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use flowgate::monitor::{Outcome, Question};
 use flowgate_audit::watch::WatchedVerdict;
 use flowgate_guard::conversation::{CallVerdict, Conversation};
-use flowgate_mcp::{ProxyDecision, Pins, Proxy, ProxyAction, ProxyLimits, ProxySettings};
+use flowgate_mcp::{Pins, Proxy, ProxyAction, ProxyDecision, ProxyLimits, ProxySettings};
 use serde::{Deserialize, Serialize};
 
 use crate::config::{ClientSettings, McpServer};
@@ -94,7 +94,7 @@ impl ConversationProxies {
             }
             ProxyEvent::Decided { question, decision } => {
                 proxy.handle_decision(conversation, question, decision)
-            },
+            }
         }
     }
 

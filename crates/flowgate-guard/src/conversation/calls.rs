@@ -362,9 +362,10 @@ impl Conversation {
         let verdict = match decision {
             Decision::Deny => "refused by a person",
             Decision::Unasked => "no person was asked, because there were too many questions",
-            Decision::AllowOnce | Decision::AllowForConversation | Decision::Unanswered | Decision::Undecided => {
-                "no answer"
-            }
+            Decision::AllowOnce
+            | Decision::AllowForConversation
+            | Decision::Unanswered
+            | Decision::Undecided => "no answer",
         };
         self.refuse(index, question.judgement(), verdict);
     }

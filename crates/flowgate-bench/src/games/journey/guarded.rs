@@ -84,8 +84,14 @@ impl GuardedJourneys {
                 // The flood rule silences questions only until the user writes again.
                 approver.resume();
                 let (world, output, approver) = (&mut world, &mut output, &mut approver);
-                let mut turn =
-                    JourneyTurn { task, world, output, approver, model, history_label: history_label.as_ref() };
+                let mut turn = JourneyTurn {
+                    task,
+                    world,
+                    output,
+                    approver,
+                    model,
+                    history_label: history_label.as_ref(),
+                };
                 replies.push(turn.drive(&mut session)?);
             }
             output.questions += approver.asked();

@@ -61,14 +61,17 @@ impl TypedDecision {
     fn words(&self) -> String {
         match self.decision {
             PersonDecision::AllowOnce => "allow this call once".to_owned(),
-            PersonDecision::AllowForConversation => "allow this call, and equal ones of the conversation".to_owned(),
+            PersonDecision::AllowForConversation => {
+                "allow this call, and equal ones of the conversation".to_owned()
+            }
             PersonDecision::AllowLasting => {
                 let until = match self.terms.days {
                     Some(0) => " until the grant is withdrawn".to_owned(),
                     Some(days) => format!(" for {}", plural(days, "day")),
                     None => " for as long as the policy permits".to_owned(),
                 };
-                let most = self.terms.calls_a_day.map(|most| format!(", at most {} a day", plural(most, "call")));
+                let most =
+                    self.terms.calls_a_day.map(|most| format!(", at most {} a day", plural(most, "call")));
                 format!(
                     "allow this call, and equal ones of all conversations{until}{}",
                     most.unwrap_or_default()

@@ -167,7 +167,8 @@ impl Watch<'_> {
         if offered.is_empty() {
             return Ok(WatchStep::GoOn);
         }
-        let words: Vec<String> = offered.iter().map(|decision| format!("{} {}", key(*decision), decision.words())).collect();
+        let words: Vec<String> =
+            offered.iter().map(|decision| format!("{} {}", key(*decision), decision.words())).collect();
         let prompt = format!("{}, Enter later: ", words.join(", "));
         let chosen = loop {
             let Some(line) = lines.ask(&prompt, output) else { return Ok(WatchStep::End) };

@@ -4,9 +4,7 @@
 use std::io::BufRead;
 use std::path::Path;
 
-use flowgate_audit::{
-    AuditRecord, ContentReader, LineContent, RecordKind, VerifiedRecords, VerifyErrorKind,
-};
+use flowgate_audit::{AuditRecord, ContentReader, LineContent, RecordKind, VerifiedRecords, VerifyErrorKind};
 use serde_json::Value;
 
 use super::contents;

@@ -8,7 +8,7 @@ use flowgate_bench::games::report::csv;
 use flowgate_bench::privacy::check::composition;
 use flowgate_bench::privacy::report::{figure_rows, lines, page, tables};
 use flowgate_bench::privacy::{
-    ANSWER_TOKENS, AnswerSource, PrivacyDefence, DefenceResults, PrivacySuite, TaskGroup, manifest,
+    ANSWER_TOKENS, AnswerSource, DefenceResults, PrivacyDefence, PrivacySuite, TaskGroup, manifest,
 };
 use serde_json::json;
 
@@ -33,7 +33,8 @@ pub(crate) fn run(options: &PrivacyArgs, output: &mut Console) -> Result<u8, Inp
         let named = options.defences.iter().map(|name| PrivacyDefence::parse(name, options.seed));
         named.collect::<Result<_, _>>().map_err(|error| InputError(error.to_string()))?
     };
-    if let Some(unfit) = defences.iter().find(|defence| has_model && !PrivacyDefence::for_models().contains(defence))
+    if let Some(unfit) =
+        defences.iter().find(|defence| has_model && !PrivacyDefence::for_models().contains(defence))
     {
         let names: Vec<&str> = PrivacyDefence::for_models().into_iter().map(PrivacyDefence::name).collect();
         return Err(InputError(format!(

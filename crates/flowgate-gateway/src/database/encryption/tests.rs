@@ -4,6 +4,7 @@ use std::path::Path;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use flowgate::monitor::PersonDecision;
 
 use super::place::{ContentColumn, DigestColumn};
 use super::{Content, EncryptionKeys};
@@ -12,8 +13,7 @@ use crate::database::postgres::tests::create_database;
 use crate::database::turns::tests::{TestDatabases, test_turn};
 use crate::database::{
     AskOutcome, CarriedTurns, Database, DatabaseAddress, DatabaseError, GrantCandidate, GrantLimits,
-    NewGrant, NewQuestion, NewShownTexts, PersistedTurn, QuestionLimits, ShownText,
-    TurnApprovals,
+    NewGrant, NewQuestion, NewShownTexts, PersistedTurn, QuestionLimits, ShownText, TurnApprovals,
 };
 use crate::random;
 

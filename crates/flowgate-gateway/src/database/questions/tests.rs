@@ -205,7 +205,9 @@ async fn a_yes_is_for_one_question() {
     let (one, other) =
         (r#"{"reasons":["a"],"flowgate":{"state":"1"}}"#, r#"{"reasons":["b"],"flowgate":{"state":"1"}}"#);
     assert_eq!(ask("1", one, &[]).await, new("1", &[]));
-    assert!(store.decide(("1", "d"), PersonDecision::AllowOnce, "ann", None, || Ok(())).await.unwrap().is_ok());
+    assert!(
+        store.decide(("1", "d"), PersonDecision::AllowOnce, "ann", None, || Ok(())).await.unwrap().is_ok()
+    );
     assert_eq!(ask("2", one, &[]).await, (AskOutcome::Known("1".to_owned()), None));
     // With other reasons, and for the second of two equal calls of one turn, it is another question.
     assert_eq!(ask("3", other, &[]).await, new("3", &[]));
@@ -439,7 +441,9 @@ fn what_is_stopped_is_seen_at_once() {
             assert!(!is_over.await);
             let begun = std::future::poll_fn(|context| {
                 let polled = match is_frozen {
-                    true => std::pin::pin!(store.freeze(FreezeKind::Tool, "pay", "ann")).poll(context).is_ready(),
+                    true => {
+                        std::pin::pin!(store.freeze(FreezeKind::Tool, "pay", "ann")).poll(context).is_ready()
+                    }
                     false => std::pin::pin!(store.thaw(FreezeKind::Tool, "pay")).poll(context).is_ready(),
                 };
                 std::task::Poll::Ready(polled)
