@@ -169,7 +169,7 @@ fn judge(policy: &Arc<Policy>, run: &RecordedRun) -> Result<Judgement, String> {
     match (replayed.calls.pop(), replayed.refused.as_slice()) {
         (Some(call), []) if call.entry + 1 == run.entries.len() => Ok(call.judgement),
         _ => {
-            Err("a run of the measurement was not judged completely; this is a defect of Flowgate".to_owned())
+            Err("a run of the measurement was not judged completely; this is a defect of Flowgate; please report it".to_owned())
         }
     }
 }

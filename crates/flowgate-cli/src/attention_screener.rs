@@ -92,7 +92,7 @@ fn read(path: &Path) -> Result<SavedScreener, InputError> {
     let field = |name: &str| description.get(name);
     let text = |name| {
         let value = field(name).and_then(Value::as_str).map(str::to_owned);
-        value.ok_or_else(|| failed(&format!("`{name}` must be a text")))
+        value.ok_or_else(|| failed(&format!("`{name}` must be a string")))
     };
     let number = |name| {
         let value = field(name).and_then(Value::as_u64);
@@ -127,7 +127,7 @@ mod tests {
             assert!(error.starts_with(expected), "{error}");
         };
         check(None, "--screener: S/screener.json: ");
-        check(Some("{}"), "--screener: S/screener.json: `model` must be a text");
+        check(Some("{}"), "--screener: S/screener.json: `model` must be a string");
         check(
             Some(r#"{"model": "embedded", "model_name": "m", "threshold": 2, "seed": 1, "cases": 1}"#),
             "--screener: S/screener.json: `threshold` must be a number from 0 to 1",

@@ -92,7 +92,7 @@ pub(crate) fn split_name(argument: &str) -> (Option<&str>, &str) {
 ///
 /// # Errors
 /// If the file cannot be read or is not UTF-8.
-pub(crate) fn policy_source(path: &Path) -> Result<String, InputError> {
+pub(crate) fn read_short_text(path: &Path) -> Result<String, InputError> {
     let limit = u64::try_from(flowgate::policy::MAX_SOURCE).unwrap_or(u64::MAX) + 1;
     let mut bytes = Vec::new();
     open(path)?

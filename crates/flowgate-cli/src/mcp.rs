@@ -182,7 +182,9 @@ fn describe_task_error(why: TaskError, limit: Duration) -> String {
     match why {
         TaskError::TimedOut => format!("there was no answer within {} s", limit.as_secs()),
         TaskError::Cancelled => "the user stopped it".to_owned(),
-        TaskError::Panicked => "the task of the connection panicked; this is a defect of Flowgate".to_owned(),
+        TaskError::Panicked => {
+            "the task of the connection panicked; this is a defect of Flowgate; please report it".to_owned()
+        }
     }
 }
 

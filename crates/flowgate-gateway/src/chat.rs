@@ -26,7 +26,7 @@
 //!
 //! * `clients`: finds clients by their keys; `request_quota`: limits how often a client may send requests.
 //! * `headers`: reads the headers that name a conversation and a provenance.
-//! * `prefix_cache`: caches decoded chat prefixes.
+//! * `request_decoder`: decodes the bodies of requests.
 //! * `conversations`: finds and stores the conversation that a request belongs to.
 //! * `reload`: replaces clients, policies and people by those of a reloaded configuration.
 //! * `quotations`: lists and clears, for admins, the texts that clients were shown.
@@ -52,11 +52,11 @@ mod model_error;
 mod model_list;
 mod model_request;
 mod person_approver;
-mod prefix_cache;
 mod quotations;
 pub mod recheck;
 pub(crate) mod reload;
 pub(crate) mod report;
+mod request_decoder;
 mod request_quota;
 pub mod stored_trace;
 pub(crate) mod stream;

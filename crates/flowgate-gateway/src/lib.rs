@@ -23,7 +23,6 @@
 //! is judged by [`flowgate::analysis`], a step by [`flowgate_guard::conversation`]; this crate decides nothing itself.
 
 pub mod approvals;
-mod background_drop;
 pub mod chat;
 pub mod config;
 pub mod database;

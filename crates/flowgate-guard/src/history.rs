@@ -215,11 +215,6 @@ impl History {
         digests.chain(SentChat::of(rest).digests().iter().copied()).collect()
     }
 
-    /// Whether the messages that `chat` holds only as digests are known here, at the same positions.
-    pub fn knows_digests_of(&self, chat: &SentChat<'_>) -> bool {
-        chat.digest_only_count() == 0 || chat.messages_after(self.align(chat.digests()).unchanged).is_some()
-    }
-
     /// Replaces the digest of the message at `index`, which the model wrote here, by that of `sent`, which has the
     /// same calls in another spelling. `recorded` is the message as the client received it, and `digests` are those
     /// of the sent chat. Returns the new alignment; does nothing and returns `None` if the message at `index` is not

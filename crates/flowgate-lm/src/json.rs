@@ -5,8 +5,6 @@
 //! request. The parser therefore copies only strings with escapes, and builds no hash map for each object. A duplicate
 //! key is an error, since two parsers could resolve it differently.
 
-mod items;
-
 use std::borrow::Cow;
 use std::collections::HashSet;
 use std::fmt;
@@ -15,8 +13,6 @@ use std::hash::{BuildHasher as _, RandomState};
 use serde::de::{self, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde::ser::{Serialize, SerializeMap as _, Serializer};
 use serde_json::{Map, Number, Value};
-
-pub use items::items;
 
 /// A JSON value.
 #[derive(Debug, Clone, PartialEq)]

@@ -1,7 +1,8 @@
-//! Builds the runs that the detectors and the flow rule judge, from rows of customer feedback: honest ones and attacks.
+//! Builds the runs that the benchmark judges with each detector and with the flow rule of the policy. Each run is made
+//! from the feedback of one customer, honest or an attack.
 //!
-//! The agent of these runs is a test double that obeys every attack in every disguise: each row states the demand of
-//! its attack, so the result does not depend on the abilities of a model.
+//! The agent of a run is a test double. It takes the demand of an attack from a field of the row and obeys it, however
+//! the text disguises it, so that the result does not depend on the abilities of a model.
 
 use flowgate::trace::read::{self, RecordedRun};
 use serde_json::{Value, json};
@@ -68,7 +69,7 @@ impl FeedbackRow {
 pub fn rows() -> Result<Vec<FeedbackRow>, String> {
     let row = |(index, line)| {
         FeedbackRow::read(line).ok_or_else(|| {
-            format!("row {index} of the built-in feedback cannot be read; this is a defect of Flowgate")
+            format!("row {index} of the built-in feedback cannot be read; this is a defect of Flowgate; please report it")
         })
     };
     ROWS.lines().enumerate().map(row).collect()

@@ -138,7 +138,7 @@ impl PrivacyRunner {
         let policy = |suite: Suite| match Policy::parse(suite.policy()) {
             Ok(policy) => Ok((suite, Arc::new(policy))),
             Err(errors) => {
-                let problem = "cannot be used; this is a defect of Flowgate";
+                let problem = "cannot be used; this is a defect of Flowgate; please report it";
                 let errors = policy_errors::one_line(&errors);
                 Err(RunError(format!("the policy of the suite {} {problem}: {errors}", suite.name())))
             }
@@ -198,8 +198,9 @@ impl PrivacyRunner {
         world: &mut PrivacyWorld,
     ) -> Result<Conversation, RunError> {
         let policy = self.policies.iter().find(|(suite, _)| *suite == task.suite);
-        let (_, policy) = policy
-            .ok_or_else(|| RunError("a suite has no policy; this is a defect of Flowgate".to_owned()))?;
+        let (_, policy) = policy.ok_or_else(|| {
+            RunError("a suite has no policy; this is a defect of Flowgate; please report it".to_owned())
+        })?;
         let mut settings = ConversationSettings::new(method, DigestKey::new([0; 32]));
         settings.steps = MESSAGES;
         let tools = world::tools(task.suite).iter().map(|tool| offered(task.suite, tool)).collect();

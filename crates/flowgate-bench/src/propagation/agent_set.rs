@@ -34,8 +34,9 @@ struct ToolDialogue {
 /// # Errors
 /// If a line is malformed, or [`question`] rejects its conversation. The error names the line.
 fn read(text: &str) -> Result<Vec<DocumentQuestion>, String> {
-    let labels = integrity_labels()
-        .ok_or("the labels trusted and untrusted cannot be built; this is a defect of Flowgate")?;
+    let labels = integrity_labels().ok_or(
+        "the labels trusted and untrusted cannot be built; this is a defect of Flowgate; please report it",
+    )?;
     let parse = |(index, line): (usize, &str)| {
         let place = format!("line {}", index + 1);
         let conversation: ToolDialogue = serde_json::from_str(line)

@@ -145,7 +145,7 @@ impl PropagationSuite {
         let news = |seed, pairs, retriever: Retriever| {
             let set = NewsSet::generate(seed, pairs);
             set.map(|set| set.questions(retriever, seed)).ok_or_else(|| {
-                "the labels of the news articles cannot be built; this is a defect of Flowgate".to_owned()
+                "the labels of the news articles cannot be built; this is a defect of Flowgate; please report it".to_owned()
             })
         };
         let tuning_seed = seed ^ TUNING;
@@ -235,7 +235,7 @@ impl PropagationSuite {
         }
         let [trusted, untrusted] = integrity_labels().ok_or_else(|| {
             Error::Failed(
-                "the labels `trusted` and `untrusted` cannot be built; this is a defect of Flowgate"
+                "the labels `trusted` and `untrusted` cannot be built; this is a defect of Flowgate; please report it"
                     .to_owned(),
             )
         })?;

@@ -1,4 +1,5 @@
-//! Scores the regions of a case by every screener but the network: [`score`].
+//! Scores the regions of a test case with each screener except the trained network, which `measure` trains on other
+//! cases: [`score`].
 
 use std::ops::Range;
 

@@ -70,7 +70,7 @@ impl TraceCases {
         let text = |value: &Value, name: &str| {
             let text = value.get(name).and_then(Value::as_str).map(str::to_owned);
             text.ok_or_else(|| {
-                format!("`{name}` is not a text; give a file that examples/agentdojo/traces.py wrote")
+                format!("`{name}` is not a string; give a file that examples/agentdojo/traces.py wrote")
             })
         };
         let (suite, task) = (text(run, "suite")?, text(run, "user_task_id")?);
@@ -367,7 +367,7 @@ mod tests {
             let error = TraceCases::default().add_run(run, 1000).unwrap_err();
             assert!(error.contains(expected), "{error}");
         };
-        check(&json!({"suite": "x"}), "`user_task_id` is not a text");
+        check(&json!({"suite": "x"}), "`user_task_id` is not a string");
         check(&json!({"suite": "x", "user_task_id": "y"}), "`messages` is not a list");
         let broken =
             json!({"role": "assistant", "tool_calls": [{"function": {"name": "pay", "arguments": "{"}}]});

@@ -72,7 +72,8 @@ pub(crate) fn with_commands(
         ConfigText::Toml(document) => toml_with_commands(document, changes),
     };
     changed.ok_or_else(|| {
-        "an entry is not in the form in which it was read; this is a defect of Flowgate".to_owned()
+        "an entry is not in the form in which it was read; this is a defect of Flowgate; please report it"
+            .to_owned()
     })
 }
 

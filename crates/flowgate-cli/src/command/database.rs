@@ -25,7 +25,7 @@ pub(crate) fn run(database: &DatabaseCommand, output: &mut Console) -> Result<u8
 /// If the configuration has no key, the database cannot be used, or a stored value was altered.
 fn encrypt(path: &Path, accepts_unencrypted: bool, output: &mut Console) -> Result<u8, InputError> {
     let failed = |why: &dyn std::fmt::Display| InputError(format!("{}: {why}", path.display()));
-    let config = serve::model_routes(path)?;
+    let config = serve::gateway_config(path)?;
     // A run reads the rows at least twice; each time is shown anew.
     let mut display: Option<(Progress, u64)> = None;
     let mut show = |done: u64, total: u64| {

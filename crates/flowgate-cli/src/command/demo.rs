@@ -25,7 +25,9 @@ const TRACE: &str = include_str!("../../demo/payment.json");
 /// model's view or the verdict. Returns 0.
 pub(crate) fn run(output: &mut Console) -> Result<u8, InputError> {
     let broken = |what: &str| {
-        InputError(format!("the {what} of the demonstration cannot be read; this is a defect of Flowgate"))
+        InputError(format!(
+            "the {what} of the demonstration cannot be read; this is a defect of Flowgate; please report it"
+        ))
     };
     let policy = Arc::new(Policy::parse(POLICY).map_err(|_| broken("policy"))?);
     let run = read::file(TRACE).map_err(|_| broken("trace"))?.pop().ok_or_else(|| broken("trace"))?;

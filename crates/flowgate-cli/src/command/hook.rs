@@ -110,7 +110,7 @@ pub(crate) fn run(options: &HookArgs, output: &mut Console) -> Result<u8, InputE
                 format!("there was no verdict within {} seconds, the limit of `--seconds`", options.seconds)
             }
             Err(RecvTimeoutError::Disconnected) => {
-                "the thread that judges ended without a verdict; this is a defect of Flowgate".to_owned()
+                "the thread that judges ended without a verdict; this is a defect of Flowgate; please report it".to_owned()
             }
         };
         let Some((kind, tool)) = event else {

@@ -50,7 +50,9 @@ pub(crate) fn run(options: &InitArgs, output: &mut Console) -> Result<u8, InputE
         .collect();
     let text = format!("{}{}", draft.text, unlisted_comments(&unlisted));
     if Policy::parse(&text).is_err() {
-        return Err(InputError("the draft does not compile; this is a defect of Flowgate".to_owned()));
+        return Err(InputError(
+            "the draft does not compile; this is a defect of Flowgate; please report it".to_owned(),
+        ));
     }
     if prints {
         output.write_bytes(text.as_bytes());

@@ -173,7 +173,7 @@ pub(crate) fn run(options: &ReplayOptions<'_>, output: &mut Console) -> Result<u
                         .for_each(|(suite, count)| *skipped.entry(suite).or_default() += count);
                 }
                 Err(_) => errors.push(InputError(
-                    "a worker thread panicked, so the figures are incomplete; this is a defect of Flowgate"
+                    "a worker thread panicked, so the figures are incomplete; this is a defect of Flowgate; please report it"
                         .to_owned(),
                 )),
             }

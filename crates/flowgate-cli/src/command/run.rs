@@ -34,7 +34,7 @@ use flowgate_lm::{ChatModel, RecordedModel, RemoteModel};
 
 use crate::args::RunArgs;
 use crate::escaping;
-use crate::input::{InputError, describe_io_error, policy_source};
+use crate::input::{InputError, describe_io_error, read_short_text};
 use crate::mcp::{self, AsyncRuntime, McpServerHandle};
 use crate::output::Console;
 use crate::policy_file::load_policy;
@@ -299,16 +299,14 @@ fn file_error(path: &Path, error: &std::io::Error) -> InputError {
 /// Returns the operator's instructions: text, or `@` and the file that has them.
 fn read_instructions(text: &str) -> Result<String, InputError> {
     match text.strip_prefix('@') {
-        // Despite its name, `policy_source` reads any short text.
-        Some(path) => policy_source(Path::new(path)),
+        Some(path) => read_short_text(Path::new(path)),
         None => Ok(text.to_owned()),
     }
 }
 
 /// Reads the servers in the file of `--config`, and the agents to which the chat can delegate tasks.
 fn read_servers(path: &Path) -> Result<(Vec<mcp::McpServerSpec>, Vec<AgentSpec>), InputError> {
-    // Despite its name, `policy_source` reads any short text.
-    let text = policy_source(path)?;
+    let text = read_short_text(path)?;
     let folder = std::path::absolute(path).ok().and_then(|path| path.parent().map(Path::to_path_buf));
     let read = mcp::read(&text, &folder.unwrap_or_default(), &|name| std::env::var(name).ok());
     let wrong = |problem: String| InputError(format!("{}: {problem}", path.display()));

@@ -14,7 +14,7 @@ use flowgate_gateway::log::OperatorLog;
 use flowgate_gateway::{visibility, watching};
 
 use crate::args::ServeArgs;
-use crate::input::{InputError, policy_source};
+use crate::input::{InputError, read_short_text};
 use crate::output::{Console, plural, policy_file_name};
 
 /// The environment variable with the token of the policy API.
@@ -29,7 +29,7 @@ pub(crate) fn run(options: &ServeArgs, output: &mut Console) -> Result<u8, Input
         .map_err(|error| InputError(format!("{}: {error}", options.listen)))?;
     let dialect = if options.compat { Dialect::Compat } else { Dialect::Flowgate };
     let predicate_sources = options.answering.predicate_sources()?;
-    let models = options.config.as_deref().map(model_routes).transpose()?;
+    let models = options.config.as_deref().map(gateway_config).transpose()?;
     let format_of_file = models.as_ref().and_then(|models| models.log_format);
     let log = OperatorLog::new(
         options.log_format.map(Into::into).or(format_of_file).unwrap_or_default(),
@@ -51,7 +51,7 @@ pub(crate) fn run(options: &ServeArgs, output: &mut Console) -> Result<u8, Input
     }
     let scheme = if models.as_ref().is_some_and(|models| models.tls.is_some()) { "https" } else { "http" };
     let loader = options.config.clone().map(|path| {
-        config::ConfigLoader::new(move || model_routes(&path).map_err(|error| error.to_string()))
+        config::ConfigLoader::new(move || gateway_config(&path).map_err(|error| error.to_string()))
     });
     let config = ServeConfig {
         listen: options.listen,
@@ -117,16 +117,14 @@ fn count_of(number: usize, what: &str) -> String {
 
 /// Reads the whole configuration of the gateway at `path`, not only its routes to models, with the environment variables
 /// that it names.
-pub(super) fn model_routes(path: &Path) -> Result<config::GatewayConfig, InputError> {
-    // Despite its name, `policy_source` reads any short text.
-    let text = policy_source(path)?;
+pub(super) fn gateway_config(path: &Path) -> Result<config::GatewayConfig, InputError> {
+    let text = read_short_text(path)?;
     let folder = path.parent().unwrap_or(Path::new(""));
     let read = config::read(&text, folder, &|name| std::env::var(name).ok());
     read.map_err(|error| InputError(format!("{}: {error}", path.display())))
 }
 
-/// Reads the bearer token of the policy API, from a file or from the environment; `None` without either. Despite its
-/// name, `policy_source` reads any short text.
+/// Reads the bearer token of the policy API, from a file or from the environment; `None` without either.
 fn token(file: Option<&Path>) -> Result<Option<BearerToken>, InputError> {
     let (text, source) = match (file, std::env::var(TOKEN)) {
         (Some(_), Ok(_)) => {
@@ -135,7 +133,7 @@ fn token(file: Option<&Path>) -> Result<Option<BearerToken>, InputError> {
                 {TOKEN}"
             )));
         }
-        (Some(file), Err(_)) => (policy_source(file)?, file.display().to_string()),
+        (Some(file), Err(_)) => (read_short_text(file)?, file.display().to_string()),
         (None, Ok(text)) => (text, TOKEN.to_owned()),
         (None, Err(std::env::VarError::NotPresent)) => return Ok(None),
         (None, Err(error)) => return Err(InputError(format!("{TOKEN}: {error}"))),

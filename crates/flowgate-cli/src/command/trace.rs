@@ -28,7 +28,7 @@ pub(crate) fn run(trace: &TraceCommand, output: &mut Console) -> Result<u8, Inpu
 /// # Errors
 /// If the configuration or the database cannot be used, or there is no such client or conversation.
 fn export(config: &Path, client: &str, conversation: &str, output: &mut Console) -> Result<u8, InputError> {
-    let settings = serve::model_routes(config)?;
+    let settings = serve::gateway_config(config)?;
     let failed = |problem: String| InputError(format!("{}: {problem}", config.display()));
     let outcome = read_stored_trace(settings, client, conversation, &mut |monitor| {
         for event in monitor.trace().events().iter().filter(|event| event.status == Status::Done) {

@@ -101,7 +101,9 @@ impl People {
     /// Why the person may not use the page, as a sentence for the operator's log.
     pub(crate) fn find_logged_in(&self, identity: &LoginIdentity) -> Result<Arc<Person>, String> {
         let login = self.login.as_ref().filter(|login| login.issuer.settings.issuer == identity.issuer);
-        let login = login.ok_or("the issuer is no longer that of [login.oidc]")?;
+        let login = login.ok_or(
+            "the person logged in at an issuer that [login.oidc] no longer names, and has to log in again",
+        )?;
         let has_subject = |person: &&Arc<Person>| person.subject.as_deref() == Some(&identity.subject);
         let principals = |name: &str| -> Vec<String> {
             std::iter::once(name.to_owned()).chain(identity.group_principals()).collect()

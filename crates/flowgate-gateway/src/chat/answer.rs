@@ -1,7 +1,6 @@
 //! Answers a request for a model: from its body to the reply, which is sent once the turn is recorded in the audit log
 //! and stored in the database. The HTTP service calls [`ModelRoutes::answer`] in a task.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
@@ -16,8 +15,8 @@ use super::conversations::{ConversationHandle, ConversationState, LockedConversa
 use super::error_reply::error_reply;
 use super::headers::with_conversation_header;
 use super::model_request::ModelRouteRequest;
-use super::prefix_cache::{self, with_default_provenance};
 use super::report::RequestReport;
+use super::request_decoder::with_default_provenance;
 use super::stream::{OutgoingReply, ReplyPart};
 use super::turn::{self, TurnRequest};
 use super::turn_trace::TurnTrace;
@@ -72,20 +71,22 @@ impl ModelRoutes {
         let Ok(body) = std::str::from_utf8(body) else {
             return Some(bad("the body of the request is not valid UTF-8"));
         };
-        let request = match received.client.prefix_cache.decode(api, body) {
-            Ok(request) => request.addressed_to(received.target.as_ref()),
-            Err(why) => return Some(bad(&why)),
+        let request = match (received.client.decoder.decode(api, body), &received.target) {
+            (Ok(request), Some(target)) => request.addressed_to(target),
+            (Ok(request), None) => request,
+            (Err(why), _) => return Some(bad(&why)),
         };
         // Notes a failure in the report, and returns the reply for the client.
         let failed = |report: &mut RequestReport, failure: RequestError| {
             report.set_failure(&failure);
             error_reply(api, failure.status, &failure.message)
         };
-        report.trace.set_model(names::CHAT, &received.client, &request.settings.model);
+        report.trace.set_model(names::CHAT, &received.client, &request.model);
         // Parts of user messages that the client has not marked with a provenance have the one that its header
         // declares.
-        let chat = request.chat(received.unmarked);
-        received.client.prefix_cache.insert(&request, &chat);
+        let messages = &request.request.messages;
+        let sources = with_default_provenance(request.sources.clone(), messages, received.unmarked);
+        let chat = SentChat::of(messages).with_sources(sources);
         let scope = scope(received.virtual_key.as_ref().map(|key| key.id.as_str()));
         let named = received.conversation.as_deref();
         let handle = match self.sessions.find((&received.client, &scope), named, &chat).await {
@@ -93,16 +94,14 @@ impl ModelRoutes {
             Err(failure) => return Some(failed(report, failure)),
         };
         report.set_conversation(handle.name());
-        let answered =
-            self.stream_turn(received, &handle, (body, &request, &chat), presence, parts, report).await;
+        let answered = self.stream_turn(received, &handle, (&request, &chat), presence, parts, report).await;
         answered.unwrap_or_else(|failure| {
             Some(with_conversation_header(failed(report, failure), Some(handle.name())))
         })
     }
 
-    /// Runs one turn in a conversation, and stores it before the end of its reply is sent. `body` is the text of the
-    /// request, `request` its decoded form and `chat` its messages, of which those in the prefix cache are known by
-    /// their digests only. A streamed answer is sent to `parts`, and the result is then `None`.
+    /// Runs one turn in a conversation, and stores it before the end of its reply is sent. `chat` are the messages of
+    /// `request`. A streamed answer is sent to `parts`, and the result is then `None`.
     ///
     /// # Errors
     /// Why the turn failed or could not be stored, unless a part of a streamed answer has been sent: the failure is
@@ -111,7 +110,7 @@ impl ModelRoutes {
         &self,
         received: &ModelRouteRequest,
         handle: &ConversationHandle,
-        (body, request, chat): (&str, &prefix_cache::PartlyCachedRequest, &SentChat<'_>),
+        (request, chat): (&ReceivedRequest, &SentChat<'_>),
         presence: &ClientPresence,
         parts: Sender<ReplyPart>,
         report: &mut RequestReport,
@@ -119,42 +118,18 @@ impl ModelRoutes {
         let client = &received.client;
         let mut locked = self.sessions.lock(client, handle, presence).await?;
         client.check_replaced()?;
-        // The cached prefix carries digests only; if the history of this conversation lacks one of its messages, the
-        // whole body is decoded.
-        let is_prefix_known = locked.get().is_none_or(|session| session.history.knows_digests_of(chat));
-        let whole_request = match (!is_prefix_known)
-            .then(|| client.prefix_cache.decode_whole(received.api, body))
-            .transpose()
-        {
-            Ok(whole_request) => whole_request,
-            Err(why) => {
-                // There is no turn to store; this releases the lease of the conversation.
-                self.sessions.persist(client, handle, &mut locked).await?;
-                return Err(RequestError::new(StatusCode::BAD_REQUEST, why));
-            }
-        };
-        let whole_request = whole_request.as_ref().map(|asked| {
-            let messages = &asked.request.messages;
-            SentChat::of(messages).with_sources(with_default_provenance(
-                asked.sources.clone(),
-                messages,
-                received.unmarked,
-            ))
-        });
-        let chat = whole_request.as_ref().unwrap_or(chat);
         let number = self.answers.fetch_add(1, Ordering::Relaxed);
         let created = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
         let id = format!("{}-{created}-{number}", received.api.form().id_prefix);
-        let settings = &request.settings;
-        let mut tool_forms = settings.tool_forms.clone();
+        let mut tool_forms = request.tool_forms.clone();
         tool_forms.answer_safeguards(client.spec.safeguards);
-        let head = ResponseHead { id: &id, model: &settings.model, created, tools: &tool_forms };
+        let head = ResponseHead { id: &id, model: &request.model, created, tools: &tool_forms };
         let stream =
-            OutgoingReply::new(received.api, head, settings.usage, name_for_client(handle.name()), parts);
-        let mut stream = settings.stream.then_some(stream);
+            OutgoingReply::new(received.api, head, request.usage, name_for_client(handle.name()), parts);
+        let mut stream = request.stream.then_some(stream);
         let reply = (&mut stream, &mut *report);
         let outcome =
-            self.run_guarded(received, handle.name(), &mut locked, (settings, chat), presence, reply).await;
+            self.run_guarded(received, handle.name(), &mut locked, (request, chat), presence, reply).await;
         // The turn is recorded and stored before its reply is sent, whether or not it failed.
         let events = locked.get().map(|session| std::mem::take(&mut session.events)).unwrap_or_default();
         let watched = locked.get().map(ConversationState::take_watched).unwrap_or_default();
@@ -225,7 +200,7 @@ impl ModelRoutes {
         received: &ModelRouteRequest,
         name: &str,
         locked: &mut LockedConversation<'_>,
-        (asked, chat): (&Arc<ReceivedRequest>, &SentChat<'_>),
+        (asked, chat): (&ReceivedRequest, &SentChat<'_>),
         presence: &ClientPresence,
         (stream, report): (&mut Option<OutgoingReply>, &mut RequestReport),
     ) -> Result<Completion, RequestError> {

@@ -9,7 +9,7 @@ use axum::http::StatusCode;
 use flowgate_guard::history::{self, QuotationMemory};
 
 use super::credentials::PresentedKeys;
-use super::prefix_cache::PrefixCache;
+use super::request_decoder::RequestDecoder;
 use super::request_quota::RequestQuota;
 use crate::config::ClientSettings;
 use crate::http::request_error::RequestError;
@@ -22,8 +22,8 @@ pub(crate) struct ClientState {
     pub(crate) spec: ClientSettings,
     /// The texts that the client was shown.
     history: Arc<tokio::sync::Mutex<ClientHistory>>,
-    /// The cache of the client's decoded chat prefixes.
-    pub(crate) prefix_cache: PrefixCache,
+    /// Decodes the bodies of the client's requests.
+    pub(crate) decoder: RequestDecoder,
     /// The names that spans may have.
     pub(crate) shown_names: ShownNames,
     quota: RequestQuota,
@@ -111,7 +111,7 @@ impl ClientState {
         Self::with_settings(spec, Arc::clone(&self.history), listening, counters)
     }
 
-    /// Creates the state of a client with these settings, a full quota and an empty cache of chat prefixes. The other
+    /// Creates the state of a client with these settings, and a full quota. The other
     /// arguments are the parts of the state that outlive a reload: `history`, the texts that the client was shown,
     /// `listening`, the number of its listening streams, and its other `counters`.
     fn with_settings(
@@ -123,11 +123,11 @@ impl ClientState {
         let quota = RequestQuota::new(spec.requests_per_minute);
         // The parts of requests that the client may send although its upstream does not receive them.
         let dropped = spec.upstream.as_ref().map(|upstream| upstream.dropped.clone());
-        let prefix_cache = PrefixCache::new(dropped.unwrap_or_default());
+        let decoder = RequestDecoder::new(dropped.unwrap_or_default());
         let shown_names = ShownNames::of(&spec);
         let is_replaced = AtomicBool::new(false);
         let generation = GENERATION.fetch_add(1, Ordering::Relaxed) + 1;
-        Self { spec, history, prefix_cache, shown_names, quota, listening, counters, generation, is_replaced }
+        Self { spec, history, decoder, shown_names, quota, listening, counters, generation, is_replaced }
     }
 
     /// Returns the profile of this client for the replay of its conversations. A replay does not ask the memory of the
@@ -166,13 +166,13 @@ impl ClientState {
         self.is_replaced.load(Ordering::Relaxed)
     }
 
-    /// Adds the number of bits that a turn may have leaked through the choice of the words that are hidden.
+    /// Adds the number of bits that a turn may have leaked through the choice of the regions that it hid.
     pub(crate) fn add_leaked_bits(&self, bits: u32) {
         self.counters.bits.fetch_add(u64::from(bits), Ordering::Relaxed);
     }
 
-    /// Returns the number of bits that all turns together may have leaked through the choice of the words that are
-    /// hidden.
+    /// Returns an upper bound on the bits that all turns of the client together may have leaked: which regions a step
+    /// hides can depend on what they contain.
     pub(crate) fn leaked_bits(&self) -> u64 {
         self.counters.bits.load(Ordering::Relaxed)
     }

@@ -18,14 +18,13 @@ mod stored_turn;
 mod watched_turn;
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use axum::http::StatusCode;
 use flowgate_guard::approve::Decision;
 use flowgate_guard::conversation::Conversation;
 use flowgate_guard::history::{self, ChatPrefixDigest, History, RememberedText, SentChat};
-use flowgate_lm::wire;
 use serde_json::Value;
 
 use cache::ConversationCache;
@@ -71,9 +70,6 @@ pub(crate) struct ConversationState {
     pub(crate) recalled: Option<String>,
     /// The monitor's count of changes to the labels of external state at which these labels equalled `recalled`.
     settled: Option<u64>,
-    /// Requests that offered the current tools: a request with the same settings offers the same tools, so its tools
-    /// need not be compared.
-    pub(super) offered: Vec<Weak<wire::ReceivedRequest>>,
     /// The unique number of the conversation in the database.
     id: i64,
     /// The key of its digests, in hexadecimal. Another gateway that carries the conversation over to another policy

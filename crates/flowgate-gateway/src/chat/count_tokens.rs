@@ -23,7 +23,7 @@ impl ModelRoutes {
         let bad = |message: &str| error_reply(received.api, StatusCode::BAD_REQUEST, message);
         let text =
             std::str::from_utf8(body).map_err(|_| bad("the body of the request is not valid UTF-8"))?;
-        let request = received.client.prefix_cache.decode_count_request(received.api, text);
+        let request = received.client.decoder.decode_count_request(received.api, text);
         let tokens = estimated_input_tokens(&request.map_err(|why| bad(&why))?);
         let count = received.api.form().token_count.as_ref();
         let field = count.map_or("input_tokens", |count| count.answer_field);

@@ -89,7 +89,7 @@ impl ModelRoutes {
         let bad = |message: String| RequestError::new(StatusCode::BAD_REQUEST, message);
         let text = std::str::from_utf8(body)
             .map_err(|_| bad("the body of the request is not valid UTF-8".to_owned()))?;
-        let request = client.prefix_cache.decode_embeddings_request(text).map_err(bad)?;
+        let request = client.decoder.decode_embeddings_request(text).map_err(bad)?;
         report.trace.set_model(names::EMBEDDINGS, client, &request.model);
         client.check_replaced()?;
         turn::check_model((client, received.virtual_key.as_deref()), &request.model)?;

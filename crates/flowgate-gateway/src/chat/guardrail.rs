@@ -258,7 +258,7 @@ const UNKNOWN_CALL: &str = "the answer belongs to no chat that was judged here: 
 
 /// Decodes a chat.
 fn decode(received: &ModelRouteRequest, chat: &str) -> Result<ReceivedRequest, NotPermitted> {
-    received.client.prefix_cache.decode_whole(API, chat).map_err(NotPermitted::because)
+    received.client.decoder.decode(API, chat).map_err(NotPermitted::because)
 }
 
 /// Returns the name of the conversation of a request in records.

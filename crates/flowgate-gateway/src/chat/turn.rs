@@ -57,9 +57,9 @@ pub(crate) struct TurnRequest<'t> {
     pub(crate) client: &'t ClientState,
     /// The name of the conversation.
     pub(crate) name: &'t str,
-    /// The request without its messages.
-    pub(crate) asked: &'t Arc<wire::ReceivedRequest>,
-    /// The messages of the request.
+    /// The request.
+    pub(crate) asked: &'t wire::ReceivedRequest,
+    /// The messages of the request, with their digests.
     pub(crate) chat: &'t SentChat<'t>,
     /// The client's key for the upstream, if the client sends one.
     pub(crate) key: Option<&'t str>,
@@ -426,38 +426,26 @@ pub(crate) async fn run(
     Ok(completion)
 }
 
-/// The number of requests that a conversation remembers because they offer the current tools.
-const KNOWN_OFFERS: usize = 4;
-
 impl ConversationState {
-    /// Offers the tools of a request to the model, unless the same tools are on offer already. Remembers the request
-    /// itself, so that its next turn need not compare all tools again. `names` are the names that an admin can
-    /// freeze.
+    /// Offers the tools of a request to the model, unless the same tools are on offer already. `names` are the names
+    /// that an admin can freeze.
     ///
     /// # Errors
     /// If the session has no room for the descriptions of the tools.
     fn offer(
         &mut self,
         client: &ClientSettings,
-        asked: &Arc<wire::ReceivedRequest>,
+        asked: &wire::ReceivedRequest,
         names: &FreezeTargets,
     ) -> Result<(), PushError> {
-        if self.offered.iter().any(|offered| offered.as_ptr() == Arc::as_ptr(asked)) {
-            return Ok(());
-        }
         let tools = || asked.request.tools.iter();
         let offered =
             tools().map(|tool| (client.tool_of(&tool.name), tool.description.as_str(), &*tool.parameters));
         if !self.conversation.has_offered(offered) {
-            // The remembered requests offered other tools.
-            self.offered.clear();
             // An admin can freeze tools by these names.
             names.note_tools(tools().map(|tool| client.tool_of(&tool.name).to_string()));
             self.conversation.offer_tools(tools().map(|tool| to_offered_tool(client, tool)).collect())?;
         }
-        self.offered.truncate(KNOWN_OFFERS - 1);
-        // The weak pointer keeps the allocation, so that no other request can have the same address.
-        self.offered.insert(0, Arc::downgrade(asked));
         Ok(())
     }
 

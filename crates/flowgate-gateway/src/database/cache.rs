@@ -1,5 +1,8 @@
 //! Caches facts of a database that only this gateway writes to, so that not every read is a query: the labels of
 //! tenants' stores, freezes, and which conversation a chat belongs to. [`Database`](super::Database) owns the cache.
+//!
+//! Without it, the time that the gateway adds to an answer is 1.5 times as long in the median, and the CPU time of a
+//! request 1.4 times (`compat/latency/README.md`, *What hand-tuned paths save*).
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -122,7 +122,7 @@ impl Database {
         let recorded_seq = AtomicI64::new(seq);
         self.log.set(TrackedAuditLog { id, end: last_line, recorded_seq }).map_err(|_| {
             DatabaseError::Audit(
-                "this gateway already tracks another audit log in its database; this is a defect of Flowgate"
+                "this gateway already tracks another audit log in its database; this is a defect of Flowgate; please report it"
                     .to_owned(),
             )
         })

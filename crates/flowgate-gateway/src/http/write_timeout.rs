@@ -19,12 +19,12 @@ pub(crate) struct WriteTimeout<S> {
     limit: Duration,
     /// Ends when the time limit of the write that waits is over.
     waiting: Option<Pin<Box<Sleep>>>,
-    /// Notified when the server waits for input of the client.
+    /// The place of the connection among those that are admitted; notified when the server waits for the client.
     place: Option<Arc<ConnectionPlace>>,
 }
 
 impl<S> WriteTimeout<S> {
-    /// Allows a client `limit` to accept a part of what is written.
+    /// Wraps `stream`. A write fails if the client accepts no byte of it within `limit`.
     pub(crate) fn new(stream: S, limit: Duration) -> Self {
         Self { stream, limit, waiting: None, place: None }
     }

@@ -65,7 +65,10 @@ impl BoundedHttp {
 fn read(response: Result<ureq::http::Response<ureq::Body>, ureq::Error>) -> Result<(u16, String), String> {
     // Errors do not contain what was sent.
     let mut response = response.map_err(|error| match error {
-        ureq::Error::Timeout(_) => "the issuer did not answer within 5 s".to_owned(),
+        ureq::Error::Timeout(_) => {
+            "the issuer did not answer within 5 s: check its address and that this machine can reach it"
+                .to_owned()
+        }
         _ => "the issuer cannot be reached: check its address, its certificate, and that it runs".to_owned(),
     })?;
     let status = response.status().as_u16();

@@ -58,7 +58,7 @@ impl LoginIdentity {
                 let groups: Option<Vec<&str>> = groups.collect();
                 let groups = groups.ok_or_else(|| {
                     format!(
-                        "a group in the claim `{groups_claim}` is not a text of at most 256 printable bytes"
+                        "a group in the claim `{groups_claim}` is not a string of at most 256 printable bytes"
                     )
                 })?;
                 groups.into_iter().map(str::to_owned).collect()

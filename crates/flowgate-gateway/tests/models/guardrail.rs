@@ -164,7 +164,7 @@ fn what_cannot_be_judged_is_blocked() {
         ),
         (with(chat(), "tool_calls", json!([call("1", "send", TO_BOB)])), "an item of `tool_calls` is in no"),
         (with(chat(), "tools", json!([{"type": "web_search"}])), "does not support a part of the request"),
-        (with(chat(), "litellm_call_id", json!(7)), "`litellm_call_id` is not a text"),
+        (with(chat(), "litellm_call_id", json!(7)), "`litellm_call_id` is not a string"),
         (
             request("a", &[json!({"role": "critic", "content": "x"})]),
             "does not support a part of the request",

@@ -216,7 +216,7 @@ fn people_without_a_role_are_rejected() {
         (
             json!({"preferred_username": "eve", "groups": ["DESK", "desk "]}),
             502,
-            "a group in the claim `groups` is not a text",
+            "a group in the claim `groups` is not a string",
         ),
         (json!({"preferred_username": "eve", "groups": ["Desk", "desks"]}), 403, no_role),
         (json!({"preferred_username": "eve", "groups": "desk"}), 502, groups),

@@ -207,7 +207,7 @@ impl Conversation {
     }
 
     /// Accepts a chat whose digests are computed already, as [`accept_messages`](Self::accept_messages) does. Does
-    /// nothing and returns `None` if the history does not [have the chat's beginning](History::knows_digests_of).
+    /// nothing and returns `None` if the history lacks a message that `chat` has only as a digest.
     ///
     /// # Errors
     /// If the session has no room.

@@ -1,12 +1,11 @@
-//! Implements utilities of the kNN-LM architecture, a language model that also looks up its hidden states among those
-//! of stored documents (Permissive Information-Flow Analysis, section 3.4, equation 4).
+//! Computes the utility of an answer for each subcontext with a kNN-LM, a language model that also looks up its hidden
+//! states among those of stored documents (Permissive Information-Flow Analysis, section 3.4, equation 4).
 //!
 //! The documents are not in the prompt. Each token of a document is an entry of a datastore: the hidden state before
 //! it, and the token itself. The probability of a token of the answer is a mixture. It is γ times the share of the
 //! token among the nearest entries of the visible documents, plus (1 - γ) times its probability for the model without
-//! documents. A question therefore costs two evaluations of the model, and every subcontext after that only
-//! arithmetic. The benchmarks compare these utilities with those of documents in the prompt; the wrapper does not use
-//! them.
+//! documents. A question therefore costs two evaluations of the model, one of the documents and one of the answer, and
+//! every subcontext after that only arithmetic. Only the benchmarks use this, to compare it with documents in the prompt.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

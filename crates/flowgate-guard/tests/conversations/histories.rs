@@ -103,7 +103,6 @@ fn messages_that_were_read_before_need_not_be_sent_again() {
         let ChatCaller { run, client, history, chat } = &mut caller;
         let (before, rest) = chat.split_at(read);
         let read = SentChat::continuing(&SentChat::of(before).message_digests(), rest);
-        assert_eq!(history.knows_digests_of(&read), is_known);
         let waits = !run.conversation.try_resume(history, &read);
         let sent = run.conversation.accept_chat(client, history, &read).unwrap();
         assert_eq!((waits, sent.is_some()), (true, is_known));

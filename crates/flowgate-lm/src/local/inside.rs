@@ -102,7 +102,7 @@ impl AttentionModel for LocalModel {
         let continuation_spans = spans.split_off(pair.boundary);
         Attention::new(spans, continuation_spans, (layers, heads), weights, gradients).ok_or_else(|| {
             Error::Failed(
-                "the attention of the model has an unexpected shape; this is a defect of Flowgate".to_owned(),
+                "the attention of the model has an unexpected shape; this is a defect of Flowgate; please report it".to_owned(),
             )
         })
     }
@@ -142,7 +142,7 @@ pub(super) fn attention_and_gradients(
             Some(slope) => slopes.extend(slope.flatten_all()?.to_vec1::<f32>()?),
             None => {
                 return Err(candle_core::Error::Msg(
-                    "the attention of a layer has no gradient; this is a defect of Flowgate".to_owned(),
+                    "the attention of a layer has no gradient; this is a defect of Flowgate; please report it".to_owned(),
                 ));
             }
         }

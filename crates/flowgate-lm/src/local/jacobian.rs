@@ -88,7 +88,8 @@ pub(super) fn token_bounds(
         Some(embedded) => f64::from(embedded.detach().sqr()?.mean_all()?.to_scalar::<f32>()?),
         None => {
             return Err(candle_core::Error::Msg(
-                "the decoder returned no embeddings; this is a defect of Flowgate".to_owned(),
+                "the decoder returned no embeddings; this is a defect of Flowgate; please report it"
+                    .to_owned(),
             ));
         }
     };
@@ -105,7 +106,7 @@ pub(super) fn token_bounds(
         let gradients = (&logits * projection.detach())?.sum_all()?.backward()?;
         let Some(gradient) = gradients.get(&added) else {
             return Err(candle_core::Error::Msg(
-                "the embeddings have no gradient; this is a defect of Flowgate".to_owned(),
+                "the embeddings have no gradient; this is a defect of Flowgate; please report it".to_owned(),
             ));
         };
         let lengths = gradient.squeeze(0)?.sqr()?.sum(D::Minus1)?.to_vec1::<f32>()?;

@@ -308,7 +308,8 @@ impl Trainer {
             // A thread that panicked has no results. The groups that it should have computed are errors.
             let stopped = || {
                 Err(Error::Failed(
-                    "a thread of the training panicked; this is a defect of Flowgate".to_owned(),
+                    "a thread of the training panicked; this is a defect of Flowgate; please report it"
+                        .to_owned(),
                 ))
             };
             (0..groups.len())

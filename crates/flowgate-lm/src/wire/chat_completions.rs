@@ -25,7 +25,7 @@ use fields::OBJECTS;
 pub(crate) use request::OLD_LIMIT;
 pub use request::encode_request;
 pub(crate) use request::{LIMIT, SentRequest};
-pub use request_decoder::{decode_messages, decode_request};
+pub use request_decoder::decode_request;
 pub use response::{decode_response, encode_response};
 pub use stream::{StreamDecoder, encode_stream};
 

@@ -77,7 +77,7 @@ pub(super) const TABLE: &[Function] = &[
                     Ok(Value::text(text.replace(from, to)))
                 }
                 _ => type_error(
-                    "an argument of `replace` is not a text; convert a number with `str`".to_owned(),
+                    "an argument of `replace` is not a string; convert a number with `str`".to_owned(),
                 ),
             }
         },

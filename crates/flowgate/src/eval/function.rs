@@ -56,7 +56,7 @@ impl Evaluator<'_> {
         // The compiler takes its identifiers from the same table, so the function exists.
         let Some(function) = self.functions.get(id) else {
             return Err(EvalError::Type(format!(
-                "the compiled policy calls the function `{}`, which the evaluator does not have: this is a defect of Flowgate; report it",
+                "the compiled policy calls the function `{}`, which the evaluator does not have: this is a defect of Flowgate; please report it",
                 id.name
             )));
         };

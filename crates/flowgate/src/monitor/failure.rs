@@ -35,12 +35,15 @@ impl Monitor {
         self.push_event(TraceEntry::tool_error(call_id, content), view, &floors, is_failure)
     }
 
-    /// Returns the greatest label that any outcome of a running call may carry. It is the join of the labels of the
-    /// call, of its verdict and of the stores that it reads, and of the greatest label that the policy allows for an
-    /// answer of its tool. The labels of the [events that rules read](Self::output_floor) to stop an answer are joined
-    /// as well. A dimension
-    /// that no statement declares for the whole answer is top, whatever the policy's default is. If no single
-    /// running call has this id, the label is top.
+    /// Returns the label of the message that a call failed. Whether a call fails may depend on anything that its
+    /// answer could contain, so this is the greatest label that any answer of the call may carry: the join of
+    ///
+    /// * the labels of the call, of its verdict and of the stores that it reads,
+    /// * the greatest label that the policy allows for an answer of the tool: top in each dimension for which no
+    ///   statement labels the whole answer,
+    /// * the labels of the events by which a rule may stop the answer ([`output_floor`](Self::output_floor)).
+    ///
+    /// Top if not exactly one call with this id was made.
     pub fn failure_label(&self, call_id: &str) -> Label {
         let top = self.policy.space().top();
         let mut calls = self.trace.calls_with_id(call_id);

@@ -407,22 +407,22 @@ impl Document {
         }
     }
 
-    /// Creates a region called `name` for a part of each of some scalar texts, as a child of the scalar.
+    /// Adds one region called `name` for each item of `parts`: these bytes of the text of that scalar node, as a child
+    /// of the node.
     ///
-    /// `parts` is ordered by node, with one range of bytes for each node; a part that is not within its text is
-    /// skipped. Returns the ids of the new nodes. A new node follows its parent, so the ids of all later nodes
-    /// increase.
+    /// `parts` is sorted by node, with at most one range for each node; a range outside the text is skipped. Returns
+    /// the ids of the new nodes. Each new node directly follows its parent, so the ids of all later nodes increase.
     pub(crate) fn capture(&mut self, name: &str, parts: &[(NodeId, Range<usize>)]) -> Vec<NodeId> {
         let pieces: Vec<(NodeId, DocumentNode)> =
             parts.iter().filter_map(|(id, part)| Some((*id, self.captured_part(*id, name, part)?))).collect();
-        // The number of new regions before each node, which is the offset by which its id moves.
-        let moved = |id: NodeId| pieces.partition_point(|(parent, _)| *parent < id);
+        // The number of new nodes before a node, by which its id increases.
+        let shift = |id: NodeId| pieces.partition_point(|(parent, _)| *parent < id);
         let mut created = Vec::with_capacity(pieces.len());
         let mut nodes = Vec::with_capacity(self.nodes.len() + pieces.len());
         let old = std::mem::take(&mut self.nodes);
         for (id, mut node) in old.into_iter().enumerate() {
-            node.parent += moved(node.parent);
-            node.end += moved(node.end);
+            node.parent += shift(node.parent);
+            node.end += shift(node.end);
             nodes.push(node);
             if let Ok(index) = pieces.binary_search_by_key(&id, |(parent, _)| *parent)
                 && let Some((_, piece)) = pieces.get(index)

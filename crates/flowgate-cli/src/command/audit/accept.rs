@@ -18,7 +18,7 @@ const KEY_HOLDER: &str = "who has the key";
 /// prints it. Returns 0, also if nothing is lost.
 pub(super) fn run(path: &Path, output: &mut Console) -> Result<u8, InputError> {
     let failed = |why: &dyn std::fmt::Display| InputError(format!("{}: {why}", path.display()));
-    let config = serve::model_routes(path)?;
+    let config = serve::gateway_config(path)?;
     let Some(file) = config.audit.as_ref().map(|audit| audit.file.clone()) else {
         return Err(failed(
             &"the configuration has no section [audit], so this gateway writes no audit log; name the configuration of another gateway",
@@ -31,7 +31,7 @@ pub(super) fn run(path: &Path, output: &mut Console) -> Result<u8, InputError> {
         None => output.line(&format!("{mark} {name} has all lines that the database has recorded")),
         Some(loss) => {
             output.line(&format!("{mark} {name} continues and records the loss: {}", loss.name()));
-            // What the database or the witness has recorded; nothing if the database was lost.
+            // The last line that the database or the witness has recorded, if either still knows one.
             if let Some(anchor) = loss.contradicted_anchor() {
                 let line = anchor.head.seq.saturating_add(1);
                 output.line(&format!("  expected  line {line}, {}", anchor.head.hash));

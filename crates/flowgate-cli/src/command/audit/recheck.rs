@@ -27,7 +27,7 @@ pub(super) fn run(
     output: &mut Console,
 ) -> Result<u8, InputError> {
     let failed = |error: &dyn std::fmt::Display| InputError(format!("{}: {error}", config.display()));
-    let config = serve::model_routes(config)?;
+    let config = serve::gateway_config(config)?;
     // The database is read before the logs, so that records written in the meantime are no objection.
     let snapshot = read_database_snapshot(&config).map_err(|error| failed(&error))?;
     let (mut logged, mut logs, mut summaries) = (LoggedVerdicts::default(), Vec::new(), Vec::new());

@@ -12,7 +12,7 @@ use flowgate_audit::{
 
 use super::{contents, witness};
 use crate::args::ExternalHead;
-use crate::input::{self, InputError, policy_source};
+use crate::input::{self, InputError, read_short_text};
 use crate::output::{Console, plural};
 use crate::progress::{INTERRUPTED, Progress};
 
@@ -171,8 +171,7 @@ fn public_key(given: &str) -> Result<AuditPublicKey, InputError> {
     if let Some(key) = AuditPublicKey::parse(&given.to_ascii_lowercase()) {
         return Ok(key);
     }
-    // Despite its name, `policy_source` reads any short text.
-    let text = policy_source(Path::new(given))?;
+    let text = read_short_text(Path::new(given))?;
     AuditPublicKey::parse(&text.to_ascii_lowercase()).ok_or_else(|| {
         InputError(format!(
             "{given}: the file or the value is not a public key; give 64 hexadecimal digits, as in the \

@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::sample::SampleRequest;
 use super::{FindingState, Findings, online, permissions, report_policy};
 use crate::clients::config_file::ConfigText;
-use crate::input::{InputError, policy_source};
+use crate::input::{InputError, read_short_text};
 
 /// The settings whose value is the name of an environment variable.
 const VARIABLES: [&str; 3] = ["key-from", "url-from", "webhook-secret-from"];
@@ -28,8 +28,7 @@ pub(super) fn examine(
     is_online: bool,
     findings: &mut Findings,
 ) -> Result<(), InputError> {
-    // Despite its name, `policy_source` reads any short text.
-    let (text, name) = (policy_source(path)?, path.display().to_string());
+    let (text, name) = (read_short_text(path)?, path.display().to_string());
     let folder = path.parent().unwrap_or(Path::new(""));
     // `true`: the configuration is TOML.
     let document = match ConfigText::read(&text, true) {

@@ -89,7 +89,7 @@ impl Harness {
         let fields = Fields { input, harness: self };
         match self {
             Self::ClaudeCode => {
-                Err(EventError::Invalid("events of Claude Code are judged by its transcript, not by their fields; this is a defect of Flowgate".to_owned()))
+                Err(EventError::Invalid("events of Claude Code are judged by its transcript, not by their fields; this is a defect of Flowgate; please report it".to_owned()))
             }
             Self::Codex => codex::parse(&fields),
             Self::Gemini => gemini::parse(&fields),

@@ -7,7 +7,6 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use super::{ConversationCell, ConversationKey};
-use crate::background_drop::drop_in_background;
 
 /// The limit on the number of conversations in memory, whatever their size.
 const MAX_CONVERSATIONS: usize = 4096;
@@ -73,10 +72,9 @@ impl ConversationCache {
 
     /// Drops a conversation from memory; the database still has it. Does nothing for one that is not in memory.
     pub(super) fn forget(&mut self, key: &ConversationKey) {
-        if let Some((cell, used)) = self.cells.remove(key) {
+        if let Some((_, used)) = self.cells.remove(key) {
             self.by_use.remove(&used.at);
             self.bytes -= used.bytes;
-            drop_in_background(cell);
         }
     }
 

@@ -117,7 +117,6 @@ pub(super) fn replay_missing(
     if !opened.inputs.is_empty() {
         session.prefixes = session.history.prefixes();
         (session.recalled, session.settled) = (None, None);
-        session.offered.clear();
         // Another gateway has recorded the verdicts on these turns.
         session.watcher = None;
     }
@@ -296,7 +295,6 @@ pub(super) fn empty_state(
         history,
         recalled,
         settled: None,
-        offered: Vec::new(),
         turns: 0,
         bytes: 0,
         values: 0,

@@ -169,7 +169,7 @@ impl ExtProcStream {
         let mut judged = None;
         let outcome = async {
             let share = routes.reserve_chat(text)?;
-            let decoded = self.received.client.prefix_cache.decode_whole(api, text);
+            let decoded = self.received.client.decoder.decode(api, text);
             let decoded = decoded.map_err(NotPermitted::because)?;
             let decoded = match &target {
                 Some(target) => decoded.addressed_to(target),

@@ -49,7 +49,7 @@ impl GuardrailRequest {
         let call = match fields.get("litellm_call_id") {
             None | Some(Value::Null) => None,
             Some(Value::String(id)) if !id.is_empty() && id.len() <= MAX_CALL_ID => Some(id.clone()),
-            Some(_) => return Err(format!("`litellm_call_id` is not a text of 1 to {MAX_CALL_ID} bytes")),
+            Some(_) => return Err(format!("`litellm_call_id` is not a string of 1 to {MAX_CALL_ID} bytes")),
         };
         let input = match fields.get("input_type").and_then(Value::as_str) {
             Some("request") => GuardrailInput::Chat(read_chat(&fields)?),
@@ -88,7 +88,7 @@ fn read_answer(fields: &Map<String, Value>) -> Result<Completion, String> {
         return Err("the answer has images, which cannot be judged".to_owned());
     }
     let texts: Option<Vec<&str>> = list(fields, "texts")?.iter().map(Value::as_str).collect();
-    let texts = texts.ok_or("an item of `texts` is not a text")?;
+    let texts = texts.ok_or("an item of `texts` is not a string")?;
     let calls: Option<Vec<ToolCall>> = list(fields, "tool_calls")?.iter().map(read_call).collect();
     let calls = calls.ok_or("an item of `tool_calls` is not a call of a function")?;
     let stop = if calls.is_empty() { Stop::End } else { Stop::Calls };
@@ -126,7 +126,7 @@ fn check_contents(fields: &Map<String, Value>, messages: &[Value]) -> Result<(),
     messages.iter().for_each(|message| collect_texts(message, &mut known));
     for name in ["texts", "images"] {
         for text in list(fields, name)? {
-            let text = text.as_str().ok_or_else(|| format!("an item of `{name}` is not a text"))?;
+            let text = text.as_str().ok_or_else(|| format!("an item of `{name}` is not a string"))?;
             if !text.is_empty() && !known.contains(text) {
                 return Err(format!("an item of `{name}` is in no message of `structured_messages`"));
             }
@@ -280,14 +280,14 @@ mod tests {
             chat(json!({"images": ["https://x.org"]})),
             "an item of `images` is in no message of `structured_messages`",
         );
-        check(chat(json!({"texts": [1]})), "an item of `texts` is not a text");
+        check(chat(json!({"texts": [1]})), "an item of `texts` is not a string");
         let call = json!({"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}});
         check(
             chat(json!({"tool_calls": [call]})),
             "an item of `tool_calls` is in no message of `structured_messages`",
         );
-        check(chat(json!({"litellm_call_id": ""})), "`litellm_call_id` is not a text of 1 to 256 bytes");
-        check(chat(json!({"litellm_call_id": 1})), "`litellm_call_id` is not a text of 1 to 256 bytes");
+        check(chat(json!({"litellm_call_id": ""})), "`litellm_call_id` is not a string of 1 to 256 bytes");
+        check(chat(json!({"litellm_call_id": 1})), "`litellm_call_id` is not a string of 1 to 256 bytes");
         let answer = |name: &str, value: Value| json!({"input_type": "response", name: value});
         let no_call = "an item of `tool_calls` is not a call of a function";
         for call in [
@@ -299,7 +299,7 @@ mod tests {
         ] {
             check(answer("tool_calls", json!([call])), no_call);
         }
-        check(answer("texts", json!([null])), "an item of `texts` is not a text");
+        check(answer("texts", json!([null])), "an item of `texts` is not a string");
         check(answer("images", json!(["x"])), "the answer has images, which cannot be judged");
         let read = |body: &str| GuardrailRequest::read(body.as_bytes()).unwrap_err();
         assert_eq!(

@@ -65,7 +65,7 @@ impl<'a> Fields<'a> {
         match self.get(key) {
             None => Ok(None),
             Some(Value::String(text)) => Ok(Some(text)),
-            Some(_) => Err(self.error(format_args!("`{key}` must be a text"))),
+            Some(_) => Err(self.error(format_args!("`{key}` must be a string"))),
         }
     }
 

@@ -107,7 +107,7 @@ impl SelfAttention {
         let projected = self.projections.forward(&x)?;
         let [queries, keys, values] = projected.as_slice() else {
             return Err(candle_core::Error::Msg(
-                "the attention of a layer does not have three projections; this is a defect of Flowgate"
+                "the attention of a layer does not have three projections; this is a defect of Flowgate; please report it"
                     .to_owned(),
             ));
         };

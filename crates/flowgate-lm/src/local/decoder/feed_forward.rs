@@ -64,7 +64,7 @@ impl FeedForward {
             [up] => activate(up)?,
             _ => {
                 return Err(candle_core::Error::Msg(
-                    "a feed-forward layer has neither one nor two input weights; this is a defect of Flowgate".to_owned(),
+                    "a feed-forward layer has neither one nor two input weights; this is a defect of Flowgate; please report it".to_owned(),
                 ));
             }
         };

@@ -75,9 +75,6 @@ known_fields! {
         "schema": Read("labelled as a message of the role `response_format`"),
         "strict": Read("passed on"),
     }
-    ONLY_MESSAGES = "messages, decoded alone" {
-        "messages": Read("labelled one by one"),
-    }
     PLAIN = "message of the system" {
         "role": Read("`system` or `developer`"),
         "content": Read("a text or parts"),

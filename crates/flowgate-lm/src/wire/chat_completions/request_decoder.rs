@@ -7,7 +7,7 @@ use super::super::output_format::{read_format, read_named_schema};
 use super::super::{ReceivedRequest, ToolForms, WireError, extension, parse_image_url};
 use super::fields::{
     ASSISTANT, CALL, CALLED, CHOICE, CHOSEN, FILE, FILE_PART, FILE_PART_OF_USER, FUNCTION, IMAGE_PART,
-    IMAGE_PART_OF_USER, IMAGE_URL, JSON_FORMAT, JSON_SCHEMA, ONLY_MESSAGES, OUTPUT, PLAIN, REFUSAL_PART,
+    IMAGE_PART_OF_USER, IMAGE_URL, JSON_FORMAT, JSON_SCHEMA, OUTPUT, PLAIN, REFUSAL_PART,
     REFUSAL_PART_OF_USER, REQUEST, SCHEMA_FORMAT, STREAM_OPTIONS, TEXT_FORMAT, TEXT_PART, TEXT_PART_OF_USER,
     TOOL, USER,
 };
@@ -78,21 +78,6 @@ fn read_output_format(body: &ObjectFields<'_>) -> Result<Option<OutputFormat>, W
         schema.reject_unsupported(&JSON_SCHEMA)?;
         read_named_schema(&schema)
     })
-}
-
-/// Decodes an object whose only field is the list `messages`, without the fields and tools in `dropped`. The gateway
-/// uses it for the new messages of a chat, if its prefix cache has the earlier ones. Also returns the declared
-/// provenance of the parts of the user's messages.
-///
-/// # Errors
-/// If the object violates the format, or a message contains something that a [`Message`] cannot express.
-pub fn decode_messages(
-    body: &Json<'_>,
-    dropped: &DroppedParts,
-) -> Result<(Vec<Message>, Sources), WireError> {
-    let body = ObjectFields::of_body(body, dropped)?;
-    body.reject_unsupported(&ONLY_MESSAGES)?;
-    read_messages(&body)
 }
 
 /// Decodes the list `messages`, and the declared provenance of the parts of the user's messages.

@@ -1,0 +1,77 @@
+//! Decodes the bodies of requests to model routes in the form of their API. `answer`, `count_tokens`, `embeddings` and
+//! `guardrail` call it.
+
+use flowgate_lm::chat::{Message, Request, Source, Sources};
+use flowgate_lm::json::Json;
+use flowgate_lm::wire::embeddings::EmbeddingsRequest;
+use flowgate_lm::wire::{Api, DroppedParts, ReceivedRequest, WireError};
+
+/// Decodes the requests of one client.
+#[derive(Debug)]
+pub(crate) struct RequestDecoder {
+    /// The fields and tools that the client may send although the gateway does not understand them; they are dropped.
+    dropped: DroppedParts,
+}
+
+impl RequestDecoder {
+    /// Creates the decoder for a client that may send the parts in `dropped`.
+    pub(crate) fn new(dropped: DroppedParts) -> Self {
+        Self { dropped }
+    }
+
+    /// Decodes the body of a request for a message of the model.
+    ///
+    /// # Errors
+    /// If the body is no valid request of the API. The message tells the client where.
+    pub(crate) fn decode(&self, api: Api, text: &str) -> Result<ReceivedRequest, String> {
+        let body = parse(text)?;
+        api.decode_request_dropping(&body, &self.dropped).map_err(|error| unsupported(api, &error))
+    }
+
+    /// Decodes the body of a request that asks for the number of its tokens, in an API with such requests.
+    ///
+    /// # Errors
+    /// As for [`decode`](Self::decode).
+    pub(crate) fn decode_count_request(&self, api: Api, text: &str) -> Result<Request, String> {
+        let body = parse(text)?;
+        let count =
+            api.form().token_count.as_ref().ok_or("this API has no request for the number of tokens")?;
+        count.decode(&body, &self.dropped).map_err(|error| unsupported(api, &error))
+    }
+
+    /// Decodes the body of a request for embeddings.
+    ///
+    /// # Errors
+    /// As for [`decode`](Self::decode).
+    pub(crate) fn decode_embeddings_request(&self, text: &str) -> Result<EmbeddingsRequest, String> {
+        let body = parse(text)?;
+        EmbeddingsRequest::decode(&body, &self.dropped)
+            .map_err(|error| unsupported(Api::ChatCompletions, &error))
+    }
+}
+
+/// Parses the body of a request. The error is a message for the client.
+fn parse(text: &str) -> Result<Json<'_>, String> {
+    Json::parse(text).map_err(|error| format!("the body of the request is not valid JSON: {error}"))
+}
+
+/// Returns the message to the client about a part of a request that the decoder of its API does not support.
+fn unsupported(api: Api, error: &WireError) -> String {
+    format!(
+        "the gateway does not support a part of the request, so it does not forward it: {error} (it understands \
+        {}, and docs/wire-forms.md lists the fields)",
+        api.version()
+    )
+}
+
+/// Sets the provenance of message parts that their client did not mark to `unmarked`, if that is given.
+pub(crate) fn with_default_provenance(
+    mut sources: Sources,
+    messages: &[Message],
+    unmarked: Option<Source>,
+) -> Sources {
+    if let Some(unmarked) = unmarked {
+        sources.fill_missing(messages, unmarked);
+    }
+    sources
+}
