@@ -51,7 +51,7 @@ impl<'f> UnopenedLog<'f> {
         Self { file, whole: end.whole, next: end.next, key }
     }
 
-    /// Returns the identity of the log, which is the hash of its first line; `None` if it has no complete line.
+    /// Returns the identity of the log: the hash of its first line. `None` if it has no complete line.
     ///
     /// # Errors
     /// Fails if the log cannot be read.
@@ -117,25 +117,25 @@ impl DatabaseLogAnchors {
     ///
     /// # Errors
     /// Fails if the log cannot be read.
-    pub fn loss(&self, past: &mut UnopenedLog<'_>) -> Result<Option<AuditLoss>, AuditErrorKind> {
+    pub fn loss(&self, log: &mut UnopenedLog<'_>) -> Result<Option<AuditLoss>, AuditErrorKind> {
         // The number of the next line is the number of lines.
-        let (id, lines) = (past.id()?, past.next);
+        let (id, lines) = (log.id()?, log.next);
         if let Some(anchor) = self.logs.iter().find(|anchor| Some(anchor.log) == id).copied() {
-            return Ok(match past.hash_of(anchor.head.seq)? {
+            return Ok(match log.hash_of(anchor.head.seq)? {
                 None => Some(AuditLoss::Behind { anchor, lines }),
                 Some(hash) if hash != anchor.head.hash => Some(AuditLoss::Changed { anchor, lines }),
                 Some(_) => None,
             });
         }
-        // The database has recorded another log, which should be here. Where gateways share a database, each log has
-        // its own key, which tells this gateway's log from those of the others.
-        let lost_log = self.logs.iter().find(|anchor| !self.is_shared || anchor.key == past.key).copied();
+        // The database has recorded another log in place of this one. If gateways share a database, each log has its
+        // own key, and only a recorded log with the key of this gateway is missing here.
+        let lost_log = self.logs.iter().find(|anchor| !self.is_shared || anchor.key == log.key).copied();
         if let Some(anchor) = lost_log {
             return Ok(Some(AuditLoss::Missing { anchor, lines }));
         }
         // An earlier version of the gateway recorded no anchors, so its database may lack one for a log with events.
         let may_lack_anchors = self.is_upgraded && self.logs.is_empty();
-        Ok((!may_lack_anchors && past.has_events()?).then_some(AuditLoss::Database { lines }))
+        Ok((!may_lack_anchors && log.has_events()?).then_some(AuditLoss::Database { lines }))
     }
 }
 
@@ -152,8 +152,8 @@ mod tests {
         let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
         std::fs::write(folder.log(), &text).unwrap();
         let opened =
-            AuditLog::open_after(&folder.log(), key(), AuditOptions::default(), Timestamp(9), |past| {
-                anchors.loss(past)
+            AuditLog::open_after(&folder.log(), key(), AuditOptions::default(), Timestamp(9), |log| {
+                anchors.loss(log)
             });
         let error = opened.err().map(|error: AuditError| error.to_string());
         match (&error, expected) {

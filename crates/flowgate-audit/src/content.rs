@@ -90,13 +90,13 @@ pub(super) struct NewContentEntry {
     /// The line of the file of contents, with its line feed.
     pub(super) line: String,
     /// The reference to the entry in the line of the log: the salted hash, and whether the content was truncated.
-    pub(super) mark: Value,
+    pub(super) reference: Value,
 }
 
 impl NewContentEntry {
-    /// Creates the entry for the event of line `seq`, with a new salt, and the mark by which that line refers to it.
+    /// Creates the entry for the event of line `seq`, with a new salt, and the reference to it in that line.
     /// Without the salt, which is deleted with the content, nobody can confirm a guess of the content by the hash in
-    /// the log. A content that is too long is truncated, which the mark shows. Fails if the operating system provides
+    /// the log. A content that is too long is truncated, and the reference says so. Fails if the operating system has
     /// no random bytes.
     pub(super) fn new(
         seq: u64,
@@ -107,9 +107,9 @@ impl NewContentEntry {
         let mut salt = [0; 32];
         getrandom::fill(&mut salt).map_err(|_| AuditErrorKind::Random)?;
         let (content, is_cut) = truncate_escaped(content, MAX_CONTENT);
-        let mut mark = json!({"salted": LineHash::salted(&salt, &content).to_string()});
-        if is_cut && let Some(mark) = mark.as_object_mut() {
-            mark.insert("cut".to_owned(), json!(true));
+        let mut reference = json!({"salted": LineHash::salted(&salt, &content).to_string()});
+        if is_cut && let Some(reference) = reference.as_object_mut() {
+            reference.insert("cut".to_owned(), json!(true));
         }
         let entry = json!({
             "seq": seq,
@@ -120,7 +120,7 @@ impl NewContentEntry {
             "salt": hex(&salt),
             "content": content,
         });
-        Ok(Self { line: format!("{entry}\n"), mark })
+        Ok(Self { line: format!("{entry}\n"), reference })
     }
 }
 
@@ -179,7 +179,7 @@ pub(super) fn open(path: &Path) -> io::Result<File> {
     restrict_to_owner(OpenOptions::new().read(true).append(true).create(true)).open(path)
 }
 
-/// Removes the draft of a deletion that a killed process left behind. `path` is that of the file of contents.
+/// Removes the draft of a deletion that a killed process left behind. `path` is the path of the file of contents.
 pub(super) fn remove_draft(path: &Path) -> io::Result<()> {
     remove(&draft_path(path))
 }
@@ -235,7 +235,7 @@ pub(super) struct ContentDeletion<'a> {
     path: &'a Path,
     draft: PathBuf,
     /// The entries to delete.
-    whose: &'a ContentSelector,
+    selector: &'a ContentSelector,
     writer: BufWriter<File>,
     /// The number of bytes of the file that were copied or left out so far.
     copied: u64,
@@ -246,16 +246,16 @@ pub(super) struct ContentDeletion<'a> {
 }
 
 impl<'a> ContentDeletion<'a> {
-    /// Begins to copy the file of contents to a draft, without the entries that `whose` selects. [`Self::copy_until`]
-    /// copies them, and [`Self::finish`] replaces the file by the draft.
-    pub(super) fn begin(path: &'a Path, whose: &'a ContentSelector) -> Result<Self, AuditError> {
+    /// Creates the draft to which [`Self::copy_until`] copies the entries that `selector` does not select.
+    /// [`Self::finish`] replaces the file of contents by the draft.
+    pub(super) fn begin(path: &'a Path, selector: &'a ContentSelector) -> Result<Self, AuditError> {
         let draft = draft_path(path);
         let file = restrict_to_owner(OpenOptions::new().write(true).create(true).truncate(true)).open(&draft);
         let file = file.map_err(|error| AuditError::new(&draft, AuditErrorKind::Write(error)))?;
         Ok(Self {
             path,
             draft,
-            whose,
+            selector,
             writer: BufWriter::new(file),
             copied: 0,
             lines: 0,
@@ -286,7 +286,7 @@ impl<'a> ContentDeletion<'a> {
             };
             // An unreadable entry could be one that must be deleted.
             let entry = ContentEntry::read(line).ok_or_else(unreadable)?;
-            if self.whose.matches(&entry) {
+            if self.selector.matches(&entry) {
                 self.deleted.push(entry.seq);
             } else {
                 self.writer.write_all(line).and_then(|()| self.writer.write_all(b"\n")).map_err(write)?;
@@ -298,7 +298,8 @@ impl<'a> ContentDeletion<'a> {
         self.writer.flush().and_then(|()| self.writer.get_ref().sync_all()).map_err(write)
     }
 
-    /// Replaces the file by the draft. Returns the numbers of the deleted entries' lines in the log.
+    /// Replaces the file of contents by the draft, which lacks the deleted entries. Returns the numbers of the lines in
+    /// the log that these entries belonged to.
     pub(super) fn finish(self) -> Result<Vec<u64>, AuditError> {
         let Self { path, draft, deleted, .. } = self;
         let replaced = fs::rename(&draft, path).and_then(|()| sync_folder(path));
@@ -337,8 +338,8 @@ mod tests {
     use super::*;
 
     /// Deletes entries of a file that does not grow.
-    fn forget(path: &Path, whose: &ContentSelector) -> Result<Vec<u64>, AuditError> {
-        let mut deletion = ContentDeletion::begin(path, whose)?;
+    fn forget(path: &Path, selector: &ContentSelector) -> Result<Vec<u64>, AuditError> {
+        let mut deletion = ContentDeletion::begin(path, selector)?;
         deletion.copy_until(file_size(path).unwrap())?;
         deletion.finish()
     }
@@ -352,11 +353,11 @@ mod tests {
         let check = |content: &str, is_cut: bool| {
             let entry = NewContentEntry::new(3, Timestamp(9), &withheld("c1"), content).unwrap();
             let found = ContentEntry::read(entry.line.trim_end().as_bytes()).unwrap();
-            assert_eq!(entry.mark["salted"], found.hash.to_string());
-            assert_eq!(entry.mark.get("cut").is_some(), is_cut);
-            let whose = [found.tenant, found.client, found.conversation].map(Option::unwrap);
+            assert_eq!(entry.reference["salted"], found.hash.to_string());
+            assert_eq!(entry.reference.get("cut").is_some(), is_cut);
+            let selector = [found.tenant, found.client, found.conversation].map(Option::unwrap);
             assert_eq!(
-                (found.seq, found.time, whose),
+                (found.seq, found.time, selector),
                 (3, Timestamp(9), ["acme", "agent", "c1"].map(str::to_owned))
             );
             assert!(entry.line.len() <= MAX_ENTRY);
@@ -365,10 +366,11 @@ mod tests {
         check("pay\n{\"a\":1}", false);
         check(&"\u{1}".repeat(MAX_CONTENT), true);
         // Trying every content does not reveal the entry from its mark: each mark has its own salt.
-        let mark = || {
-            NewContentEntry::new(3, Timestamp(9), &withheld("c1"), "yes").unwrap().mark["salted"].to_string()
+        let reference = || {
+            NewContentEntry::new(3, Timestamp(9), &withheld("c1"), "yes").unwrap().reference["salted"]
+                .to_string()
         };
-        assert_ne!(mark(), mark());
+        assert_ne!(reference(), reference());
     }
 
     #[test]
@@ -396,10 +398,10 @@ mod tests {
     fn only_selected_contents_are_deleted() {
         let folder = TestFolder::new("forget");
         let lines = [entry(1, "c1", "a"), entry(2, "c2", "b"), entry(3, "c1", "c")];
-        let check = |name: &str, whose: ContentSelector, expected: &[u64]| {
+        let check = |name: &str, selector: ContentSelector, expected: &[u64]| {
             let path = folder.file(name);
             std::fs::write(&path, lines.concat()).unwrap();
-            assert_eq!(forget(&path, &whose).unwrap(), expected, "{name}");
+            assert_eq!(forget(&path, &selector).unwrap(), expected, "{name}");
             let kept = std::fs::read_to_string(&path).unwrap();
             let rest = lines.iter().zip(1..).filter(|(_, seq)| !expected.contains(seq));
             assert_eq!(kept, rest.map(|(line, _)| line.as_str()).collect::<String>(), "{name}");
@@ -440,17 +442,17 @@ mod tests {
     fn a_file_may_grow_while_entries_are_deleted() {
         let folder = TestFolder::new("grows");
         let path = folder.file("grows");
-        let whose = ContentSelector { conversation: Some("c1".to_owned()), ..ContentSelector::default() };
+        let selector = ContentSelector { conversation: Some("c1".to_owned()), ..ContentSelector::default() };
         let lines = [entry(1, "c1", "a"), entry(2, "c2", "b"), entry(3, "c1", "c"), entry(4, "c2", "d")];
         std::fs::write(&path, lines[..2].concat()).unwrap();
-        let mut deletion = ContentDeletion::begin(&path, &whose).unwrap();
+        let mut deletion = ContentDeletion::begin(&path, &selector).unwrap();
         deletion.copy_until(file_size(&path).unwrap()).unwrap();
         open(&path).unwrap().write_all(lines[2..].concat().as_bytes()).unwrap();
         deletion.copy_until(file_size(&path).unwrap()).unwrap();
         assert_eq!(deletion.finish().unwrap(), [1, 3]);
         assert_eq!(std::fs::read_to_string(&path).unwrap(), [&*lines[1], &*lines[3]].concat());
         open(&path).unwrap().write_all(b"what\n").unwrap();
-        let mut deletion = ContentDeletion::begin(&path, &whose).unwrap();
+        let mut deletion = ContentDeletion::begin(&path, &selector).unwrap();
         deletion.copy_until(u64::try_from(lines[1].len() + lines[3].len()).unwrap()).unwrap();
         let error = deletion.copy_until(file_size(&path).unwrap()).unwrap_err().to_string();
         assert!(error.contains("line 3 of the file of contents"), "{error}");

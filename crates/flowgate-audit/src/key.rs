@@ -1,5 +1,6 @@
 //! Defines the Ed25519 key with which the writer of a log signs its heads and the lines for witnesses, and the public
-//! half of the key, which suffices to verify them.
+//! half of the key, which suffices to verify them. [`AuditLog`](super::AuditLog) owns the key; `key_file` reads it from
+//! a file.
 
 use std::fmt;
 
@@ -22,7 +23,7 @@ impl fmt::Debug for AuditKey {
 pub struct AuditPublicKey(VerifyingKey);
 
 impl AuditKey {
-    /// Returns the key of a seed.
+    /// Derives the key from its seed, the 32 random bytes that a key file contains.
     pub fn from_seed(seed: [u8; 32]) -> Self {
         Self(SigningKey::from_bytes(&seed))
     }

@@ -153,7 +153,7 @@ impl LastLineHandle {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Replaces the last line, after a line was written.
+    /// Stores the number and hash of a line that was written: it is now the last line.
     fn set(&self, head: LogHead) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = head;
     }
@@ -245,8 +245,8 @@ impl AuditLog {
             .and_then(|()| content::repair(&contents, end.next))
             .map_err(|error| AuditError::new(&contents, AuditErrorKind::Write(error)))?;
         sync_folder(path).map_err(write)?;
-        // The fields of the line that records this opening. It is signed at once, so that the key is certain from here
-        // on.
+        // The fields of the line that records this opening. It is signed at once, which proves from here on that the
+        // writer has the key.
         let mut opened = RecordFields::default();
         opened
             .value("format", json!(verify::FORMAT))
@@ -293,7 +293,7 @@ impl AuditLog {
         self.key
     }
 
-    /// Returns a handle on the log's last line, which stays current.
+    /// Returns a handle that gives the log's last line at any later time, without waiting for the log's lock.
     pub fn last_line(&self) -> Arc<LastLineHandle> {
         Arc::clone(&self.end)
     }
@@ -346,7 +346,7 @@ impl AuditLog {
     /// # Errors
     /// Fails if the contents cannot be read or rewritten: nothing was deleted then. Fails also if the deletion cannot
     /// be recorded: the content was deleted then, and nothing is recorded until there is room again.
-    pub fn forget(&self, time: Timestamp, whose: &ContentSelector, who: &str) -> Result<u64, AuditError> {
+    pub fn forget(&self, time: Timestamp, selector: &ContentSelector, who: &str) -> Result<u64, AuditError> {
         // Held until the end of this function, so that only one deletion runs at a time. If a deletion panicked, the
         // next one begins anew and overwrites its draft.
         let _only_deletion = self.deletion.lock().unwrap_or_else(PoisonError::into_inner);
@@ -360,9 +360,9 @@ impl AuditLog {
         };
         // The request is recorded even if there is no content to delete.
         if size == 0 {
-            return self.state()?.record_deletion(time, whose, who, &[]);
+            return self.state()?.record_deletion(time, selector, who, &[]);
         }
-        let mut deletion = ContentDeletion::begin(&contents, whose)?;
+        let mut deletion = ContentDeletion::begin(&contents, selector)?;
         deletion.copy_until(size)?;
         let mut inner = self.state()?;
         inner.ensure_writable()?;
@@ -370,7 +370,7 @@ impl AuditLog {
         // Later entries go to the new file.
         inner.contents = None;
         let deleted = deletion.finish()?;
-        inner.record_deletion(time, whose, who, &deleted)
+        inner.record_deletion(time, selector, who, &deleted)
     }
 
     /// Deletes content that was written before `before`, and records the deletion if there was any, with `retention`
@@ -423,7 +423,7 @@ impl AuditLogState {
             let entry = NewContentEntry::new(self.next, time, event, content)
                 .map_err(|failure| AuditError::new(&self.path, failure))?;
             self.write_content(&entry)?;
-            fields.value("content", entry.mark);
+            fields.value("content", entry.reference);
         }
         let seq = self.record(time, &event.kind(), fields)?;
         // A head is due after every `every` lines; 0 counts as 1.
@@ -452,13 +452,13 @@ impl AuditLogState {
         Ok(head)
     }
 
-    /// Records the deletion of the contents of the lines `deleted`, which `who` requested with the selector `whose`,
-    /// and signs a head. Writes as many records as the bound on a record's list requires, but at least one. Returns how
+    /// Records the deletion of the contents of the lines `deleted`, which `who` requested with `selector`, and signs a
+    /// head. Writes as many records as the bound on a record's list requires, but at least one. Returns how
     /// many contents were deleted.
     fn record_deletion(
         &mut self,
         time: Timestamp,
-        whose: &ContentSelector,
+        selector: &ContentSelector,
         who: &str,
         deleted: &[u64],
     ) -> Result<u64, AuditError> {
@@ -468,7 +468,7 @@ impl AuditLogState {
         let parts: Vec<&[u64]> =
             if deleted.is_empty() { vec![no_lines] } else { deleted.chunks(MAX_NAMED).collect() };
         for part in parts {
-            let mut fields = whose.fields(who);
+            let mut fields = selector.fields(who);
             fields.number("count", count(part)).value("lines", json!(part));
             self.record(time, &RecordKind::Forgotten, fields)?;
         }

@@ -44,7 +44,7 @@ impl fmt::Display for Timestamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (seconds, milliseconds) = (self.0 / 1000, self.0 % 1000);
         let (days, second) = (seconds / 86_400, seconds % 86_400);
-        // Howard Hinnant's `civil_from_days`, for dates since 1970: days are counted from 0000-03-01, so that a leap
+        // Howard Hinnant's `civil_from_days`, for dates since 1970: days are counted from 0000-03-01, so a leap
         // day is the last day of its year, and years are grouped in eras of 400, which have the same number of days.
         let days = days + 719_468;
         let (era, day_of_era) = (days / 146_097, days % 146_097);

@@ -83,7 +83,8 @@ pub struct VerifiedRecords<R> {
 }
 
 impl<R: BufRead> VerifiedRecords<R> {
-    /// Returns the records of `log`, signed by `key`, or by the key that the log itself names.
+    /// Creates an iterator over the records of `log`. Its signatures must be by `key`; if that is `None`, by the key
+    /// that the log itself names.
     pub fn new(log: R, key: Option<AuditPublicKey>) -> Self {
         let lines = BoundedLines::new(log, MAX_LINE);
         Self { lines, expected: key, key: None, end: None, head: None, has_failed: false }

@@ -293,12 +293,13 @@ impl WitnessRecord {
     ///
     /// # Errors
     /// Fails if the log cannot be read.
-    pub fn loss(&self, past: &mut UnopenedLog<'_>) -> Result<Option<AuditLoss>, AuditErrorKind> {
-        let (id, lines, key) = (past.id()?, past.next, past.key);
+    pub fn loss(&self, log_file: &mut UnopenedLog<'_>) -> Result<Option<AuditLoss>, AuditErrorKind> {
+        let (id, lines, key) = (log_file.id()?, log_file.next, log_file.key);
         // The field `after` has a meaning only in the record of a database.
         let to_anchor = |(log, head)| LogAnchor { log, key, head, after: 0 };
         for anchor in self.signed_by(key).map(to_anchor) {
-            let has_line = Some(anchor.log) == id && past.hash_of(anchor.head.seq)? == Some(anchor.head.hash);
+            let has_line =
+                Some(anchor.log) == id && log_file.hash_of(anchor.head.seq)? == Some(anchor.head.hash);
             if !has_line {
                 return Ok(Some(AuditLoss::Witness { anchor, lines }));
             }

@@ -50,7 +50,7 @@ pub fn page(runs: &[NamedRun]) -> Result<String, String> {
 /// figures over all tasks, even if no run has it.
 fn parts(runs: &[NamedRun]) -> Vec<String> {
     let mut parts = vec!["all".to_owned()];
-    for line in figures(runs).map(|(_, line)| line) {
+    for line in figure_lines(runs).map(|(_, line)| line) {
         let part = part(line).to_owned();
         if !parts.contains(&part) {
             parts.push(part);
@@ -60,7 +60,7 @@ fn parts(runs: &[NamedRun]) -> Vec<String> {
 }
 
 /// Returns the lines of the type `figures` of all runs, in order, each with the name of its run.
-fn figures(runs: &[NamedRun]) -> impl Iterator<Item = (&str, &Value)> {
+fn figure_lines(runs: &[NamedRun]) -> impl Iterator<Item = (&str, &Value)> {
     runs.iter().flat_map(|(name, lines)| {
         lines.iter().filter(|line| text(line, "type") == "figures").map(move |line| (name.as_str(), line))
     })
@@ -102,7 +102,7 @@ fn panels(part: &str) -> [Panel<'_>; 3] {
 /// Returns the scatter of a panel, with a point for each defence of each run that has both figures; `None` if there is no point. Each axis of the
 /// panel is a pair: the name of its figure and its title.
 fn drawing(panel: &Panel<'_>, runs: &[NamedRun]) -> Option<Drawing> {
-    let points = figures(runs).filter(|(_, line)| part(line) == panel.part).filter_map(|(run, line)| {
+    let points = figure_lines(runs).filter(|(_, line)| part(line) == panel.part).filter_map(|(run, line)| {
         let name = format!("{run}: {}", text(line, "defence"));
         Some(Point { name, x: measured(line, panel.x.0)?, y: measured(line, panel.y.0)? })
     });
@@ -136,7 +136,7 @@ fn figure_table(runs: &[NamedRun]) -> Table {
         "utility_allowed",
         "utility_refused",
     ];
-    let rows: Vec<Vec<String>> = figures(runs)
+    let rows: Vec<Vec<String>> = figure_lines(runs)
         .map(|(run, line)| {
             let numbers = COLUMNS.iter().map(|name| cell(line.get(*name).and_then(Value::as_f64)));
             let names = [run, text(line, "defence"), part(line)].map(str::to_owned);

@@ -63,7 +63,7 @@ fn verify_privacy(manifest: &Value, lines: &[Value]) -> Result<Verification, Str
     if text(manifest, "model") != privacy::DOUBLE {
         return Err(not_repeatable(text(manifest, "model")));
     }
-    let named = names(manifest, "defences")?;
+    let named = string_list(manifest, "defences")?;
     let defences: Result<Vec<_>, _> =
         named.iter().map(|name| privacy::PrivacyDefence::parse(name, seed)).collect();
     let defences = defences.map_err(|error| format!("line 1: {error}"))?;
@@ -82,7 +82,7 @@ fn verify_privacy(manifest: &Value, lines: &[Value]) -> Result<Verification, Str
 /// Repeats a run of the tasks of agents with the methods that the manifest names, and compares the lines with the recorded ones.
 fn verify_agents(manifest: &Value, lines: &[Value]) -> Result<Verification, String> {
     let seed = number(manifest, "seed")?;
-    let guards = names(manifest, "methods")?;
+    let guards = string_list(manifest, "methods")?;
     let guards: Result<Vec<Guard>, String> = guards.iter().map(|name| Guard::parse(name)).collect();
     let guards = guards.map_err(|error| format!("line 1: {error}"))?;
     let suite = agents::TaskSuite::new()?;
@@ -129,11 +129,11 @@ fn verify_propagation(manifest: &Value, lines: &[Value]) -> Result<Verification,
     let double = |name: &String| {
         let found = CopyingErrors::parse(name);
         found.ok_or_else(|| {
-            format!("line 1: there is no double `{}`; update this program", name.escape_debug())
+            format!("line 1: there is no double `{}`; use a later version of Flowgate", name.escape_debug())
         })
     };
     let doubles: Vec<CopyingErrors> =
-        names(manifest, "doubles")?.iter().map(double).collect::<Result<_, _>>()?;
+        string_list(manifest, "doubles")?.iter().map(double).collect::<Result<_, _>>()?;
     let suite = PropagationSuite::new(seed, size)?;
     let mut results = Vec::new();
     for double in &doubles {
@@ -150,7 +150,7 @@ fn verify_games(manifest: &Value, lines: &[Value]) -> Result<Verification, Strin
     let seed = number(manifest, "seed")?;
     let instances = instances(manifest)?;
     let variant = Variant::parse(text(manifest, "variant")).map_err(|error| format!("line 1: {error}"))?;
-    let named = names(manifest, "defences")?;
+    let named = string_list(manifest, "defences")?;
     let defences: Result<Vec<_>, _> = named.iter().map(|name| games::Defence::parse(name)).collect();
     let defences = defences.map_err(|error| format!("line 1: {error}"))?;
     if number(manifest, "background_texts")?.saturating_add(number(manifest, "attack_texts")?) > 0 {
@@ -210,7 +210,7 @@ fn needs_model(defence: games::Defence) -> String {
 /// Returns the error for a run of a real model.
 fn not_repeatable(model: &str) -> String {
     format!(
-        "line 1: the run of the model `{}` cannot be repeated; only runs of doubles can",
+        "line 1: the run of the model `{}` cannot be repeated; give a run of a double",
         model.escape_debug()
     )
 }
@@ -230,10 +230,10 @@ fn instances(manifest: &Value) -> Result<usize, String> {
 fn verify_extended(manifest: &Value, lines: &[Value]) -> Result<Verification, String> {
     let suite = ExtendedSuite { seed: number(manifest, "seed")?, instances: instances(manifest)? };
     let defences: Result<Vec<_>, _> =
-        names(manifest, "defences")?.iter().map(|name| games::Defence::parse(name)).collect();
+        string_list(manifest, "defences")?.iter().map(|name| games::Defence::parse(name)).collect();
     let defences = defences.map_err(|error| format!("line 1: {error}"))?;
     let named: Result<Vec<_>, _> =
-        names(manifest, "games")?.iter().map(|name| ExtendedGame::parse(name)).collect();
+        string_list(manifest, "games")?.iter().map(|name| ExtendedGame::parse(name)).collect();
     let named = named.map_err(|error| format!("line 1: {error}"))?;
     let name = text(manifest, "model");
     let double = ModelDouble::ALL.into_iter().find(|double| flowgate_lm::ChatModel::name(double) == name);
@@ -322,14 +322,14 @@ fn text<'v>(line: &'v Value, name: &str) -> &'v str {
     line.get(name).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// Returns a field of the manifest as a number that is at least 0; an error with advice if there is none.
+/// Returns the whole number `name` of the manifest, 0 or more; an error with advice if there is no such number.
 fn number(manifest: &Value, name: &str) -> Result<u64, String> {
     let found = manifest.get(name).and_then(Value::as_u64);
     found.ok_or_else(|| format!("line 1 has no number `{name}`; give a file that `flowgate bench` wrote"))
 }
 
-/// Returns a field of the manifest as a list of texts; an error with advice if there is none.
-fn names(manifest: &Value, name: &str) -> Result<Vec<String>, String> {
+/// Returns the strings in the list `name` of the manifest; an error with advice if there is no such list.
+fn string_list(manifest: &Value, name: &str) -> Result<Vec<String>, String> {
     let found = manifest.get(name).and_then(Value::as_array);
     let texts = found.and_then(|found| found.iter().map(|name| name.as_str().map(str::to_owned)).collect());
     texts.ok_or_else(|| {

@@ -1,7 +1,8 @@
 //! Reads and writes the folder of a screener that reads the attention of a local model. `flowgate screen train` writes it, and `flowgate run
 //! --screener` reads it.
 //!
-//! The folder has the weights of the network (`classifier.safetensors`) and its description (`screener.json`, [`SavedScreener`]).
+//! The screener is a small neural network that computes from the attention which hidden regions the next step needs.
+//! The folder has its weights (`classifier.safetensors`) and its description (`screener.json`, [`SavedScreener`]).
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -34,7 +35,8 @@ pub(crate) struct SavedScreener {
     pub(crate) cases: u16,
 }
 
-/// Writes a screener to an existing folder. The description is written last, so that an incomplete folder is no screener.
+/// Writes a screener to an existing folder. The description is written last: a folder without it, whose writing was
+/// cut off, cannot be loaded.
 pub(crate) fn save(
     folder: &Path,
     screener: &SavedScreener,
@@ -92,11 +94,19 @@ fn read(path: &Path) -> Result<SavedScreener, InputError> {
     let field = |name: &str| description.get(name);
     let text = |name| {
         let value = field(name).and_then(Value::as_str).map(str::to_owned);
-        value.ok_or_else(|| failed(&format!("`{name}` must be a string")))
+        value.ok_or_else(|| {
+            failed(&format!(
+                "`{name}` must be a string; train the screener again with `flowgate screen train`"
+            ))
+        })
     };
     let number = |name| {
         let value = field(name).and_then(Value::as_u64);
-        value.ok_or_else(|| failed(&format!("`{name}` must be a whole number")))
+        value.ok_or_else(|| {
+            failed(&format!(
+                "`{name}` must be a whole number; train the screener again with `flowgate screen train`"
+            ))
+        })
     };
     let threshold = field("threshold").and_then(Value::as_f64).filter(|value| (0.0..=1.0).contains(value));
     Ok(SavedScreener {

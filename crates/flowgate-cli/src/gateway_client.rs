@@ -17,8 +17,8 @@ use crate::output::Console;
 
 /// The time limit for a connection, and for the head of an answer.
 const LIMIT: Duration = Duration::from_secs(30);
-/// The time limit for the body of an answer, after which a stream of events is opened again, so that a dead
-/// connection is noticed.
+/// The time limit for the body of an answer. A stream of events is opened again after it: a dead connection would
+/// otherwise never be noticed.
 const STREAM_LIMIT: Duration = Duration::from_secs(600);
 /// The largest answer, in bytes.
 const MAX_ANSWER: u64 = 64 << 20;

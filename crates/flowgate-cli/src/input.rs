@@ -53,8 +53,8 @@ fn open_source(path: &Path) -> Result<Box<dyn Read>, InputError> {
     ))
 }
 
-/// Returns a reader of the content of `from`, which is decompressed if it is gzip, also with several members. `path` is
-/// the name of the file in error messages.
+/// Returns a reader of the content of `from`, decompressed if it is gzip. A gzip file may consist of several members.
+/// `path` is the name of the file in error messages.
 fn decompress(path: &Path, from: Box<dyn Read>) -> Result<Box<dyn BufRead>, InputError> {
     let mut reader = BufReader::with_capacity(1 << 16, from);
     let magic = reader
@@ -72,8 +72,10 @@ fn decompress(path: &Path, from: Box<dyn Read>) -> Result<Box<dyn BufRead>, Inpu
 pub(crate) fn describe_io_error(error: &std::io::Error) -> String {
     match error.kind() {
         std::io::ErrorKind::NotFound => "there is no such file; check the path".to_owned(),
-        std::io::ErrorKind::PermissionDenied => "there is no permission to read the file".to_owned(),
-        std::io::ErrorKind::IsADirectory => "the path names a directory, not a file".to_owned(),
+        std::io::ErrorKind::PermissionDenied => {
+            "there is no permission to read the file; change its permissions, or run as its owner".to_owned()
+        }
+        std::io::ErrorKind::IsADirectory => "the path names a directory; give a file".to_owned(),
         _ => error.to_string(),
     }
 }
@@ -87,8 +89,9 @@ pub(crate) fn split_name(argument: &str) -> (Option<&str>, &str) {
     }
 }
 
-/// Reads a policy, or another short text. A text that is longer than [`MAX_SOURCE`](flowgate::policy::MAX_SOURCE) is
-/// cut one byte after that length: memory stays bounded, and the compiler still reports the text as too long.
+/// Reads a policy, or another file of similar length. A text that is longer than
+/// [`MAX_SOURCE`](flowgate::policy::MAX_SOURCE) is cut one byte after that length: memory stays bounded, and the
+/// compiler still reports the text as too long.
 ///
 /// # Errors
 /// If the file cannot be read or is not UTF-8.

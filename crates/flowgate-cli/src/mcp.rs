@@ -65,7 +65,7 @@ pub(crate) struct McpServerHandle {
 pub(crate) type StartedServers = Vec<(Arc<McpServerHandle>, Vec<OfferedTool>)>;
 
 /// Starts all servers at the same time and lists their tools, in at most [`START_TIMEOUT`] for each step, or until
-/// `is_cancelled` returns true. `limits` are those of later calls. If one server cannot be used, ends the others.
+/// `is_cancelled` returns true. `limits` bound later calls of tools. If one server cannot be used, ends the others.
 ///
 /// # Errors
 /// Returns one message with advice for each server that cannot be used.
@@ -275,7 +275,10 @@ impl McpServerHandle {
             CallError::ToolError(match why {
                 TaskError::TimedOut => format!("the tool did not answer within {seconds} s; it may have run"),
                 TaskError::Cancelled => "the user stopped the turn; the call may have run".to_owned(),
-                TaskError::Panicked => "the tool did not answer; it may have run".to_owned(),
+                TaskError::Panicked => {
+                    "the task of the call panicked, which is a defect of Flowgate; the tool may have run"
+                        .to_owned()
+                }
             })
         };
         let is_open = self.lock_connection().as_ref().is_some_and(|connection| !connection.is_closed());

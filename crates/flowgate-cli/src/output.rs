@@ -1,5 +1,6 @@
 //! Prints the output of commands: results go to the standard output; errors, warnings, notes and diagnostics to the
-//! standard error.
+//! standard error. What cannot be written, for example because the reader closed the pipe, is dropped: a command still ends
+//! with its own exit code.
 
 use std::io::{IsTerminal, Write, stderr, stdout};
 use std::path::Path;
@@ -70,7 +71,7 @@ impl Console {
         let _ = writeln!(self.err, "{word}: {}", escaping::escape_output(message, self.err_color));
     }
 
-    /// Prints a note: something that the user should know, but that is no problem.
+    /// Prints a note: a message that the user should know, and that reports no problem.
     pub(crate) fn note(&mut self, message: &str) {
         let word = paint(self.err_color, "1;36", "note");
         let _ = writeln!(self.err, "{word}: {}", escaping::escape_output(message, self.err_color));

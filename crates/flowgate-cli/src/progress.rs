@@ -1,4 +1,5 @@
-//! Shows the progress of a command and the time left, and handles Ctrl-C while it runs.
+//! Shows the progress of a command and the time left, and handles Ctrl-C while it runs. A display that cannot be
+//! written is dropped, since the work does not depend on it.
 //!
 //! On a terminal, progress is one line of the standard error, which is overwritten, once the command takes longer than
 //! a second. Elsewhere it is shown only if the user requests it: a further line for each tenth of the work.
@@ -67,7 +68,7 @@ enum ProgressDisplay {
     Lines,
 }
 
-/// What is shown, and where.
+/// The stream to which progress is written, and how far it was last shown there.
 struct DisplayState {
     out: Box<dyn Write + Send>,
     /// The time of the last update of the line on the terminal; `None` if no line is shown.
@@ -235,8 +236,8 @@ impl ProgressState {
         line::line(&self.work, items, done, self.total, now)
     }
 
-    /// Records that Ctrl-C was pressed, and says so. Returns whether it was pressed before, so that the program should
-    /// end.
+    /// Records that Ctrl-C was pressed, and tells the user. Returns whether it was pressed before: the caller then
+    /// ends the program.
     fn interrupt(&self) -> bool {
         let is_second = self.is_interrupted.swap(true, Ordering::Relaxed);
         let mut drawn = lock(&self.drawn);
@@ -264,8 +265,8 @@ pub(crate) struct CountingReader<R> {
 }
 
 impl<R: Read> Read for CountingReader<R> {
-    /// Reads and counts bytes. After an interrupt, reads nothing, as at the end of the file, so that the
-    /// command finishes.
+    /// Reads and counts bytes. After an interrupt, returns 0 as at the end of the file: the command then finishes
+    /// with the results so far.
     fn read(&mut self, buffer: &mut [u8]) -> Result<usize> {
         if self.shared.is_interrupted.load(Ordering::Relaxed) {
             return Ok(0);

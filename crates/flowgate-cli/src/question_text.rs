@@ -169,8 +169,8 @@ fn arguments(arguments: &Value, output: &mut Console) {
     }
 }
 
-/// Prints a text, escaped and with each line behind a bar, so that no line of it looks like one of the program. A
-/// text longer than [`MAX_EXCERPT`] is cut, which a last line `[…]` shows.
+/// Prints a text, escaped and with each line behind a bar: no line of it can pass for a line of the program. A text
+/// longer than [`MAX_EXCERPT`] is cut, which a last line `[…]` shows.
 fn block(text: &str, output: &mut Console) {
     let cut: String = text.chars().take(MAX_EXCERPT).collect();
     let is_cut = cut.len() < text.len();

@@ -177,12 +177,13 @@ impl SharedStoreLabels {
         Ok(())
     }
 
-    /// Replaces the content of the file, if there is one.
+    /// Writes the labels to the file that other processes read. Does nothing if the labels are shared only within
+    /// this process.
     fn write(&self, labels: &Value) -> Result<(), String> {
         let Some((path, _)) = &self.file else { return Ok(()) };
         private_files::replace(path, &format!("{labels:#}\n")).map_err(|error| {
             format!(
-                "the labels of external state cannot be written to {}: {}",
+                "the labels of external state cannot be written to {}: {}; make the file and its folder writable",
                 path.display(),
                 describe_io_error(&error)
             )

@@ -28,7 +28,7 @@ pub(crate) struct Warnings {
     policy: Vec<Diagnostic>,
     /// Warnings about traces: a code and a message.
     traces: Vec<(&'static str, String)>,
-    /// The comparison with files of tools, which is printed already.
+    /// The result of comparing the policy with the files of `--tools`; it is printed already.
     compared: Option<ToolComparison>,
 }
 
@@ -78,17 +78,18 @@ impl TraceOccurrences {
 }
 
 impl Warnings {
-    /// Returns the warnings with the result of a comparison with tools, which is not printed again.
+    /// Adds the result of comparing the policy with the tools of `--tools`. [`Self::print`] leaves it out, because
+    /// [`tool_files`](crate::tool_files) has printed it already.
     pub(crate) fn with_comparison(self, compared: Option<ToolComparison>) -> Self {
         Self { compared, ..self }
     }
 
-    /// Returns the number of warnings, with those of the comparison.
+    /// Returns the number of warnings, including those of the comparison with tools.
     pub(crate) fn len(&self) -> usize {
         self.about_policy().count() + self.traces.len()
     }
 
-    /// Returns the warnings at positions in the policy, those of the comparison first.
+    /// Returns the warnings at positions in the policy, those of the comparison with tools first.
     fn about_policy(&self) -> impl Iterator<Item = &Diagnostic> {
         let compared = self.compared.iter().flat_map(|compared| &compared.warnings);
         compared.chain(&self.policy)
@@ -99,8 +100,9 @@ impl Warnings {
         self.compared.as_ref().map(ToolComparison::notes_json)
     }
 
-    /// Prints the warnings on the standard error, except those of the comparison, which are printed already: all that
-    /// have a suggestion (`did you mean`), and [`MAX_DRAWN`] of the others. `name` is the policy's own file.
+    /// Prints the warnings on the standard error, except the warnings of the comparison with tools, which are printed
+    /// already: all that have a suggestion (`did you mean`), and [`MAX_DRAWN`] of the others. `name` is the policy's
+    /// own file.
     pub(crate) fn print(&self, name: &str, policy: &Policy, output: &mut Console) {
         let has_suggestion =
             |warning: &&Diagnostic| warning.help.as_deref().is_some_and(|help| help.starts_with("did you"));
@@ -122,7 +124,7 @@ impl Warnings {
         }
     }
 
-    /// Returns the warnings as JSON, with those of the comparison. `name` is the policy's own file.
+    /// Returns the warnings as JSON, including those of the comparison with tools. `name` is the policy's own file.
     pub(crate) fn json(&self, name: &str, policy: &Policy) -> Vec<Value> {
         let of_policy = self.about_policy().map(|warning| {
             let (file, line) = statement_line(name, policy, &warning.span);

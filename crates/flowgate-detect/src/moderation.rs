@@ -28,7 +28,7 @@ pub fn scores(text: &str) -> Vec<(String, f64)> {
     LEXICON.classify(text)
 }
 
-/// Returns the phrases of the lists in order; the kind is the category.
+/// Returns the phrases in a text that the lists of categories contain, in order. The kind of a finding is the category.
 pub fn find(text: &str) -> Vec<Finding> {
     LEXICON.find(text)
 }

@@ -32,7 +32,7 @@ pub(super) struct DetectionRule {
     group: usize,
 }
 
-/// Creates a rule without further conditions.
+/// Creates a rule that reports every match of `regex`; methods of the rule add conditions.
 pub(super) const fn rule(kind: &'static str, regex: &'static str) -> DetectionRule {
     DetectionRule {
         kind,
@@ -63,8 +63,8 @@ impl DetectionRule {
         Self { near, ..self }
     }
 
-    /// Searches only texts that contain one of these keywords, given in lower case. One search finds the keywords of all
-    /// rules of a table, so that a long table costs little in a text without them.
+    /// Searches only texts that contain one of these keywords, given in lower case. One search finds the keywords of
+    /// all rules of a table, so that a long table costs little in a text without them.
     pub(super) const fn if_text_contains(self, keywords: &'static [&'static str]) -> Self {
         Self { keywords, ..self }
     }
@@ -85,7 +85,8 @@ impl DetectionRule {
         Regex::new(&self.regex.replace(r"\b", r"(?-u:\b)")).ok()
     }
 
-    /// Returns the span of the finding in a match of the expression that begins at `start`.
+    /// Returns the part of a match that is the finding: the whole match (`found`) if the expression has no groups, and
+    /// otherwise a group. `None` if the match lacks that group.
     fn finding(&self, regex: &Regex, text: &str, found: Range<usize>) -> Option<Range<usize>> {
         if regex.captures_len() == 1 {
             return Some(found);
@@ -162,7 +163,7 @@ struct CompiledRule {
 const LOOK_INTO: usize = 64;
 
 impl CompiledRules {
-    /// Prepares a table.
+    /// Prepares a table of rules for searches.
     pub(super) fn new(rules: &'static [DetectionRule]) -> Self {
         let named = rules.iter().enumerate();
         let named = named.flat_map(|(index, rule)| rule.keywords.iter().map(move |word| (*word, index)));
@@ -175,8 +176,8 @@ impl CompiledRules {
         }
     }
 
-    /// Adds the findings of the rules. Where two overlap, the earlier one takes precedence: that of an earlier rule, or one
-    /// that `findings` had before. A match of a rule is a finding if the rule's conditions hold.
+    /// Adds the findings of the rules: each match for which the conditions of its rule hold. A finding that overlaps a
+    /// finding of an earlier rule, or one that `findings` had before, is left out.
     pub(super) fn find_into(&self, text: &str, findings: &mut DisjointFindings) {
         let named = self.rules_named_in(text);
         for (CompiledRule { rule, regex }, is_named) in self.rules.iter().zip(named) {
@@ -283,7 +284,7 @@ impl DisjointFindings {
         true
     }
 
-    /// Returns whether there are [`MAX_FINDINGS`] findings, so that no more are added.
+    /// Returns whether there are [`MAX_FINDINGS`] findings; then no more are added.
     fn is_full(&self) -> bool {
         self.0.len() >= MAX_FINDINGS
     }

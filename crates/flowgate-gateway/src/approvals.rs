@@ -10,8 +10,8 @@
 //! * `routes`: serves the HTTP routes by which people list questions and order freezes; `decisions`: serves those by
 //!   which they decide questions.
 //! * `freezes`: checks whether something is frozen; `freeze_targets`: looks up the names that can be frozen.
-//! * `conversation_grants`: lists and withdraws approvals for the rest of a conversation.
-//! * `lasting_grants`: answers questions by approvals for all conversations of a client.
+//! * `conversation_grants`: lists and withdraws approvals for the rest of a conversation (grants).
+//! * `lasting_grants`: answers questions by approvals for all conversations of a client (lasting grants).
 //! * `question_content`: writes what the database stores of a question, and what a person sees.
 //! * `question_limits`: reports that a limit on questions is reached.
 //! * `tool_offers`: asks people about new and changed tools of MCP servers.
@@ -66,7 +66,8 @@ pub use webhook_format::WebhookFormat;
 /// The interval at which the database is polled for decisions made at other gateways.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
-/// The longest time in milliseconds that the database adds to a date, so that no sum overflows.
+/// The upper bound in milliseconds for a time span in a statement: the database adds it to a date, which must not
+/// overflow.
 const MAX_MILLIS: i64 = i64::MAX / 4;
 
 /// The service that asks people and enforces their decisions.
@@ -76,18 +77,18 @@ pub(crate) struct ApprovalService {
     pub(crate) people: People,
     recorder: Recorder,
     /// The limits on questions, and how long requests and questions wait.
-    asking: ApprovalSettings,
+    settings: ApprovalSettings,
     webhook: Option<Arc<Webhook>>,
-    /// The names of what can be frozen.
-    pub(crate) names: FreezeTargets,
+    /// The clients, servers, tools and standing consents that an admin can freeze.
+    pub(crate) freeze_targets: FreezeTargets,
     pub(crate) log: OperatorLog,
     metrics: Arc<AgentMetrics>,
-    /// Notified when a question changes at this gateway.
-    bell: Arc<watch::Sender<()>>,
+    /// Wakes the requests and event streams that wait for the change of a question, when one changes at this gateway.
+    question_changes: Arc<watch::Sender<()>>,
     /// The sessions of people who use the page, and the failed logins.
     pub(crate) sessions: Arc<PageSessions>,
     pub(crate) login_failures: Arc<LoginFailures>,
-    /// The logins at an issuer that have begun.
+    /// The logins that have begun at an issuer and are not completed.
     pub(crate) logins: Arc<PendingLogins>,
     /// Whether a reloaded configuration has replaced this service: its event streams end, and their readers reconnect.
     is_replaced: AtomicBool,
@@ -108,14 +109,17 @@ pub(crate) struct ApprovalReference {
     /// The digest of the call.
     pub(crate) digest: String,
     pub(crate) tool: String,
-    /// What is stored of the question, without the members in which questions about several equal calls differ.
+    /// The stored content of the question, without the members in which questions about equal calls may differ
+    /// ([`remove_variable_members`]).
     content: Value,
     /// Whether the answer covers several calls, each exactly like the others.
     pub(crate) is_for_several: bool,
-    /// The number of persisted turns when the question was asked, if an earlier request asked it in the chat.
+    /// The number of persisted turns when the question was asked; `None` unless an earlier request asked it in the
+    /// chat.
     pub(crate) turn: Option<i64>,
-    /// If the answer covers several equal calls: how many of them, after the first one, have not been judged yet.
-    left: u64,
+    /// The number of further equal calls that the answer covers and that have not been judged yet; 0 if it covers one
+    /// call only.
+    remaining_calls: u64,
 }
 
 impl ApprovalReference {
@@ -133,32 +137,32 @@ impl ApprovalReference {
             content,
             is_for_several: times > 1,
             turn: None,
-            left: times.saturating_sub(1),
+            remaining_calls: times.saturating_sub(1),
         }
     }
 
     /// Returns whether the answer covers a further call, which has not been judged yet.
     pub(crate) fn covers_further_calls(&self) -> bool {
-        self.left > 0
+        self.remaining_calls > 0
     }
 
-    /// Uses the answer for one further call, if it covers several equal calls of which one is not judged yet, and
-    /// `ask` is about exactly such a call. Returns whether it was used.
+    /// Uses the answer for the call that `ask` is about, if it is equal to the call of the question and the answer
+    /// covers a further call. Returns whether it was used.
     pub(crate) fn take_equal_call(&mut self, ask: &ApprovalRequest) -> bool {
         let mut content = stored_content(ask, ask.is_grantable());
         remove_variable_members(&mut content);
-        let covers = self.left > 0 && self.digest == ask.digest && self.content == content;
-        self.left -= u64::from(covers);
-        covers
+        let is_covered = self.remaining_calls > 0 && self.digest == ask.digest && self.content == content;
+        self.remaining_calls -= u64::from(is_covered);
+        is_covered
     }
 }
 
-/// The turn in which a question is asked.
+/// The turn in which a question is asked, as every method that asks needs it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ApprovalContext<'t> {
     pub(crate) client: &'t ClientSettings,
     pub(crate) conversation: &'t str,
-    /// The origin of the question.
+    /// Whether the chat, an MCP client or the offer of a tool raises the question.
     pub(crate) origin: QuestionOrigin,
     pub(crate) presence: &'t ClientPresence,
     /// The client's key for the upstream, if it sends one; it is removed from every record.
@@ -166,35 +170,36 @@ pub(crate) struct ApprovalContext<'t> {
 }
 
 impl ApprovalOutcome {
-    /// No person was asked.
+    /// No person was asked, since none may decide, or since there is no question to wait for.
     const NOBODY: Self = Self { decision: Decision::Unanswered, asked: None };
-    /// No person was asked, since there are too many questions.
+    /// No person was asked, since a limit on questions is reached.
     const UNASKED: Self = Self { decision: Decision::Unasked, asked: None };
 }
 
 impl ApprovalService {
-    /// Creates the service. `asking` are its limits and times, `names` what people may freeze.
+    /// Creates the service. `settings` contains the limits on questions and the times for which they wait;
+    /// `freeze_targets` are the targets that an admin can freeze.
     pub(crate) fn new(
         store: Arc<Database>,
         people: People,
         recorder: Recorder,
-        asking: ApprovalSettings,
+        settings: ApprovalSettings,
         webhook: Option<Webhook>,
-        names: FreezeTargets,
+        freeze_targets: FreezeTargets,
         (log, metrics): (OperatorLog, Arc<AgentMetrics>),
     ) -> Self {
-        let (bell, sessions, login_failures, logins, is_replaced) = Default::default();
+        let (question_changes, sessions, login_failures, logins, is_replaced) = Default::default();
         let webhook = webhook.map(Arc::new);
         Self {
             store,
             people,
             recorder,
-            asking,
+            settings,
             webhook,
-            names,
+            freeze_targets,
             log,
             metrics,
-            bell,
+            question_changes,
             sessions,
             login_failures,
             logins,
@@ -204,9 +209,9 @@ impl ApprovalService {
 
     /// Stores the question whether a call may run, and waits up to the configured time for the answer. No person is
     /// asked, and the call does not run, if no person may decide or a limit on questions is reached; both are logged.
-    /// Also stores the questions that later calls of the same message will probably need (`upcoming`), so that a person
-    /// can decide all of them at once. `used` are the approvals that this turn has used already, which answer no
-    /// further question. The outcome has the decision, which is `Decision::Undecided` while the question stays open.
+    /// Also stores the questions that later calls of the same message will probably need (`ask.upcoming`), so that a
+    /// person can decide all of them at once. `used` are the approvals that this turn has used already; they answer no
+    /// further question. If no decision arrives in time, the outcome is `Decision::Undecided` and the question stays open.
     ///
     /// # Errors
     /// If the question cannot be stored or recorded: no person can see it then, and the turn has to fail.
@@ -226,14 +231,14 @@ impl ApprovalService {
         }
         let asked = match self.store_question(context, ask, used).await? {
             Ok(asked) => asked,
-            Err(full) => {
-                self.report_full(client, conversation, ask, full)?;
+            Err(limit) => {
+                self.report_full(client, conversation, ask, limit)?;
                 return Ok(ApprovalOutcome::UNASKED);
             }
         };
         for next in &ask.upcoming {
-            // No room for a further question is no error here: it is asked again, and the lack of room reported, when
-            // its call is judged.
+            // A reached limit is ignored here: when the call is judged, its question is stored again, and the limit
+            // is then reported.
             if self.store_question(context, next, used).await?.is_err() {
                 break;
             }
@@ -241,10 +246,10 @@ impl ApprovalService {
         Ok(self.await_answer(context, asked).await)
     }
 
-    /// Stores a question, unless the same question is stored already. Answers it by a lasting grant if one covers it;
-    /// otherwise notifies people of a new question. Returns the reference to the question. The inner error says which
-    /// limit on questions is reached; the question is then not stored. `used` are the approvals that this turn has
-    /// used already: a stored question of theirs does not count as the same one.
+    /// Stores a question, unless an equal question is stored already. Answers it by a lasting grant if one covers it;
+    /// otherwise notifies people of a new question. Returns the reference to the question. The inner error is the
+    /// limit on questions that is reached; the question is then not stored. `used` are the approvals that this turn
+    /// has used already: they answer one call only, so an equal call needs a question of its own.
     ///
     /// # Errors
     /// If the database or the audit log fails, or the system has no random bytes for the id.
@@ -265,6 +270,7 @@ impl ApprovalService {
             hidden.insert(OFFER.to_owned(), json!(offer));
         }
         let mut limits = self.question_limits();
+        // For each way to grant the question, the offer has the digest by which such a grant is found.
         if let Some(offer) = &offer
             && self.store.has_lasting_grant(&client.name, &offer.candidates()).await?
         {
@@ -281,14 +287,14 @@ impl ApprovalService {
             config_fingerprint: &client.config_fingerprint,
             digest: &ask.digest,
             content: &content,
-            expires_after: millis(self.asking.expires_after),
+            expires_after: millis(self.settings.expires_after),
             origin,
             used: &used,
-            most: limits,
+            limits,
         };
         // `void` are the approvals of the same call that the new question makes void, since external state has changed.
         let record = |void: &[String]| {
-            let changed = void.iter().map(|_| {
+            let voided_entries = void.iter().map(|_| {
                 let (tool, digest) = (ask.tool.clone(), ask.digest.clone());
                 let cause = "the external state that the call refers to has changed".to_owned();
                 recorder::void_approval_entry(
@@ -297,9 +303,9 @@ impl ApprovalService {
                     VoidedCall { tool, digest, reasons: Vec::new(), cause },
                 )
             });
-            let mut notes: Vec<AuditEntry> = changed.collect();
-            notes.push(recorder::question_entry(client, conversation, ask, shown));
-            self.recorder.record_redacting(&notes, key)
+            let mut entries: Vec<AuditEntry> = voided_entries.collect();
+            entries.push(recorder::question_entry(client, conversation, ask, shown));
+            self.recorder.record_redacting(&entries, key)
         };
         let (id, is_new) = match self.store.ask(&new, record).await? {
             AskOutcome::Known(id) => (id, false),
@@ -357,9 +363,9 @@ impl ApprovalService {
     /// asks again. It is `Decision::Unanswered`, which allows nothing, if the question can no longer be answered.
     async fn await_answer(&self, context: ApprovalContext<'_>, asked: ApprovalReference) -> ApprovalOutcome {
         let ApprovalContext { client, conversation, presence, .. } = context;
-        let until = Instant::now() + self.asking.wait;
+        let until = Instant::now() + self.settings.wait;
         let mut is_failing = false;
-        let mut bell = self.bell.subscribe();
+        let mut question_changes = self.question_changes.subscribe();
         let decision = loop {
             // The state is `None` if the database has no such question. While the database does not answer, the
             // question counts as open.
@@ -399,9 +405,9 @@ impl ApprovalService {
                 }
             }
             let left = until.saturating_duration_since(Instant::now()).min(POLL_INTERVAL);
-            // The bell rings when a question changes at this gateway; changes at other gateways are found by polling.
+            // `question_changes` reports changes at this gateway; changes at other gateways are found by polling.
             tokio::select! {
-                _ = bell.changed() => {}
+                _ = question_changes.changed() => {}
                 () = presence.disconnected(), if !presence.is_disconnected() => {}
                 () = tokio::time::sleep(left) => {}
             }
@@ -409,8 +415,8 @@ impl ApprovalService {
         ApprovalOutcome { decision, asked: Some(asked) }
     }
 
-    /// Voids the questions of a conversation that continues without the answers, except those whose approvals the turn
-    /// uses (`used`). Records those that were allowed, since their calls do not run.
+    /// Voids the questions of a conversation that continues without their answers, except the questions whose
+    /// approvals the turn uses (`used`). Records the voided questions that were allowed, since their calls do not run.
     ///
     /// # Errors
     /// If the database or the audit log fails.
@@ -422,13 +428,14 @@ impl ApprovalService {
     ) -> Result<(), DatabaseError> {
         let used: Vec<String> = used.iter().map(|asked| asked.id.clone()).collect();
         let allowed = self.store.void_questions(&client.name, conversation, &used).await?;
-        self.note_void(&allowed, "the conversation continued without the answer")?;
+        self.record_void(&allowed, "the conversation continued without the answer")?;
         self.wake_waiters();
         Ok(())
     }
 
-    /// Records in the audit log that the calls of these questions, which were allowed, do not run because of `cause`.
-    fn note_void(&self, questions: &[StoredQuestion], cause: &str) -> Result<(), DatabaseError> {
+    /// Records in the audit log that the approvals of these questions are void, and their calls do not run, because of
+    /// `cause`.
+    fn record_void(&self, questions: &[StoredQuestion], cause: &str) -> Result<(), DatabaseError> {
         let to_entry = |question: &StoredQuestion| {
             let content: Value = serde_json::from_str(&question.content).unwrap_or_default();
             let event = AuditEvent::ApprovalVoid {
@@ -443,8 +450,8 @@ impl ApprovalService {
         self.recorder.record(&questions.iter().map(to_entry).collect::<Vec<AuditEntry>>())
     }
 
-    /// Returns the database's record of the labels of a tenant's external state, in JSON; `None` if there is no record
-    /// or it equals `known`, the record that the caller has already.
+    /// Returns the stored record of the labels of a tenant's external state, in JSON; `None` if there is none, or it
+    /// is equal to the record that the caller has already (`known`).
     pub(crate) async fn changed_external_state(
         &self,
         tenant: &str,
@@ -455,7 +462,7 @@ impl ApprovalService {
 
     /// Wakes what waits at this gateway for a change of a question: requests, and event streams of people.
     pub(crate) fn wake_waiters(&self) {
-        self.bell.send_replace(());
+        self.question_changes.send_replace(());
     }
 
     /// Notifies the waiting requests, the event streams of people and the webhook of a decision.
@@ -470,11 +477,11 @@ impl ApprovalService {
     /// grants whose time ended more than `retention` ago. Called periodically.
     pub(crate) async fn expire_questions(&self, retention: Duration) -> Result<(), DatabaseError> {
         let allowed = self.store.expire(millis(retention)).await?;
-        self.note_void(&allowed, "the approval was not used in time")
+        self.record_void(&allowed, "the approval was not used in time")
     }
 }
 
-/// Converts a time to milliseconds, at most [`MAX_MILLIS`].
+/// Converts a time span to milliseconds, at most [`MAX_MILLIS`].
 fn millis(time: Duration) -> i64 {
     i64::try_from(time.as_millis()).map_or(MAX_MILLIS, |time| time.min(MAX_MILLIS))
 }

@@ -117,7 +117,7 @@ pub(crate) struct ModelRoutes {
     pub(crate) closing: CancellationToken,
     /// The number of clients in watch mode.
     watching: usize,
-    /// The figures of requests since the start, for the page.
+    /// The numbers of requests since the start, and their durations and verdicts, for the page for people.
     pub(crate) figures: Arc<FigureSeries>,
     /// The counters of what agents did, for Prometheus.
     pub(crate) metrics: Arc<AgentMetrics>,
@@ -147,7 +147,7 @@ impl ModelRoutes {
     ) -> Result<Self, DatabaseError> {
         announce_clients(&config, &log)?;
         let database =
-            Arc::new(Database::open_with_keys(&config.store.place, &config.store.encryption).await?);
+            Arc::new(Database::open_with_keys(&config.store.address, &config.store.encryption).await?);
         let opened = Self::start(config, Arc::clone(&database), values, log).await;
         if opened.is_err() {
             database.close().await;
@@ -155,15 +155,15 @@ impl ModelRoutes {
         opened
     }
 
-    /// Opens the audit log, the webhook and the export of spans, and starts the maintenance tasks. `open` is the
-    /// database, which is open already; if this fails, the caller closes it.
+    /// Opens the audit log, the webhook and the export of spans, and starts the maintenance tasks. `database`
+    /// is open already; if this fails, the caller closes it.
     ///
     /// # Errors
     /// If the audit log, the webhook or the export of spans cannot be opened, or the audit log does not fit the
     /// database.
     async fn start(
         config: GatewayConfig,
-        open: Arc<Database>,
+        database: Arc<Database>,
         values: ValueBudget,
         log: OperatorLog,
     ) -> Result<Self, DatabaseError> {
@@ -172,7 +172,7 @@ impl ModelRoutes {
             store,
             people,
             login,
-            asking,
+            approvals: approval_settings,
             webhook,
             audit,
             telemetry,
@@ -180,11 +180,11 @@ impl ModelRoutes {
             fixed_sections,
             ..
         } = config;
-        let recorder = Recorder::open(audit.as_ref(), &clients, keys, &open, &log).await?;
+        let recorder = Recorder::open(audit.as_ref(), &clients, keys, &database, &log).await?;
         // Only now: `Recorder::open` has compared the database with the audit log, if there is one.
-        open.accept_database()?;
-        remark_open_files(&store.place, audit.as_ref(), &log);
-        if open.is_partly_encrypted() {
+        database.accept_database()?;
+        remark_open_files(&store.address, audit.as_ref(), &log);
+        if database.is_partly_encrypted() {
             let sentence = "the database has content from before there was an encryption key, or the end of its encryption was not \
                             recorded: run `flowgate database encrypt`";
             log.write(LogEvent::Remark, "", Vec::new(), sentence);
@@ -195,18 +195,30 @@ impl ModelRoutes {
         let people = People::new(people, login, &clients);
         let metrics = Arc::new(AgentMetrics::new());
         let approvals = ApprovalService::new(
-            Arc::clone(&open),
+            Arc::clone(&database),
             people,
             recorder.clone(),
-            asking,
+            approval_settings,
             webhook,
             FreezeTargets::of(&clients),
             (log.clone(), Arc::clone(&metrics)),
         );
         let approvals = Arc::new(approvals);
-        maintenance::spawn_tasks(&open, &approvals, &recorder, &log, store.retention, store.quotation_age);
-        let sessions =
-            Arc::new(Conversations::new(open, store.memory, store.conversation, values.clone(), log.clone()));
+        maintenance::spawn_tasks(
+            &database,
+            &approvals,
+            &recorder,
+            &log,
+            store.retention,
+            store.quotation_age,
+        );
+        let sessions = Arc::new(Conversations::new(
+            database,
+            store.memory,
+            store.conversation,
+            values.clone(),
+            log.clone(),
+        ));
         let watching = clients.iter().filter(|client| client.watch.is_some()).count();
         let (clients, answers, pending) = (Clients::new(clients), Arc::default(), Arc::default());
         let closing = CancellationToken::new();
@@ -247,19 +259,19 @@ impl ModelRoutes {
         self.sessions.store().close().await;
     }
 
-    /// Returns the names of the parts that fail and without which the gateway works: witnesses that are optional, and
-    /// issuers whose keys could not be fetched, so that their tokens are refused.
+    /// Returns the names of the failing parts that the gateway can do without: optional witnesses, and issuers whose
+    /// keys could not be fetched (their tokens are refused).
     pub(crate) fn degraded_parts(&self) -> Vec<&'static str> {
-        let mut late =
+        let mut degraded =
             self.recorder.witnesses().map(HeadDestinations::failing_destinations).unwrap_or_default();
         if self.issuers().iter().any(|issuer| issuer.key_count() == 0) {
-            late.push("issuer");
+            degraded.push("issuer");
         }
-        late
+        degraded
     }
 
-    /// Returns the names of failing parts without which the gateway does not work, for the health route: the database
-    /// or the audit log, if it cannot be written, and a required witness that is overdue.
+    /// Returns the names of the failing parts that the gateway cannot do without, for the health route: the database or
+    /// the audit log, if it cannot be written, and a required witness that is overdue.
     pub(crate) async fn failing_parts(&self) -> Vec<&'static str> {
         let mut failing = Vec::new();
         if !self.sessions.store().is_writable().await {
@@ -315,8 +327,8 @@ fn announce_clients(config: &GatewayConfig, log: &OperatorLog) -> Result<(), Dat
 }
 
 /// Warns the operator if other users of the system can read or write the database files or the files of the audit log.
-fn remark_open_files(place: &config::DatabaseAddress, audit: Option<&AuditSpec>, log: &OperatorLog) {
-    let mut paths = match place {
+fn remark_open_files(address: &config::DatabaseAddress, audit: Option<&AuditSpec>, log: &OperatorLog) {
+    let mut paths = match address {
         config::DatabaseAddress::File(path) => database::sqlite::file::database_files(path),
         _ => Vec::new(),
     };

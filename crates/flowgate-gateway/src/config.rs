@@ -72,7 +72,7 @@ pub use telemetry::TelemetrySpec;
 pub use upstream::{FallbackUpstream, UpstreamConfig};
 pub use witness::{DeliveryRequirement, WitnessAddress, WitnessSpec};
 
-/// The configuration of the model routes.
+/// The settings that the gateway is built from, as [`read`] returns them.
 #[derive(Debug, Default)]
 pub struct GatewayConfig {
     /// The clients, sorted by name.
@@ -81,10 +81,10 @@ pub struct GatewayConfig {
     pub store: DatabaseSpec,
     /// The people who decide questions.
     pub people: Vec<Person>,
-    /// How people log in at an issuer, if they can.
+    /// How people log in at an issuer; `None` without the section `[login.oidc]`.
     pub(crate) login: Option<LoginSettings>,
-    /// The settings of questions.
-    pub asking: ApprovalSettings,
+    /// The settings of questions to people.
+    pub approvals: ApprovalSettings,
     /// Whether callers without a token may use the policy API.
     pub policy_api_anonymous: bool,
     /// Who is notified of questions, if anybody.
@@ -106,15 +106,16 @@ pub struct GatewayConfig {
 /// The database, and the limits on what it stores and for how long.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DatabaseSpec {
-    /// The database.
-    pub place: DatabaseAddress,
+    /// The address of the database.
+    pub address: DatabaseAddress,
     /// The retention time of an unused conversation.
     pub retention: Duration,
     /// The approximate memory for conversations, in bytes.
     pub memory: usize,
-    /// The maximum number of bytes of input that one conversation may store.
+    /// The limit on the input that one conversation may store, in bytes.
     pub conversation: u64,
-    /// The limit on remembered text that one client was shown, in windows: about one per byte of normalised text.
+    /// The limit on the texts that are remembered of what one client was shown. The unit is a window of text: there is
+    /// about one for each byte of normalised text.
     pub quotations: usize,
     /// The retention time of the remembered texts.
     pub quotation_age: Duration,
@@ -124,12 +125,12 @@ pub struct DatabaseSpec {
 
 impl Default for DatabaseSpec {
     fn default() -> Self {
-        let (place, retention) = (DatabaseAddress::Memory, Duration::from_secs(30 * DAY));
+        let (address, retention) = (DatabaseAddress::Memory, Duration::from_secs(30 * DAY));
         // The memory sizes are in bytes.
         let (quotations, quotation_age) = (8 << 20, retention);
         let encryption = EncryptionKeys::default();
         Self {
-            place,
+            address,
             retention,
             memory: 256 << 20,
             conversation: 32 << 20,
@@ -312,20 +313,20 @@ pub fn read_with_methods(
     for client in &clients {
         login.iter().try_for_each(|login| login.check_client(client, &people)).map_err(ConfigError)?;
     }
-    let (asking, webhook) =
+    let (approvals, webhook) =
         reader.approvals(file.approvals).map_err(|why| ConfigError(format!("approvals: {why}")))?;
     for client in &mut clients {
-        client.approval_ttl = asking.expires_after;
+        client.approval_ttl = approvals.expires_after;
         let is_approver_of_client =
             |person: &Person| person.decides_for(&client.tenant, client.owner.as_deref());
         // Only if no approver is configured for the client, the person who uses it is asked in its chat.
         let mut groups = login.iter().flat_map(|login| &login.groups);
-        client.asks_in_front = client.interactive
+        client.asks_its_user = client.interactive
             && !people.iter().any(is_approver_of_client)
             && !groups.any(|group| group.decides_for(&client.tenant));
         // `config_fingerprint` is the digest of the settings under which stored conversations can be replayed. They include whether
         // the person who uses the client is asked in its chat.
-        let covered_settings = serde_json::json!([client.config_fingerprint, client.asks_in_front]);
+        let covered_settings = serde_json::json!([client.config_fingerprint, client.asks_its_user]);
         client.config_fingerprint = random::hex(&Sha256::digest(covered_settings.to_string()));
     }
     let store = reader.store(file.store).map_err(|why| ConfigError(format!("store: {why}")))?;
@@ -361,7 +362,7 @@ pub fn read_with_methods(
         store,
         people,
         login,
-        asking,
+        approvals,
         policy_api_anonymous,
         webhook,
         audit,
@@ -373,8 +374,8 @@ pub fn read_with_methods(
     })
 }
 
-/// Returns the message for the operator about an environment variable that should have a key and is not set.
-fn missing(variable: &str) -> String {
+/// Returns the message for the operator about an environment variable that should contain a key and is not set.
+fn missing_variable(variable: &str) -> String {
     format!(
         "the environment variable {variable} is not set: export it before the start, with the key that the \
         provider gave you; for a client or a person, with a key from `openssl rand -hex 16`"
@@ -390,12 +391,12 @@ fn find_named<T>(kind: &str, name: &str, all: &BTreeMap<String, Arc<T>>) -> Resu
     })
 }
 
-/// What the sections of a configuration file are read with; each submodule adds a method for one section.
+/// Reads the sections of a configuration file, and collects their keys. Each submodule adds the method for its section.
 struct ConfigReader<'a> {
     folder: &'a Path,
     environment: &'a dyn Fn(&str) -> Option<String>,
     methods: &'a MethodRegistry,
-    /// The keys read so far.
+    /// The keys that were read so far, to be removed from logs and records.
     keys: RefCell<Vec<Secret>>,
 }
 
@@ -428,8 +429,8 @@ impl ConfigReader<'_> {
     /// to the smallest one that works, except `memory-mib`: with 0, only conversations in use are in memory.
     ///
     /// # Errors
-    /// If the address of the database is given twice or invalid, an environment variable is not set, or the keys have
-    /// not the form of keys.
+    /// If the address of the database is given twice or invalid, an environment variable is not set, or an encryption
+    /// key is malformed.
     fn store(&self, spec: StoreTable) -> Result<DatabaseSpec, String> {
         let defaults = DatabaseSpec::default();
         let url = match (spec.url, spec.url_from) {
@@ -442,7 +443,7 @@ impl ConfigReader<'_> {
             })?,
             (None, None) => format!("sqlite:{FILE}"),
         };
-        let place = DatabaseAddress::read(url.trim(), self.folder).map_err(|error| error.to_string())?;
+        let address = DatabaseAddress::read(url.trim(), self.folder).map_err(|error| error.to_string())?;
         let encryption =
             self.encryption_keys(spec.encryption_key_from.as_deref(), spec.encryption_key_file.as_deref())?;
         // Mebibytes, in bytes.
@@ -452,7 +453,7 @@ impl ConfigReader<'_> {
             days.map_or(default, |days| Duration::from_secs(u64::from(days.max(1)) * DAY))
         };
         Ok(DatabaseSpec {
-            place,
+            address,
             retention: days(spec.retention_days, defaults.retention),
             quotations: usize::try_from(mib(spec.quotation_mib, 8 << 20).max(1 << 20)).unwrap_or(usize::MAX),
             quotation_age: days(spec.quotation_days, defaults.quotation_age),
@@ -462,7 +463,8 @@ impl ConfigReader<'_> {
         })
     }
 
-    /// Reads the keys of stored content from an environment variable or a file; none if the section names neither.
+    /// Reads the keys that encrypt stored content, from an environment variable or a file; none if the section names
+    /// neither.
     fn encryption_keys(&self, variable: Option<&str>, file: Option<&Path>) -> Result<EncryptionKeys, String> {
         const FROM: &str = "encryption-key-from";
         const FILE: &str = "encryption-key-file";
@@ -474,7 +476,7 @@ impl ConfigReader<'_> {
         }
         let text = self.key_named((FROM, variable), (FILE, file))?;
         let Some(text) = text else { return Ok(EncryptionKeys::default()) };
-        // Each key is hidden in texts, also if there are several.
+        // `key_named` has noted the whole text; each of several keys in it must be removed from logs as well.
         self.keys.borrow_mut().extend(text.split_whitespace().map(Secret::new));
         EncryptionKeys::read(&text).map_err(|why| format!("{setting}: {why}"))
     }
@@ -505,7 +507,7 @@ impl ConfigReader<'_> {
                     "the section has both `{from}` and `{file_setting}`: remove one of them"
                 ));
             }
-            (Some(name), None) => (self.environment)(name).ok_or_else(|| missing(name))?,
+            (Some(name), None) => (self.environment)(name).ok_or_else(|| missing_variable(name))?,
             (None, Some(file)) => self.text(&self.folder.join(file))?,
             (None, None) => return Ok(None),
         };

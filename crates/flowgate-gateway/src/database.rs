@@ -1,5 +1,5 @@
-//! Persists conversations, the labels of tenants' stores, what clients were shown, and questions to people. The model
-//! routes, the MCP routes and the routes for people use it.
+//! Persists conversations, the labels of tenants' stores (their external state), the texts that clients were shown, and
+//! questions to people. The model routes, the MCP routes and the routes for people use it.
 //!
 //! It is one SQLite file for one gateway, or a PostgreSQL database that any number of gateways share. For each
 //! conversation, it stores the [journal](flowgate_guard::journal) of the inputs, from which the conversation is
@@ -26,10 +26,10 @@
 //! * `virtual_keys`: stores the keys that admins have made for clients.
 //! * `tools`: stores the approved tools of servers.
 //! * `cache`: caches facts in memory, which saves queries.
-//! * `caller_step`: lets the caller of an operation take a step within its transaction.
+//! * `caller_step`: lets the caller of an operation do something within the transaction, such as write the audit log.
 //! * `probe`: tests whether the database is writable.
-//! * `error`: defines why an operation fails; `client_messages`: defines the constant messages that clients receive
-//!   then.
+//! * `error`: defines the reasons why an operation fails, with messages for the operator; `client_messages`: defines
+//!   the constant messages that clients receive instead.
 //! * `log_heads`: stores the heads of audit logs.
 //! * `encryption`: encrypts content with keys of the configuration.
 
@@ -104,7 +104,8 @@ pub(crate) struct Database {
     log: std::sync::OnceLock<log_heads::TrackedAuditLog>,
     /// The outcome of the last write probe.
     probe: tokio::sync::Mutex<Option<probe::ProbeResult>>,
-    /// The conversations that this gateway holds; used for a shared database only.
+    /// The conversations whose lease this gateway holds and renews, as pairs of the client and the name; used for a
+    /// shared database only.
     held: Mutex<HashSet<(String, String)>>,
 }
 
@@ -243,8 +244,8 @@ impl Database {
         }
     }
 
-    /// Closes the connections. When this returns, SQLite writes no more to the files, and an operator can replace them,
-    /// unless an operation ran for longer than a stop waits.
+    /// Closes the connections, after the operations that run have ended or a time limit. If they have ended, SQLite
+    /// writes no more to the files, and an operator can replace them.
     pub(crate) async fn close(&self) {
         self.backend.close().await;
     }
@@ -264,8 +265,8 @@ impl Database {
         self.is_shared
     }
 
-    /// Records this database in the lock file of a SQLite file as the expected one: a later start with another
-    /// database fails. Does nothing for other databases.
+    /// Records the identity of this database in the lock file of its SQLite file, so that a later start with another
+    /// database in this place fails. Does nothing for other databases.
     pub(crate) fn accept_database(&self) -> Result<(), DatabaseError> {
         self.backend.accept_database(&self.identity)
     }
@@ -285,7 +286,7 @@ impl Database {
         access: Access,
         operation: impl for<'t> FnOnce(&'t mut DynTransaction<'t>) -> OperationFuture<'t, T> + Send + 'static,
     ) -> Result<T, DatabaseError> {
-        // A backend runs operations of all types, so the output does not pass through it.
+        // A backend does not know the type of the output, so the output is sent through a channel.
         let (output_sender, mut output) = oneshot::channel();
         let operation: transaction::Operation = Box::new(move |tx| {
             let work = operation(tx);
@@ -296,7 +297,7 @@ impl Database {
             })
         });
         with_timeout(self.backend.run(access, operation)).await?;
-        // Without an output, the operation was dropped before its end.
+        // If the channel is empty, the backend dropped the operation before its end.
         output.try_recv().map_err(|_| DatabaseError::Closed)
     }
 

@@ -15,7 +15,7 @@
 //! * `identity`: verifies tokens of identity providers, and logs people in by OpenID Connect.
 //! * `virtual_keys`: lets admins make further keys for clients, and revoke them.
 //! * [`openapi`]: serves the description of the API, which tests compare with the implementation.
-//! * [`watching`]: implements watch mode, in which the verdicts of a policy are reported and not enforced.
+//! * [`watching`]: implements watch mode, in which the verdicts of a policy are recorded and not enforced.
 //! * `telemetry`: records turns and calls as spans of OpenTelemetry, and exports them.
 //! * [`visibility`]: reports what is hidden from models, and the policy statement or setting that would show it.
 //!

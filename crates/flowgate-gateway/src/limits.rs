@@ -84,19 +84,19 @@ impl Default for ServerLimits {
 }
 
 /// The bytes of memory for each byte of a body, which is parsed, compared, labelled and stored.
-const FOR_A_BYTE: usize = 36;
+const MEMORY_OF_A_BYTE: usize = 36;
 /// The bytes of memory for each byte of a character outside ASCII: such text is compared in more forms.
-const FOR_A_BYTE_BEYOND_ASCII: usize = 64;
+const MEMORY_OF_A_BYTE_BEYOND_ASCII: usize = 64;
 /// The bytes of memory for each value and each key, however short: measured, with some margin.
-const FOR_A_VALUE: usize = 420;
+const MEMORY_OF_A_VALUE: usize = 420;
 
 /// Estimates the bytes of memory that a JSON body takes while it is evaluated. Each byte counts several times, more so
 /// outside ASCII, and each value or key counts in addition: many short values take much more than their bytes.
 pub fn estimated_memory(body: &[u8]) -> usize {
     let beyond_ascii = body.iter().filter(|byte| !byte.is_ascii()).count();
-    let text = (body.len() - beyond_ascii).saturating_mul(FOR_A_BYTE);
-    let text = text.saturating_add(beyond_ascii.saturating_mul(FOR_A_BYTE_BEYOND_ASCII));
-    text.saturating_add(count_values(body).saturating_mul(FOR_A_VALUE))
+    let text = (body.len() - beyond_ascii).saturating_mul(MEMORY_OF_A_BYTE);
+    let text = text.saturating_add(beyond_ascii.saturating_mul(MEMORY_OF_A_BYTE_BEYOND_ASCII));
+    text.saturating_add(count_values(body).saturating_mul(MEMORY_OF_A_VALUE))
 }
 
 /// Returns an upper bound of the number of values and keys in a JSON text: counts its commas, colons and opening
@@ -128,7 +128,7 @@ mod tests {
         let check = |body: &str, values: usize| {
             assert_eq!(
                 estimated_memory(body.as_bytes()),
-                body.len() * FOR_A_BYTE + values * FOR_A_VALUE,
+                body.len() * MEMORY_OF_A_BYTE + values * MEMORY_OF_A_VALUE,
                 "{body}"
             );
         };
@@ -136,7 +136,7 @@ mod tests {
         check("1", 1);
         check("[1,2]", 3);
         check(r#"{"a":[],"b":{}}"#, 7);
-        let beyond = FOR_A_VALUE + 2 * FOR_A_BYTE + 2 * FOR_A_BYTE_BEYOND_ASCII;
+        let beyond = MEMORY_OF_A_VALUE + 2 * MEMORY_OF_A_BYTE + 2 * MEMORY_OF_A_BYTE_BEYOND_ASCII;
         assert_eq!(estimated_memory("\"\u{e9}\"".as_bytes()), beyond);
         // The content of a string has no values.
         check(r#""a,b:[{""#, 1);

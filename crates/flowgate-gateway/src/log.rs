@@ -230,8 +230,9 @@ impl OperatorLog {
         self.admit(event, client, ("", ""), fields, sentence);
     }
 
-    /// Queues a line, unless the lines of the same event, client and limit have used up their share of the current
-    /// window. `limit` is the limit that was reached, for [`LogEvent::Limit`]; it is empty for other events.
+    /// Queues a line, unless the lines of the same event, client and limit have reached their maximum number in the
+    /// current window of time. `limit` is the limit that was reached, for [`LogEvent::Limit`]; it is empty for other
+    /// events.
     fn admit(
         &self,
         event: LogEvent,

@@ -1,11 +1,12 @@
 //! Puts MCP servers behind the gateway: an agent's tools run in the same conversation as its chat.
 //!
 //! The messages between a client and a server pass a [proxy](flowgate_mcp), one for each server and conversation. All
-//! of them, and the chat, share the monitor of the conversation: what one server has shown influences the labels of
-//! later calls to other servers and to the model. No decision depends on the session id of MCP. `http::service` calls
-//! these routes.
+//! proxies and the chat of a conversation share one monitor: the text that one server has shown influences the labels
+//! of later calls to other servers and to the model. No decision depends on the session id of MCP. `http::service`
+//! calls these routes.
 //!
-//! The inputs of a proxy are stored with those of the chat, in order, so that any gateway can replay the conversation.
+//! The inputs of the proxies are stored together with the inputs of the chat, in order: any gateway can replay the
+//! conversation.
 //!
 //! * `exchange`: processes one message of a client, until it is answered; `exchange_trace`: records its spans.
 //! * `request`: authenticates a client by the headers of its request, checks limits and finds the conversation.

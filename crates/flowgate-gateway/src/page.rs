@@ -1,5 +1,5 @@
-//! Implements the page on which people decide questions: a web application in the binary, under `/ui/`, which loads
-//! nothing from other servers. `http::service` serves it.
+//! Implements *the page*: the web application on which people decide questions, under `/ui/`. It is part of the binary
+//! and loads nothing from other servers. `http::service` calls these routes.
 //!
 //! The page calls the same routes as a person with a key, so it shows exactly what the routes show to that person. In
 //! place of the key, its requests carry a session: a cookie that scripts cannot read, and a token in a header that no

@@ -1,6 +1,5 @@
-//! Implements the policy API, by which a client of Invariant's service has a policy checked and traces judged: parses
-//! requests, analyzes traces and forms the replies. `http::service` calls it on a worker thread, because an analysis
-//! blocks.
+//! Implements the policy API: clients of Invariant's policy service send a policy to check it, and traces to judge
+//! them. `http::service` calls [`PolicyApi`] on a worker thread, because an analysis blocks.
 //!
 //! * `request`: parses requests; `response`: defines the replies.
 //! * `cache`: caches compiled policies.
@@ -30,7 +29,7 @@ use response::{
     BatchResponse, BatchVerdict, CheckResponse, LoadResponse, RuleFailureResponse, RuleMatchResponse,
 };
 
-/// Judges traces by the policies that requests contain.
+/// Judges the traces of requests by the policies that the same requests contain.
 #[derive(Debug)]
 pub(crate) struct PolicyApi {
     dialect: Dialect,
@@ -40,7 +39,7 @@ pub(crate) struct PolicyApi {
     batch: usize,
     /// The services and modules that answer extern predicates.
     predicate_sources: PredicateSources,
-    /// The time for all queries of a request to the services that answer predicates.
+    /// The time limit for the answers of extern predicates in one request.
     time: Duration,
     cache: PolicyCache,
 }
@@ -130,8 +129,8 @@ impl PolicyApi {
         self.cache.figures()
     }
 
-    /// Compiles a policy. The error is the report of all errors in it and, if it uses a feature that is not available,
-    /// the message about the first one.
+    /// Compiles a policy. The error is the report of all errors in it and, if the policy uses a feature that is not
+    /// available, the message about the first such feature.
     fn compile(&self, source: &str) -> Result<Arc<Policy>, (String, Option<String>)> {
         self.cache.get_or_insert(self.dialect, source).map_err(|diagnostics| {
             let unavailable = diagnostics.iter().find(|diagnostic| diagnostic.code == "unavailable");
@@ -139,8 +138,8 @@ impl PolicyApi {
         })
     }
 
-    /// Returns the options for evaluating each of the policies of a request, whose number is `policies`. They share the
-    /// fuel of the request, and its time for predicates. `parameters` are those of the request.
+    /// Returns the options for the evaluation of each of `policies` policies of a request, which share the fuel of the
+    /// request and its time for predicates. `parameters` are the parameters in the request.
     fn options(&self, parameters: Map<String, Value>, policies: usize) -> AnalysisOptions {
         let shares = u64::try_from(policies).unwrap_or(u64::MAX).max(1);
         let predicates = self.predicate_sources.predicates(self.time);
@@ -148,8 +147,10 @@ impl PolicyApi {
     }
 
     /// Judges a trace by one policy. `source` is the text of the policy, and `entries` are the events of `messages`.
-    /// Returns a rejection if the policy does not compile, the messages do not form a trace, or a rule cannot be
-    /// evaluated in one of the cases of [`Self::conclude`].
+    ///
+    /// # Errors
+    /// If the policy does not compile, the messages do not form a trace, or the failure of a rule fails the request
+    /// ([`Self::conclude`]).
     fn judge(
         &self,
         source: &str,
@@ -158,7 +159,7 @@ impl PolicyApi {
         options: &AnalysisOptions,
     ) -> Result<CheckResponse, PolicyApiError> {
         let policy = self.compile(source).map_err(|(report, unavailable)| match unavailable {
-            // The prefix by which clients of the original service recognise a policy with an unavailable feature.
+            // The prefix by which clients of Invariant's service recognise a policy with an unavailable feature.
             Some(message) => PolicyApiError::bad_request(format!("Excessive Policy: {message}\n\n{report}")),
             None => PolicyApiError::bad_request(report),
         })?;
@@ -172,9 +173,9 @@ impl PolicyApi {
         self.conclude(analysis, &policy, messages.len())
     }
 
-    /// Converts an analysis of a trace of this number of messages into an answer. A rule that cannot be evaluated is
-    /// never skipped: it appears as a match that denies, or the whole request fails. The request fails in the dialect
-    /// of invariant-ai, and in any dialect if a parameter of the policy is missing.
+    /// Converts the analysis of a trace with `messages` messages to an answer. A rule that cannot be evaluated is never
+    /// skipped: the answer has a match that denies, or the whole request fails. The request fails in the dialect of
+    /// invariant-ai, and in any dialect if a parameter of the policy is missing.
     fn conclude(
         &self,
         analysis: Analysis,
@@ -205,12 +206,13 @@ impl PolicyApi {
     }
 }
 
-/// Returns the reply with a result in JSON, or the rejection.
+/// Converts a result to the reply: the JSON of a success, or the error.
 fn to_reply(result: Result<impl serde::Serialize, PolicyApiError>) -> HttpReply {
     result.map_or_else(HttpReply::from, |value| HttpReply::json(StatusCode::OK, &value))
 }
 
-/// Returns a rejection with the prefix by which clients of the original service recognize the kind of error.
+/// Returns the error for a rule that cannot be evaluated, with the prefix by which clients of Invariant's service
+/// recognise the kind of error.
 fn refusal(kind: EvaluationFailureKind, message: &str) -> PolicyApiError {
     match kind {
         EvaluationFailureKind::MissingParameter => {
@@ -231,7 +233,7 @@ fn refusal(kind: EvaluationFailureKind, message: &str) -> PolicyApiError {
     }
 }
 
-/// Reads the messages of a trace; an error names the message.
+/// Converts the messages of a request to the events of a trace. An error names the position of the message.
 fn entries(messages: &[Value]) -> Result<Vec<TraceEntry>, PolicyApiError> {
     read::list(messages).map_err(|error| {
         let path = error.message.map_or_else(|| "messages".to_owned(), |index| format!("messages[{index}]"));
@@ -239,8 +241,8 @@ fn entries(messages: &[Value]) -> Result<Vec<TraceEntry>, PolicyApiError> {
     })
 }
 
-/// Returns the index of the message that an event comes from: one message may be several events. An event beyond the
-/// last message counts as one of that message.
+/// Returns the index of the message from which an event was read: one message may become several events. An event
+/// beyond the last message counts as an event of that message.
 fn message_of(event: usize, messages: &[Value]) -> usize {
     let mut events = 0;
     let index = messages.iter().position(|message| {
@@ -359,9 +361,13 @@ mod tests {
             "the body of the request is not valid JSON: duplicate key at line 1 column 21",
         );
         check(PolicyApi::load, "[]", "the body is not a JSON object: send one with `policy`");
-        check(PolicyApi::load, "{}", "the body has no `policy`");
+        check(PolicyApi::load, "{}", "the body of the request has no field `policy`: add it");
         check(PolicyApi::load, r#"{"policy":1}"#, "the field `policy` of the body is not a string");
-        check(PolicyApi::check, r#"{"policy":""}"#, "the body has no `messages`");
+        check(
+            PolicyApi::check,
+            r#"{"policy":""}"#,
+            "the body of the request has no field `messages`: add it",
+        );
         check(
             PolicyApi::check,
             r#"{"policy":"","messages":{}}"#,
@@ -375,12 +381,12 @@ mod tests {
         check(
             PolicyApi::check,
             r#"{"policy":"","messages":[{"role":"user","content":""},3]}"#,
-            "Input Validation Error: messages[1]: the message is not a JSON object",
+            "Input Validation Error: messages[1]: the message is not a JSON object; write one with a `role`",
         );
         check(
             PolicyApi::batch,
             r#"{"messages":[],"policies":["",1]}"#,
-            "the item `policies[1]` of the body is not a string",
+            "the item `policies[1]` of the body is not a string: send the text of a policy",
         );
         check(
             PolicyApi::batch,
@@ -389,7 +395,7 @@ mod tests {
         );
         assert_eq!(
             detail(&api.load(b"\"\xff\"")),
-            r#"400 {"detail":"the body is not valid UTF-8 from byte 1 on"}"#
+            r#"400 {"detail":"the body of the request is not valid UTF-8 from byte 1 on: send JSON in UTF-8"}"#
         );
     }
 

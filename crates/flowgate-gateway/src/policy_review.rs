@@ -1,5 +1,6 @@
-//! Shows people the policy of a client, with how often each statement applied in stored conversations, and tries an
-//! edited policy on these conversations. `http::service` calls it, and the page for people shows the answers.
+//! Shows people the policy of a client with the number of times that each statement applied in stored conversations,
+//! and tries an edited policy on these conversations. `http::service` calls it, and the page for people shows the
+//! answers.
 //!
 //! Nothing is stored or changed: the conversations are replayed from their journals, and judged again under a policy by
 //! [`Monitor::rejudge`](flowgate::monitor::Monitor::rejudge).
@@ -27,26 +28,28 @@ use crate::http::reply::HttpReply;
 pub(crate) use review_runs::ReviewRuns;
 
 impl ModelRoutes {
-    /// Returns the client with this name, if it is of a tenant that the person sees.
+    /// Returns the client with this name, if the person may see its tenant.
     ///
     /// # Errors
     /// The reply to send if there is no such client.
     fn reviewed_client(&self, person: &Person, name: &str) -> Result<Arc<ClientState>, HttpReply> {
         let client = self.clients.find_by_name(name);
         client.filter(|client| person.sees_tenant(&client.spec.tenant)).ok_or_else(|| {
-            let message = "there is no client of this name, or it is of a tenant that you may not see";
+            let message = "there is no client of this name, or it is of a tenant that you may not see: choose \
+                one from the list of policies";
             HttpReply::detail(StatusCode::NOT_FOUND, message)
         })
     }
 }
 
-/// Returns the policy that the operator wrote for a client: in watch mode, its conversations run under another one.
+/// Returns the policy that the operator wrote for a client. In watch mode, this is the watched policy: the
+/// conversations of the client then run under another policy, which permits everything.
 fn own_policy(client: &ClientState) -> &Arc<Policy> {
     client.spec.watch.as_ref().map_or(&client.spec.policy, |watch| &watch.policy)
 }
 
-/// Returns whether a person may read every text of the conversations of a client. Counts and verdicts depend on all of
-/// them, and an edited policy can test any of them.
+/// Returns whether a person may read every text of the conversations of a client. Only such a person may review the
+/// policy: counts and verdicts depend on all texts, and an edited policy can test any of them.
 fn reads_everything(person: &Person, client: &ClientState) -> bool {
     [&client.spec.policy, own_policy(client)].iter().all(|policy| {
         let space = policy.space();

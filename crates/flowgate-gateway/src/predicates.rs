@@ -1,9 +1,12 @@
 //! Answers extern predicates by a service over HTTP or by a WebAssembly module.
 //!
 //! A policy declares such a predicate, as in `extern is_customer(email: str) -> bool`, and the operator's configuration
-//! names the source of its answers. Anything that is not an answer of the declared type makes the rule fail, which
+//! names the source of its answers. If the source gives no answer of the declared type in time, the rule fails, which
 //! denies: a source that is slow, unreachable or faulty never permits a call. The gateway and the command line load
 //! [`PredicateSources`] from the operator's sources.
+//!
+//! * `http`: asks a service; `wasm`: asks a module.
+//! * `journal`: records the answers in a conversation, for its replay.
 
 mod http;
 pub(crate) mod journal;
@@ -24,7 +27,7 @@ pub const ANSWER_TIME: Duration = Duration::from_secs(2);
 /// The maximum size of an answer, in bytes.
 const MAX_ANSWER: u32 = 64 << 10;
 
-/// Answers one predicate within a time. Its errors never contain content.
+/// A source that answers one predicate within a time limit. Its errors never contain content.
 trait PredicateSource: fmt::Debug + Send + Sync {
     /// Returns the answer for these arguments, or within `time` the reason why there is none.
     fn answer(&self, arguments: &[Value], time: Duration) -> Result<Value, String>;
@@ -47,7 +50,7 @@ enum PredicateSourceKind {
     Module(PathBuf),
 }
 
-/// The reason why a text does not specify a source.
+/// The reason why the specification of a source is malformed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PredicateSourceError {
     /// The text is not `NAME=URL` or `NAME=FILE.wasm`.
@@ -68,7 +71,7 @@ impl fmt::Display for PredicateSourceError {
             }
             Self::Name => {
                 "the name of the predicate is empty, or has characters other than letters, digits and \
-                underscores"
+                underscores: write the name that the policy declares"
             }
             Self::Scheme => {
                 "the address does not begin with http://: for a service on another machine, use a local \
@@ -90,7 +93,7 @@ impl std::str::FromStr for PredicateSourceSpec {
             return Err(PredicateSourceError::Name);
         }
         let source = if let Some((scheme, rest)) = source.split_once("://") {
-            // A service runs beside the gateway, on the same host: it is asked without TLS.
+            // Without TLS, since a service is meant to run on the machine of the gateway.
             if scheme != "http" || rest.is_empty() {
                 return Err(PredicateSourceError::Scheme);
             }
@@ -173,8 +176,8 @@ impl PredicateSources {
         self.answerers.keys().map(String::as_str)
     }
 
-    /// Returns the predicates for one evaluation: the answers to all its questions together take at most `time`, and
-    /// each at most [`ANSWER_TIME`].
+    /// Returns the predicates for one evaluation. All answers together may take at most `time`, and each at most
+    /// [`ANSWER_TIME`].
     pub fn predicates(&self, time: Duration) -> Predicates {
         let begun = Instant::now();
         let mut predicates = Predicates::new();

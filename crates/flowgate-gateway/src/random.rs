@@ -1,11 +1,11 @@
 //! Returns random bytes and unguessable names from the operating system, and converts bytes to hexadecimal and back.
-//! The gateway uses them for names of conversations, ids of grants and keys of digests.
+//! All parts of the gateway use it, for example for names of conversations, ids of grants and keys of digests.
 
 /// The error if the operating system returned no random bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RandomError;
 
-/// Returns random bytes of the system.
+/// Returns `N` random bytes of the operating system.
 pub(crate) fn bytes<const N: usize>() -> Result<[u8; N], RandomError> {
     let mut bytes = [0_u8; N];
     getrandom::fill(&mut bytes).map_err(|_| RandomError)?;
@@ -17,7 +17,7 @@ pub(crate) fn unguessable_name() -> Result<String, RandomError> {
     bytes::<16>().map(|bytes| hex(&bytes))
 }
 
-/// Returns whether a name has the form of those that [`unguessable_name`] returns.
+/// Returns whether a name has the form of the names of [`unguessable_name`].
 pub(crate) fn is_unguessable_name(name: &str) -> bool {
     name.len() == 32 && name.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }

@@ -2,8 +2,8 @@
 //! freezes. The model routes, the MCP routes and the routes for people call it.
 //!
 //! Reasons are recorded without content. For a rule, the log has its line in the policy and the first line of its text,
-//! since its message may quote content. For any other reason, the log has its kind and the names of the labels.
-//! `log_probe` tests for the health route whether the log can be written.
+//! but not its message, which may quote content. For any other reason, the log has its kind and the names of the
+//! labels. `log_probe` tests for the health route whether the log can be written.
 
 mod log_probe;
 
@@ -30,7 +30,7 @@ use flowgate_audit::{
 };
 use log_probe::{LogProbe, PROBE_TIMEOUT};
 
-/// An event and its content, which is stored in a file beside the log and not in the log itself.
+/// An event for the audit log. Its content is stored in a file beside the log, and not in the log itself.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct AuditEntry {
     event: AuditEvent,
@@ -68,7 +68,7 @@ pub(crate) struct Recorder(Option<Arc<RecordingLog>>);
 /// An open log with its witnesses.
 #[derive(Debug)]
 pub(crate) struct RecordingLog {
-    /// Dropped before the log, so that no thread holds the log then.
+    /// The first field, since fields are dropped in order: the threads of the witnesses must end before the log closes.
     witnesses: Option<HeadDestinations>,
     log: Arc<AuditLog>,
     /// The time after which content is deleted; `None` if no content is recorded.
@@ -79,9 +79,9 @@ pub(crate) struct RecordingLog {
 }
 
 impl Recorder {
-    /// Opens the audit log of a configuration, starts to send its heads to the witnesses, and records the policies of
-    /// `clients`; does nothing without a configured log. `keys` are removed from content, and `operator` is the log of
-    /// the operator. From now on, the database and the witnesses record newer heads.
+    /// Opens the audit log of a configuration, begins to record its heads in the database and to send them to the
+    /// witnesses, and records the policies of `clients`. Does nothing without a configured log. `keys` are the keys to
+    /// remove from content, and `operator` is the log of the operator.
     ///
     /// # Errors
     /// If the log lacks a line whose hash the database or the file of a witness has recorded, or the log, its key or a
@@ -99,7 +99,7 @@ impl Recorder {
         let options = AuditOptions { content: retention, ..AuditOptions::default() };
         let anchors = store.anchors().await?;
         let witnessed = read_configured_witness(witness.as_ref())?;
-        // Returns what the log has lost of the lines that the database and the witness have recorded.
+        // Returns the lines that the database or the witness has recorded and the log does not have.
         let check = |past: &mut UnopenedLog<'_>| {
             // A database in memory has no record of earlier logs. The loss against the database is reported first.
             let loss = if store.is_memory() { None } else { anchors.loss(past)? };
@@ -137,10 +137,10 @@ impl Recorder {
     }
 
     /// Records that the configuration was reloaded, and from now on removes its keys from content as well. Earlier keys
-    /// stay removed, since requests that began with them go on.
+    /// are still removed, since requests that began with them continue.
     ///
     /// # Errors
-    /// If it cannot be recorded; the configuration must not take effect then.
+    /// If this cannot be recorded; the configuration must not take effect then.
     pub(crate) fn reconfigure(
         &self,
         clients: &[ClientSettings],
@@ -179,7 +179,7 @@ impl Recorder {
     }
 
     /// Records that an order or decision, which was recorded before, may not be in force, since the database failed.
-    /// If this cannot be recorded either, `/health` reports the log.
+    /// A failure to record this is ignored: `/health` reports that the log cannot be written.
     pub(crate) fn record_unconfirmed(&self, what: String, who: &str, error: &DatabaseError) {
         let (who, cause) = (who.to_owned(), error.to_string());
         let _ = self.record(&[AuditEvent::OrderUnconfirmed { what, who, cause }.into()]);
@@ -192,11 +192,11 @@ impl Recorder {
         recording.probe.is_writable(PROBE_TIMEOUT, move || log.is_writable()).await
     }
 
-    /// Deletes the content of records that `whose` selects, by order of the person `who`. Returns the number of deleted
-    /// entries; 0 without an audit log.
-    pub(crate) fn forget(&self, whose: &ContentSelector, who: &str) -> Result<u64, DatabaseError> {
+    /// Deletes the content of the records that `selector` matches, by order of the person `who`. Returns the number of
+    /// deleted entries; 0 without an audit log.
+    pub(crate) fn forget(&self, selector: &ContentSelector, who: &str) -> Result<u64, DatabaseError> {
         let Some(RecordingLog { log, .. }) = self.0.as_deref() else { return Ok(0) };
-        log.forget(Timestamp::now(), whose, who).map_err(to_database_error)
+        log.forget(Timestamp::now(), selector, who).map_err(to_database_error)
     }
 
     /// Rejects a turn if a required witness is too far behind: it lacks too many lines of the audit log, or has lacked
@@ -263,14 +263,15 @@ pub fn accept_loss(config: GatewayConfig, who: &str) -> Result<Option<AuditLoss>
     let Some(audit) = config.audit else { return Ok(None) };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.map_err(DatabaseError::Runtime)?.block_on(async {
-        let store = Database::open_with_keys(&config.store.place, &config.store.encryption).await?;
+        let store = Database::open_with_keys(&config.store.address, &config.store.encryption).await?;
         store.close_after(async |store| accept_losses(store, audit, who).await).await
     })
 }
 
 /// Opens the log, and records in the log, in the database and in the witness's file that the operator `who` accepts a
-/// loss. Lost are the lines that the database or the witness has recorded and the log does not have. Returns the loss
-/// against the database or, if there is none, that against the witness; `None` if nothing was lost.
+/// loss: the lines that the database or the witness has recorded and the log does not have. Returns the loss of the
+/// lines that the database has recorded or, if there is none, of those that the witness has; `None` if nothing was
+/// lost.
 async fn accept_losses(
     store: &Database,
     audit: AuditSpec,
@@ -283,7 +284,7 @@ async fn accept_losses(
     let (mut database_loss, mut witness_loss) = (None, None);
     let check = |past: &mut UnopenedLog<'_>| {
         (database_loss, witness_loss) = (anchors.loss(past)?, witnessed.loss(past)?);
-        // A loss is noted, not rejected: the operator accepts it.
+        // `None`: the log is opened in spite of a loss, which the operator accepts.
         Ok(None)
     };
     let log = AuditLog::open_after(&file, key, AuditOptions::default(), Timestamp::now(), check)
@@ -295,13 +296,13 @@ async fn accept_losses(
     log.sign_head(Timestamp::now()).map_err(to_database_error)?;
     if let (Some(file), Some(loss)) = (witness.and_then(|witness| witness.file), witness_loss) {
         for (other, head) in witnessed.signed_by(log.key()) {
-            // Of this log, only the lines after those that it still has are lost; of an earlier log, all lines.
+            // This log has lost only the lines after those that it still has; an earlier log has lost all lines.
             let since = if other == log.id() { loss.lines().min(head.seq) } else { 0 };
             witness::give_up(&file, &log, AcceptedLoss { log: other, since })
                 .map_err(delivery_to_database_error)?;
         }
     }
-    // With a loss, the conversations of the database are noted as older than the log.
+    // After a loss, the conversations of the database are recorded as older than the log.
     store.watch(&log, database_loss.is_some()).await?;
     if database_loss.is_some() {
         // The database itself may be another one than expected; from now on, this one is expected.
@@ -331,7 +332,8 @@ fn delivery_to_database_error(undelivered: DeliveryError) -> DatabaseError {
     DatabaseError::Audit(undelivered.to_string())
 }
 
-/// Returns a content as it is stored: without the keys of the configuration, the client's key `key` and virtual keys.
+/// Returns the text of a content to store, from which the keys of the configuration, the client's key `key` and all
+/// virtual keys are removed.
 fn redacted_content(content: &Value, keys: &[Secret], key: Option<&str>) -> String {
     let hide = |text: &str| {
         let text = redact(text).into_owned();
@@ -339,13 +341,13 @@ fn redacted_content(content: &Value, keys: &[Secret], key: Option<&str>) -> Stri
         key.map_or_else(|| text.clone(), |key| Secret::new(key).redacted_from(&text))
     };
     match redact_value(content, &hide) {
-        // A text is stored without quotation marks.
+        // A JSON string is stored as its text, without quotation marks.
         Value::String(text) => text,
         content => content.to_string(),
     }
 }
 
-/// Returns a JSON value with `hide` applied to every text and every name of a field in it.
+/// Returns a JSON value with `hide` applied to every string and every name of a field in it.
 fn redact_value(content: &Value, hide: &dyn Fn(&str) -> String) -> Value {
     match content {
         Value::String(text) => Value::String(hide(text)),
@@ -379,8 +381,8 @@ pub(crate) fn judged_entry(
     AuditEntry::new(event, Value::Object(call.arguments))
 }
 
-/// Returns the record of a question about a call in the conversation `name` of a client, with what the person is shown
-/// as its content.
+/// Returns the record of a question about a call in the conversation `name` of a client. Its content is `shown`, the
+/// question as a person is shown it.
 pub(crate) fn question_entry(
     client: &ClientSettings,
     name: &str,

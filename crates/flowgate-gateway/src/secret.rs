@@ -1,5 +1,5 @@
-//! Holds a key, such as that of a client or an upstream, in a type whose `Debug` does not show it: keys must appear in
-//! no log and no message. `config` creates a [`Secret`] for each key that it reads.
+//! Defines [`Secret`], a key (of a client or an upstream, for example) whose `Debug` does not show it: keys must appear
+//! in no log and no message. `config` creates a [`Secret`] for each key that it reads.
 
 use std::fmt;
 
@@ -51,8 +51,8 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// Adds keys to the list of those that are removed from texts, each once. Longer keys come first: the removal of a
-/// key that is a prefix of a longer one must not leave the rest of the longer one visible.
+/// Adds keys to the list of keys to remove from texts, each once. Longer keys come first: otherwise the removal of a
+/// key that is a prefix of a longer one would leave the rest of the longer one visible.
 pub(crate) fn add_keys(removed_keys: &mut Vec<Secret>, keys: &[Secret]) {
     for key in keys {
         if !removed_keys.contains(key) {

@@ -1,4 +1,5 @@
-//! Encrypts connections of clients with TLS: the certificate that the gateway presents, and those that it accepts.
+//! Builds the TLS settings for connections of clients: the certificate that the gateway presents, and the client
+//! certificates that it accepts. `http::server` uses them.
 //!
 //! * [`files`]: reads the PEM files, and builds the TLS settings from them.
 //! * [`client_certificate`]: reads the names in certificates of clients.

@@ -1,10 +1,11 @@
-//! Builds the TLS settings of the HTTP clients that send heads of the audit log to witnesses (`witness`) and spans to a
-//! collector (`telemetry`). They trust the configured authorities or, if none are configured, the default ones.
+//! Builds the TLS settings for HTTP clients of the crate ureq. They send heads of the audit log to witnesses
+//! (`witness`), spans to a collector (`telemetry`) and requests to issuers (`identity`).
 
 use flowgate_lm::remote::Authorities;
 use ureq::tls::{Certificate, RootCerts, TlsConfig};
 
-/// Returns TLS settings that trust only these authorities or, if none are configured, the default ones.
+/// Returns TLS settings that trust only the certificates of these authorities or, if none are configured, the default
+/// authorities.
 pub(crate) fn tls_config(authorities: &Authorities) -> TlsConfig {
     match authorities.certificates() {
         None => TlsConfig::default(),

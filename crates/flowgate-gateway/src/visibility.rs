@@ -6,9 +6,11 @@
 //! in a response header for clients that request it.
 //!
 //! The operator's log contains the whole report. The header for the client contains only items that the configuration,
-//! the policy and the client's own request (the roles of its messages, the names of its tools) determine. So it reveals
-//! nothing of other conversations, of the labels of external state, or of the labels of tool outputs. See
-//! `SECURITY.md`.
+//! the policy and the client's own request (the roles of its messages, the names of its tools) determine. It must
+//! reveal nothing about other conversations, the labels of external state, or the labels of tool outputs (see
+//! `SECURITY.md`).
+//!
+//! The start of the gateway calls [`client_advice`]; the routes of models call `log` and `header`.
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -26,11 +28,11 @@ use serde_json::{Map, Value, json};
 use crate::config::ClientSettings;
 use crate::log::{Limit, LogEvent, OperatorLog, to_ascii};
 
-/// The request header by which a client asks what is hidden from its model.
+/// The request header by which a client requests the report about its own conversation.
 pub(crate) const EXPLAIN_HEADER: &str = "x-flowgate-explain";
 /// The value of [`EXPLAIN_HEADER`].
 pub(crate) const EXPLAIN_VALUE: &str = "hidden";
-/// The response header that says what is hidden.
+/// The response header with the report.
 pub(crate) const HIDDEN_HEADER: &str = "x-flowgate-hidden";
 /// The maximum number of tool names in one list of a header or an advice.
 const MAX_NAMED: usize = 20;
@@ -51,18 +53,18 @@ pub struct VisibilityAdvice {
 /// The maximum number of items that are logged of one conversation: a client can have any number of new tools.
 pub(crate) const MAX_EXPLAINED: usize = 1000;
 
-/// The items of a conversation that were reported already.
+/// The hidden items of a conversation that the log has reported already.
 #[derive(Debug, Default)]
 pub(crate) struct ReportedItems {
     /// The number of items of the conversation when it was examined last.
     items: usize,
-    /// What was reported, and why it is hidden.
+    /// The kind of each reported item, and the cause for which it is hidden.
     reported: HashSet<(HiddenItemKind, HidingCause)>,
 }
 
-/// Returns the advice about the items that the policy hides from the model of a client in every chat. Tries this out on
-/// an example conversation with one system message, one user message and the tools that the policy names. Returns no
-/// advice for a policy that has only rules, or a client without a model.
+/// Returns the advice about the items that the policy hides from the model of a client in every chat. For this purpose,
+/// creates an example conversation with one system message, one user message and the tools that the policy names.
+/// Returns no advice for a policy that has only rules, or a client without a model.
 pub fn client_advice(client: &ClientSettings) -> Vec<VisibilityAdvice> {
     let policy = &client.policy;
     if policy.is_rules_only() || client.upstream.is_none() {
@@ -89,11 +91,11 @@ pub fn client_advice(client: &ClientSettings) -> Vec<VisibilityAdvice> {
     }
     // 0: from the first item of the conversation on.
     let mut hidden_items = conversation.hidden_items(&sender, 0);
-    // The operator pins forms: messages whose fixed text is known, with holes for other text. A hole is hidden on
-    // purpose, and the form around it is shown.
+    // The operator pins forms: messages with a fixed text and holes for varying text. A hole is hidden on purpose, so
+    // it needs no advice.
     hidden_items.retain(|item| item.cause != HidingCause::Hole);
-    // A client that pins forms fills them in, and need not send anything else as the user, unless a person sits in
-    // front of it. A single form is that of the system message, so such a client still sends user messages.
+    // With one pinned form, the form of the system message, a client sends other user messages. With several, it may
+    // send all its messages in these forms, unless a person types at the client.
     let sends_other_messages = client.pinned.len() < 2 || client.is_interactive_alone;
     hidden_items.retain(|item| item.cause != HidingCause::NotInteractive || sends_other_messages);
     let unlabelled = unlabelled(conversation.monitor(), policy.named_tools());
@@ -120,9 +122,9 @@ pub fn client_advice(client: &ClientSettings) -> Vec<VisibilityAdvice> {
     advice_list
 }
 
-/// Creates a conversation that no model is shown, to find out what the policy of a client hides. Its tools are an
-/// example of each tool that the policy names or, if it names none, a made-up one. `None` if they exceed the limits of
-/// a conversation.
+/// Creates the example conversation for [`client_advice`]; it is never shown to a model. Its tools are an example of
+/// each tool that the policy names or, if it names none, an invented one. `None` if they exceed the limits of a
+/// conversation.
 fn probe(client: &ClientSettings) -> Option<Conversation> {
     let offered = |tool: Tool| OfferedTool {
         tool,
@@ -142,7 +144,7 @@ fn probe(client: &ClientSettings) -> Option<Conversation> {
     Conversation::new(monitor, tools, settings).ok()
 }
 
-/// Returns the names of those tools whose answers no statement labels; none if the policy has a permissive default.
+/// Returns the names of the tools whose answers no statement labels; none if the policy has a permissive default.
 fn unlabelled(monitor: &Monitor, tools: Vec<Tool>) -> Vec<String> {
     if monitor.policy().has_permissive_default() {
         return Vec::new();
@@ -153,7 +155,7 @@ fn unlabelled(monitor: &Monitor, tools: Vec<Tool>) -> Vec<String> {
 
 /// Logs the items that are hidden from the lowest steps of a conversation (the steps with the lowest label) and were
 /// not logged before. `sender` is the client as the guard knows it, and `name` the name of the conversation.
-/// `explained` holds what was logged, and is updated.
+/// `explained` contains the items that were logged before, and receives the new ones.
 pub(crate) fn log(
     log: &OperatorLog,
     client: &ClientSettings,
@@ -162,7 +164,8 @@ pub(crate) fn log(
     conversation: &Conversation,
     explained: &mut ReportedItems,
 ) {
-    // A chat that was rewritten is examined from its beginning; answers are appended to the last item.
+    // Usually, only the last examined item (answers may have been added to it) and later ones are examined. A chat that
+    // has become shorter was rewritten, and is examined from its beginning.
     let first_item =
         if conversation.item_count() < explained.items { 0 } else { explained.items.saturating_sub(1) };
     explained.items = conversation.item_count();
@@ -199,9 +202,9 @@ pub(crate) fn log(
     }
 }
 
-/// Returns the value of the header that reports to a client what is hidden from the lowest steps (the steps with the
-/// lowest label), as JSON in ASCII. The report has only what follows from the configuration, the policy and the
-/// client's own request.
+/// Returns the value of [`HIDDEN_HEADER`]: the items that are hidden from the lowest steps (the steps with the lowest
+/// label), as JSON in ASCII. It contains only items that the configuration, the policy and the client's own request
+/// determine.
 pub(crate) fn header(
     client: &ClientSettings,
     sender: &history::ClientProfile,
@@ -224,7 +227,7 @@ pub(crate) fn header(
                 | HidingCause::Hole
                 | HidingCause::Unlabelled,
             ) => true,
-            // These depend on what the conversation holds, which the header must not reveal.
+            // These causes depend on the content of the conversation and its labels, which the header must not reveal.
             (_, HidingCause::Labelled | HidingCause::Repeated | HidingCause::Unknown) => false,
         };
         if !is_derivable {
@@ -263,7 +266,7 @@ pub(crate) fn header(
     to_ascii(&Value::Object(explanation).to_string())
 }
 
-/// Returns the name of a kind of hidden items in the explanation for clients and in the operator's log.
+/// Returns the name of a kind of hidden items in the header for clients and in the operator's log.
 fn kind_name(what: &HiddenItemKind) -> &'static str {
     match what {
         HiddenItemKind::System => "system",
@@ -283,7 +286,8 @@ fn tool_of(what: &HiddenItemKind) -> Option<&Tool> {
     }
 }
 
-/// Returns the advice about a hidden item: why it is hidden and, unless that is intended, what would show it.
+/// Returns the advice about a hidden item: why it is hidden and, unless that is intended, the statement or setting that
+/// would show it.
 fn advice(item: &HiddenItem, client: &ClientSettings) -> VisibilityAdvice {
     let (name, file) = (&client.name, &client.policy_file);
     let carries = item.carries.join(", ");
@@ -408,8 +412,8 @@ fn list(names: &[String]) -> String {
     format!("{}{}", shown.join(", "), if rest > 0 { format!(" and {rest} more") } else { String::new() })
 }
 
-/// Returns the advice about tools that are not on offer, because no statement labels their descriptions. The text
-/// lists the tools, and shows the missing statement for the first one.
+/// Returns the advice about tools that are not offered to the model, because no statement labels their descriptions.
+/// The text lists the tools, and shows the missing statement for the first one.
 fn unlabelled_tools(client: &ClientSettings, tools: &[String]) -> VisibilityAdvice {
     let (listed, file) = (list(tools), &client.policy_file);
     let first = tools.first().map(String::as_str).unwrap_or_default();

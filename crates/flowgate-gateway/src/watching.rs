@@ -1,13 +1,15 @@
-//! Implements watch mode of a client: the verdicts of its policy are reported, and nothing is stopped, asked about or
+//! Implements watch mode of a client: the verdicts of its policy are recorded, and nothing is stopped, asked about or
 //! hidden.
 //!
-//! The conversations of the client run under a policy that permits everything: the client's own policy without the
-//! statements that stop, ask or hide something (`permissive_policy`). So the events of a conversation have the labels
-//! of what the model was shown, which is everything. A second monitor, with the whole policy, judges the same events
-//! (`watcher`). Its verdicts are appended to the watch log, which `flowgate report` reads.
+//! Two monitors receive the events of each conversation of such a client:
 //!
-//! Only the configuration file can switch the mode; no request, header or order of a person can. `config` reads it, and
-//! the chat and the MCP routes pass each conversation to its watcher after each message.
+//! * The conversation itself runs under a permissive policy, which `permissive_policy` derives from the client's
+//!   policy: it has the same statements about labels, but none that stop, ask or hide something.
+//! * A `watcher` judges the same events by the whole policy. The chat and the MCP routes call it after each
+//!   message, and append its verdicts to the watch log, which `flowgate report` reads.
+//!
+//! This file owns the settings of such a client ([`ClientWatch`]), which `config` creates. Only the configuration file
+//! can switch the mode; no request, header or order of a person can.
 
 pub(crate) mod permissive_policy;
 pub(crate) mod watcher;
@@ -24,7 +26,8 @@ pub const WARNING: &str = "watch mode: nothing of this client is stopped, asked 
 /// The settings of a client in watch mode: the policy that judges it, and the log of the verdicts.
 #[derive(Debug, Clone)]
 pub struct ClientWatch {
-    /// The policy of the client. Its conversations run under another one, which permits everything.
+    /// The watched policy: the one that the operator wrote for the client. The permissive policy under which its
+    /// conversations run is in the settings of the client.
     pub policy: Arc<Policy>,
     /// The log of the verdicts.
     pub log: WatchLog,

@@ -1,5 +1,5 @@
-//! Sends the head of the audit log (the number and the digest of its newest record) to witnesses, programs outside
-//! the gateway. With their record, a log and a database that are restored to an earlier state together are detected.
+//! Sends the head of the audit log (the number and the digest of its newest line) to witnesses, programs outside the
+//! gateway. Their records reveal when somebody has restored the log and the database together to an earlier state.
 //!
 //! Each destination has its own thread. There is no queue: only the newest head is sent, which covers all earlier
 //! lines, so a destination that was unreachable for long receives one line. A failed delivery is retried and reported
@@ -37,7 +37,7 @@ pub(crate) enum DeliveryError {
     File(PathBuf, io::Error),
     /// The server answers with this status.
     Status(u16),
-    /// The server does not answer; with the reason.
+    /// The server cannot be reached or does not answer. The text is the reason.
     Server(String),
     /// The thread that delivers heads cannot be started.
     Thread(io::Error),
@@ -47,7 +47,7 @@ impl fmt::Display for DeliveryError {
     /// Writes the problem, and the setting of `[audit.witness]` to check.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Log(error) => write!(f, "{error}"),
+            Self::Log(error) => write!(f, "the head of the audit log cannot be signed: {error}"),
             Self::File(path, error) => {
                 write!(f, "{} cannot be written: {error}: check `file` in [audit.witness]", path.display())
             }
@@ -60,7 +60,11 @@ impl fmt::Display for DeliveryError {
             }
             Self::Server(why) => write!(f, "{why}: check `url` in [audit.witness]"),
             Self::Thread(error) => {
-                write!(f, "no thread can be started that delivers heads to the witness: {error}")
+                write!(
+                    f,
+                    "no thread can be started that delivers heads to the witness: {error}; check the limits \
+                    of the system"
+                )
             }
         }
     }
@@ -95,11 +99,11 @@ struct HeadDestination {
     kind: HeadDestinationKind,
     /// The log, until the gateway releases it.
     log: Mutex<Weak<AuditLog>>,
-    /// The last line of the log.
+    /// The number and the digest of the last line of the log, which change as lines are appended.
     end: Arc<LastLineHandle>,
     /// The number of undelivered lines at which a head is sent.
     every: u64,
-    /// The time after which a head is sent if there are fewer lines.
+    /// The time after which a head is sent even if there are fewer undelivered lines.
     pause: Duration,
     /// The operator's log.
     operator: log::OperatorLog,
@@ -131,9 +135,9 @@ struct DeliveryState {
 }
 
 impl HeadDestinations {
-    /// Sends a head to the witness's file at once, and starts a thread for each destination that sends heads from now
-    /// on. A server receives its first head from its thread, so that it cannot delay the start. Deliveries that fail
-    /// are reported in `operator`, the operator's log.
+    /// Writes a head to the witness's file at once, and starts a thread for each destination that sends further heads.
+    /// A server receives its first head from its thread, so that it cannot delay the start. Failed deliveries are
+    /// written to `operator`, the operator's log.
     ///
     /// # Errors
     /// Fails if a required file cannot be written, or if no thread can be started.
@@ -233,7 +237,7 @@ impl Drop for HeadDestinations {
 }
 
 impl HeadDestination {
-    /// Returns the words for the destination in messages.
+    /// Returns the name of the destination in messages.
     fn name(&self) -> &'static str {
         match self.kind {
             HeadDestinationKind::File(_) => "witness file",
@@ -274,18 +278,18 @@ impl HeadDestination {
         }
     }
 
-    /// Sends the newest signed head of the audit log, and updates the state of the destination. Reports the first of
-    /// several failures, and the first success after them, in the operator's log. Does nothing once the audit log is
+    /// Signs the newest head of the audit log, sends it, and updates the state of the destination. Writes the first of
+    /// several failures, and the first success after them, to the operator's log. Does nothing after the audit log was
     /// released.
     fn deliver(&self) -> Result<(), DeliveryError> {
         // Held until the end of this function, so that one delivery follows the other.
         let _delivering = self.delivery.lock().unwrap_or_else(PoisonError::into_inner);
         let signed = {
-            // Unlocked before the line is sent: the release of the log waits for this lock, but must not wait for a
-            // server.
+            // This block ends, and with it the lock, before the line is sent: `drop` waits for the lock, and must not
+            // wait for a server.
             let log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
             let Some(log) = log.upgrade() else { return Ok(()) };
-            // `None`: the line accepts no loss of the log.
+            // `None`: the line does not record an accepted loss.
             log.witness_line(Timestamp::now(), None)
         };
         let sent_head =
@@ -334,14 +338,14 @@ impl HeadDestinationKind {
     }
 }
 
-/// Appends to the witness's file that the operator accepts the loss `gives_up`. The next start of the gateway reads the
-/// file.
+/// Appends a line to the witness's file by which the operator accepts the loss `gives_up`: the next start of the
+/// gateway, which reads the file, does not fail because of this loss.
 pub(crate) fn give_up(file: &Path, log: &AuditLog, gives_up: AcceptedLoss) -> Result<(), DeliveryError> {
     let (_, line) = log.witness_line(Timestamp::now(), Some(gives_up)).map_err(DeliveryError::Log)?;
     append(file, &line).map_err(|error| DeliveryError::File(file.to_owned(), error))
 }
 
-/// Appends a line to a file in one write, so that concurrent writers do not mix.
+/// Appends a line to a file in one write, so that the lines of concurrent writers do not mix.
 fn append(path: &Path, line: &str) -> io::Result<()> {
     let mut options = OpenOptions::new();
     // Also opened to read, in order to find out whether the file ends with a complete line.

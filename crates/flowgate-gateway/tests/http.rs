@@ -226,7 +226,7 @@ async fn unanswerable_requests_are_refused_with_advice() {
             CHECK,
             json,
             r#"{"messages":[3],"policy":""}"#,
-            "400 Input Validation Error: messages[0]: the message is not a JSON object",
+            "400 Input Validation Error: messages[0]: the message is not a JSON object; write one with a `role`",
         ),
         (
             Method::POST,
@@ -240,7 +240,7 @@ async fn unanswerable_requests_are_refused_with_advice() {
             LOAD,
             ("content-type", "Application/JSON; charset=utf-8"),
             "{}",
-            "400 the body has no `policy`",
+            "400 the body of the request has no field `policy`: add it",
         ),
         (
             Method::POST,
@@ -264,8 +264,8 @@ async fn unanswerable_requests_are_refused_with_advice() {
             LOAD,
             ("host", "evil.example"),
             "{}",
-            "403 the header `Host` names another host than this machine; a server without a token accepts \
-            only `localhost` and loopback addresses",
+            "403 the header `Host` names another host than this machine: send the request to `localhost`, since a \
+            server without a token accepts only that and loopback addresses",
         ),
     ];
     for (method, path, header, body, expected) in rows {

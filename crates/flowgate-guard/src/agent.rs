@@ -217,7 +217,7 @@ impl std::error::Error for TurnError {
     }
 }
 
-/// The parties that drive a conversation.
+/// Drives conversations: has the models, the tools and the approver that serve the needs of a conversation.
 pub struct Agent<'a> {
     /// The model that writes the messages of the chat.
     pub model: &'a dyn ChatModel,
@@ -229,7 +229,7 @@ pub struct Agent<'a> {
     pub tools: &'a Toolbox,
     /// The approver of calls.
     pub approver: &'a mut dyn Approver,
-    /// The time since an arbitrary fixed point.
+    /// Returns the time since an arbitrary fixed point, by which a late decision is recognised.
     pub clock: &'a (dyn Fn() -> Duration + Sync),
     /// The observer.
     pub observer: &'a mut dyn Observer,
@@ -284,8 +284,8 @@ impl Agent<'_> {
                 Need::User(turn) => return Ok(turn),
                 Need::Complete(view) => {
                     self.observer.before_completion(&view);
-                    let live = conversation.stream_cleaner();
-                    match self.complete_streaming(&view.request, live).await {
+                    let cleaner = conversation.stream_cleaner();
+                    match self.complete_streaming(&view.request, cleaner).await {
                         Ok(completion) => {
                             self.observer.after_completion(&completion);
                             conversation.accept_completion(completion);
@@ -309,13 +309,13 @@ impl Agent<'_> {
                     // stays inside the conversation.
                     Err(_) => conversation.fail_fill(),
                 },
-                Need::Approve(ask) => {
+                Need::Approve(request) => {
                     let asked_at = (self.clock)();
-                    let decision = self.approver.decide(&ask).await;
-                    let in_time = (self.clock)().saturating_sub(asked_at) <= ask.expires;
+                    let decision = self.approver.decide(&request).await;
+                    let in_time = (self.clock)().saturating_sub(asked_at) <= request.expires;
                     match decision {
                         Decision::Undecided if in_time => return Ok(conversation.postpone()),
-                        // A decision that is late, or that the observer cannot prepare for, counts as none.
+                        // A decision that is late, or that the observer cannot prepare for, counts as no answer.
                         decision => {
                             // An approved call is judged again, by the current labels of the stores.
                             let has_current_state = !decision.allows()
@@ -355,17 +355,17 @@ impl Agent<'_> {
         }
     }
 
-    /// Queries the model, and passes its text to the observer while it is generated, as far as `live` releases it:
-    /// without addresses that the policy forbids and without placeholders. Without `live`, passes none.
+    /// Queries the model, and passes its text to the observer while it is generated, as far as `cleaner` releases it:
+    /// without addresses that the policy forbids and without placeholders. Without `cleaner`, passes none.
     ///
     /// # Errors
     /// If the model fails, or the observer is cancelled.
     async fn complete_streaming(
         &mut self,
         request: &Request,
-        live: Option<StreamCleaner>,
+        cleaner: Option<StreamCleaner>,
     ) -> Result<Completion, Error> {
-        let mut listener = ReplyListener { observer: &mut *self.observer, live };
+        let mut listener = ReplyListener { observer: &mut *self.observer, cleaner };
         listener.complete(self.model, request).await
     }
 
@@ -393,7 +393,7 @@ impl Agent<'_> {
     /// # Errors
     /// If the model fails, or the observer is cancelled.
     async fn complete(&mut self, model: &dyn ChatModel, request: &Request) -> Result<Completion, Error> {
-        ReplyListener { observer: &mut *self.observer, live: None }.complete(model, request).await
+        ReplyListener { observer: &mut *self.observer, cleaner: None }.complete(model, request).await
     }
 
     /// Ends the turn in the conversation because of `error`, and returns this error.
@@ -403,11 +403,12 @@ impl Agent<'_> {
     }
 }
 
-/// Passes the text of a reply to the observer, and cancels the reply when the observer has cancelled the turn.
+/// Listens to the model while it writes a reply: passes the text to the observer, and ends the generation when the
+/// observer has cancelled the turn.
 struct ReplyListener<'o> {
     observer: &'o mut dyn Observer,
     /// Cleans the text that may be shown early; without it none may.
-    live: Option<StreamCleaner>,
+    cleaner: Option<StreamCleaner>,
 }
 
 impl ReplyListener<'_> {
@@ -421,23 +422,25 @@ impl ReplyListener<'_> {
 }
 
 impl Listener for ReplyListener<'_> {
-    /// Passes on the text of a piece of the model's output, as far as `live` lets it be shown early; without `live`, no
-    /// text is shown early. Returns `Break` to end the generation: if the observer is cancelled, or the model begins
-    /// again after some text was shown.
+    /// Passes the text in a piece of the model's output to the observer, as far as `cleaner` lets it be shown early;
+    /// without `cleaner`, no text is shown early. Returns `Break` to end the generation: if the observer is cancelled,
+    /// or the model begins again after some text was shown.
     fn on_delta(&mut self, delta: Delta<'_>) -> ControlFlow<()> {
         // Reasoning is judged as a whole, and the user receives it before the text. After reasoning, no text is
         // therefore shown early, unless some text was shown before it.
-        if matches!(delta, Delta::Reasoning(_)) && self.live.as_ref().is_some_and(|live| !live.has_begun()) {
-            self.live = None;
+        if matches!(delta, Delta::Reasoning(_))
+            && self.cleaner.as_ref().is_some_and(|cleaner| !cleaner.has_begun())
+        {
+            self.cleaner = None;
         }
-        match (delta, &mut self.live) {
+        match (delta, &mut self.cleaner) {
             // The cleaner may hold the end of the text back until it has seen more.
-            (Delta::Text(piece), Some(live)) => match live.push(piece).as_str() {
+            (Delta::Text(piece), Some(cleaner)) => match cleaner.push(piece).as_str() {
                 "" => {}
                 text => self.observer.on_text(text),
             },
             // Text that was shown cannot be retracted, and another attempt would produce other text.
-            (Delta::Restart, Some(live)) if live.has_begun() => return ControlFlow::Break(()),
+            (Delta::Restart, Some(cleaner)) if cleaner.has_begun() => return ControlFlow::Break(()),
             _ => {}
         }
         if self.observer.is_cancelled() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }

@@ -129,7 +129,7 @@ pub enum Decision {
     /// No decision arrived in time.
     #[serde(rename = "silent", alias = "unanswered")]
     Unanswered,
-    /// No person could be asked, because too many questions are open.
+    /// No person was asked, because a limit on questions was reached, such as a [`QuestionBudget`].
     Unasked,
     /// No decision has arrived yet: the turn [ends](crate::conversation::TurnEnd::Asked), and continues after the
     /// decision.
@@ -159,7 +159,7 @@ impl Decision {
 /// A party that decides on calls.
 pub trait Approver: Send {
     /// Decides on a call. May take until the question expires.
-    fn decide<'a>(&'a mut self, ask: &'a ApprovalRequest) -> BoxFuture<'a, Decision>;
+    fn decide<'a>(&'a mut self, request: &'a ApprovalRequest) -> BoxFuture<'a, Decision>;
 }
 
 /// Refuses every call, for use without an approver.
@@ -174,8 +174,8 @@ impl Approver for DenyingApprover {
 
 /// A function as an approver. It may block the thread that drives the agent.
 impl<F: FnMut(&ApprovalRequest) -> Decision + Send> Approver for F {
-    fn decide<'a>(&'a mut self, ask: &'a ApprovalRequest) -> BoxFuture<'a, Decision> {
-        Box::pin(ready(self(ask)))
+    fn decide<'a>(&'a mut self, request: &'a ApprovalRequest) -> BoxFuture<'a, Decision> {
+        Box::pin(ready(self(request)))
     }
 }
 
@@ -213,7 +213,7 @@ impl DigestKey {
     /// Returns the HMAC-SHA256 of bytes under this key, in hexadecimal. The callers begin `bytes` differently (`nonce`,
     /// `text` or a JSON list), so that no input for one purpose is an input for another.
     fn mac(&self, bytes: &[u8]) -> String {
-        // HMAC accepts a key of any length, so it does not fail.
+        // HMAC accepts a key of any length, so the empty result is never returned.
         let Ok(mut mac) = Hmac::<Sha256>::new_from_slice(&self.0) else { return String::new() };
         mac.update(bytes);
         mac.finalize().into_bytes().iter().map(|byte| format!("{byte:02x}")).collect()

@@ -15,7 +15,7 @@ use unicode_normalization::UnicodeNormalization as _;
 use unicode_properties::{GeneralCategory, UnicodeGeneralCategory as _};
 
 /// The maximum number of schemas and names that are examined for one call.
-const BUDGET: usize = 200_000;
+const MAX_EXAMINED: usize = 200_000;
 
 /// Why arguments are refused, and how to correct them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,28 +53,28 @@ const TOO_LARGE: AmbiguousArgumentsError = AmbiguousArgumentsError {
 /// If a parser that ignores case or separators could find another value, or if the arguments and the schema are too
 /// large to compare.
 pub fn check(arguments: &Map<String, Value>, schema: &Value) -> Result<(), AmbiguousArgumentsError> {
-    SchemaWalker { root: schema, left: BUDGET }.check_object(arguments, &[schema])
+    SchemaWalker { root: schema, remaining: MAX_EXAMINED }.check_object(arguments, &[schema])
 }
 
-/// Compares arguments with a schema, within a budget.
+/// Compares arguments with a schema, and stops with an error once it has examined [`MAX_EXAMINED`] schemas and names.
 struct SchemaWalker<'s> {
     /// The whole schema, in which references are resolved.
     root: &'s Value,
     /// The number of schemas and names that may still be examined.
-    left: usize,
+    remaining: usize,
 }
 
 impl<'s> SchemaWalker<'s> {
-    /// Subtracts `count` schemas and names from the budget; fails if fewer may still be examined.
+    /// Counts `count` schemas and names as examined; fails if fewer may still be examined.
     fn spend(&mut self, count: usize) -> Result<(), AmbiguousArgumentsError> {
-        self.left = self.left.checked_sub(count).ok_or(TOO_LARGE)?;
+        self.remaining = self.remaining.checked_sub(count).ok_or(TOO_LARGE)?;
         Ok(())
     }
 
     /// Checks the names of all objects in a value. `schemas` are the schemas that apply to the value.
     ///
     /// # Errors
-    /// If a name is ambiguous, or the value and the schemas are too large to check within the budget.
+    /// If a name is ambiguous, or more than [`MAX_EXAMINED`] schemas and names would have to be examined.
     fn check_value(&mut self, value: &Value, schemas: &[&'s Value]) -> Result<(), AmbiguousArgumentsError> {
         match value {
             Value::Object(object) => self.check_object(object, schemas),
@@ -109,7 +109,7 @@ impl<'s> SchemaWalker<'s> {
     /// [`fold_case`].
     ///
     /// # Errors
-    /// If two names are ambiguous, or the budget of the check is spent.
+    /// If two names are ambiguous, or more than [`MAX_EXAMINED`] schemas and names would have to be examined.
     fn check_object(
         &mut self,
         object: &Map<String, Value>,
@@ -152,7 +152,7 @@ impl<'s> SchemaWalker<'s> {
     /// declared as well, without a schema.
     ///
     /// # Errors
-    /// If the budget of the check is spent.
+    /// If more than [`MAX_EXAMINED`] schemas and names would have to be examined.
     fn declared_properties(
         &mut self,
         schemas: &[&'s Value],
@@ -177,7 +177,7 @@ impl<'s> SchemaWalker<'s> {
     /// followed.
     ///
     /// # Errors
-    /// If the budget of the check is spent.
+    /// If more than [`MAX_EXAMINED`] schemas and names would have to be examined.
     fn referenced_schemas(
         &mut self,
         schemas: &[&'s Value],
@@ -201,7 +201,7 @@ impl<'s> SchemaWalker<'s> {
                 }
                 match reference.strip_prefix('#').and_then(|pointer| self.root.pointer(pointer)) {
                     Some(referred) => pending.push(referred),
-                    None => pending.extend(self.named_parts(reference)?),
+                    None => pending.extend(self.named_subschemas(reference)?),
                 }
             }
         }
@@ -212,8 +212,8 @@ impl<'s> SchemaWalker<'s> {
     /// (`#/%24defs/x`), or all subschemas with this anchor (`#name`) or identifier (`$id`); none if there is none.
     ///
     /// # Errors
-    /// If the budget of the check is spent.
-    fn named_parts(&mut self, reference: &str) -> Result<Vec<&'s Value>, AmbiguousArgumentsError> {
+    /// If more than [`MAX_EXAMINED`] schemas and names would have to be examined.
+    fn named_subschemas(&mut self, reference: &str) -> Result<Vec<&'s Value>, AmbiguousArgumentsError> {
         let fragment = reference.strip_prefix('#');
         if let Some(part) = fragment.and_then(|fragment| self.root.pointer(&percent_decoded(fragment))) {
             return Ok(vec![part]);

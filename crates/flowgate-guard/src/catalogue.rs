@@ -94,7 +94,8 @@ impl Catalogue {
     ) -> Result<(), PushError> {
         monitor.declare_tools(tools.iter().map(|offered| &offered.tool));
         let mut previous = std::mem::take(&mut self.entries);
-        // The names that the model already calls something by: the `look` tool of Flowgate, and tools on offer.
+        // The names that are in use already: `look`, the name of Flowgate's tool, and the names of the tools offered so
+        // far.
         let mut taken: HashSet<String> = [slot::LOOK.to_owned()].into();
         // A tool under Flowgate's own server name is an impostor.
         let is_own = |offered: &OfferedTool| offered.tool.server.as_deref() == Some(Tool::FLOWGATE_SERVER);
@@ -142,7 +143,7 @@ impl Catalogue {
         self.entries.iter().filter(move |entry| entry.is_visible_at(monitor, label))
     }
 
-    /// Returns the join of what the descriptions of the tools contribute to the label of a view at `bound`.
+    /// Returns the join of the labels that the descriptions of the tools contribute to a view at `bound`.
     pub(crate) fn view_label(&self, monitor: &Monitor, bound: &Label) -> Label {
         let descriptions = self.entries.iter().filter_map(|entry| entry.event);
         descriptions.fold(Label::BOTTOM, |joined, event| joined.join(&monitor.view_label(event, bound)))
@@ -234,8 +235,9 @@ impl CatalogueEntry {
     }
 }
 
-/// Returns a name for the model that providers accept and that is not in `taken`: `server__tool`, or `tool` without a
-/// server. If server and tool cannot be read back from that, or it is too long, it ends in a digest of both.
+/// Returns a name by which the model can call a tool: one that providers accept and that is not in `taken`. It is
+/// `server__tool`, or `tool` without a server. If server and tool cannot be read back from this name, or it is too
+/// long, the name ends in a digest of both.
 ///
 /// The name depends on the tool alone, since a tool that is not on offer at some label must not influence the names of
 /// others. Only if two tools have the same name nevertheless, the later one receives a number.

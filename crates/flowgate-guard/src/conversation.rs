@@ -226,7 +226,7 @@ impl Conversation {
                 // No screening was passed in: every region counts as needed.
                 ConversationPhase::Screening(names) => {
                     let label = self.needed_label(&names, None);
-                    // A label that the caller has chosen replaces that of the method.
+                    // A label that the caller has chosen replaces the method's label.
                     let label = self.labels.take_chosen().unwrap_or(label);
                     Some(self.show_screened(label))
                 }

@@ -81,7 +81,7 @@ const LONGEST_RUN: usize = 4;
 
 /// Appends a text to `tail`, the end of earlier texts, and shortens the result from the front to [`TAIL`] bytes. The
 /// next message is compared together with this end, because a quotation may begin in it.
-fn append(tail: &mut String, text: &str) {
+fn append_to_tail(tail: &mut String, text: &str) {
     tail.push('\n');
     // Padding must not push the compared text out: of a run of characters that are not compared, only the first ones
     // are copied.
@@ -168,19 +168,20 @@ impl History {
         Self::default()
     }
 
-    /// Returns the prefixes that a chat shares with this session if it continues from it, shortest first.
+    /// Returns the digests of the beginnings of this session's chat that end with a message of the model, shortest
+    /// first. A chat that continues from this session has the same ones.
     pub fn prefixes(&self) -> Vec<ChatPrefixDigest> {
         self.prefixes.all.clone()
     }
 
     /// Appends a text of a user or system message to the tail.
     pub(crate) fn extend_tail(&mut self, text: &str) {
-        append(&mut self.tail, text);
+        append_to_tail(&mut self.tail, text);
     }
 
     /// Appends a text to the end of the user's own texts.
     pub(crate) fn say_own(&mut self, text: &str) {
-        append(&mut self.own, text);
+        append_to_tail(&mut self.own, text);
     }
 
     /// Returns the messages that the client holds, in order.
@@ -200,8 +201,8 @@ impl History {
         self.messages.push(message);
     }
 
-    /// Appends messages to a history of which every message is unchanged. The items of the conversation before the
-    /// index `until` belong to the old messages: the last of these now ends there.
+    /// Appends messages to the history; the caller has checked that the client changed none of the old messages. The
+    /// items of the conversation before the index `until` belong to the old messages: the last of these now ends there.
     pub(crate) fn append_messages(&mut self, until: usize, new: Vec<HistoryMessage>) {
         if let Some(last) = self.messages.last_mut() {
             last.until = until;
@@ -215,10 +216,10 @@ impl History {
         digests.chain(SentChat::of(rest).digests().iter().copied()).collect()
     }
 
-    /// Replaces the digest of the message at `index`, which the model wrote here, by that of `sent`, which has the
-    /// same calls in another spelling. `recorded` is the message as the client received it, and `digests` are those
-    /// of the sent chat. Returns the new alignment; does nothing and returns `None` if the message at `index` is not
-    /// `recorded`, or if it would not count as unchanged.
+    /// Replaces the digest of the message at `index` by the digest of `sent`. The model wrote this message here, and
+    /// `sent` has the same calls in another spelling. `recorded` is the message as the client received it, and
+    /// `digests` are the digests of the sent chat. Returns the new alignment. Does nothing and returns `None` if the
+    /// message at `index` is not `recorded`, or would still count as changed.
     pub(crate) fn respell(
         &mut self,
         index: usize,

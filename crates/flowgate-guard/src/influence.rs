@@ -23,10 +23,10 @@ use flowgate::trace::{EventId, Trace, TraceEntry};
 
 /// An algorithm that estimates which regions a call depends on.
 pub trait InfluenceMethod: Send + Sync {
-    /// Returns its name on the command line and in reports.
+    /// Returns the name of the method on the command line and in reports.
     fn name(&self) -> &'static str;
 
-    /// Returns one sentence on its assumptions and guarantee.
+    /// Describes in one sentence which regions the method returns, and what it assumes.
     fn doc(&self) -> &'static str;
 
     /// Starts a session with an empty trace.

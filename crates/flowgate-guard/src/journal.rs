@@ -41,7 +41,8 @@ impl Journal {
         self.inputs.as_ref().is_none_or(Vec::is_empty)
     }
 
-    /// Records an input, if inputs are recorded; only then is it computed, which may copy a whole chat.
+    /// Records the input that `input` returns. Does not call `input` if no inputs are recorded, since it may copy a
+    /// whole chat.
     pub(crate) fn record(&mut self, input: impl FnOnce() -> Input) {
         if let Some(inputs) = &mut self.inputs {
             inputs.push(input());
@@ -179,7 +180,7 @@ impl RecordedNeed {
             Need::Complete(view) => Self::Complete(view.names.all().len()),
             Need::Screen(_) => Self::Screen,
             Need::Fill(_) => Self::Fill,
-            Need::Approve(ask) => Self::Approve(ask.digest.clone()),
+            Need::Approve(request) => Self::Approve(request.digest.clone()),
             Need::Run(call) => {
                 Self::Run { tool: call.call().tool.to_string(), arguments: call.arguments_json() }
             }
@@ -203,7 +204,8 @@ pub(crate) mod tool {
     }
 }
 
-/// Deserializes an optional field in which `null` is a value.
+/// Deserializes an optional field in which `null` is a value: a field with `null` becomes `Some(Value::Null)`, and only
+/// a missing field becomes `None`.
 pub(crate) fn present<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Value>, D::Error> {
     Value::deserialize(deserializer).map(Some)
 }

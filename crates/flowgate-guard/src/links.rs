@@ -105,7 +105,7 @@ struct DisarmedReply<'a> {
 }
 
 impl<'a> DisarmedReply<'a> {
-    /// Prepares to disarm a reply whose text carries `label`, under what the policy decides about addresses at it.
+    /// Prepares to disarm a reply whose text carries `label`: asks the policy what it decides about addresses there.
     fn new(monitor: &Monitor, method: &'static str, label: Label, next_id: &'a mut usize) -> Self {
         Self { policy: LinkPolicy::of(monitor, &label), method, label, next_id, judged: 0 }
     }
@@ -140,7 +140,7 @@ pub fn clean(text: &str, judge: LinkJudge<'_>) -> (String, Vec<String>) {
     (cleaned, cleaner.into_refused())
 }
 
-/// Cleans a reply while it is generated: the shown prefix stays valid whatever follows.
+/// Cleans a reply while it is generated, and releases only text that is final whatever follows.
 #[derive(Debug)]
 pub(crate) struct StreamCleaner {
     policy: LinkPolicy,

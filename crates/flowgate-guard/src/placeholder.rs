@@ -38,19 +38,19 @@ enum PlaceholderMatch {
     No,
 }
 
-/// Returns the placeholders in a text, in order. `known` is the number of regions that the view of its author hides:
-/// the forms without brackets or without the word `hidden` count only for `h1` to `h{known}`.
-pub(crate) fn find(text: &str, known: usize) -> Vec<Placeholder> {
-    let seen = decoded_chars(text);
+/// Returns the placeholders in a text, in order. `hidden_count` is the number of regions that the view of its author
+/// hides: the forms without brackets or without the word `hidden` count only for `h1` to `h{hidden_count}`.
+pub(crate) fn find(text: &str, hidden_count: usize) -> Vec<Placeholder> {
+    let chars = decoded_chars(text);
     let mut found: Vec<Placeholder> = Vec::new();
-    for (index, first) in seen.iter().enumerate() {
+    for (index, first) in chars.iter().enumerate() {
         // A placeholder does not begin inside the previous one.
         let may_read =
-            may_begin(&seen, index, known) && found.last().is_none_or(|last| last.end <= first.start);
+            may_begin(&chars, index, hidden_count) && found.last().is_none_or(|last| last.end <= first.start);
         // The text is complete (`true`): no more text follows that could complete a placeholder.
         if may_read
             && let PlaceholderMatch::Placeholders(placeholders) =
-                read_placeholder(&seen, index, text.len(), (true, known))
+                read_placeholder(&chars, index, text.len(), (true, hidden_count))
         {
             found.extend(placeholders);
         }
@@ -60,15 +60,15 @@ pub(crate) fn find(text: &str, known: usize) -> Vec<Placeholder> {
 
 /// Returns the characters of a text as a renderer may show them, with percent escapes and numeric HTML escapes decoded.
 fn decoded_chars(text: &str) -> Vec<RenderedChar> {
-    let seen = rendered_chars(text);
-    if !seen.iter().any(|seen| matches!(seen.c, '%' | '&')) {
-        return seen;
+    let chars = rendered_chars(text);
+    if !chars.iter().any(|rendered| matches!(rendered.c, '%' | '&')) {
+        return chars;
     }
-    let (mut decoded, mut at) = (Vec::with_capacity(seen.len()), 0);
-    while let Some(first) = seen.get(at) {
+    let (mut decoded, mut at) = (Vec::with_capacity(chars.len()), 0);
+    while let Some(first) = chars.get(at) {
         let escape =
-            decode_escape(&seen, at).and_then(|(code, length)| Some((char::from_u32(code)?, length)));
-        match escape.zip(escape.and_then(|(_, length)| seen.get(at + length - 1))) {
+            decode_escape(&chars, at).and_then(|(code, length)| Some((char::from_u32(code)?, length)));
+        match escape.zip(escape.and_then(|(_, length)| chars.get(at + length - 1))) {
             Some(((c, length), last)) => {
                 decoded.push(RenderedChar { c, end: last.end.max(last.start), ..*first });
                 at += length;
@@ -82,11 +82,11 @@ fn decoded_chars(text: &str) -> Vec<RenderedChar> {
     decoded
 }
 
-/// Returns the code point that is escaped at the character `at` of `seen`, and the length of the escape in
+/// Returns the code point that is escaped at the character `at` of `chars`, and the length of the escape in
 /// characters; `None` if no escape of a printable ASCII character begins there. Escapes are `%41`, `&#65;` and
 /// `&#x41;`.
-fn decode_escape(seen: &[RenderedChar], at: usize) -> Option<(u32, usize)> {
-    let c = |offset: usize| seen.get(at + offset).map(|seen| seen.c);
+fn decode_escape(chars: &[RenderedChar], at: usize) -> Option<(u32, usize)> {
+    let c = |offset: usize| chars.get(at + offset).map(|rendered| rendered.c);
     // The number that digits from an offset on spell, and how many digits it has.
     let number = |from: usize, radix: u32, max_digits: usize| {
         let digits: String = (from..from + max_digits)
@@ -110,11 +110,11 @@ fn decode_escape(seen: &[RenderedChar], at: usize) -> Option<(u32, usize)> {
 /// The longest escape, in characters.
 const LONGEST_ESCAPE: usize = 10;
 
-/// Whether more text after `seen` could complete an escape that begins at its character `at`.
-fn may_be_escape(seen: &[RenderedChar], at: usize) -> bool {
-    let rest = seen.get(at..).unwrap_or_default();
-    let is_part = |seen: &RenderedChar| seen.c.is_ascii_alphanumeric() || seen.c == '#';
-    let can_continue = match rest.first().map(|seen| seen.c) {
+/// Whether more text after `chars` could complete an escape that begins at its character `at`.
+fn may_be_escape(chars: &[RenderedChar], at: usize) -> bool {
+    let rest = chars.get(at..).unwrap_or_default();
+    let is_part = |rendered: &RenderedChar| rendered.c.is_ascii_alphanumeric() || rendered.c == '#';
+    let can_continue = match rest.first().map(|rendered| rendered.c) {
         Some('%') => rest.len() < 3,
         Some('&') => rest.len() < LONGEST_ESCAPE,
         _ => false,
@@ -122,77 +122,81 @@ fn may_be_escape(seen: &[RenderedChar], at: usize) -> bool {
     can_continue && rest.iter().skip(1).all(is_part)
 }
 
-/// Whether a placeholder could begin at the character `index` of `seen`: at an opening bracket, or at an `h` that
-/// begins a word (`hidden h2` without brackets) if the view hides regions. `known` is the number of regions that it
-/// hides.
-fn may_begin(seen: &[RenderedChar], index: usize, known: usize) -> bool {
-    let c = |index: usize| seen.get(index).map(|seen| seen.c);
+/// Whether a placeholder could begin at the character `index` of `chars`: at an opening bracket, or at an `h` that
+/// begins a word (`hidden h2` without brackets) if the view hides regions. `hidden_count` is the number of regions that
+/// it hides.
+fn may_begin(chars: &[RenderedChar], index: usize, hidden_count: usize) -> bool {
+    let c = |index: usize| chars.get(index).map(|rendered| rendered.c);
     match c(index) {
         Some(first) if is_opening(first) => true,
-        Some('h' | 'H') => known > 0 && !index.checked_sub(1).and_then(c).is_some_and(is_word),
+        Some('h' | 'H') => hidden_count > 0 && !index.checked_sub(1).and_then(c).is_some_and(is_word),
         _ => false,
     }
 }
 
-/// Whether a field name in the value contains a placeholder. `known` is the number of regions that the view of its
-/// author hides.
-pub(crate) fn is_in_keys(value: &Value, known: usize) -> bool {
+/// Whether a field name in the value contains a placeholder. `hidden_count` is the number of regions that the view of
+/// its author hides.
+pub(crate) fn is_in_keys(value: &Value, hidden_count: usize) -> bool {
     match value {
-        Value::Array(items) => items.iter().any(|item| is_in_keys(item, known)),
-        Value::Object(entries) => {
-            entries.iter().any(|(name, value)| !find(name, known).is_empty() || is_in_keys(value, known))
-        }
+        Value::Array(items) => items.iter().any(|item| is_in_keys(item, hidden_count)),
+        Value::Object(entries) => entries
+            .iter()
+            .any(|(name, value)| !find(name, hidden_count).is_empty() || is_in_keys(value, hidden_count)),
         _ => false,
     }
 }
 
-/// Returns the names of the placeholders in the texts of a value, in order and without duplicates. `known` is the
-/// number of regions that the view of the author hides: see [`find`].
-pub(crate) fn placeholder_names(value: &Value, known: usize) -> Vec<String> {
+/// Returns the names of the placeholders in the texts of a value, in order and without duplicates. `hidden_count` is
+/// the number of regions that the view of the author hides: see [`find`].
+pub(crate) fn placeholder_names(value: &Value, hidden_count: usize) -> Vec<String> {
     let mut names = Vec::new();
-    collect_names(value, known, &mut names);
+    collect_names(value, hidden_count, &mut names);
     names
 }
 
 /// Adds the names of all placeholders in the texts of a value to `names`, each once. Field names are not searched:
-/// [`is_in_keys`] checks them. `known` is the number of regions that the view of the author hides.
-fn collect_names(value: &Value, known: usize, names: &mut Vec<String>) {
+/// [`is_in_keys`] checks them. `hidden_count` is the number of regions that the view of the author hides.
+fn collect_names(value: &Value, hidden_count: usize, names: &mut Vec<String>) {
     match value {
         Value::String(text) => {
-            for placeholder in find(text, known) {
+            for placeholder in find(text, hidden_count) {
                 if !names.contains(&placeholder.name) {
                     names.push(placeholder.name);
                 }
             }
         }
-        Value::Array(items) => items.iter().for_each(|item| collect_names(item, known, names)),
-        Value::Object(entries) => entries.values().for_each(|value| collect_names(value, known, names)),
+        Value::Array(items) => items.iter().for_each(|item| collect_names(item, hidden_count, names)),
+        Value::Object(entries) => {
+            entries.values().for_each(|value| collect_names(value, hidden_count, names))
+        }
         _ => {}
     }
 }
 
 /// Replaces the placeholders in the texts of a value by what `text_of` returns for the name of the region. It is one
-/// pass: a placeholder in a replacement stays text. `known` is the number of regions that the view of the author
+/// pass: a placeholder in a replacement stays text. `hidden_count` is the number of regions that the view of the author
 /// hides.
-pub(crate) fn replace(value: &mut Value, known: usize, text_of: &mut dyn FnMut(&str) -> String) {
+pub(crate) fn replace(value: &mut Value, hidden_count: usize, text_of: &mut dyn FnMut(&str) -> String) {
     match value {
-        Value::String(text) => *text = replace_in_text(text, known, text_of),
-        Value::Array(items) => items.iter_mut().for_each(|item| replace(item, known, text_of)),
-        Value::Object(entries) => entries.values_mut().for_each(|value| replace(value, known, text_of)),
+        Value::String(text) => *text = replace_in_text(text, hidden_count, text_of),
+        Value::Array(items) => items.iter_mut().for_each(|item| replace(item, hidden_count, text_of)),
+        Value::Object(entries) => {
+            entries.values_mut().for_each(|value| replace(value, hidden_count, text_of))
+        }
         _ => {}
     }
 }
 
-/// Replaces each placeholder in a text by [`NEUTRAL`]. `known` is the number of regions that the view of its author
-/// hides: without any, only the full form `[hidden h2]` is one.
-pub(crate) fn neutralize(text: &str, known: usize) -> String {
-    replace_in_text(text, known, &mut |_| NEUTRAL.to_owned())
+/// Replaces each placeholder in a text by [`NEUTRAL`]. `hidden_count` is the number of regions that the view of its
+/// author hides: without any, only the full form `[hidden h2]` is one.
+pub(crate) fn neutralize(text: &str, hidden_count: usize) -> String {
+    replace_in_text(text, hidden_count, &mut |_| NEUTRAL.to_owned())
 }
 
 /// Replaces the placeholders in one text, as [`replace`] does.
-fn replace_in_text(text: &str, known: usize, text_of: &mut dyn FnMut(&str) -> String) -> String {
+fn replace_in_text(text: &str, hidden_count: usize, text_of: &mut dyn FnMut(&str) -> String) -> String {
     let (mut written, mut at) = (String::with_capacity(text.len()), 0);
-    for placeholder in find(text, known) {
+    for placeholder in find(text, hidden_count) {
         written.push_str(text.get(at..placeholder.start).unwrap_or_default());
         written.push_str(&text_of(&placeholder.name));
         at = placeholder.end;
@@ -208,41 +212,41 @@ pub(crate) struct StreamNeutralizer {
     /// The end of the text so far, which could become a placeholder.
     pending: String,
     /// The number of regions that the author's view hides.
-    known: usize,
+    hidden_count: usize,
     /// The character before `pending`, since a placeholder without brackets must begin a word.
     before: Option<char>,
 }
 
 impl StreamNeutralizer {
-    /// Creates a neutralizer for a reply whose author's view hides `known` regions.
-    pub(crate) fn new(known: usize) -> Self {
-        Self { known, ..Self::default() }
+    /// Creates a neutralizer for a reply whose author's view hides `hidden_count` regions.
+    pub(crate) fn new(hidden_count: usize) -> Self {
+        Self { hidden_count, ..Self::default() }
     }
 
     /// Takes a piece of a streamed reply, and returns the text that is certain by now, with its placeholders replaced.
     /// The end of the piece may be the beginning of a placeholder, and then waits for the next piece.
     pub(crate) fn push(&mut self, piece: &str) -> String {
         self.pending.push_str(piece);
-        let mut seen = decoded_chars(&self.pending);
+        let mut chars = decoded_chars(&self.pending);
         // A possible escape at the end waits for its remaining characters.
-        let tail = seen.len().saturating_sub(LONGEST_ESCAPE);
-        let cut = (tail..seen.len()).find(|at| may_be_escape(&seen, *at));
-        let end = cut.and_then(|cut| seen.get(cut)).map_or(self.pending.len(), |cut| cut.start);
-        seen.truncate(cut.unwrap_or(seen.len()));
+        let tail = chars.len().saturating_sub(LONGEST_ESCAPE);
+        let cut = (tail..chars.len()).find(|at| may_be_escape(&chars, *at));
+        let end = cut.and_then(|cut| chars.get(cut)).map_or(self.pending.len(), |cut| cut.start);
+        chars.truncate(cut.unwrap_or(chars.len()));
         // Up to `at`, the text is written already; from `held_from` on, it waits for the next piece.
         let (mut written, mut at, mut held_from) = (String::new(), 0, end);
-        for (index, first) in seen.iter().enumerate() {
+        for (index, first) in chars.iter().enumerate() {
             // The character is part of a placeholder that was replaced.
             if first.start < at {
                 continue;
             }
             // A placeholder without brackets must begin a word, and the word may have begun in an earlier piece.
             let is_inside = index == 0 && !is_opening(first.c) && self.before.is_some_and(is_word);
-            if is_inside || !may_begin(&seen, index, self.known) {
+            if is_inside || !may_begin(&chars, index, self.hidden_count) {
                 continue;
             }
             // More text may follow (`false`).
-            match read_placeholder(&seen, index, self.pending.len(), (false, self.known)) {
+            match read_placeholder(&chars, index, self.pending.len(), (false, self.hidden_count)) {
                 PlaceholderMatch::Placeholders(placeholders) => {
                     for placeholder in placeholders {
                         written.push_str(self.pending.get(at..placeholder.start).unwrap_or_default());
@@ -259,8 +263,12 @@ impl StreamNeutralizer {
             }
         }
         written.push_str(self.pending.get(at..held_from).unwrap_or_default());
-        self.before =
-            seen.iter().rev().find(|seen| seen.start < held_from).map(|seen| seen.c).or(self.before);
+        self.before = chars
+            .iter()
+            .rev()
+            .find(|rendered| rendered.start < held_from)
+            .map(|rendered| rendered.c)
+            .or(self.before);
         self.pending = self.pending.get(held_from..).unwrap_or_default().to_owned();
         written
     }
@@ -318,10 +326,10 @@ fn is_separator(c: char) -> bool {
         )
 }
 
-/// Reads a placeholder from normalized characters.
+/// Reads the elements of one placeholder from the characters of a text.
 struct PlaceholderReader<'s> {
     /// The characters of the text.
-    seen: &'s [RenderedChar],
+    chars: &'s [RenderedChar],
     /// The byte offset at which the longest possible placeholder ends.
     limit: usize,
 }
@@ -329,7 +337,7 @@ struct PlaceholderReader<'s> {
 impl PlaceholderReader<'_> {
     /// Returns the character at an index; `None` at the end of the text and beyond the longest placeholder.
     fn char_at(&self, index: usize) -> Option<char> {
-        self.seen.get(index).filter(|seen| seen.start < self.limit).map(|seen| seen.c)
+        self.chars.get(index).filter(|rendered| rendered.start < self.limit).map(|rendered| rendered.c)
     }
 
     /// Returns the index of the first character from `at` on that is not skipped.
@@ -353,7 +361,7 @@ impl PlaceholderReader<'_> {
 
     /// Returns the byte offset after a character.
     fn end_of(&self, index: usize) -> usize {
-        self.seen.get(index).map_or(0, |seen| seen.end.max(seen.start))
+        self.chars.get(index).map_or(0, |rendered| rendered.end.max(rendered.start))
     }
 }
 
@@ -364,27 +372,28 @@ fn region_name(digits: &str) -> String {
 }
 
 /// Reads the placeholders that begin at the character `open`: one, or several in one pair of brackets. `length` is the
-/// length of the text in bytes; `is_whole` is whether the text is complete, and `known` is the number of regions
+/// length of the text in bytes; `is_whole` is whether the text is complete, and `hidden_count` is the number of regions
 /// that the view of its author hides. The forms are `[h2]`, `[hidden h2 ...]` with optional words and descriptions, and
 /// `hidden h2` without brackets; a form without the word or without brackets counts only if the view has the region.
 fn read_placeholder(
-    seen: &[RenderedChar],
+    chars: &[RenderedChar],
     open: usize,
     length: usize,
-    (is_whole, known): (bool, usize),
+    (is_whole, hidden_count): (bool, usize),
 ) -> PlaceholderMatch {
-    let Some(first) = seen.get(open) else { return PlaceholderMatch::No };
+    let Some(first) = chars.get(open) else { return PlaceholderMatch::No };
     let (start, limit) = (first.start, first.start + MAX_LENGTH);
-    let reader = PlaceholderReader { seen, limit };
+    let reader = PlaceholderReader { chars, limit };
     // The result where the text ends within a form: more text could complete it, unless it is too long already.
     let undecided =
         || if is_whole || length > limit { PlaceholderMatch::No } else { PlaceholderMatch::Unknown };
     // Whether the text ends at an index, and more text may follow.
-    let is_cut = |index: usize| seen.get(index).is_none() && !is_whole && length <= limit;
+    let is_cut = |index: usize| chars.get(index).is_none() && !is_whole && length <= limit;
     let is_bare = !is_opening(first.c);
     // Brackets may be doubled.
     let mut at = if is_bare { open } else { reader.skip(open + 1, |c| is_separator(c) || is_opening(c)) };
-    let is_known = |digits: &str| digits.parse().is_ok_and(|number: usize| (1..=known).contains(&number));
+    let is_known =
+        |digits: &str| digits.parse().is_ok_and(|number: usize| (1..=hidden_count).contains(&number));
     // The form `[h2]`.
     if matches!(first.c, '[' | '\u{3010}')
         && let Some((end, digits)) = reader.read_name(at)
@@ -455,7 +464,7 @@ fn read_placeholder(
         else {
             break;
         };
-        let start = seen.get(next).map_or(start, |seen| seen.start);
+        let start = chars.get(next).map_or(start, |rendered| rendered.start);
         found.push(Placeholder { start, end: reader.end_of(end - 1), name: region_name(&digits) });
         at = end;
     }
@@ -518,18 +527,18 @@ mod tests {
         assert_eq!(placeholder_names(&all, 0), ["h2", "h1"]);
     }
 
-    fn check(text: &str, known: usize, expected: &str) {
-        let shown = replace_in_text(text, known, &mut |name| format!("<{name}>"));
+    fn check(text: &str, hidden_count: usize, expected: &str) {
+        let shown = replace_in_text(text, hidden_count, &mut |name| format!("<{name}>"));
         assert_eq!(shown, expected, "{text}");
-        assert_eq!(!placeholder_names(&json!([{"a": text}]), known).is_empty(), text != expected);
-        assert_eq!(is_in_keys(&json!([{text: 1}]), known), text != expected);
-        assert!(find(&neutralize(text, known), known).is_empty(), "{text}");
+        assert_eq!(!placeholder_names(&json!([{"a": text}]), hidden_count).is_empty(), text != expected);
+        assert_eq!(is_in_keys(&json!([{text: 1}]), hidden_count), text != expected);
+        assert!(find(&neutralize(text, hidden_count), hidden_count).is_empty(), "{text}");
         // Processing in pieces returns a prefix of the same result.
         for size in 1..4 {
-            let (mut pieces, mut given) = (StreamNeutralizer::new(known), String::new());
+            let (mut pieces, mut given) = (StreamNeutralizer::new(hidden_count), String::new());
             for piece in text.chars().collect::<Vec<_>>().chunks(size) {
                 given.push_str(&pieces.push(&piece.iter().collect::<String>()));
-                assert!(neutralize(text, known).starts_with(&given), "{given} of {text}");
+                assert!(neutralize(text, hidden_count).starts_with(&given), "{given} of {text}");
             }
         }
     }

@@ -161,17 +161,17 @@ pub struct Redactor<'a> {
 
 impl Redactor<'_> {
     /// Returns the content as the view shows it: text, or a list of blocks. Adds the regions that are hidden to
-    /// `names`.
-    pub fn redacted_content(&self, names: &mut HiddenRegions) -> Value {
+    /// `hidden_regions`.
+    pub fn redacted_content(&self, hidden_regions: &mut HiddenRegions) -> Value {
         let document = &self.event.document;
         // Node 0 is the root of the event's value.
         let root = document.key(0, "content").unwrap_or(0);
         // A view that may not show the structure of the event shows one placeholder for all of its content, which may
         // contain captures that the policy labels on their own.
         if !self.shows(0) {
-            return Value::String(self.typed_placeholder(root, self.schema, names));
+            return Value::String(self.typed_placeholder(root, self.schema, hidden_regions));
         }
-        match self.render(root, self.schema, names) {
+        match self.render(root, self.schema, hidden_regions) {
             Some(redacted) => redacted,
             None => self.plain(root),
         }
@@ -208,22 +208,27 @@ impl Redactor<'_> {
         }
     }
 
-    /// Whether the text of a list or a map spells its parts: whether each part has a span in it. Otherwise the text is
-    /// the concatenation of the texts of content blocks.
+    /// Whether the text of a list or a map spells all of its parts, so that each part has a span in the text. Otherwise
+    /// the text is the concatenation of the texts of content blocks.
     fn is_spelled(&self, id: NodeId) -> bool {
         let is_part = |child: NodeId| self.document().node(child).is_some_and(|child| child.span.is_some());
         self.document().children(id).all(is_part)
     }
 
     /// Returns a region with placeholders in place of its hidden parts; `None` if all of it is shown. `schema` is the
-    /// schema of the region, whose types the placeholders show. Adds the hidden parts to `names`.
-    fn render(&self, id: NodeId, schema: Option<&Value>, names: &mut HiddenRegions) -> Option<Value> {
+    /// schema of the region, whose types the placeholders show. Adds the hidden parts to `hidden_regions`.
+    fn render(
+        &self,
+        id: NodeId,
+        schema: Option<&Value>,
+        hidden_regions: &mut HiddenRegions,
+    ) -> Option<Value> {
         if self.document().label_of(id).flows_to(self.label) {
             return None;
         }
         let node = self.document().node(id)?;
         if !node.label.flows_to(self.label) {
-            return Some(Value::String(self.typed_placeholder(id, schema, names)));
+            return Some(Value::String(self.typed_placeholder(id, schema, hidden_regions)));
         }
         match &node.text {
             Some(text) if self.is_spelled(id) => {
@@ -232,21 +237,21 @@ impl Redactor<'_> {
                 let is_in = |notation| located_text::locate(text, Some(notation)).is_ok();
                 let is_literal = is_in(Notation::Json) || is_in(Notation::Python);
                 Some(Value::String(if is_literal {
-                    self.spell(id, text, schema, names)
+                    self.spell(id, text, schema, hidden_regions)
                 } else {
-                    self.rebuild(id, schema, names).to_string()
+                    self.rebuild(id, schema, hidden_regions).to_string()
                 }))
             }
-            _ => Some(self.rebuild(id, schema, names)),
+            _ => Some(self.rebuild(id, schema, hidden_regions)),
         }
     }
 
-    /// Builds the value of a list or a map whose own structure is shown. Adds the hidden parts to `names`.
-    fn rebuild(&self, id: NodeId, schema: Option<&Value>, names: &mut HiddenRegions) -> Value {
+    /// Builds the value of a list or a map whose own structure is shown. Adds the hidden parts to `hidden_regions`.
+    fn rebuild(&self, id: NodeId, schema: Option<&Value>, hidden_regions: &mut HiddenRegions) -> Value {
         let document = self.document();
         let mut part = |child: NodeId| {
             let schema = document.node(child).and_then(|node| child_schema(schema, &node.step));
-            self.render(child, schema, names).unwrap_or_else(|| document.to_value(child))
+            self.render(child, schema, hidden_regions).unwrap_or_else(|| document.to_value(child))
         };
         match document.node(id).map(|node| &node.content) {
             Some(NodeContent::List) => document.children(id).map(part).collect(),
@@ -261,10 +266,16 @@ impl Redactor<'_> {
         }
     }
 
-    /// Returns the text of a literal with placeholders in place of hidden parts. Adds the hidden parts to `names`.
-    fn spell(&self, id: NodeId, text: &str, schema: Option<&Value>, names: &mut HiddenRegions) -> String {
+    /// Returns the text of a literal with placeholders in place of hidden parts, which it adds to `hidden_regions`.
+    fn spell(
+        &self,
+        id: NodeId,
+        text: &str,
+        schema: Option<&Value>,
+        hidden_regions: &mut HiddenRegions,
+    ) -> String {
         let mut edits: Vec<(Range<usize>, String)> = Vec::new();
-        self.collect_edits(id, schema, names, &mut edits);
+        self.collect_edits(id, schema, hidden_regions, &mut edits);
         let mut spelled = String::with_capacity(text.len());
         let mut at = 0;
         for (range, placeholder) in edits {
@@ -278,12 +289,12 @@ impl Redactor<'_> {
     }
 
     /// Adds the spans of the hidden parts of a literal, in order, each with its placeholder. Adds the parts to
-    /// `names` as well.
+    /// `hidden_regions` as well.
     fn collect_edits(
         &self,
         id: NodeId,
         schema: Option<&Value>,
-        names: &mut HiddenRegions,
+        hidden_regions: &mut HiddenRegions,
         edits: &mut Vec<(Range<usize>, String)>,
     ) {
         for child in self.document().children(id) {
@@ -291,9 +302,9 @@ impl Redactor<'_> {
             let schema = child_schema(schema, &node.step);
             match &node.span {
                 Some(span) if !node.label.flows_to(self.label) => {
-                    edits.push((span.clone(), self.typed_placeholder(child, schema, names)));
+                    edits.push((span.clone(), self.typed_placeholder(child, schema, hidden_regions)));
                 }
-                _ => self.collect_edits(child, schema, names, edits),
+                _ => self.collect_edits(child, schema, hidden_regions, edits),
             }
         }
     }
@@ -301,7 +312,12 @@ impl Redactor<'_> {
     /// Adds a region of the event to the hidden ones, and returns its placeholder with the type from the schema.
     /// Captures from the region that the view shows are written into the placeholder, but not between the tags for a
     /// screener.
-    fn typed_placeholder(&self, region: NodeId, schema: Option<&Value>, names: &mut HiddenRegions) -> String {
+    fn typed_placeholder(
+        &self,
+        region: NodeId,
+        schema: Option<&Value>,
+        hidden_regions: &mut HiddenRegions,
+    ) -> String {
         // A view that shows the region also shows that the event exists.
         let label = self.document().label_of(region).join(&self.document().frame_label());
         let content = || {
@@ -310,7 +326,7 @@ impl Redactor<'_> {
         };
         // `label` covers the whole content of the region, so it is also the label that the content reaches.
         let mut placeholder =
-            names.hide(label, label, HiddenContent::Region(self.id, region), schema, content);
+            hidden_regions.hide(label, label, HiddenContent::Region(self.id, region), schema, content);
         // Parts that the policy captures from the text and labels on their own.
         let captures = self.document().children(region).filter(|child| self.shows(*child));
         let shown: Vec<String> = captures
@@ -319,7 +335,7 @@ impl Redactor<'_> {
                 _ => None,
             })
             .collect();
-        if !shown.is_empty() && !names.is_tagging() {
+        if !shown.is_empty() && !hidden_regions.is_tagging() {
             // Inserts the captures before the closing bracket.
             placeholder.truncate(placeholder.len() - 1);
             placeholder = format!("{placeholder}; {}]", shown.join(", "));

@@ -29,10 +29,10 @@ use flowgate_lm::chat::{Completion, Message, Part, Request};
 
 /// A method that estimates which hidden regions a step depends on, by asking a model that is shown everything.
 pub trait Screener: Debug + Sync {
-    /// Returns its name on the command line and in reports.
+    /// Returns the name of the screener on the command line and in reports.
     fn name(&self) -> &'static str;
 
-    /// Returns one sentence on the question that it asks.
+    /// Describes in one sentence what the screener asks the model.
     fn doc(&self) -> &'static str;
 
     /// Returns the question about a chat in which every region that could be hidden is tagged: see [`opening_tag`] and

@@ -23,7 +23,7 @@ const SLOT: &str = "$slot";
 /// The maximum number of regions that one slot or one look may name.
 const MAX_NAMES: usize = 50;
 
-/// An argument that is to be filled.
+/// A slot: an argument that is filled with hidden regions after the call was decided.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Slot {
     /// The names of the regions from which it is filled.
@@ -103,7 +103,7 @@ pub(crate) fn parse_look(arguments: &Map<String, Value>) -> Result<LookRequest, 
 /// # Errors
 /// If it is missing, empty, too long or not a list of strings.
 fn parse_region_names(map: &Map<String, Value>) -> Result<Vec<String>, &'static str> {
-    let error = "`regions` is not a list of names of hidden regions; write it in the form [\"h1\"]";
+    let error = "`regions` is not a list of 1 to 50 names of hidden regions; write it in the form [\"h1\"]";
     let names: Option<Vec<String>> = match map.get("regions") {
         Some(Value::Array(names)) => names.iter().map(|name| name.as_str().map(str::to_owned)).collect(),
         _ => None,
@@ -166,7 +166,8 @@ mod tests {
             };
             assert_eq!(shown, expected, "{value}");
         };
-        let names = "`regions` is not a list of names of hidden regions; write it in the form [\"h1\"]";
+        let names =
+            "`regions` is not a list of 1 to 50 names of hidden regions; write it in the form [\"h1\"]";
         check(json!("text"), "none");
         check(json!({"a": 1}), "none");
         check(json!({"$slot": {"regions": ["h1", "h2"]}}), "h1,h2 None");

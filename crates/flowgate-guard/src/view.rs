@@ -182,7 +182,7 @@ impl ViewBuilder<'_> {
             // A step above the bound is absent from the view, and so is everything in it.
             ConversationItem::Step(step) if !step.label.flows_to(bound) => Label::BOTTOM,
             ConversationItem::Step(step) => {
-                let answers = step.calls.iter().map(|made| self.answer_label(&made.answer, bound));
+                let answers = step.calls.iter().map(|step_call| self.answer_label(&step_call.answer, bound));
                 answers.fold(step.label, |joined, label| joined.join(&label))
             }
         }
@@ -271,14 +271,14 @@ impl ViewBuilder<'_> {
         messages: &mut Messages,
     ) {
         let first = *count;
-        let calls = step.calls.iter().map(|made| {
+        let calls = step.calls.iter().map(|step_call| {
             *count += 1;
-            ToolCall { id: format!("call_{count}"), ..made.call.clone() }
+            ToolCall { id: format!("call_{count}"), ..step_call.call.clone() }
         });
         let (text, thoughts) = (step.text.clone(), step.thoughts.clone());
         messages.push(Message::Assistant { text, calls: calls.collect(), thoughts });
-        for (index, made) in step.calls.iter().enumerate() {
-            let (content, is_error) = self.outcome_parts(&made.answer, label, names);
+        for (index, step_call) in step.calls.iter().enumerate() {
+            let (content, is_error) = self.outcome_parts(&step_call.answer, label, names);
             let call_id = format!("call_{}", first + index + 1);
             messages.push(Message::Tool { call_id, content, is_error: Some(is_error) });
         }
@@ -288,16 +288,16 @@ impl ViewBuilder<'_> {
     /// judges whether the next step depends on it. Adds the region to `names`.
     fn hidden_step(&self, step: &ModelStep, names: &mut HiddenRegions) -> Message {
         // The reader must be cleared for the answers of the step, too.
-        let answers = step.calls.iter().map(|made| self.outcome_label(&made.answer));
+        let answers = step.calls.iter().map(|step_call| self.outcome_label(&step_call.answer));
         let reach = answers.fold(step.label, |reach, label| reach.join(&label));
         let content = || {
             let mut text = step.text.clone();
-            for made in &step.calls {
+            for step_call in &step.calls {
                 // At the top nothing is hidden, so no region is added here.
                 let mut inner = HiddenRegions::default();
                 let top = self.monitor.policy().space().top();
-                let (answer, _) = self.outcome_parts(&made.answer, &top, &mut inner);
-                let _ = write!(text, "\n{} {} -> {answer:?}", made.call.name, made.call.arguments);
+                let (answer, _) = self.outcome_parts(&step_call.answer, &top, &mut inner);
+                let _ = write!(text, "\n{} {} -> {answer:?}", step_call.call.name, step_call.call.arguments);
             }
             text
         };

@@ -21,7 +21,7 @@ pub fn usage(request: &Request, completion: &Completion) -> Usage {
 /// the schema of its answer.
 #[must_use]
 pub fn input(request: &Request) -> u64 {
-    let messages: usize = request.messages.iter().map(message).sum();
+    let messages: usize = request.messages.iter().map(message_bytes).sum();
     let tool = |tool: &crate::chat::ToolSpec| {
         tool.name.len() + tool.description.len() + tool.parameters.to_string().len()
     };
@@ -42,7 +42,7 @@ fn output(completion: &Completion) -> u64 {
 
 /// Returns the size of all texts in a message, in bytes. The size of an image is that of the text that is sent for it:
 /// its URL, or its data in base64.
-fn message(message: &Message) -> usize {
+fn message_bytes(message: &Message) -> usize {
     let part = |part: &Part| match part {
         Part::Text(text) | Part::ImageUrl(text) | Part::ImageData { data: text, .. } => text.len(),
     };

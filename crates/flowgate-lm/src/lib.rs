@@ -4,7 +4,7 @@
 //! | trait | result | implemented by |
 //! |---|---|---|
 //! | [`ChatModel`] | the next message of a chat, with tool calls | every model of this crate |
-//! | [`BlockingModel`] | the next message of a chat, parts of which nothing else reads | local models |
+//! | [`BlockingModel`] | the next message of a chat; blocked parts of it influence no other part | local models |
 //! | [`ScoringModel`] | the log-probability of a given continuation | some servers, local models |
 //! | [`HiddenStateModel`] | the vectors that a model computes for a text | local models |
 //! | [`AttentionModel`] | which earlier token each token attended to, and how much the output depends on it | local models |

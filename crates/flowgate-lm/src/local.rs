@@ -133,7 +133,7 @@ impl fmt::Debug for LocalModel {
 }
 
 impl LocalModel {
-    /// Loads the model of a folder, or of a GGUF file. Its name is that of the folder or file.
+    /// Loads the model of a folder, or of a GGUF file. The model gets the name of the folder or file.
     ///
     /// The files need not be trusted: malformed ones are an error, and memory is bounded by their size. The chat
     /// template is a program, however: it ends, but may build long texts. Use only templates from authors that you
@@ -284,7 +284,8 @@ fn device(path: &Path, processor: Processor) -> Result<Device, LoadError> {
     match processor {
         Processor::Cpu => Ok(Device::Cpu),
         Processor::Cuda(number) => Device::new_cuda(number)
-            .map_err(|error| LoadError::new(path, format!("GPU {number} cannot be used: {error}"))),
+            .map_err(|error| format!("GPU {number} cannot be used; choose another processor: {error}"))
+            .map_err(|problem| LoadError::new(path, problem)),
     }
 }
 

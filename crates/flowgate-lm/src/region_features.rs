@@ -11,7 +11,7 @@ use crate::interior::Attention;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum TokenWeighting {
-    /// As they are, which is the form of RTBAS: tokens of which the model is unsure dominate.
+    /// The scores are added as they are, as in the paper on RTBAS. Output tokens of which the model is unsure dominate.
     #[default]
     Plain,
     /// Each token of the output counts the same: its scores are divided by their sum.
@@ -51,7 +51,7 @@ impl<C: RegionClassifier + ?Sized> RegionClassifier for std::sync::Arc<C> {
 const QUANTILES: [f64; 4] = [0.2, 0.5, 0.8, 0.99];
 
 impl RegionFeatures {
-    /// Returns the features that the classifier of RTBAS reads: sum, mean and quantiles.
+    /// Returns the features that the classifier of the paper on RTBAS reads: sum, mean and quantiles.
     #[must_use]
     pub fn of_the_paper(&self) -> [f64; 6] {
         let [low, middle, high, top] = self.quantiles;
@@ -94,20 +94,21 @@ pub fn region_features(
     let total: f64 = spelled.iter().map(|(_, score)| score).sum();
     let highest = spelled.iter().map(|(_, score)| *score).fold(0.0, f64::max);
     let features = |region: &Range<usize>| {
-        let mut own: Vec<f64> =
+        let mut region_scores: Vec<f64> =
             spelled.iter().filter(|(start, _)| region.contains(start)).map(|(_, score)| *score).collect();
-        if own.is_empty() || total <= 0.0 {
+        if region_scores.is_empty() || total <= 0.0 {
             return RegionFeatures::default();
         }
-        own.sort_by(f64::total_cmp);
+        region_scores.sort_by(f64::total_cmp);
         let mean_of_all = total / count(spelled.len());
-        let sum = own.iter().sum::<f64>() / total;
+        let sum = region_scores.iter().sum::<f64>() / total;
         RegionFeatures {
             sum,
-            mean: sum * count(spelled.len()) / count(own.len()),
-            quantiles: QUANTILES
-                .map(|quantile| own.get(rank(quantile, own.len())).copied().unwrap_or(0.0) / mean_of_all),
-            peak: own.last().copied().unwrap_or(0.0) / highest,
+            mean: sum * count(spelled.len()) / count(region_scores.len()),
+            quantiles: QUANTILES.map(|quantile| {
+                region_scores.get(rank(quantile, region_scores.len())).copied().unwrap_or(0.0) / mean_of_all
+            }),
+            peak: region_scores.last().copied().unwrap_or(0.0) / highest,
         }
     };
     regions.iter().map(features).collect()

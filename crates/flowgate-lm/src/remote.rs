@@ -259,7 +259,7 @@ impl RemoteModel {
     /// If the server has another format, or fails, or its answer does not have one embedding for each text.
     pub async fn embed(&self, request: &EmbeddingsRequest) -> Result<EmbeddingsResponse, Error> {
         if !self.api.form().has_embeddings {
-            return Err(Error::Unsupported("embeddings"));
+            return Err(Error::Unsupported("embeddings in this wire format; use one of OpenAI's formats"));
         }
         let body = Bytes::from(request.encode().to_string().into_bytes());
         let mut handler = JsonHandler { client: &self.client, request_bytes: body.len() };
@@ -268,8 +268,8 @@ impl RemoteModel {
     }
 
     /// Returns the JSON body of a request, and the offset at which its messages end. The caller stores the body up to
-    /// this offset with the chat, so that the next request need not serialise the messages again. The offset is `None`
-    /// for formats that do not write the messages first, and if the body cannot be serialised (it is empty then).
+    /// this offset with the chat; the next request then need not serialise the messages again. The offset is `None` for
+    /// formats that do not write the messages first, and if the body cannot be serialised (it is empty then).
     fn body(&self, request: &Request) -> (Vec<u8>, Option<usize>) {
         let (model, stream) = (self.model.as_str(), self.streaming);
         if self.api == Api::ChatCompletions {
@@ -359,8 +359,8 @@ struct RetriedCompletion<'a> {
 
 impl RetriedCompletion<'_> {
     /// Reads a streamed answer up to its end, and passes its pieces to the listener. While the listener is not ready,
-    /// nothing more is read, so that a slow listener slows the server down. With each piece, updates the estimated
-    /// output in `cost`. An answer that ends early is a failure after which a retry may succeed.
+    /// nothing more is read: a slow listener slows the server down. With each piece, updates the estimated output in
+    /// `cost`. An answer that ends early is a failure after which a retry may succeed.
     async fn read_stream(
         &mut self,
         answer: &mut HttpResponse,

@@ -113,7 +113,8 @@ pub struct ReceivedRequest {
 }
 
 impl ReceivedRequest {
-    /// Returns the request with the model and the stream that its address states, in Gemini's format.
+    /// Takes the model, and whether the answer is streamed, from the address of the request, as Gemini's format
+    /// requires.
     #[must_use]
     pub fn addressed_to(self, target: &Target) -> Self {
         Self { model: target.model.clone(), stream: target.method == TargetMethod::Stream, ..self }
@@ -187,8 +188,8 @@ impl Api {
         Self::ALL.into_iter().find(|api| (api.form().is_response)(value))
     }
 
-    /// Returns the feature of a request that this format cannot express and without which the answer would be wrong;
-    /// `None` if there is none.
+    /// Returns the name of a feature that the request has and this format cannot express, if the answer would be wrong
+    /// without it; `None` if there is none.
     #[must_use]
     pub fn unsupported_feature(self, request: &Request) -> Option<&'static str> {
         (self.form().unsupported_feature)(request)
@@ -349,8 +350,8 @@ fn image_url(part: &Part) -> Option<String> {
     }
 }
 
-/// Parses the URL of an image; the error is the problem of the URL. Accepts only data URLs: what another one names
-/// would be fetched by the host that resolves it.
+/// Parses the URL of an image; the error is what is wrong with the URL. Accepts only data URLs: the model's server
+/// would fetch the content of any other URL, and that request could carry data to a host that an attacker chose.
 fn parse_image_url(url: &str) -> Result<Part, &'static str> {
     if let Some(rest) = url.strip_prefix("data:") {
         let (media_type, data) = rest
@@ -370,10 +371,10 @@ fn parse_image_url(url: &str) -> Result<Part, &'static str> {
     Err("must be a data URL")
 }
 
-/// The problem of content that is sent as an image and has another media type.
+/// The problem of content that is sent as an image, but whose media type is not that of an image.
 const NO_IMAGE: &str = "has a media type that does not begin with `image/`; send a PDF as a document";
 
-/// Whether a media type is that of an image.
+/// Whether a media type is for images.
 fn is_image(media_type: &str) -> bool {
     media_type.starts_with("image/")
 }

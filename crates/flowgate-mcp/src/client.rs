@@ -67,9 +67,9 @@ impl Proxy {
             McpMessage::Request { id, method, params } => {
                 let id = self.server_side_id(id);
                 self.make_room();
-                // `asked` has the requests without an answer; `abandoned` has those that no client waits for any more,
-                // but that the server may still answer.
-                if self.asked.contains_key(&id) || self.abandoned.contains(&id) {
+                // `client_requests` has the requests without an answer; `abandoned` has those that no client waits for
+                // any more, but that the server may still answer.
+                if self.client_requests.contains_key(&id) || self.abandoned.contains(&id) {
                     // The error has no `id`: the client would take it for the answer to the other request.
                     let why = "the `id` of this request belongs to another request that has no answer yet; \
                         use another `id`";
@@ -80,7 +80,7 @@ impl Proxy {
                         another session";
                     return vec![ProxyAction::Client(error(Some(&id), REFUSED, why, None))];
                 }
-                if self.asked.len() >= self.settings.limits.outstanding {
+                if self.client_requests.len() >= self.settings.limits.outstanding {
                     let why =
                         "too many requests have no answer yet; send this one again after some are answered";
                     return vec![ProxyAction::Client(error(Some(&id), REFUSED, why, None))];
@@ -94,12 +94,13 @@ impl Proxy {
         }
     }
 
-    /// Answers an unreadable message with an error for each ID in it, except IDs of other open requests: the client
-    /// would take the error for their answer. If no ID is left, the error has none.
+    /// Answers an unreadable message with an error for each request ID in it. Leaves out the IDs of other open
+    /// requests, because the client would take the error for their answer. Without any ID, returns one error without an
+    /// ID.
     fn answer_unreadable(&self, unreadable: &MessageError) -> Vec<ProxyAction> {
-        let free = |id: &&RequestId| !self.asked.contains_key(id) && !self.abandoned.contains(id);
+        let free = |id: &&RequestId| !self.client_requests.contains_key(id) && !self.abandoned.contains(id);
         // With several clients, the IDs in a message do not identify requests of this proxy.
-        let usable = unreadable.ids.iter().filter(|_| self.settings.names.is_none());
+        let usable = unreadable.ids.iter().filter(|_| self.settings.id_word.is_none());
         let ids: Vec<Option<&RequestId>> = match usable.filter(free).collect::<Vec<_>>() {
             ids if ids.is_empty() => vec![None],
             ids => ids.into_iter().map(Some).collect(),
@@ -140,7 +141,7 @@ impl Proxy {
         match revision::client_request(method) {
             Some((_, ClientRequestKind::Initialize)) => self.handle_initialize(session, id, method, params),
             Some((_, ClientRequestKind::Ping)) => {
-                self.asked.insert(id.clone(), PendingClientRequest::Nothing);
+                self.client_requests.insert(id.clone(), PendingClientRequest::Nothing);
                 vec![ProxyAction::Server(message::request(&id, method, &Map::new()))]
             }
             Some((_, ClientRequestKind::Listen)) => self.subscribe(session, id, params),
@@ -208,7 +209,12 @@ impl Proxy {
         let arguments = match params.shift_remove("arguments") {
             None => Map::new(),
             Some(Value::Object(arguments)) => arguments,
-            Some(_) => return refuse("malformed", "the `arguments` of the call are not a JSON object"),
+            Some(_) => {
+                return refuse(
+                    "malformed",
+                    "the `arguments` of the call are not a JSON object; send them as one",
+                );
+            }
         };
         if let Some((question, answer)) = answered_question {
             return self.handle_retry(session.monitor(), id, question, &name, &arguments, &answer);
@@ -244,9 +250,9 @@ impl Proxy {
     }
 
     /// Judges a request. If the request continues a *round*, in which the server has requested input, the client's
-    /// responses are recorded and become arguments that are judged with the others. `continuation` is what
-    /// [`Proxy::take_continuation`] has returned for the request: an error, or a continuation that does not fit its
-    /// round, is refused.
+    /// responses are recorded and become arguments that are judged with the others. `continuation` is the result of
+    /// [`Proxy::take_continuation`] for the request. If it is an error or does not fit its round, the request is
+    /// refused.
     fn judge_round(
         &mut self,
         session: &mut dyn MonitoredSession,
@@ -310,7 +316,7 @@ impl Proxy {
         pending: JudgedRequest,
     ) -> Vec<ProxyAction> {
         let PermittedRequest { call_id, mut arguments } = permitted;
-        // If the server may answer by requesting input, the call in the form in which the client has to repeat it.
+        // The call in the form in which the client has to repeat it; `None` if the server may not request input.
         let mut sent = SentCall::new(&pending, &call_id, &arguments);
         let JudgedRequest {
             method,
@@ -358,7 +364,7 @@ impl Proxy {
         let (request, sent) = (message::request(&id, &method, &params), sent.map(Box::new));
         let tells_label = self.tells_labels;
         let running = RunningCall { tool, call_id, kind, progress, has_raised: false, tells_label, sent };
-        self.asked.insert(id, PendingClientRequest::Call(running));
+        self.client_requests.insert(id, PendingClientRequest::Call(running));
         vec![ProxyAction::Server(request)]
     }
 }

@@ -124,10 +124,10 @@ impl Proxy {
     ) -> Vec<ProxyAction> {
         let arguments = question.call().and_then(|call| call.arguments.clone().ok()).unwrap_or_default();
         let shown = escape_invisible(&Value::Object(arguments).to_string());
-        let has_room = self.asking.len() < self.settings.limits.outstanding;
+        let has_room = self.outgoing_requests.len() < self.settings.limits.outstanding;
         // A client shows the arguments in full, so it is not asked about a call with longer ones.
         let fits_dialog = self.settings.is_interactive && shown.len() <= MAX_SHOWN;
-        let asks_person = fits_dialog && (pending.can_retry || self.can_ask);
+        let asks_person = fits_dialog && (pending.can_retry || self.can_elicit);
         if asks_person && !self.questions.allows_question(self.settings.questions) {
             let refusal = self.judgement_refusal(monitor, TOO_MANY, question.judgement());
             return vec![self.flood_note(&pending), refusal::refusal_answer(&id, pending.kind, &refusal)];
@@ -136,7 +136,7 @@ impl Proxy {
         if fits_dialog && pending.can_retry {
             return vec![self.ask_in_answer(monitor, &id, question, pending, &shown)];
         }
-        let asks_client = fits_dialog && self.can_ask;
+        let asks_client = fits_dialog && self.can_elicit;
         if !has_room || !(asks_client || self.settings.asks_elsewhere) {
             let refusal = self.judgement_refusal(monitor, "nobody was asked", question.judgement());
             return vec![refusal::refusal_answer(&id, pending.kind, &refusal)];
@@ -153,8 +153,9 @@ impl Proxy {
         if asks_client {
             self.questions.count(Decision::Undecided);
         }
-        self.asked.insert(id.clone(), PendingClientRequest::Waiting);
-        self.asking.insert(question_id, OutgoingRequest::Person { question, id, pending: Box::new(pending) });
+        self.client_requests.insert(id.clone(), PendingClientRequest::Waiting);
+        self.outgoing_requests
+            .insert(question_id, OutgoingRequest::Person { question, id, pending: Box::new(pending) });
         vec![out]
     }
 
@@ -170,7 +171,7 @@ impl Proxy {
         shown: &str,
     ) -> ProxyAction {
         let name = self.generated_id().value().as_str().unwrap_or_default().to_owned();
-        let asked = json!({
+        let answer = json!({
             "resultType": "input_required",
             "inputRequests": {&name: {"method": ELICIT, "params": elicitation_params(&pending, shown, &question, monitor)}},
             "requestState": name,
@@ -181,7 +182,7 @@ impl Proxy {
             self.retries.pop_front();
             self.questions.settle(Decision::Unanswered);
         }
-        ProxyAction::Client(result(id, &asked))
+        ProxyAction::Client(result(id, &answer))
     }
 
     /// Counts the decision of the person at the client, for the budget of questions.
@@ -189,8 +190,8 @@ impl Proxy {
         self.questions.settle(decision.into());
     }
 
-    /// Returns the note for the operator that the person at the client is not asked about a call, since the budget of
-    /// questions is used up.
+    /// Returns the note for the operator that the person at the client is not asked about a call, since a limit on
+    /// questions is reached.
     fn flood_note(&self, pending: &JudgedRequest) -> ProxyAction {
         let budget = self.settings.questions;
         ProxyAction::Note(format!(
@@ -229,14 +230,14 @@ impl Proxy {
     ) -> Vec<ProxyAction> {
         self.count_decision(decision);
         let RetryableCall { question, pending, .. } = retry;
-        let asked = question.call().and_then(|call| call.arguments.as_ref().ok());
+        let asked_arguments = question.call().and_then(|call| call.arguments.as_ref().ok());
         // If the server asked for input before, the arguments in the question also have the client's responses to it.
         // The call that is sent again does not repeat them.
-        let asked = asked.map(|asked| match pending.round {
+        let asked_arguments = asked_arguments.map(|asked| match pending.round {
             Some(_) => input_required::without_responses(asked),
             None => asked.clone(),
         });
-        if *pending.tool.name != *name || asked.as_ref() != Some(arguments) {
+        if *pending.tool.name != *name || asked_arguments.as_ref() != Some(arguments) {
             let says =
                 "the `requestState` belongs to a question about another call; call without `requestState`";
             return vec![refusal::refusal_answer(
@@ -245,15 +246,16 @@ impl Proxy {
                 &refusal::unjudged_refusal("malformed", says),
             )];
         }
-        // `handle_person_decision` answers only requests that wait for a person.
-        self.asked.insert(id.clone(), PendingClientRequest::Waiting);
+        // `handle_person_decision` answers only requests that wait for a person, so the repeated request is marked as
+        // one.
+        self.client_requests.insert(id.clone(), PendingClientRequest::Waiting);
         self.handle_person_decision(monitor, question, id, *pending, decision)
     }
 
     /// Returns the question that is to be [asked](ProxyAction::Ask) under this name; `None` if no such question is
     /// open.
     pub fn question(&self, name: &str) -> Option<&Question> {
-        match self.asking.get(&RequestId::from_name(name)) {
+        match self.outgoing_requests.get(&RequestId::from_name(name)) {
             Some(OutgoingRequest::Person { question, .. }) => Some(question),
             _ => self.retries.iter().find(|retry| retry.name == name).map(|retry| &*retry.question),
         }
@@ -267,12 +269,15 @@ impl Proxy {
         name: &str,
         decision: &ProxyDecision,
     ) -> Vec<ProxyAction> {
-        // `asking` also contains requests of the server to the client; a decision must not answer one of those.
+        // `outgoing_requests` also contains requests of the server to the client: a decision must not answer one of
+        // those.
         let question_id = RequestId::from_name(name);
-        if !matches!(self.asking.get(&question_id), Some(OutgoingRequest::Person { .. })) {
+        if !matches!(self.outgoing_requests.get(&question_id), Some(OutgoingRequest::Person { .. })) {
             return Vec::new();
         }
-        let Some(OutgoingRequest::Person { question, id, pending }) = self.asking.remove(&question_id) else {
+        let Some(OutgoingRequest::Person { question, id, pending }) =
+            self.outgoing_requests.remove(&question_id)
+        else {
             return Vec::new();
         };
         let out = self.handle_person_decision(session.monitor(), question, id, *pending, decision);
@@ -291,10 +296,10 @@ impl Proxy {
         pending: JudgedRequest,
         decision: &ProxyDecision,
     ) -> Vec<ProxyAction> {
-        if !matches!(self.asked.get(&id), Some(PendingClientRequest::Waiting)) {
+        if !matches!(self.client_requests.get(&id), Some(PendingClientRequest::Waiting)) {
             return Vec::new();
         }
-        self.asked.remove(&id);
+        self.client_requests.remove(&id);
         let refusal = match decision {
             ProxyDecision::AllowOnce => {
                 match monitor.approve(*question).and_then(|permit| monitor.redeem(permit)) {

@@ -2,10 +2,10 @@
 //! sent a message that cannot be parsed unambiguously, or sent content that the policy withholds. The handlers of the
 //! server's messages and answers call this file.
 //!
-//! The client receives the same constant message in all these cases. A message with the cause would carry data of the
-//! server, which can determine the cause and its details, such as the position of an error in a text. The outcome of a
-//! call is nevertheless an event of the trace with the label of the tool's answers, so it taints what the client does
-//! next. The operator's log contains the class of the failure.
+//! The client receives the same constant message in all these cases. A message with the cause would be a channel for
+//! data of the server: the server can choose the cause and its details, such as the position of an error in a text.
+//! The outcome of a call is nevertheless an event of the trace with the label of the tool's answers, so it taints what
+//! the client does next. The operator's log contains the class of the failure.
 
 use flowgate::label::Label;
 use flowgate::monitor::Monitor;
@@ -16,7 +16,7 @@ use super::message::{RequestId, error, result};
 use super::session::MonitoredSession;
 use super::{PendingClientRequest, Proxy, ProxyAction, ProxyCallKind, REFUSED, RunningCall};
 
-/// The client's message in place of every answer that is not shown.
+/// The message that the client receives in place of every answer that is not shown.
 pub(super) const NO_ANSWER: &str =
     "no answer is shown: the server sent none that can be forwarded, or the policy withholds it";
 
@@ -39,17 +39,17 @@ pub(super) fn withheld_answer(id: &RequestId, kind: ProxyCallKind) -> ProxyActio
 }
 
 impl Proxy {
-    /// Ends a request that has no answer which can be forwarded: answers the client with an error, and records the
+    /// Ends a request whose answer is missing or cannot be forwarded: answers the client with an error, and records the
     /// outcome if the request was judged as a call. `class` names the failure for the operator, without content of the
     /// server.
     pub(super) fn end_without_answer(
         &mut self,
         session: &mut dyn MonitoredSession,
         id: &RequestId,
-        asked: &PendingClientRequest,
+        pending: &PendingClientRequest,
         class: &str,
     ) -> Vec<ProxyAction> {
-        let PendingClientRequest::Call(running) = asked else {
+        let PendingClientRequest::Call(running) = pending else {
             return vec![ProxyAction::Client(error(Some(id), REFUSED, NO_ANSWER, None))];
         };
         self.end_failed_call(session, id, running, class)
@@ -101,9 +101,9 @@ impl Proxy {
     }
 
     /// Returns the join of the labels that answers of the running calls may carry. While a call runs, the server
-    /// already knows its answer, which can influence everything that the server sends, and whether it sends anything. The
-    /// bound for an answer is the label that it would have as an error. A request for a list, such as that of tools,
-    /// does not count if its answer would be hidden anyway.
+    /// already knows its answer: it can influence everything that the server sends, and whether the server sends
+    /// anything. The bound for an answer is the label that it would have as an error. A request for a list, such as
+    /// `tools/list`, does not count if its answer would be hidden anyway.
     pub(super) fn running_calls_label(&self, monitor: &Monitor) -> Label {
         // The label above which a list is hidden. No tools besides those on offer (`&[]`) are about to be offered.
         let max_list_label = self.greatest_showable_label(monitor, &[]);
@@ -117,7 +117,7 @@ impl Proxy {
     /// that is not an answer. Returns whether the trace had room for that; otherwise the message must not be sent.
     pub(super) fn raise_client_label(&mut self, monitor: &mut Monitor) -> bool {
         let label = self.running_calls_label(monitor);
-        for pending in self.asked.values_mut() {
+        for pending in self.client_requests.values_mut() {
             if let PendingClientRequest::Call(running) = pending {
                 // A further message while the same calls run needs no further raise.
                 running.has_raised = true;
@@ -133,8 +133,8 @@ impl Proxy {
         label.flows_to(&context) || monitor.push_generated(entry, context.join(&label)).is_ok()
     }
 
-    /// Returns whether a message of the server to the client may raise the client's label now: a call runs since whose
-    /// start the label was not raised.
+    /// Returns whether the next message of the server to the client may raise the client's label: whether a call runs,
+    /// and the label was not raised since that call started.
     pub(super) fn would_raise_client_label(&self) -> bool {
         self.running_calls().any(|running| !running.has_raised)
     }
@@ -156,7 +156,7 @@ impl Proxy {
 
     /// Returns the calls that the server has received and not answered.
     fn running_calls(&self) -> impl Iterator<Item = &RunningCall> {
-        self.asked.values().filter_map(|asked| match asked {
+        self.client_requests.values().filter_map(|pending| match pending {
             PendingClientRequest::Call(running) => Some(running),
             _ => None,
         })

@@ -15,7 +15,8 @@ use flowgate::label::Label;
 use flowgate::monitor::Monitor;
 use serde_json::{Map, Value};
 
-/// The fields, the name of the least value of each, and the dimensions to which they may refer.
+/// The fields of `_meta.ifc`: for each, its name, its least value, and the dimensions of a policy to which it may
+/// refer.
 const FIELDS: [(&str, &str, &[&str]); 2] = [
     ("integrity", "trusted", &["integrity"]),
     ("confidentiality", "public", &["confidentiality", "secrecy", "readers"]),

@@ -36,7 +36,7 @@ impl Proxy {
         mut params: Map<String, Value>,
     ) -> Vec<ProxyAction> {
         if let Some(capabilities) = params.get_mut("capabilities") {
-            self.can_ask = capabilities.get("elicitation").is_some_and(Value::is_object);
+            self.can_elicit = capabilities.get("elicitation").is_some_and(Value::is_object);
             if !self.settings.is_watching {
                 *capabilities =
                     permitted_client_capabilities(session.monitor(), &self.settings.server, capabilities);
@@ -55,14 +55,14 @@ impl Proxy {
                 || self.watched.pop().is_some_and(|verdict| verdict.outcome == Outcome::Permit)
         });
         let sent = request(&id, method, &params);
-        self.asked.insert(id, PendingClientRequest::Initialize { call });
+        self.client_requests.insert(id, PendingClientRequest::Initialize { call });
         vec![ProxyAction::Server(sent)]
     }
 
     /// Handles the server's answer to `initialize` or `server/discover`: forwards it with the known capabilities. The
-    /// rest is forwarded only if the policy lets the client see it without making a tool uncallable, or in watch mode;
-    /// of an error, only the supported versions are. `call` is the call as which the request was judged, if it was
-    /// permitted.
+    /// rest is forwarded in watch mode, or if the policy lets the client see it without making a tool uncallable. Only
+    /// the supported versions are forwarded from an error. The request was judged as the call `call`; `None` if that
+    /// call was not permitted.
     pub(super) fn handle_initialize_answer(
         &mut self,
         monitor: &mut Monitor,
@@ -130,8 +130,9 @@ fn without_server_text(full: &Map<String, Value>, server: &str) -> Map<String, V
     bare
 }
 
-/// Returns the fields of an answer that are forwarded without a label, restricted to known values, which cannot contain
-/// text of the server. The field without known words is a cache time, which is rounded down to a permitted one.
+/// Returns the fields of an answer that are forwarded without a label. They are restricted to known values, so that
+/// they cannot contain text of the server. A field without a list of known words is a cache time, and is rounded down
+/// to a permitted one.
 pub(super) fn unlabelled_fields(full: &Map<String, Value>) -> Map<String, Value> {
     let fields = revision::unlabelled_fields().filter_map(|(name, known_words)| {
         let value = full.get(name)?;

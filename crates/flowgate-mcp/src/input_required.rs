@@ -86,7 +86,7 @@ struct RequestedInput {
     call_id: String,
 }
 
-/// The reference and responses in a call that continues a round.
+/// What the parameters of a call say about the round that the call continues.
 pub(super) struct RoundContinuation {
     /// The name of the round.
     name: String,
@@ -108,7 +108,8 @@ impl SentCall {
     ) -> Option<Self> {
         let allowed_inputs =
             pending.allowed_inputs.clone().filter(|_| METHODS.contains(&pending.method.as_str()))?;
-        // This is the first sending (1). Repetitions of the call get other IDs, and refer to the first one.
+        // The call is sent for the first time, so `rounds` is 1. Repetitions of the call get other IDs, and refer to
+        // the first one.
         let (method, arguments) = (pending.method.clone(), arguments.clone());
         Some(Self { method, arguments, allowed_inputs, rounds: 1, first: call_id.to_owned() })
     }
@@ -260,10 +261,16 @@ impl Proxy {
         let responses = match responses {
             None => Map::new(),
             Some(Value::Object(responses)) => responses,
-            Some(_) => return Err("`inputResponses` is not a JSON object"),
+            Some(_) => {
+                return Err(
+                    "`inputResponses` is not a JSON object; send one with the keys of `inputRequests`",
+                );
+            }
         };
         if responses.keys().any(|key| !round.inputs.iter().any(|input| input.key == *key)) {
-            return Err("`inputResponses` has a key that `inputRequests` did not have");
+            return Err(
+                "`inputResponses` has a key that `inputRequests` did not have; use only the keys of `inputRequests`",
+            );
         }
         Ok(Some(RoundContinuation { name: name.to_owned(), responses }))
     }
@@ -272,9 +279,9 @@ impl Proxy {
     /// continues a round. Returns the name of the round.
     ///
     /// # Errors
-    /// With the refusal for the client, if the call is another one than that of the round, or its arguments contain
-    /// the reserved name `inputResponses`. Also if other responses were sent before, or the policy does not permit
-    /// sending the responses to the server. In watch mode, the last of these is only reported.
+    /// With the refusal for the client, in four cases: the call is not the call of the round; its arguments contain the
+    /// reserved name `inputResponses`; other responses were sent before; or the policy does not permit sending the
+    /// responses to the server. In watch mode, the last case is only reported.
     pub(super) fn record_continuation(
         &mut self,
         session: &mut dyn MonitoredSession,
@@ -319,9 +326,9 @@ impl Proxy {
                     let output = Output { call_id, tool, content, structured, is_error: Some(false) };
                     let (entry, monitor) = (TraceEntry::from(output), session.monitor());
                     // The responses may contain anything that the client was shown since the question.
-                    let seen = monitor.trace().position_of(&entry).map(|position| position.context);
-                    let seen = seen.unwrap_or(monitor.policy().space().top());
-                    match monitor.push_with_floors(entry, &seen.into()) {
+                    let context_label = monitor.trace().position_of(&entry).map(|position| position.context);
+                    let context_label = context_label.unwrap_or(monitor.policy().space().top());
+                    match monitor.push_with_floors(entry, &context_label.into()) {
                         Ok((_, findings)) if !has_objection(&findings) => {}
                         _ if is_watching => is_permitted = false,
                         _ => {

@@ -84,9 +84,9 @@ pub struct ProxySettings {
     pub pins: Option<Pins>,
     /// Whether the tools of the first list are approved and pinned.
     pub accept_new: bool,
-    /// A word that is unique to this conversation, if several clients may speak at the same time: each request then
-    /// gets a generated ID that contains the word, and the server sees only that ID.
-    pub names: Option<String>,
+    /// A word for generated request IDs that is unique to this conversation; set if several clients may share the
+    /// proxy. The server then sees each request under a generated ID with this word, in place of the client's own ID.
+    pub id_word: Option<String>,
     /// Whether people decide the policy's questions elsewhere; the proxy then returns [`ProxyAction::Ask`] to the
     /// caller.
     pub asks_elsewhere: bool,
@@ -108,7 +108,7 @@ impl ProxySettings {
             is_interactive: false,
             pins: None,
             accept_new: false,
-            names: None,
+            id_word: None,
             asks_elsewhere: false,
             is_watching: false,
             questions: QuestionBudget { questions: 100, refusals_in_row: 5 },
@@ -149,11 +149,11 @@ pub enum ProxyAction {
 pub struct Proxy {
     settings: ProxySettings,
     /// The client's requests that have no answer yet, by the IDs that the server receives.
-    asked: BTreeMap<RequestId, PendingClientRequest>,
+    client_requests: BTreeMap<RequestId, PendingClientRequest>,
     /// IDs of requests that no client waits for any more, but that the server may still answer.
     abandoned: BTreeSet<RequestId>,
-    /// Requests and questions to the client, or to a person elsewhere, that have no answer yet.
-    asking: BTreeMap<RequestId, OutgoingRequest>,
+    /// Requests to the client, and questions to its user or to a person elsewhere, that have no answer yet.
+    outgoing_requests: BTreeMap<RequestId, OutgoingRequest>,
     /// Calls whose answer asked a person, oldest first: the client sends them again with the person's answer.
     retries: VecDeque<RetryableCall>,
     /// The questions that the person at the client was asked.
@@ -165,19 +165,19 @@ pub struct Proxy {
     /// The resources that the client has subscribed to.
     subscribed: BTreeSet<String>,
     /// Whether the client declared that it can elicit input from its user.
-    can_ask: bool,
+    can_elicit: bool,
     /// Whether the current client receives the labels of answers.
     tells_labels: bool,
     /// The client's request IDs, by the IDs that the server receives.
-    names: BTreeMap<RequestId, RequestId>,
+    client_ids: BTreeMap<RequestId, RequestId>,
     /// The judgements since the last call of [`take_judgements`](Proxy::take_judgements).
     judged: Vec<CallVerdict>,
     /// The verdicts that were not enforced since the last call of [`take_watched`](Proxy::take_watched).
     watched: Vec<WatchedVerdict>,
-    /// The number of calls and questions so far, for generated IDs.
-    count: u64,
+    /// The number of generated IDs so far: each contains its number, so that it is unique.
+    number_count: u64,
     /// The bytes of all messages so far.
-    spent: usize,
+    received_bytes: usize,
 }
 
 /// A request of the client that has no answer yet.
@@ -216,8 +216,8 @@ struct RunningCall {
 }
 
 impl RunningCall {
-    /// Returns a request that was judged as a call and has an answer with content, no progress notifications and no
-    /// repetition: `initialize`, or a request of the server.
+    /// Creates the call as which `initialize` or a request of the server was judged. Its answer has content; it has no
+    /// progress notifications, and is not repeated by the client.
     fn without_progress(tool: Tool, call_id: String) -> Self {
         Self {
             tool,
@@ -330,49 +330,51 @@ impl Proxy {
         let listing = ToolListing::new(settings.pins.clone());
         Self {
             settings,
-            asked: BTreeMap::new(),
+            client_requests: BTreeMap::new(),
             abandoned: BTreeSet::new(),
-            asking: BTreeMap::new(),
+            outgoing_requests: BTreeMap::new(),
             retries: VecDeque::new(),
             questions: QuestionCount::default(),
             rounds: VecDeque::new(),
             listing,
             subscribed: BTreeSet::new(),
-            can_ask: false,
+            can_elicit: false,
             tells_labels: false,
-            names: BTreeMap::new(),
+            client_ids: BTreeMap::new(),
             judged: Vec::new(),
             watched: Vec::new(),
-            count: 0,
-            spent: 0,
+            number_count: 0,
+            received_bytes: 0,
         }
     }
 
     /// Ends every open request and question, since the server ended before it answered.
     pub fn handle_server_exit(&mut self, session: &mut dyn MonitoredSession) -> Vec<ProxyAction> {
-        self.asking.clear();
-        let waiting = std::mem::take(&mut self.asked);
-        let out = waiting.iter().flat_map(|(id, asked)| {
+        self.outgoing_requests.clear();
+        let waiting = std::mem::take(&mut self.client_requests);
+        let out = waiting.iter().flat_map(|(id, pending)| {
             let class = "the server ended before it answered";
-            self.end_without_answer(session, id, asked, class)
+            self.end_without_answer(session, id, pending, class)
         });
         let out = out.collect();
         self.restore_client_ids(out)
     }
 
-    /// Ends the request with this ID (as the server received it), which was sent but has no answer that can be
-    /// forwarded. `class` names the kind of failure for the operator; the client gets the same message for all kinds.
-    /// An ID of no open request has no effect.
+    /// Ends a request that was sent to the server and has no answer that can be forwarded. `id` is the ID under which
+    /// the server received it; an ID of no open request has no effect. `class` names the kind of failure for the
+    /// operator; the client gets the same message for all kinds.
     pub fn handle_failed_request(
         &mut self,
         session: &mut dyn MonitoredSession,
         id: &Value,
         class: &str,
     ) -> Vec<ProxyAction> {
-        let Some((id, asked)) = RequestId::from_value(id).and_then(|id| self.asked.remove_entry(&id)) else {
+        let Some((id, pending)) =
+            RequestId::from_value(id).and_then(|id| self.client_requests.remove_entry(&id))
+        else {
             return Vec::new();
         };
-        let out = self.end_without_answer(session, &id, &asked, class);
+        let out = self.end_without_answer(session, &id, &pending, class);
         let out = self.restore_client_ids(out);
         self.abandon(id);
         out
@@ -381,7 +383,7 @@ impl Proxy {
     /// Ends the request with this ID, which could not be sent to the server: the client receives the reason `why`, and
     /// nothing becomes an event. An ID of no open request has no effect.
     pub fn handle_unsent_request(&mut self, id: &Value, why: &str) -> Vec<ProxyAction> {
-        let Some(id) = RequestId::from_value(id).filter(|id| self.asked.contains_key(id)) else {
+        let Some(id) = RequestId::from_value(id).filter(|id| self.client_requests.contains_key(id)) else {
             return Vec::new();
         };
         let out = self.restore_client_ids(vec![ProxyAction::Client(error(Some(&id), REFUSED, why, None))]);
@@ -406,14 +408,15 @@ impl Proxy {
 
     /// Returns the next number for a generated ID; no number is returned twice.
     fn next_number(&mut self) -> u64 {
-        self.count = self.count.saturating_add(1);
-        self.count
+        self.number_count = self.number_count.saturating_add(1);
+        self.number_count
     }
 
-    /// Adds the size of a message to that of the session. Returns whether the session is still within its limits.
+    /// Adds the size of a message to the bytes of the session, and returns whether the session is still within its
+    /// limits. Every message counts, also one that is then rejected.
     fn has_room(&mut self, bytes: usize) -> bool {
-        self.spent = self.spent.saturating_add(bytes);
-        self.spent <= self.settings.limits.session && self.abandoned.len() < MAX_ABANDONED
+        self.received_bytes = self.received_bytes.saturating_add(bytes);
+        self.received_bytes <= self.settings.limits.session && self.abandoned.len() < MAX_ABANDONED
     }
 
     /// Judges a call as influenced by everything that this client was shown, and records the verdict. `rest` are the
@@ -465,8 +468,8 @@ impl Proxy {
     /// Removes a request that no client waits for any more. Its ID is remembered and must not be used again, since the
     /// server may still answer it.
     fn abandon(&mut self, id: RequestId) {
-        self.asked.remove(&id);
-        self.names.remove(&id);
+        self.client_requests.remove(&id);
+        self.client_ids.remove(&id);
         self.abandoned.insert(id);
     }
 }

@@ -38,12 +38,13 @@ pub(super) struct ToolListing {
     tools: BTreeMap<String, ListedTool>,
     /// The approved tools; without pins, the tools of the first list count as approved.
     pins: Option<Pins>,
-    /// The number of lists requested so far.
-    list: u64,
-    /// The last list that began before any tool was known.
-    first: u64,
-    /// Whether new tools no longer count as approved.
-    is_closed: bool,
+    /// The number of lists that the client has requested so far, which is also the number of the last one.
+    list_count: u64,
+    /// The number of the last list that was requested before any tool was known. Its pages and those of the lists
+    /// before it form the first list.
+    last_initial_list: u64,
+    /// Whether the first list has ended: tools that appear now count as new.
+    is_initial_list_closed: bool,
     /// The server's cursors by the generated ones, with the list that each continues.
     cursors: BTreeMap<String, (String, u64)>,
     /// The digests of the descriptions that are in the trace.
@@ -79,21 +80,21 @@ impl ToolListing {
 
     /// Ends the first list, since a tool is called: later tools count as new.
     pub(super) fn freeze_initial_list(&mut self) {
-        self.is_closed = true;
+        self.is_initial_list_closed = true;
     }
 
     /// Returns the number of the list that a requested page belongs to, and the server's cursor for the page; `cursor`
     /// is the client's. A request without a cursor begins another list, whose first page needs no cursor; once tools
     /// are known, it ends the first list. Returns `None` if the cursor was not generated here.
-    fn page(&mut self, cursor: Option<&Value>) -> Option<(u64, Option<String>)> {
+    fn requested_page(&mut self, cursor: Option<&Value>) -> Option<(u64, Option<String>)> {
         match cursor {
             None | Some(Value::Null) => {
-                self.list = self.list.saturating_add(1);
+                self.list_count = self.list_count.saturating_add(1);
                 match self.tools.is_empty() {
-                    true => self.first = self.list,
-                    false => self.is_closed = true,
+                    true => self.last_initial_list = self.list_count,
+                    false => self.is_initial_list_closed = true,
                 }
-                Some((self.list, None))
+                Some((self.list_count, None))
             }
             Some(cursor) => {
                 let (cursor, list) = self.cursors.get(cursor.as_str()?)?.clone();
@@ -102,9 +103,10 @@ impl ToolListing {
         }
     }
 
-    /// Generates a cursor for the client that replaces the server's `cursor` for the next page of the list with the
-    /// number `list`; `None` if there are too many. A server's own cursor could contain text.
-    fn cursor(&mut self, cursor: &str, list: u64) -> Option<String> {
+    /// Returns the cursor that the client receives in place of the server's `cursor`, for the next page of the list
+    /// with the number `list`. A server's own cursor could contain text. `None` if too many cursors were generated
+    /// already.
+    fn client_cursor(&mut self, cursor: &str, list: u64) -> Option<String> {
         // The first page has no cursor, so the first generated one is `page-2`.
         let name = format!("page-{}", self.cursors.len().saturating_add(2));
         (self.cursors.len() < MAX_TOOLS).then(|| {
@@ -113,9 +115,9 @@ impl ToolListing {
         })
     }
 
-    /// Decides whether a tool may be on offer as a page of the list with the number `list` describes it, and records
-    /// the decision. `digest` is that of the whole description, and `schema` the argument schema in it. With
-    /// `accept_new`, a new tool of the first list is pinned.
+    /// Decides whether a tool may be on offer with the description that a page of the list with the number `list`
+    /// gives, and records the decision. `digest` is the digest of the whole description, and `schema` is the argument
+    /// schema in it. With `accept_new`, a new tool of the first list is pinned.
     ///
     /// # Errors
     /// With the reason, if the tool must be hidden.
@@ -126,7 +128,7 @@ impl ToolListing {
         list: u64,
         accept_new: bool,
     ) -> Result<(), &'static str> {
-        let is_first = list <= self.first && !self.is_closed;
+        let is_first = list <= self.last_initial_list && !self.is_initial_list_closed;
         // Whether the description equals the known one; `None` for an unknown tool.
         let is_unchanged = self.tools.get(name).map(|tool| tool.digest == digest);
         let verdict = match (&mut self.pins, is_unchanged) {
@@ -196,7 +198,7 @@ impl Proxy {
 
     /// Requests a page of tools from the server for the client, whose cursor is replaced by the server's.
     pub(super) fn list_tools(&mut self, id: RequestId, params: &Map<String, Value>) -> Vec<ProxyAction> {
-        let Some((list, cursor)) = self.listing.page(params.get("cursor")) else {
+        let Some((list, cursor)) = self.listing.requested_page(params.get("cursor")) else {
             return vec![ProxyAction::Client(error(
                 Some(&id),
                 // Invalid parameters, in JSON-RPC.
@@ -213,7 +215,7 @@ impl Proxy {
         let envelope = params.get("_meta").map(required_metadata).filter(|envelope| !envelope.is_empty());
         sent.extend(envelope.map(|envelope| ("_meta".to_owned(), Value::Object(envelope))));
         let sent = request(&id, "tools/list", &sent);
-        self.asked.insert(id, PendingClientRequest::Tools { list });
+        self.client_requests.insert(id, PendingClientRequest::Tools { list });
         vec![ProxyAction::Server(sent)]
     }
 
@@ -303,7 +305,7 @@ impl Proxy {
             listing.insert("tools".to_owned(), Value::Array(shown));
         }
         if let Some(cursor) = full.get("nextCursor").and_then(Value::as_str)
-            && let Some(cursor) = self.listing.cursor(cursor, list)
+            && let Some(cursor) = self.listing.client_cursor(cursor, list)
         {
             listing.insert("nextCursor".to_owned(), Value::String(cursor));
         }

@@ -30,7 +30,7 @@ impl RequestId {
         Self::from_name(&format!("{GENERATED_PREFIX}{word}{}{count}", if word.is_empty() { "" } else { "-" }))
     }
 
-    /// Returns the ID that is this text, as a JSON string.
+    /// Returns the ID that consists of this text, a JSON string.
     pub(super) fn from_name(name: &str) -> Self {
         Self(Value::from(name).to_string())
     }
@@ -69,8 +69,8 @@ pub(super) struct MessageError {
     pub(super) ids: Vec<RequestId>,
 }
 
-/// Parses a message strictly. Also returns its text for forwarding, in which no reader finds a line end. `numbers` says
-/// whether numbers are refused that parsers round differently.
+/// Parses a message strictly. Also returns its text for forwarding, as one line. `numbers` says whether numbers that
+/// parsers round differently are refused.
 ///
 /// # Errors
 /// If two parsers could read the message differently, or if it is not a message of JSON-RPC.
@@ -108,9 +108,9 @@ fn classify(object: &Map<String, Value>) -> Result<McpMessage, &'static str> {
             "the message has another field than `jsonrpc`, `id`, `method`, `params`, `result` and `error`",
         );
     }
-    let id = object
-        .get("id")
-        .map(|id| RequestId::from_value(id).ok_or("the `id` is neither a short string nor an integer"));
+    let id = object.get("id").map(|id| {
+        RequestId::from_value(id).ok_or("the `id` is neither an integer nor a string of at most 254 bytes")
+    });
     let id = id.transpose()?;
     let method =
         object.get("method").map(|name| name.as_str().ok_or("the `method` is not a string")).transpose()?;
@@ -135,8 +135,8 @@ fn classify(object: &Map<String, Value>) -> Result<McpMessage, &'static str> {
     }
 }
 
-/// Returns the IDs in a text that cannot be parsed strictly, at most 100, so that the requests with these IDs are ended
-/// and do not wait forever. The IDs are used for nothing else.
+/// Returns at most 100 IDs from a text that cannot be parsed strictly. The requests with these IDs are ended: otherwise
+/// they would wait forever. The IDs are used for nothing else.
 pub(super) fn find_ids(bytes: &[u8]) -> Vec<RequestId> {
     let id = |value: &Value| value.get("id").and_then(RequestId::from_value);
     match serde_json::from_slice(bytes) {
@@ -215,7 +215,7 @@ mod tests {
         check("3", "the message is not a JSON object []");
         check(
             r#"{"jsonrpc":"2.0","id":null,"method":"ping"}"#,
-            "the `id` is neither a short string nor an integer []",
+            "the `id` is neither an integer nor a string of at most 254 bytes []",
         );
         check(
             r#"{"jsonrpc":"2.0","id":1,"method":"ping","result":{}}"#,

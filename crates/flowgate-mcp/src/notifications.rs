@@ -11,8 +11,11 @@ use super::revision;
 use super::session::MonitoredSession;
 use super::{OutgoingRequest, PendingClientRequest, Proxy, ProxyAction};
 
-/// The operator's note about a notification of the server that is dropped.
-const DROPPED: &str = "dropped a notification of the server whose method is not forwarded to clients";
+/// The operator's note about a notification of the server that may not be forwarded.
+const NOT_FORWARDED: &str = "dropped a notification of the server whose method is not forwarded to clients";
+/// The operator's note about a notification of the server that cannot be forwarded any more.
+const NO_ROOM: &str = "dropped a notification of the server, since the session has reached its size limit; \
+restart the MCP server to begin another session";
 
 impl Proxy {
     /// Handles a notification from the client: forwards the end of the initialization, a change of its roots, and the
@@ -38,19 +41,19 @@ impl Proxy {
                     .and_then(RequestId::from_value)
                     .and_then(|id| self.resolve_client_id(id));
                 let Some(id) = id else { return Vec::new() };
-                match self.asked.get(&id) {
+                match self.client_requests.get(&id) {
                     None => Vec::new(),
                     // The request waits for a person: the server has not received it, so only the question is
                     // withdrawn.
                     Some(PendingClientRequest::Waiting) => {
-                        self.asking.retain(
+                        self.outgoing_requests.retain(
                             |_, asking| !matches!(asking, OutgoingRequest::Person { id: of, .. } if *of == id),
                         );
-                        self.asked.remove(&id);
+                        self.client_requests.remove(&id);
                         Vec::new()
                     }
-                    Some(asked) => {
-                        Self::record_cancelled(session, asked);
+                    Some(pending) => {
+                        Self::record_cancelled(session, pending);
                         let params = to_map(json!({"requestId": id.value()}));
                         self.abandon(id);
                         vec![ProxyAction::Server(notification(method, &params))]
@@ -78,7 +81,7 @@ impl Proxy {
             Some(actions) => actions,
             None => match self.forwarded_fields(method, params) {
                 Some(fields) => vec![ProxyAction::Client(notification(method, &fields))],
-                None => vec![ProxyAction::Note(DROPPED.to_owned())],
+                None => vec![ProxyAction::Note(NOT_FORWARDED.to_owned())],
             },
         };
         // Nothing is forwarded, so the client learns nothing.
@@ -87,11 +90,11 @@ impl Proxy {
         }
         // The trace has no room for the event that raises the label.
         if !self.raise_client_label(session.monitor()) {
-            return vec![ProxyAction::Note(DROPPED.to_owned())];
+            return vec![ProxyAction::Note(NO_ROOM.to_owned())];
         }
         // The server has cancelled its own request to the client, so no answer to it is awaited any more.
         if let Some(id) = self.cancelled_request(method, params) {
-            self.asking.remove(&id);
+            self.outgoing_requests.remove(&id);
         }
         actions
     }
@@ -128,6 +131,6 @@ impl Proxy {
             .get("requestId")
             .and_then(RequestId::from_value)
             .filter(|_| method == "notifications/cancelled");
-        id.filter(|id| matches!(self.asking.get(id), Some(OutgoingRequest::Server { .. })))
+        id.filter(|id| matches!(self.outgoing_requests.get(id), Some(OutgoingRequest::Server { .. })))
     }
 }

@@ -23,7 +23,7 @@ impl From<BTreeMap<String, String>> for Pins {
     }
 }
 
-/// Why a text is not a file of pins.
+/// The error of a text that is no file of pins.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PinsError {
@@ -57,12 +57,12 @@ impl Pins {
         self.0.iter().map(|(tool, digest)| (tool.as_str(), digest.as_str()))
     }
 
-    /// Reads the pins of one server, the digests of its approved tools, from the text of a file, which may contain
-    /// other servers. There are no pins if the file lacks this server.
+    /// Parses the text of a file of pins, and returns the pins of one server: the digests of its approved tools. There
+    /// are none if the file does not contain this server. The file may contain other servers.
     ///
     /// # Errors
-    /// Fails if the text is not a file of pins.
-    pub fn read(text: &str, server: &str) -> Result<Self, PinsError> {
+    /// If the text is not a file of pins.
+    pub fn from_file_text(text: &str, server: &str) -> Result<Self, PinsError> {
         let value = json::parse(text, Numbers::Any).map_err(PinsError::Json)?;
         let servers = value.get("pins").and_then(Value::as_object).ok_or(PinsError::Form)?;
         let Some(pins) = servers.get(server) else { return Ok(Self::default()) };
@@ -71,15 +71,15 @@ impl Pins {
         Ok(Self(pins.collect::<Option<_>>().ok_or(PinsError::Form)?))
     }
 
-    /// Returns the text of the file with this server's pins replaced by these, and those of other servers unchanged.
-    /// `old` is the present text; `None` if there is no file yet.
+    /// Returns the new text of a file of pins: with these pins for `server`, and the pins of other servers unchanged.
+    /// The caller writes the file. `old` is its present text; `None` if there is no file yet.
     ///
     /// # Errors
-    /// Fails if the old text is not a file of pins.
-    pub fn write(&self, old: Option<&str>, server: &str) -> Result<String, PinsError> {
+    /// If the old text is not a file of pins.
+    pub fn to_file_text(&self, old: Option<&str>, server: &str) -> Result<String, PinsError> {
         // A text that is not a file of pins must not be overwritten.
         if let Some(old) = old {
-            Self::read(old, server)?;
+            Self::from_file_text(old, server)?;
         }
         let old = old.map(|old| json::parse(old, Numbers::Any).map_err(PinsError::Json)).transpose()?;
         let mut servers = match old.as_ref().and_then(|old| old.get("pins")) {
@@ -142,11 +142,16 @@ mod tests {
     fn a_file_holds_the_pins_of_several_servers() {
         let mut one = Pins::default();
         one.insert("read", "aa");
-        let text = one.write(None, "files").unwrap();
-        let text = Pins::default().write(Some(&text), "mail").unwrap();
-        assert_eq!(Pins::read(&text, "files").unwrap(), one);
-        assert_eq!(Pins::read(&text, "mail").unwrap(), Pins::default());
-        assert!(Pins::read("{}", "files").unwrap_err().to_string().contains("run once with `--accept-new`"));
-        assert!(Pins::read("{\"pins\": {\"files\": 3}}", "files").is_err());
+        let text = one.to_file_text(None, "files").unwrap();
+        let text = Pins::default().to_file_text(Some(&text), "mail").unwrap();
+        assert_eq!(Pins::from_file_text(&text, "files").unwrap(), one);
+        assert_eq!(Pins::from_file_text(&text, "mail").unwrap(), Pins::default());
+        assert!(
+            Pins::from_file_text("{}", "files")
+                .unwrap_err()
+                .to_string()
+                .contains("run once with `--accept-new`")
+        );
+        assert!(Pins::from_file_text("{\"pins\": {\"files\": 3}}", "files").is_err());
     }
 }

@@ -13,21 +13,22 @@ impl Proxy {
     /// Returns a generated ID for a question or a round.
     pub(super) fn generated_id(&mut self) -> RequestId {
         let count = self.next_number();
-        RequestId::generated(self.settings.names.as_deref().unwrap_or_default(), count)
+        RequestId::generated(self.settings.id_word.as_deref().unwrap_or_default(), count)
     }
 
-    /// Where several clients share the proxy (`settings.names` is set), abandons all requests at the server once the
+    /// Where several clients share the proxy (`settings.id_word` is set), abandons all requests at the server once the
     /// number of open requests reaches the limit. Some of them, such as those of a gateway that has ended, may never be
     /// answered.
     pub(super) fn make_room(&mut self) {
-        if self.settings.names.is_none() || self.asked.len() < self.settings.limits.outstanding {
+        if self.settings.id_word.is_none() || self.client_requests.len() < self.settings.limits.outstanding {
             return;
         }
-        let waits_for_person = |asked: &PendingClientRequest| matches!(asked, PendingClientRequest::Waiting);
+        let waits_for_person =
+            |pending: &PendingClientRequest| matches!(pending, PendingClientRequest::Waiting);
         let at_server: Vec<RequestId> = self
-            .asked
+            .client_requests
             .iter()
-            .filter(|(_, asked)| !waits_for_person(asked))
+            .filter(|(_, pending)| !waits_for_person(pending))
             .map(|(id, _)| id.clone())
             .collect();
         at_server.into_iter().for_each(|id| self.abandon(id));
@@ -37,14 +38,14 @@ impl Proxy {
     /// and otherwise a generated one, since two clients may choose the same ID. A generated ID is recorded with the
     /// client's.
     pub(super) fn server_side_id(&mut self, client_id: RequestId) -> RequestId {
-        if self.settings.names.is_none() {
+        if self.settings.id_word.is_none() {
             return client_id;
         }
         let count = self.next_number();
         // The word that the generated IDs of this proxy begin with.
-        let word = self.settings.names.as_deref().unwrap_or_default();
+        let word = self.settings.id_word.as_deref().unwrap_or_default();
         let server_id = RequestId::from_name(&format!("{word}-{count}"));
-        self.names.insert(server_id.clone(), client_id);
+        self.client_ids.insert(server_id.clone(), client_id);
         server_id
     }
 
@@ -52,13 +53,13 @@ impl Proxy {
     /// if no open request has the client's ID, or several do: which client sent the message is not known here. If only
     /// one client uses the proxy, the IDs are equal.
     pub(super) fn resolve_client_id(&self, client_id: RequestId) -> Option<RequestId> {
-        if self.settings.names.is_none() {
+        if self.settings.id_word.is_none() {
             return Some(client_id);
         }
         let mut matching = self
-            .names
+            .client_ids
             .iter()
-            .filter(|(server_id, name)| **name == client_id && self.asked.contains_key(server_id));
+            .filter(|(server_id, name)| **name == client_id && self.client_requests.contains_key(server_id));
         match (matching.next(), matching.next()) {
             (Some((server_id, _)), None) => Some(server_id.clone()),
             _ => None,
@@ -68,7 +69,7 @@ impl Proxy {
     /// Restores the clients' own IDs in answers to them, where several clients share the proxy. Messages to the server
     /// and other actions stay unchanged.
     pub(super) fn restore_client_ids(&mut self, out: Vec<ProxyAction>) -> Vec<ProxyAction> {
-        if self.settings.names.is_none() {
+        if self.settings.id_word.is_none() {
             return out;
         }
         out.into_iter()
@@ -90,7 +91,7 @@ impl Proxy {
         let client_id = message
             .get("id")
             .and_then(RequestId::from_value)
-            .and_then(|server_id| self.names.remove(&server_id));
+            .and_then(|server_id| self.client_ids.remove(&server_id));
         match (client_id, message.get_mut("id")) {
             (Some(client_id), Some(id)) => *id = client_id.value(),
             _ => return text,

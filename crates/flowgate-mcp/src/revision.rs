@@ -181,7 +181,7 @@ impl Revision {
     }
 }
 
-/// Returns one kind of addition of all revisions.
+/// Returns the rows that `pick` selects from the additions of each revision, from the oldest to the newest.
 fn of_all<T: 'static>(pick: impl Fn(RevisionAdditions) -> &'static [T]) -> impl Iterator<Item = &'static T> {
     Revision::ALL.into_iter().flat_map(move |revision| pick(revision.additions()))
 }
@@ -209,7 +209,8 @@ pub(super) fn client_request(method: &str) -> Option<(&'static str, ClientReques
     of_all(|added| added.client_requests).copied().find(|(name, _)| *name == method)
 }
 
-/// Returns whether a method is judged as a tool of the same name, so that a tool of this name would share its statements.
+/// Returns whether a method is judged as a tool of the same name. A real tool of this name would share its statements
+/// in the policy.
 pub(super) fn is_judged_as_tool(method: &str) -> bool {
     let of_client = client_request(method).is_some_and(|(_, kind)| {
         matches!(kind, ClientRequestKind::Judged(_) | ClientRequestKind::Initialize)
@@ -217,7 +218,7 @@ pub(super) fn is_judged_as_tool(method: &str) -> bool {
     of_client || server_request_methods().any(|name| name == method)
 }
 
-/// Returns whether a method is that of a request of the server.
+/// Returns whether the server sends requests with this method.
 pub(super) fn is_server_request(method: &str) -> bool {
     server_request_methods().any(|name| name == method)
 }

@@ -67,14 +67,14 @@ impl Proxy {
             McpMessage::Notice { method, params } => {
                 self.handle_server_notification(session, &method, &params)
             }
-            McpMessage::Answer { id, answer } => match self.asked.remove(&id) {
+            McpMessage::Answer { id, answer } => match self.client_requests.remove(&id) {
                 // In watch mode, an error reaches the client as the server sent it. The error of a call must be
                 // recorded first, so it goes to the handler of calls below.
-                Some(asked)
+                Some(pending)
                     if self.settings.is_watching
                         && answer.is_err()
                         && !matches!(
-                            asked,
+                            pending,
                             PendingClientRequest::Call(_) | PendingClientRequest::Waiting
                         ) =>
                 {
@@ -101,10 +101,10 @@ impl Proxy {
                 waiting => {
                     // The request is unknown or abandoned, or it waits for a person. A waiting request was not sent, so
                     // the server cannot answer it, and it stays open.
-                    waiting.map(|waiting| self.asked.insert(id.clone(), waiting));
+                    waiting.map(|waiting| self.client_requests.insert(id.clone(), waiting));
                     self.abandoned.remove(&id);
                     vec![ProxyAction::Note(
-                        "dropped a response whose `id` belongs to no open request".to_owned(),
+                        "dropped a response of the server whose `id` belongs to no open request".to_owned(),
                     )]
                 }
             },
@@ -121,22 +121,22 @@ impl Proxy {
         class: &str,
     ) -> Vec<ProxyAction> {
         let answered: Vec<RequestId> =
-            message::find_ids(bytes).into_iter().filter(|id| self.asked.contains_key(id)).collect();
+            message::find_ids(bytes).into_iter().filter(|id| self.client_requests.contains_key(id)).collect();
         let is_too_large = bytes.len() > self.settings.limits.message;
         let ended: Vec<RequestId> = match answered.is_empty() && is_too_large {
-            true => self.asked.keys().cloned().collect(),
+            true => self.client_requests.keys().cloned().collect(),
             false => answered,
         };
         let mut out = vec![ProxyAction::Note(format!("a message of the server is not forwarded: {class}"))];
         for id in ended {
             // A request that waits for a person has not been sent, so this is not its answer.
-            let Some(asked) = self.asked.remove(&id) else { continue };
-            if matches!(asked, PendingClientRequest::Waiting) {
-                self.asked.insert(id, asked);
+            let Some(pending) = self.client_requests.remove(&id) else { continue };
+            if matches!(pending, PendingClientRequest::Waiting) {
+                self.client_requests.insert(id, pending);
                 continue;
             }
             // Not `abandon`, which would drop the client's own ID: the caller still writes it into the error.
-            out.extend(self.end_without_answer(session, &id, &asked, class));
+            out.extend(self.end_without_answer(session, &id, &pending, class));
             self.abandoned.insert(id);
         }
         out
@@ -164,11 +164,12 @@ impl Proxy {
             return vec![ProxyAction::Server(result(&id, &json!({})))];
         }
         // The proxy generates the IDs of its own questions to the client, so a server must not use such an ID.
-        if self.asking.contains_key(&id) || id.is_generated() {
+        if self.outgoing_requests.contains_key(&id) || id.is_generated() {
             return vec![ProxyAction::Server(error(
                 None,
                 INVALID_REQUEST,
-                "the `id` of this request belongs to another request that has no answer yet",
+                "the `id` of this request is reserved for Flowgate, or belongs to another request that has no \
+                answer yet; use another `id`",
                 None,
             ))];
         }
@@ -183,7 +184,7 @@ impl Proxy {
             }
             return out;
         }
-        if self.asking.len() >= self.settings.limits.outstanding {
+        if self.outgoing_requests.len() >= self.settings.limits.outstanding {
             return refuse(
                 REFUSED,
                 "too many requests have no answer yet; send this one again after some are answered",
@@ -208,10 +209,10 @@ impl Proxy {
         // All parameters are judged as arguments, so there are no others.
         match self.judge(session, &tool, params.clone(), Map::new(), objection) {
             CallRuling::Run(PermittedRequest { call_id, arguments }) => {
-                let asked = message::request(&id, method, &arguments);
+                let forwarded = message::request(&id, method, &arguments);
                 let running = RunningCall::without_progress(tool, call_id);
-                self.asking.insert(id, OutgoingRequest::Server { running });
-                vec![ProxyAction::Client(asked)]
+                self.outgoing_requests.insert(id, OutgoingRequest::Server { running });
+                vec![ProxyAction::Client(forwarded)]
             }
             CallRuling::Ask(_) | CallRuling::No(_) => {
                 refuse(REFUSED, "the policy does not permit this request")
@@ -229,9 +230,11 @@ impl Proxy {
         answer: Result<Value, Value>,
         line: String,
     ) -> Vec<ProxyAction> {
-        match self.asking.remove(id) {
+        match self.outgoing_requests.remove(id) {
             None => {
-                vec![ProxyAction::Note("dropped a response whose `id` belongs to no open request".to_owned())]
+                vec![ProxyAction::Note(
+                    "dropped a response of the client whose `id` belongs to no open request".to_owned(),
+                )]
             }
             Some(OutgoingRequest::Person { question, id, pending }) => {
                 let action = answer.as_ref().ok().and_then(|result| result.get("action"));

@@ -1,7 +1,7 @@
 //! Handles messages that a server sends on its own, in a stream that answers no request. The gateway calls this file
 //! first for each of them.
 //!
-//! Most of these messages change no state and are forwarded, refused or dropped here, so that a session does not grow
+//! Most of these messages change no state, and are forwarded, refused or dropped here. A session then does not grow
 //! with the number of notifications. The following ones must go through
 //! [`handle_server_message`](Proxy::handle_server_message) instead:
 //!
@@ -33,7 +33,7 @@ impl Proxy {
         match message::read(bytes, Numbers::Any) {
             Err(_) => dropped("dropped a message of the server that is not a valid message of JSON-RPC"),
             Ok((McpMessage::Answer { .. }, _)) => {
-                dropped("dropped a response whose `id` belongs to no open request")
+                dropped("dropped a response of the server whose `id` belongs to no open request")
             }
             Ok((McpMessage::Notice { method, params }, _)) => {
                 let cancels_request = self.cancelled_request(&method, &params).is_some();

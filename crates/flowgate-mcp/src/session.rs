@@ -18,7 +18,7 @@ pub trait MonitoredSession {
     }
 
     /// Reports to the session which event is the output of a call that was sent to the server. `_call_id` is the ID in
-    /// the trace under which the call was first sent. By default, the session does not need this.
+    /// the trace under which the call was first sent. Does nothing by default: a monitor alone keeps no such record.
     fn record_output(&mut self, _call_id: &str, _output: EventId) {}
 
     /// Returns the digest of a call for records and questions; empty if the session has neither.

@@ -122,7 +122,7 @@ impl Proxy {
         let envelope = params.get("_meta").map(required_metadata).filter(|envelope| !envelope.is_empty());
         sent.extend(envelope.map(|envelope| ("_meta".to_owned(), Value::Object(envelope))));
         let sent = request(&id, LISTEN_METHOD, &sent);
-        self.asked.insert(id, PendingClientRequest::Listening(subscription));
+        self.client_requests.insert(id, PendingClientRequest::Listening(subscription));
         vec![ProxyAction::Server(sent)]
     }
 
@@ -135,12 +135,13 @@ impl Proxy {
         params: &Map<String, Value>,
     ) -> Option<Vec<ProxyAction>> {
         let subscription_id = params.get("_meta")?.get(SUBSCRIPTION_ID_KEY)?;
-        let fields = RequestId::from_value(subscription_id).and_then(|id| match self.asked.get(&id) {
-            Some(PendingClientRequest::Listening(subscription)) => {
-                Some((subscription.notification_fields(method, params)?, id))
-            }
-            _ => None,
-        });
+        let fields =
+            RequestId::from_value(subscription_id).and_then(|id| match self.client_requests.get(&id) {
+                Some(PendingClientRequest::Listening(subscription)) => {
+                    Some((subscription.notification_fields(method, params)?, id))
+                }
+                _ => None,
+            });
         Some(match fields {
             Some((mut fields, id)) => {
                 fields.insert("_meta".to_owned(), self.subscription_metadata(&id));
@@ -148,7 +149,8 @@ impl Proxy {
             }
             None => {
                 vec![ProxyAction::Note(
-                    "dropped a notification of the server whose subscription is unknown".to_owned(),
+                    "dropped a notification of the server that belongs to no subscription of the client"
+                        .to_owned(),
                 )]
             }
         })
@@ -165,6 +167,6 @@ impl Proxy {
 
     /// Returns the metadata that name a subscription, by the client's own ID of its request.
     fn subscription_metadata(&self, id: &RequestId) -> Value {
-        json!({SUBSCRIPTION_ID_KEY: self.names.get(id).unwrap_or(id).value()})
+        json!({SUBSCRIPTION_ID_KEY: self.client_ids.get(id).unwrap_or(id).value()})
     }
 }

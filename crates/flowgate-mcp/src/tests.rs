@@ -384,7 +384,7 @@ fn the_initialize_answer_lists_permitted_capabilities() {
 fn a_lost_request_is_answered_under_the_id_of_the_client() {
     let limits = ProxyLimits { message: 1_000, ..ProxyLimits::default() };
     let mut session = ProxySession::with(
-        ProxySettings { names: Some("x".to_owned()), limits, ..ProxySettings::new("files") },
+        ProxySettings { id_word: Some("x".to_owned()), limits, ..ProxySettings::new("files") },
         POLICY,
     );
     let ask = |session: &mut ProxySession, id: u64| {

@@ -60,8 +60,8 @@ impl Proxy {
         PermittedRequest { call_id, arguments }
     }
 
-    /// Reports that a text of a tool would have been withheld for this reason, or shown if there is none. Does nothing
-    /// unless the proxy only watches.
+    /// In watch mode, reports whether enforcement would have shown a text of this tool to the client: `objection` is
+    /// the reason for withholding it, or `None` if it would have been shown. Does nothing outside of watch mode.
     pub(super) fn watch_text(&mut self, subject: WatchedSubject, tool: &Tool, objection: Option<&str>) {
         if self.settings.is_watching {
             self.watched.push(WatchedVerdict::of_text(subject, Some(&tool.to_string()), objection));

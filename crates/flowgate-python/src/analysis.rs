@@ -132,7 +132,7 @@ impl PyFailure {
 }
 
 impl PyFailure {
-    /// Converts a rule that could not be evaluated; the line is that of the rule in the policy, which `policy` locates.
+    /// Converts the failure of a rule that could not be evaluated. `policy` is needed to find the line of the rule.
     fn of(failure: &EvaluationFailure, policy: &Policy) -> Self {
         let kind = match failure.kind {
             EvaluationFailureKind::MissingParameter => "missing-parameter",
@@ -147,7 +147,7 @@ impl PyFailure {
     }
 }
 
-/// What an analysis needs beside the policy and the trace.
+/// The inputs of an analysis in addition to the policy and the trace.
 struct AnalysisInputs {
     /// The values of `input.NAME`.
     parameters: Map<String, Value>,

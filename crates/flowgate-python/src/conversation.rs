@@ -93,9 +93,8 @@ impl PyConversation {
         settings.levels = levels.unwrap_or(settings.levels);
         settings.calls = calls.unwrap_or(settings.calls);
         if let Some(seconds) = expires {
-            settings.expires = Duration::try_from_secs_f64(seconds).map_err(|_| {
-                PyValueError::new_err("`expires` must be a number of seconds that is not negative")
-            })?;
+            settings.expires = Duration::try_from_secs_f64(seconds)
+                .map_err(|_| PyValueError::new_err("`expires` must be a number of seconds, 0 or more"))?;
         }
         settings.step_labels = match step_labels {
             "floating" => StepLabelling::Floating,
@@ -352,8 +351,8 @@ impl PyConversation {
         Ok(PyEvent::new(&self.session, event, Vec::new()))
     }
 
-    /// Returns the tool that a client calls by this name: a tool of a server if the name is one of its prefixes and something after it, else one of
-    /// the agent's own.
+    /// Returns the tool that a client calls by this name: a tool of a server if the name begins with one of the
+    /// server's prefixes and continues after it, otherwise a tool of the agent itself.
     fn tool_of(&self, name: &str) -> Tool {
         let found = self.prefixes.iter().find_map(|(prefix, server)| {
             Some((server, name.strip_prefix(prefix.as_str()).filter(|rest| !rest.is_empty())?))
@@ -406,7 +405,9 @@ fn offered_tool(given: &Bound<'_, PyAny>, index: usize) -> PyResult<OfferedTool>
     })?;
     let field = |name: &str| given.get_item(name).map(|value| value.filter(|value| !value.is_none()));
     let Some(tool) = field("tool")? else {
-        return Err(PyValueError::new_err(format!("`tools[{index}]` has no `tool`")));
+        return Err(PyValueError::new_err(format!(
+            "`tools[{index}]` has no `tool`: add the name of the tool"
+        )));
     };
     let ToolArgument(tool) = tool.extract()?;
     let description = field("description")?.map(|text| text.extract()).transpose()?.unwrap_or_default();

@@ -27,7 +27,8 @@ pub(crate) struct AgentPosition {
 }
 
 impl AgentPosition {
-    /// Creates a position; without an agent, it is that of the main one, which has seen all its earlier events.
+    /// Creates the position of an event in a trace: its agent, and its parents. Without `agent`, the event belongs to
+    /// the main agent, which has seen all its earlier events.
     pub(crate) fn new(agent: Option<String>, name: Option<String>, parents: Option<Vec<String>>) -> Self {
         Self { agent, name, parents: parents.unwrap_or_default() }
     }

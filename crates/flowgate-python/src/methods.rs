@@ -54,7 +54,9 @@ pub(crate) fn register_method(method: &Bound<'_, PyAny>) -> PyResult<()> {
     let text = |name: &str| -> PyResult<&'static str> {
         // The core holds methods by static references, so these texts, like the method below, live as long as the program.
         let value: String = method.getattr(name).and_then(|value| value.extract()).map_err(|_| {
-            PyValueError::new_err(format!("the method has no attribute `{name}` that is a string"))
+            PyValueError::new_err(format!(
+                "the method has no attribute `{name}` that is a string: add it to its class"
+            ))
         })?;
         Ok(lasting_name(&value))
     };

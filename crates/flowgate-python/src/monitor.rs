@@ -421,8 +421,9 @@ impl PyMonitor {
     }
 }
 
-/// Converts the attribution of a call to that of a session; without one, the call depends on everything that its agent has seen, which is the
-/// cautious assumption. The error message names a region that does not exist.
+/// Converts an attribution that a program gave to one for the session of `monitor`. Without one, the call counts as
+/// depending on everything that its agent has seen, the cautious assumption. The error message names a region that
+/// does not exist.
 fn resolve(given: Option<&PyAttribution>, monitor: &mut Monitor) -> Result<Attribution, String> {
     given.map_or_else(|| Ok(Attribution::everything()), |given| given.resolve(monitor))
 }

@@ -27,7 +27,7 @@ use crate::tool::PyTool;
 use crate::turn::PyTurn;
 use crate::values;
 
-/// What the needs of one conversation share.
+/// The state that all needs of one conversation share.
 pub(crate) struct NeedContext {
     pub(crate) session: Arc<Session>,
     /// The number of the latest need.

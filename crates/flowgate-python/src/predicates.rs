@@ -14,8 +14,8 @@ use serde_json::Value;
 
 use crate::{session, values};
 
-/// Reads a dict of functions by the names of the predicates that they answer; none if nothing is given. Raises `TypeError` if a value is not
-/// callable. Whether the policy declares the predicates is not checked here.
+/// Reads a dict from names of predicates to the functions that answer them. Without a dict, there are no functions.
+/// Raises `TypeError` if a value is not callable. Whether the policy declares the predicates is not checked here.
 pub(crate) fn read(given: Option<&Bound<'_, PyAny>>) -> PyResult<Predicates> {
     let mut predicates = Predicates::new();
     let Some(given) = given else { return Ok(predicates) };

@@ -23,7 +23,8 @@ pub(crate) struct PyRegion {
 }
 
 impl PyRegion {
-    /// Converts a region; `label` has a phrase for each dimension in which it exceeds what is required.
+    /// Converts a region. `label` has a phrase for each dimension in which the region's label exceeds the
+    /// requirement.
     pub(crate) fn of(region: &Region, label: &[String]) -> Self {
         Self {
             event: region.event.0,

@@ -239,7 +239,7 @@ fn replay(
                 let tool = PyTool(call.tool.clone());
                 let given = method.call_method1("attribute", (monitor.clone_ref(py), tool, arguments))?;
                 let given = given.cast::<PyAttribution>().map_err(|_| {
-                    PyTypeError::new_err("`attribute` of the influence method returns no `Attribution`")
+                    PyTypeError::new_err("`attribute` of the influence method returns no `Attribution`: return one for each call")
                 })?;
                 Some(given.get().clone())
             }

@@ -236,7 +236,7 @@ pub(crate) struct PyConfirm {
     details: OnceLock<QuestionDetails>,
 }
 
-/// What a person is shown of a question.
+/// The texts of a question that a person is shown.
 struct QuestionDetails {
     summary: String,
     evidence: Vec<String>,

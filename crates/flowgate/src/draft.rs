@@ -25,7 +25,7 @@ pub use tool_traits::{ToolEffect, ToolReach, ToolTraits};
 /// The choices of the person who asks for a draft.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct DraftOptions {
-    /// Whether annotations that permit something have no effect.
+    /// Whether annotations by which a server claims that its tool is harmless, such as `readOnlyHint`, have no effect.
     pub ignores_hints: bool,
 }
 
@@ -62,7 +62,7 @@ label message as trusted, public if:    # what you and the operator write; if it
 pub fn draft_policy(tools: &[DescribedTool], options: DraftOptions) -> PolicyDraft {
     let mut draft =
         PolicyDraft { text: HEADER.to_owned(), tools: Vec::new(), closed: 0, suspicious: Vec::new() };
-    let unclear = ambiguous_tools(tools);
+    let ambiguous = ambiguous_tools(tools);
     let mut seen = BTreeSet::new();
     for (index, tool) in tools.iter().enumerate() {
         if !seen.insert(&tool.tool) {
@@ -71,7 +71,7 @@ pub fn draft_policy(tools: &[DescribedTool], options: DraftOptions) -> PolicyDra
         draft.text.push('\n');
         let problem = match pattern(&tool.tool) {
             None => Some("its name is not a plain word, so a policy has to name it by a pattern"),
-            Some(_) => unclear.get(&tool.tool).copied(),
+            Some(_) => ambiguous.get(&tool.tool).copied(),
         };
         if let Some(problem) = problem {
             draft.closed += 1;
@@ -125,11 +125,11 @@ fn pattern(tool: &Tool) -> Option<String> {
 /// of the agent without a server, and so matches both.
 fn ambiguous_tools(tools: &[DescribedTool]) -> BTreeMap<&Tool, &'static str> {
     let mut known: BTreeMap<&Tool, &DescribedTool> = BTreeMap::new();
-    let mut unclear = BTreeMap::new();
+    let mut ambiguous = BTreeMap::new();
     for tool in tools {
         match known.get(&tool.tool) {
             Some(first) if *first != tool => {
-                unclear.insert(&tool.tool, "it is described twice, and differently");
+                ambiguous.insert(&tool.tool, "it is described twice, and differently");
             }
             _ => {
                 known.insert(&tool.tool, tool);
@@ -140,13 +140,13 @@ fn ambiguous_tools(tools: &[DescribedTool]) -> BTreeMap<&Tool, &'static str> {
         tools.iter().filter(|tool| tool.tool.server.is_some()).map(|tool| &*tool.tool.name).collect();
     for tool in tools.iter().filter(|tool| tool.tool.server.is_none()) {
         if of_servers.contains(&*tool.tool.name) {
-            unclear.insert(
+            ambiguous.insert(
                 &tool.tool,
                 "a server has a tool of the same name; list the tools of the agent under a server's name",
             );
         }
     }
-    unclear
+    ambiguous
 }
 
 /// Returns a phrase that identifies a tool in a comment: its number in the list, which follows from its `index`, and at

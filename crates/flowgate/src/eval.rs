@@ -42,7 +42,8 @@ impl Parameters {
         Self(parameters.iter().map(|(name, value)| (name.as_str().into(), Value::from_json(value))).collect())
     }
 
-    /// Adds those of these parameters whose names are not taken. Returns whether there was one.
+    /// Adds the given parameters, but keeps the value of a parameter that is set already. Returns whether a parameter
+    /// was added.
     pub(crate) fn add(&mut self, parameters: &Map<String, Json>) -> bool {
         let before = self.0.len();
         for (name, value) in parameters {
@@ -131,7 +132,7 @@ pub(crate) struct Evaluator<'a> {
     pub(crate) quiet: bool,
     /// Whether the evaluator is now listing the items for such a quiet iteration.
     is_quiet: bool,
-    /// Whether a comparison has failed because a value was missing.
+    /// Whether an assignment could not be decided because a value was missing.
     pub(crate) missed: bool,
     /// Whether a condition that a missing value leaves undecided counts as satisfied. Set for statements that can
     /// only restrict.
@@ -147,7 +148,7 @@ pub(crate) struct Evaluator<'a> {
     /// The number of predicates of the policy that are being evaluated, one within the other.
     depth: usize,
     /// The total size of computed values in bytes, including values that have been dropped.
-    made: usize,
+    allocated_bytes: usize,
 }
 
 /// The reason why an assignment cannot be decided.
@@ -172,7 +173,7 @@ const MAX_FAILURES: usize = 100;
 const MAX_ALLOCATED_BYTES: usize = 512 << 20;
 /// The estimated size of an item of a list or a map without its text, in bytes.
 const ITEM: usize = 32;
-/// An upper bound on the assignments of a variable whose values cannot be read.
+/// The number of assignments that count as undecided if the values of a variable cannot be read: an upper bound.
 const ANY_NUMBER: u64 = 1 << 32;
 
 impl<'a> Evaluator<'a> {
@@ -207,7 +208,7 @@ impl<'a> Evaluator<'a> {
             undecided: 0,
             trouble: None,
             depth: 0,
-            made: 0,
+            allocated_bytes: 0,
         }
     }
 
@@ -218,7 +219,7 @@ impl<'a> Evaluator<'a> {
         self
     }
 
-    /// Returns the dialect in which the policy is written: a few operations differ in that of invariant-ai.
+    /// Returns the dialect in which the policy is written. A few operations differ between the dialects.
     pub(crate) fn dialect(&self) -> Dialect {
         self.plan.dialect
     }
@@ -248,8 +249,8 @@ impl<'a> Evaluator<'a> {
     /// If the fuel is spent, or the evaluation has computed more than [`MAX_ALLOCATED_BYTES`] in total.
     pub(crate) fn charge_bytes(&mut self, bytes: usize) -> Result<()> {
         // Values that have been dropped count as well, so the total never decreases.
-        self.made = self.made.saturating_add(bytes);
-        if self.made > MAX_ALLOCATED_BYTES {
+        self.allocated_bytes = self.allocated_bytes.saturating_add(bytes);
+        if self.allocated_bytes > MAX_ALLOCATED_BYTES {
             return Err(EvalError::Fuel);
         }
         // One step pays for 16 bytes.

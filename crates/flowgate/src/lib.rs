@@ -53,7 +53,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! A permit cannot be constructed outside the monitor, so no call runs that was not judged:
+//! A permit cannot be constructed outside the monitor, so every call that runs was judged:
 //!
 //! ```compile_fail
 //! let permit = flowgate::monitor::Permit { .. };

@@ -120,7 +120,7 @@ pub struct Monitor {
     known_accesses: HashMap<(Tool, bool), StoreAccess>,
     /// The stores that each permitted or recorded call accesses.
     accesses: HashMap<EventId, StoreAccess>,
-    /// Calls of a log that were denied but ran.
+    /// The calls that ran although they were denied: calls of a log, which are recorded whatever the verdict is.
     unpermitted: std::collections::HashSet<EventId>,
     /// The calls that have an output.
     answered: std::collections::HashSet<EventId>,
@@ -206,19 +206,19 @@ impl Monitor {
         &self.trace
     }
 
-    /// Returns the names in open dimensions to which the labels of this session refer.
+    /// Returns the table of the names in open dimensions, such as readers, to which the labels of this session refer.
     pub fn name_table(&self) -> &NameTable {
         &self.name_table
     }
 
-    /// Adds parameters of the policy to those that are set. One that is set already keeps its value. Returns whether one
-    /// was added.
+    /// Adds parameters of the policy (values of `input.NAME`), but keeps the value of a parameter that is set already.
+    /// Returns whether a parameter was added.
     pub fn add_parameters(&mut self, parameters: &Map<String, serde_json::Value>) -> bool {
         self.version += 1;
         self.parameters.add(parameters)
     }
 
-    /// Sets the parameters of the policy to those of another session.
+    /// Sets the parameters of the policy to the parameters of another session.
     pub fn copy_parameters(&mut self, other: &Self) {
         self.parameters = other.parameters.clone();
         self.version += 1;
@@ -294,8 +294,8 @@ impl Monitor {
         self.push_with_view(entry, Some(view), &Floors::default())
     }
 
-    /// Allows one more output for the call that an output answers. A second output of a call is otherwise labelled top;
-    /// but an intermediary saw the first one, and may pass it on in other words.
+    /// Allows one more output of the call that `output` answers, for an intermediary that passes the first output on in
+    /// other words. Otherwise, a second output of a call is labelled top.
     pub fn allow_another_output(&mut self, output: EventId) {
         self.record_input(|| MonitorInput::AnotherOutput(output));
         if let Some(call) = self.trace.event(output).and_then(|event| event.call) {
@@ -497,8 +497,8 @@ impl Monitor {
         match (judgement.outcome(), event) {
             (Outcome::Permit, Some(event)) => {
                 // The flag reports to the monitor that the permit was dropped without being redeemed.
-                let ticket = Arc::new(PermitDropFlag::default());
-                self.reserved.push((event, Arc::clone(&ticket)));
+                let drop_flag = Arc::new(PermitDropFlag::default());
+                self.reserved.push((event, Arc::clone(&drop_flag)));
                 self.accesses.insert(event, access);
                 // A reservation alone changes no verdict that was given before it, so the version stays the
                 // same: calls of one message are judged in order, and may run in that order.
@@ -512,7 +512,7 @@ impl Monitor {
                     version,
                     approval,
                     session_identity,
-                    ticket,
+                    drop_flag,
                 })
             }
             (Outcome::Confirm, Some(event)) => {
@@ -607,7 +607,7 @@ impl Monitor {
         access
     }
 
-    /// Returns the region that a node of an event's document is, with its path and span, as reasons name it.
+    /// Returns the region at a node of an event's document, with its path and span, for a reason that names it.
     fn region(&self, event: EventId, node: usize) -> Region {
         self.trace.region(event, node)
     }

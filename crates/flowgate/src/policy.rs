@@ -139,7 +139,7 @@ impl Policy {
         Ok(Self { source, plan, warnings: diagnostics })
     }
 
-    /// Returns the policy with another text in place of that of its own file. Imported files are not read again, so the
+    /// Returns the policy with another text in place of its own file's text. Imported files are not read again, so the
     /// text can import only files that are part of this policy.
     ///
     /// # Errors
@@ -160,7 +160,7 @@ impl Policy {
         self.with_own_text(&own)
     }
 
-    /// Returns the text of the policy with that of all files that it imports.
+    /// Returns the text of the policy and of all files that it imports.
     pub fn source(&self) -> &str {
         self.source.text()
     }
@@ -232,7 +232,8 @@ impl Policy {
         self.plan.default.is_some()
     }
 
-    /// Returns the text of the policy at `span`, one line, without a comment at its end that two spaces precede.
+    /// Returns the text of the policy at `span`, a line, without the comment at its end, which begins with two spaces
+    /// and `#`.
     pub fn excerpt(&self, span: &Span) -> &str {
         let line = self.source().get(span.clone()).unwrap_or("");
         line.split("  #").next().unwrap_or(line).trim_end()
@@ -264,7 +265,7 @@ impl Policy {
             let mut patterns = role.tools.iter().filter_map(|id| self.plan.patterns.get(id.0));
             role.argument == argument && patterns.all(|pattern| pattern.matches(tool))
         });
-        // The order of `ArgumentRole` is that of the effects, the greatest effect first.
+        // `ArgumentRole` orders the roles by their effects, the greatest effect first.
         declared.map(|role| role.role).min().or_else(|| suggested_role(argument))
     }
 

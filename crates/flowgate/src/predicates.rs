@@ -42,8 +42,8 @@ impl Predicates {
         Self::default()
     }
 
-    /// Defines the function that answers a predicate, and replaces an earlier one for the same name. Its arguments are
-    /// those of the call, of the types that the policy declares.
+    /// Defines the function that answers a predicate, and replaces an earlier one for the same name. It receives the
+    /// arguments with which the policy calls the predicate, of the types that the policy declares.
     ///
     /// A panic in `answer` is not caught.
     pub fn define(

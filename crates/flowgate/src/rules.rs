@@ -229,9 +229,9 @@ impl RuleMatcher {
         })
     }
 
-    /// Returns whether the event may satisfy the conditions on one variable alone, the one at `position` among the
-    /// event variables of the rule. True also if a condition cannot be evaluated, so that the search of the rule
-    /// reports the failure.
+    /// Returns whether the event may satisfy the conditions on one variable alone: the variable at `position` among the
+    /// event variables of the rule. True also if a condition cannot be evaluated, so that the search for matches of the
+    /// rule evaluates it again and reports the failure.
     fn is_fitting(
         &mut self,
         context: RuleContext<'_>,
@@ -301,7 +301,7 @@ impl RuleMatcher {
 }
 
 /// Searches for the matches of a rule by `ops`, the steps of a search, and reports matches and failures. `frame`
-/// contains the values of the variables, by slot; the caller has set those of the variables that are bound already.
+/// contains the values of the variables, by slot; the caller has set the values of variables that are already bound.
 fn run(
     mut evaluator: Evaluator<'_>,
     ops: &[crate::policy::plan::SearchOp],

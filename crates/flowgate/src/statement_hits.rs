@@ -1,14 +1,14 @@
 //! Counts how often each statement of a policy applied in recorded sessions, so that its author sees which statements
 //! do something, and which never do. The gateway shows the counts beside the text of a policy.
 //!
-//! The sessions are [judged again](crate::monitor::Monitor::rejudge) under the policy. [`HitCounter::add`] reads what
-//! the verdicts, the findings and the labels name.
+//! The sessions are [judged again](crate::monitor::Monitor::rejudge) under the policy. [`HitCounter::add`] counts the
+//! statements that the resulting verdicts and findings name, and those that labelled a region.
 
 use crate::monitor::{Judgement, Reason, ReasonKind, RejudgedSession};
 use crate::policy::{Action, Policy, Span};
 use crate::trace::{Document, Status};
 
-/// The kinds of statements that can apply to something.
+/// The kinds of statements whose applications are counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StatementHitKind {
@@ -49,11 +49,11 @@ pub struct StatementHits {
     pub kind: StatementHitKind,
     /// Its first line.
     pub span: Span,
-    /// How often it applied: the number of events of which a `label` labelled a region; of calls that a statement about
-    /// calls applied to; of matches of a rule.
+    /// How often it applied. For `label`, the number of events of which it labelled a region; for a rule, the number of
+    /// matches; for any other statement, the number of calls to which it applied.
     pub applied: u64,
-    /// How often it objected: the number of calls that did not meet a `require`; of matches of a rule that asks or
-    /// denies.
+    /// How often it objected. For `require`, the number of calls that exceeded it; for a rule that asks or denies, the
+    /// number of matches; otherwise 0.
     pub objected: u64,
     /// How often it could not be evaluated, or was ambiguous.
     pub failed: u64,
@@ -69,7 +69,7 @@ pub struct HitCounter {
 }
 
 impl HitCounter {
-    /// Begins to count for a policy: no statement has applied.
+    /// Creates a counter for the statements of a policy, with all counts at 0.
     pub fn new(policy: &Policy) -> Self {
         let plan = &policy.plan;
         let labels = plan.labels.iter().map(|s| (StatementHitKind::Label, &s.span));
@@ -96,7 +96,7 @@ impl HitCounter {
     pub fn add(&mut self, session: &RejudgedSession) {
         let events = session.monitor.trace().events().iter();
         for event in events.filter(|event| event.status == Status::Done) {
-            for label in self.labelling(&event.document) {
+            for label in self.labelling_statements(&event.document) {
                 self.count(label, |hits| hits.applied += 1);
             }
         }
@@ -109,8 +109,8 @@ impl HitCounter {
         &self.hits
     }
 
-    /// Returns the first bytes of the `label` statements that labelled a region of an event.
-    fn labelling(&self, document: &Document) -> Vec<usize> {
+    /// Returns the offset in the policy of each `label` statement that labelled a region of an event.
+    fn labelling_statements(&self, document: &Document) -> Vec<usize> {
         let nodes = 0..document.nodes().len();
         let mut statements: Vec<usize> = nodes.flat_map(|node| document.labelled_by(node)).collect();
         statements.sort_unstable();

@@ -166,9 +166,9 @@ impl ToolSchemas {
             && named_servers(file).iter().all(|server| self.servers.contains_key(server))
     }
 
-    /// Returns the tools that a pattern matches, or `None` if it may match tools that are not listed, so that nothing
-    /// can be reported about it. `is_complete` states whether all tools that the policy can be about are listed. A
-    /// pattern that names one tool needs only that tool, not the whole list.
+    /// Returns the tools that a pattern matches. `None` if it may match tools that are not listed; nothing can then be
+    /// reported about it. `is_complete` states whether all tools that the policy can be about are listed. A pattern
+    /// that names one tool needs only that tool, not the whole list.
     fn matching(&self, pattern: &ToolPattern, is_complete: bool) -> Option<Vec<&ToolSchema>> {
         let found: Vec<&ToolSchema> =
             self.tools.iter().filter(|schema| pattern.matches(&schema.tool)).collect();
@@ -201,7 +201,7 @@ fn named_servers(file: &PolicyFile) -> BTreeSet<Option<Arc<str>>> {
     named
 }
 
-/// Returns the server of `tool:SERVER/...`; that of `tool:/...` is the agent itself.
+/// Returns the server that a pattern names before its slash. `None` if the name is empty: the agent itself.
 fn server_of(named: &str) -> Option<Arc<str>> {
     (!named.is_empty()).then(|| named.into())
 }

@@ -175,7 +175,7 @@ struct AgentState {
 /// The position of a new event: its agent and the events that this agent has seen.
 #[derive(Debug, Clone)]
 pub struct EventPosition {
-    /// The index of the agent; that of a new agent is the number of agents.
+    /// The index of the agent. A new agent's index is the number of agents before it.
     agent: usize,
     /// The preceding event of the agent.
     previous: Option<EventId>,
@@ -250,7 +250,7 @@ impl Trace {
             .filter(|id| self.event(*id).is_some_and(|event| event.status != Status::Withdrawn))
     }
 
-    /// Returns the name of an agent; that of the main agent is empty.
+    /// Returns the name of an agent. The main agent has an empty name.
     pub fn agent_name(&self, agent: usize) -> &str {
         self.agents.get(agent).map_or("", String::as_str)
     }
@@ -262,7 +262,7 @@ impl Trace {
             .find(|id| self.event(*id).is_some_and(|event| event.status != Status::Withdrawn))
     }
 
-    /// Returns the label of the existence of the event: for an output, that of its call. A principal whose clearance
+    /// Returns the label of the existence of the event: for an output, its call's label. A principal whose clearance
     /// is lower must not learn that the event exists.
     pub fn existence_label(&self, id: EventId) -> Label {
         let Some(event) = self.event(id) else { return Label::BOTTOM };
@@ -272,7 +272,7 @@ impl Trace {
         }
     }
 
-    /// Returns whether the agent at `position`, that of a new event, has seen the event `id`: whether the vector clock
+    /// Returns whether the agent at `position`, where a new event is, has seen the event `id`: whether the vector clock
     /// there counts it. False if the trace has no such event.
     pub fn has_seen(&self, position: &EventPosition, id: EventId) -> bool {
         self.event(id).is_some_and(|event| {

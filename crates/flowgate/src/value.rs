@@ -47,7 +47,7 @@ pub(crate) enum Value {
     Part(RegionKind, EventId, NodeId),
     /// Several texts: a substring of any of them is contained in the value.
     Texts(Arc<[Self]>),
-    /// Several answers to one question; true if any of them is.
+    /// The truth values of a test on each item of a list, such as `list in names`; true if any of them is.
     Answers(Arc<[bool]>),
     /// A value whose evaluation failed.
     Failed(Arc<EvalError>),
@@ -133,8 +133,8 @@ impl Value {
         }
     }
 
-    /// Converts a value whose parts are resolved to JSON. Other values are written as the name
-    /// of their type in angle brackets.
+    /// Converts a value whose references to parts of events are resolved to JSON. A value that JSON cannot represent,
+    /// such as an event, becomes the name of its type in angle brackets.
     pub(crate) fn to_json(&self) -> Json {
         match self {
             Self::Absent | Self::None | Self::Silent => Json::Null,

@@ -161,7 +161,8 @@ fn comparisons(
     compared.collect()
 }
 
-/// Returns the figures of one guard by name, for JSON lines and CSV. `base` are the results to which costs are relative.
+/// Returns the columns of one guard for JSON lines and CSV: the name and the value of each figure. `base` are the
+/// results to which costs are relative.
 fn columns(row: &GuardResults, base: &GuardResults) -> Vec<(String, Value)> {
     let mut columns: Vec<(String, Value)> = Vec::new();
     let rates: [(&str, Rate); 3] = [

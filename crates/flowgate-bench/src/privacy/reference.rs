@@ -5,7 +5,7 @@
 //! denominator. Two columns of the table in 8.3.1 have the same name; this module reads the third column as the attention screener, and the fourth as
 //! the judge.
 
-/// What the paper reports of one defence.
+/// The figures that the paper reports for one defence.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct PaperFigures {
     /// The name of the defence in the paper.

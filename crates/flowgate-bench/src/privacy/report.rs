@@ -30,7 +30,7 @@ const EVENTS: [ComparedEvent; 4] = [
     ("utility_refused", |result| result.succeeds_if_refused),
 ];
 
-/// Returns the rates of one row with their names in JSON lines and CSV.
+/// Returns the rates of one row, each with the name of its column in JSON lines and CSV.
 fn rates(figures: &PrivacyFigures) -> [(&'static str, Rate); 7] {
     [
         ("false_negatives", figures.missed),
@@ -43,8 +43,9 @@ fn rates(figures: &PrivacyFigures) -> [(&'static str, Rate); 7] {
     ]
 }
 
-/// Returns the figures of one defence by name: of all tasks, of each suite and of each pattern. Each rate has its count, its
-/// denominator and the ends of its Wilson interval at 95 %. The rate of a part without cases is null.
+/// Returns the figures of one defence as rows for JSON lines and CSV: one row for all tasks, one for each suite and
+/// one for each pattern. A rate has a column for its count, its denominator and each end of its Wilson interval at 95
+/// %. The rate of a part without cases is null.
 pub fn figure_rows(results: &DefenceResults) -> Vec<Map<String, Value>> {
     let row = |scope: TaskGroup| {
         let figures = results.figures(scope);

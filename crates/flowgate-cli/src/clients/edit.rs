@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::config_file::{ConfigText, ConfiguredServer, ConfiguredTransport, json_entry};
 use super::wrapping::{WrapSettings, guarded_command, is_usable_name};
 
-/// What to do with a server.
+/// What to change in a server's entry of the configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ServerChange {
     /// The server gets this command line.
@@ -122,10 +122,10 @@ struct ArgumentLayout {
 }
 
 impl ArgumentLayout {
-    /// Finds how the fields and arguments of a server's entry in `text` are laid out, so that new ones can be written
-    /// alike. The field `command`, which every entry has, is the model for new fields: `before_field` is the white space
-    /// before it. `lines` is the white space before the first argument and before the closing bracket; `None` if the
-    /// arguments are on one line.
+    /// Finds the layout of the fields and arguments of a server's entry in `text`, in which new ones are then
+    /// written. The field `command`, which every entry has, is the model for new fields: `before_field` is the white
+    /// space before it. `lines` is the white space before the first argument and before the closing bracket; `None`
+    /// if the arguments are on one line.
     fn of(text: &str, entry: &LocatedNode) -> Self {
         let command = match &entry.kind {
             LocatedNodeKind::Map(fields) => fields.iter().find(|field| field.key == "command"),

@@ -20,7 +20,7 @@ pub(crate) fn without_comments(text: &str) -> String {
         }
         match c {
             '"' if !is_escaped => in_string = !in_string,
-            ',' if !in_string && is_trailing(rest) => {
+            ',' if !in_string && is_trailing_comma(rest) => {
                 blank.push(' ');
                 continue;
             }
@@ -43,8 +43,9 @@ fn comment_length(text: &str) -> Option<usize> {
     Some(inside.find("*/").map_or(text.len(), |end| end + 4))
 }
 
-/// Returns whether nothing but space and comments is between the comma with which a text begins and a closing bracket.
-fn is_trailing(text: &str) -> bool {
+/// Returns whether the comma at the beginning of `text` is a trailing one: only white space and comments are between
+/// it and a closing bracket.
+fn is_trailing_comma(text: &str) -> bool {
     let mut rest = text.get(1..).unwrap_or_default().trim_start();
     while let Some(length) = comment_length(rest) {
         rest = rest.get(length..).unwrap_or_default().trim_start();
@@ -52,7 +53,8 @@ fn is_trailing(text: &str) -> bool {
     rest.starts_with(['}', ']'])
 }
 
-/// Appends as many spaces as a character has bytes; a line break stays.
+/// Appends the spaces that replace the character `c`, one for each of its bytes. A line break is kept, for the line
+/// numbers to stay right.
 fn push_blank(c: char, blank: &mut String) {
     match c {
         '\n' | '\r' => blank.push(c),

@@ -11,11 +11,11 @@ use super::config_file::{ConfiguredServer, ConfiguredTransport};
 /// What a server reads and does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct ServerTraits {
-    /// It reads text that strangers write, who can put instructions there.
+    /// It reads text that strangers write and in which they can put instructions.
     pub(crate) reads_strangers: bool,
     /// It reads what others must not see.
     pub(crate) reads_private: bool,
-    /// It changes or sends something, or what it is given leaves the machine.
+    /// It changes or sends something, or the arguments of its calls leave the machine.
     pub(crate) acts: bool,
 }
 
@@ -74,9 +74,9 @@ const ROWS: &[(&[&str], u8)] = &[
     (&["time", "sequentialthinking", "thinking", "calculator", "weather"], 0),
 ];
 
-/// Guesses what a server reads and does, by the first row of [`ROWS`] that has a word of its name, program or
-/// address; `None` if no row has one. The second part of a row is a sum of bits: [`S`] if untrusted parties (strangers)
-/// write what the server reads, [`P`] if it reads private data, and [`A`] if it acts.
+/// Guesses what a server reads and does, from the first row of [`ROWS`] with a word that is also in the server's
+/// name, program or address; `None` if there is no such row. The second part of a row is a sum of bits: [`S`] if
+/// untrusted parties (strangers) write what the server reads, [`P`] if it reads private data, and [`A`] if it acts.
 pub(crate) fn guess(server: &ConfiguredServer) -> Option<ServerTraits> {
     let mut texts = vec![server.name.clone()];
     match &server.transport {

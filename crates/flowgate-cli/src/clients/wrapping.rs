@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-/// How servers run behind `flowgate mcp`.
+/// The options of the command lines that run servers behind `flowgate mcp`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct WrapSettings {
     /// The path or name of Flowgate's program.
@@ -56,7 +56,8 @@ pub(crate) fn option<'c>(command: &'c [String], name: &str) -> Option<&'c str> {
     after.next().map(String::as_str)
 }
 
-/// Returns whether a command line that runs a server behind `flowgate mcp` has the option `--watch`, so that nothing is stopped.
+/// Returns whether a command line that runs a server behind `flowgate mcp` has the option `--watch`, with which the
+/// policy is not enforced.
 pub(crate) fn is_watching(command: &[String]) -> bool {
     let mut options = command.iter().take_while(|argument| *argument != "--");
     options.any(|argument| argument == "--watch" || argument.starts_with("--watch="))

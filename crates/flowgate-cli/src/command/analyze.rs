@@ -152,8 +152,8 @@ fn print_text(
     }
 }
 
-/// Returns a value on one line: a text as it is, another value as JSON. Control characters become spaces, and the line
-/// is cut after 200 characters.
+/// Returns a value on one line: a string without quotation marks, any other value as JSON. Control characters become
+/// spaces, and the line is cut after 200 characters.
 fn one_line(value: &Value) -> String {
     let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
     let plain: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(200).collect();

@@ -1,5 +1,5 @@
-//! Runs `flowgate approvals`: a person answers the questions of a running gateway in a terminal, by the same routes as
-//! the page for people.
+//! Runs `flowgate approvals`: a person answers the questions of a running gateway in a terminal, by the same HTTP
+//! routes as the gateway's web page for people.
 //!
 //! A person can allow a call only after the command has displayed it. At a terminal, the person confirms the call. Without
 //! a terminal, the person passes the digest of the question that `show` has printed; the gateway rejects a decision whose
@@ -62,6 +62,7 @@ fn list(
     let name = state.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default();
     let answer = match gateway.get(&format!("/api/v1/approvals?state={name}")) {
         Ok(answer) => answer,
+        // The outer `Result` is for errors of the input; the caller prints an error of the gateway.
         Err(error) => return Ok(Err(error)),
     };
     if format == ApprovalsFormat::Json {
@@ -99,9 +100,9 @@ fn show(id: &str, format: ApprovalsFormat, options: &GatewayArgs, output: &mut C
     }))
 }
 
-/// Allows a call. `digest` is that of the question, which the person has read before. Without it, the question is
-/// shown, and the person confirms the call at the terminal. The exit code is 1 if the person may not allow the call, or
-/// does not confirm it.
+/// Allows a call. `digest` is the digest of the question, which `show` has printed for the person. Without it, the
+/// question is shown, and the person confirms the call at the terminal. The exit code is 1 if the person may not
+/// allow the call, or does not confirm it.
 fn allow(
     id: &str,
     decision: TypedDecision,
@@ -125,6 +126,7 @@ fn allow(
     let lines = TypedLines::start_reading();
     let question = match gateway.get(&question_path(id)) {
         Ok(question) => question,
+        // The outer `Result` is for errors of the input; the caller prints an error of the gateway.
         Err(error) => return Ok(Err(error)),
     };
     question_text::print(&question, now(), output);
@@ -146,6 +148,7 @@ fn deny(id: &str, format: ApprovalsFormat, options: &GatewayArgs, output: &mut C
     let gateway = GatewayClient::new(options, output)?;
     let question = match gateway.get(&question_path(id)) {
         Ok(question) => question,
+        // The outer `Result` is for errors of the input; the caller prints an error of the gateway.
         Err(error) => return Ok(Err(error)),
     };
     let digest = question_text::text(&question, "digest").to_owned();

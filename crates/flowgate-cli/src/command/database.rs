@@ -50,7 +50,7 @@ fn encrypt(path: &Path, accepts_unencrypted: bool, output: &mut Console) -> Resu
         output.warning(&format!("interrupted after {encrypted} of the database: run the command again"));
         return Ok(1);
     }
-    let (mark, name) = (output.paint("32", "✓"), config.store.place.name());
+    let (mark, name) = (output.paint("32", "✓"), config.store.address.name());
     let (rows, encrypted) = (plural(report.rows, "row"), report.encrypted);
     output.line(&format!("{mark} {name}: the content of {rows} is encrypted, {encrypted} of them anew"));
     Ok(0)

@@ -26,7 +26,7 @@ use crate::output::{Console, plural};
 use crate::policy_file::load_policy;
 use sample::SampleRequest;
 
-/// Something that was examined.
+/// The result of one examination, as one entry of the output.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct DoctorFinding {
     state: FindingState,
@@ -34,33 +34,34 @@ struct DoctorFinding {
     text: String,
 }
 
-/// Whether something is as it should be.
+/// The judgement on what was examined.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum FindingState {
-    /// It is as it should be.
+    /// Nothing needs to change; printed with ✓.
     Right,
-    /// It may be intended.
+    /// Worth knowing, but possibly intended, so it does not change the exit code; printed with ·.
     Note,
-    /// It should be changed.
+    /// It should be changed; printed with ✗, and the exit code is 1.
     Wrong,
 }
 
-/// What was examined so far.
+/// The findings so far, in the order in which they are printed.
 #[derive(Debug, Default)]
 struct Findings(Vec<DoctorFinding>);
 
 impl Findings {
-    /// Adds something that is as it should be.
+    /// Adds a finding that nothing needs to change, marked with ✓ in the output.
     fn right(&mut self, text: impl Into<String>) {
         self.0.push(DoctorFinding { state: FindingState::Right, text: text.into() });
     }
 
-    /// Adds something that may be intended.
+    /// Adds a finding that the user should know and that may be intended. It is marked with · and does not change the
+    /// exit code.
     fn note(&mut self, text: impl Into<String>) {
         self.0.push(DoctorFinding { state: FindingState::Note, text: text.into() });
     }
 
-    /// Adds something that is wrong.
+    /// Adds a finding that the user should correct. It is marked with ✗, and the exit code becomes 1.
     fn wrong(&mut self, text: impl Into<String>) {
         self.0.push(DoctorFinding { state: FindingState::Wrong, text: text.into() });
     }
@@ -99,7 +100,8 @@ pub(crate) fn run(options: &DoctorOptions, output: &mut Console) -> Result<u8, I
     Ok(u8::from(wrong > 0))
 }
 
-/// Examines a policy: whether it compiles, who can change it, and what it hides of a request.
+/// Examines the policy at `path`: whether it compiles, whether other users can change it, and, with a sample
+/// `request`, which parts of the request it hides from the lowest step.
 fn examine_policy(
     path: &Path,
     request: Option<&SampleRequest>,
@@ -115,7 +117,8 @@ fn examine_policy(
     Ok(())
 }
 
-/// Reports what is known about a policy without a request. `name` is its file for messages.
+/// Reports what can be found out about a policy without a sample request: warnings, a permissive `default`, and
+/// whether other users can write its file. `name` is its file in messages.
 fn report_policy(policy: &Policy, name: &str, path: &Path, findings: &mut Findings) {
     match policy.warnings().len() {
         0 if policy.is_rules_only() => findings.wrong(format!(

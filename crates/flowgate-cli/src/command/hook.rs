@@ -99,7 +99,7 @@ pub(crate) fn run(options: &HookArgs, output: &mut Console) -> Result<u8, InputE
                 continue;
             }
             Ok(WorkerMessage::Answer(answer)) => {
-                return Ok(give(options, event, &answer, options.allow, output));
+                return Ok(print_or_record(options, event, &answer, options.allow, output));
             }
             Ok(WorkerMessage::Nothing(why, code)) => {
                 output.error(&why);
@@ -122,14 +122,14 @@ pub(crate) fn run(options: &HookArgs, output: &mut Console) -> Result<u8, InputE
         };
         let answer = HookAnswer::from_failure(kind, &why);
         // `false`: a failure never allows a call explicitly.
-        return Ok(give(options, Some((kind, tool)), &answer, false, output));
+        return Ok(print_or_record(options, Some((kind, tool)), &answer, false, output));
     }
 }
 
 /// Prints the answer, or records it if the hook only watches. `event` is the kind of the event and the name of its tool;
 /// `None` for an event that is not judged. `allow` says whether a permitted call is allowed explicitly. Returns the exit
 /// code.
-fn give(
+fn print_or_record(
     options: &HookArgs,
     event: Option<(HookEvent, Option<String>)>,
     answer: &HookAnswer,
@@ -283,9 +283,13 @@ fn read_input() -> Result<Map<String, Value>, String> {
     let read = std::io::stdin().take(MAX_INPUT + 1).read_to_end(&mut bytes);
     read.map_err(|error| format!("the standard input cannot be read: {error}"))?;
     if u64::try_from(bytes.len()).unwrap_or(u64::MAX) > MAX_INPUT {
-        return Err(format!("the standard input is longer than {} MiB", MAX_INPUT >> 20));
+        return Err(format!(
+            "the event on the standard input is longer than {} MiB; split the work into smaller calls",
+            MAX_INPUT >> 20
+        ));
     }
-    let text = String::from_utf8(bytes).map_err(|_| "the standard input is not valid UTF-8".to_owned())?;
+    let text = String::from_utf8(bytes)
+        .map_err(|_| "the standard input is not valid UTF-8; see `flowgate hook --help`".to_owned())?;
     // Any spelling of a number is accepted: `Call::from_json` examines those of the call.
     match json::parse(&text, Numbers::Any) {
         Ok(Value::Object(hook_input)) => Ok(hook_input),
@@ -298,10 +302,9 @@ fn read_input() -> Result<Map<String, Value>, String> {
 
 /// Returns the string at `key` of Claude Code's input. The error names the field.
 fn required_text<'v>(hook_input: &'v Map<String, Value>, key: &str) -> Result<&'v str, String> {
-    hook_input
-        .get(key)
-        .and_then(Value::as_str)
-        .ok_or_else(|| format!("the string `{key}` is missing in the input from Claude Code"))
+    hook_input.get(key).and_then(Value::as_str).ok_or_else(|| {
+        format!("the string `{key}` is missing in the input from Claude Code; see `flowgate hook --help`")
+    })
 }
 
 /// Judges an event of Claude Code: replays the transcript so far in a new monitor, then judges or labels what the event
@@ -366,8 +369,9 @@ fn proposed_call(hook_input: &Map<String, Value>) -> Result<Call, String> {
     })?;
     // An input without an id gets one that no call of the transcript has.
     let id = hook_input.get("tool_use_id").and_then(Value::as_str).unwrap_or("(proposed)");
-    let input =
-        hook_input.get("tool_input").ok_or("`tool_input` is missing in the input from Claude Code")?;
+    let input = hook_input
+        .get("tool_input")
+        .ok_or("`tool_input` is missing in the input from Claude Code; see `flowgate hook --help`")?;
     // `Call::from_json` parses the printed input, so that it finds numbers that two parsers could read differently.
     Ok(Call::from_json(id, tool, &input.to_string()))
 }

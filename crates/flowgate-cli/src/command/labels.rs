@@ -242,8 +242,8 @@ impl LabelledRun<'_> {
     }
 }
 
-/// Returns a text for a list or a map: how many parts it has. Such a region has its own label, that of its structure,
-/// which is the number of its items and their keys.
+/// Returns how many parts a list or a map has, in words. The region of a list or a map has a label of its own, for
+/// its structure: the number of its items and their keys.
 fn structure(document: &Document, node: NodeId) -> String {
     format!("(the structure: {})", plural(document.children(node).count(), "part"))
 }

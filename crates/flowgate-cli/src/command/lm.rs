@@ -16,7 +16,8 @@ use crate::input::InputError;
 use crate::output::{Console, plural};
 use crate::progress::{INTERRUPTED, Progress};
 
-/// The number of steps after which the training is saved, so that a killed process loses few steps.
+/// The number of steps after which the training is saved, because a process that is killed loses the steps since
+/// then.
 const SAVED_STEPS: usize = 100;
 
 /// Runs `flowgate lm`. Returns 0, or [`INTERRUPTED`] after an interrupt.

@@ -107,7 +107,7 @@ fn open_watch_log(path: &Path) -> Result<WatchLog, InputError> {
 /// creates it.
 fn read_pins(path: &Path, options: &McpArgs) -> Result<Pins, InputError> {
     match std::fs::read_to_string(path) {
-        Ok(text) => Pins::read(&text, &options.name)
+        Ok(text) => Pins::from_file_text(&text, &options.name)
             .map_err(|error| InputError(format!("{}: {error}", path.display()))),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound && options.accept_new => {
             Ok(Pins::default())
@@ -120,7 +120,7 @@ fn read_pins(path: &Path, options: &McpArgs) -> Result<Pins, InputError> {
     }
 }
 
-/// Stores the pins of this server in the file, beside those of other servers.
+/// Writes the pins (approved tools) of this server to the file, and keeps those of other servers in it.
 fn write_pins(path: &Path, server: &str, pins: &Pins) -> Result<(), String> {
     let wrong = |why: String| format!("{}: {why}", path.display());
     let old = match std::fs::read_to_string(path) {
@@ -128,7 +128,7 @@ fn write_pins(path: &Path, server: &str, pins: &Pins) -> Result<(), String> {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
         Err(error) => return Err(wrong(describe_io_error(&error))),
     };
-    let text = pins.write(old.as_deref(), server).map_err(|error| wrong(error.to_string()))?;
+    let text = pins.to_file_text(old.as_deref(), server).map_err(|error| wrong(error.to_string()))?;
     private_files::replace(path, &text).map_err(|error| wrong(describe_io_error(&error)))
 }
 
@@ -343,9 +343,9 @@ impl StdioProxy {
         }
     }
 
-    /// Performs actions: queues lines for the client and the server, and prints notes, at most [`REMARKS`] of
-    /// them, so that a server cannot flood the terminal. Without a `server`, whose input is closed, drops the
-    /// lines for it. Returns false if a side has stopped reading, so that its queue is full.
+    /// Performs actions: queues lines for the client and the server, and prints notes, at most [`REMARKS`] of them,
+    /// so that a server cannot flood the terminal. Without a `server`, whose input is closed, drops the lines for it.
+    /// Returns false if the queue of a side is full because the side has stopped reading.
     fn send(
         &mut self,
         actions: Vec<ProxyAction>,

@@ -48,8 +48,8 @@ pub(crate) struct ReplayOptions<'a> {
 struct SuitePolicies(Vec<(String, Arc<Policy>)>, Vec<String>);
 
 impl SuitePolicies {
-    /// Reads the files of `--policy`, each `FILE` or `SUITE=FILE`; without a suite, the name of the file is that of the
-    /// suite. An argument with a `/` before the `=` is a path.
+    /// Reads the files of `--policy`, each `FILE` or `SUITE=FILE`; without a suite, the suite has the name of the
+    /// file. An argument with a `/` before the `=` is a path.
     fn load(arguments: &[String], output: &mut Console) -> Result<Self, InputError> {
         let mut policies: Vec<(String, Arc<Policy>)> = Vec::new();
         let mut files = Vec::new();

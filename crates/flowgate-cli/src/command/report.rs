@@ -21,7 +21,8 @@ const MAX_LINE: u64 = 1 << 20;
 /// The maximum number of different objections that are listed; further ones are only counted.
 const MAX_ROWS: usize = 10_000;
 
-/// What would have been stopped in the same way: the outcome, what it is about, the tool and the reason.
+/// The key of a row of the table: events that would have been stopped with the same outcome, of the same kind and
+/// tool, and for the same reason.
 type Objection = (Outcome, WatchedSubject, Option<String>, String);
 
 /// The figures over all verdicts.

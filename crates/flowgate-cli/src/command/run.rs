@@ -79,20 +79,20 @@ pub(crate) fn run(options: &RunArgs, output: &mut Console) -> Result<u8, InputEr
         monitor.set_predicates(predicates.clone(), Vec::new());
         monitor
     });
-    let shell = Arc::new(ChatTerminal::standard(output.err_color(), output.progress()));
+    let terminal = Arc::new(ChatTerminal::standard(output.err_color(), output.progress()));
     let runtime = AsyncRuntime::start()
         .map_err(|error| InputError(format!("the asynchronous runtime cannot be started: {error}")))?;
     let runtime = Arc::new(runtime);
-    let interrupted_shell = Arc::clone(&shell);
-    runtime.on_interrupt(move || interrupted_shell.handle_interrupt());
+    let interrupted_terminal = Arc::clone(&terminal);
+    runtime.on_interrupt(move || interrupted_terminal.handle_interrupt());
     let limits = mcp::CallLimits {
         time: Duration::from_secs(u64::from(options.call_time)),
         answer: usize::try_from(options.max_answer).unwrap_or(usize::MAX).saturating_mul(1 << 20),
     };
-    let started = start_servers(specs, limits, &runtime, &shell)?;
+    let started = start_servers(specs, limits, &runtime, &terminal)?;
     let (servers, tools): (Vec<Arc<McpServerHandle>>, Vec<Vec<OfferedTool>>) = started.into_iter().unzip();
-    let mut offered = merge_tools(tools, &shell);
-    let mut toolbox = build_toolbox(&servers, &offered, &shell);
+    let mut offered = merge_tools(tools, &terminal);
+    let mut toolbox = build_toolbox(&servers, &offered, &terminal);
     let shared = SharedChatState::new(stores);
     let delegation = DelegationContext {
         policy: Arc::clone(&policy),
@@ -102,14 +102,14 @@ pub(crate) fn run(options: &RunArgs, output: &mut Console) -> Result<u8, InputEr
         model: Arc::clone(&model),
         small: Arc::clone(&small),
         screener: Arc::clone(&screener),
-        shell: Arc::clone(&shell),
+        terminal: Arc::clone(&terminal),
         shared: shared.clone(),
         labels: options.labels,
     };
     let agents: Vec<OfferedTool> = members.iter().map(AgentSpec::to_offered_tool).collect();
     for member in members {
         let (delegation, own) = (delegation.clone(), member.allowed_tools(&offered));
-        let tools = build_toolbox(&servers, &own, &shell);
+        let tools = build_toolbox(&servers, &own, &terminal);
         toolbox.add(member.to_offered_tool().tool, move |call: flowgate::monitor::AuthorizedCall| {
             delegation.run_task(&member, &tools, &own, &call)
         });
@@ -129,10 +129,10 @@ pub(crate) fn run(options: &RunArgs, output: &mut Console) -> Result<u8, InputEr
     let stores_version = shared.stores().recall(&mut session)?;
     let mut conversation = Conversation::new(session, offered, settings).map_err(cannot_begin)?;
     let notes = notes::PolicyNotes { policy: &policy, method: options.method() };
-    notes.report_hidden_tools(&conversation, &shell);
+    notes.report_hidden_tools(&conversation, &terminal);
     if let Some(system) = &system {
         if let Some(statement) = notes.suggest_statement(monitor(), "system", system, &conversation) {
-            shell.note(&format!(
+            terminal.note(&format!(
                 "the policy hides the instructions of --system from the lowest steps; to show them, add to {name}\n{statement}"
             ));
         }
@@ -149,7 +149,7 @@ pub(crate) fn run(options: &RunArgs, output: &mut Console) -> Result<u8, InputEr
 
     let sources = EventSources::default();
     let person = TerminalApprover {
-        shell: Arc::clone(&shell),
+        terminal: Arc::clone(&terminal),
         policy: Arc::clone(&policy),
         name: name.as_str().into(),
         caller: "The model".to_owned(),
@@ -157,34 +157,34 @@ pub(crate) fn run(options: &RunArgs, output: &mut Console) -> Result<u8, InputEr
         repeated: Vec::new(),
         announced: Vec::new(),
     };
-    let mut watch = ChatObserver::new(Arc::clone(&shell), options.labels, trace, shared, sources);
-    watch.stores_version = stores_version;
+    let mut observer = ChatObserver::new(Arc::clone(&terminal), options.labels, trace, shared, sources);
+    observer.stores_version = stores_version;
     let mut chat = TerminalChat {
         conversation,
         policy: &policy,
         method: options.method(),
         writer: CancellableModel {
             model,
-            shell: Arc::clone(&shell),
+            terminal: Arc::clone(&terminal),
             what: "the model writes",
             steps: Some(AtomicUsize::new(0)),
         },
         screener: CancellableModel {
             model: screener,
-            shell: Arc::clone(&shell),
+            terminal: Arc::clone(&terminal),
             what: "the model screens",
             steps: None,
         },
         filler: CancellableModel {
             model: small,
-            shell: Arc::clone(&shell),
+            terminal: Arc::clone(&terminal),
             what: "the model fills a slot",
             steps: None,
         },
         tools: &toolbox,
         person,
-        watch,
-        shell: &shell,
+        observer,
+        terminal: &terminal,
     };
     let code = match &options.prompt {
         Some(prompt) => chat.run_turn(prompt, output),
@@ -322,23 +322,23 @@ fn start_servers(
     specs: Vec<mcp::McpServerSpec>,
     limits: mcp::CallLimits,
     runtime: &Arc<AsyncRuntime>,
-    shell: &Arc<ChatTerminal>,
+    terminal: &Arc<ChatTerminal>,
 ) -> Result<mcp::StartedServers, InputError> {
     if specs.is_empty() {
         return Ok(Vec::new());
     }
-    let waiting = Arc::clone(shell);
+    let waiting = Arc::clone(terminal);
     let names: Vec<&str> = specs.iter().map(|spec| spec.name.as_str()).collect();
     // `is_cancelled` is true only within a turn, so the start counts as one.
-    shell.begin_turn();
-    let working = shell.show_activity(format!("starting {}", names.join(", ")));
+    terminal.begin_turn();
+    let working = terminal.show_activity(format!("starting {}", names.join(", ")));
     let started = mcp::start(specs, limits, runtime, &move || waiting.is_cancelled());
     drop(working);
-    shell.end_turn();
+    terminal.end_turn();
     started.map_err(|mut errors| {
         let last = errors.pop().unwrap_or_default();
         for error in &errors {
-            shell.error(error);
+            terminal.error(error);
         }
         InputError(last)
     })
@@ -346,12 +346,12 @@ fn start_servers(
 
 /// Returns the tools of all servers, each once. If a server lists a tool twice, prints a note and uses the first
 /// description.
-fn merge_tools(tools: Vec<Vec<OfferedTool>>, shell: &ChatTerminal) -> Vec<OfferedTool> {
+fn merge_tools(tools: Vec<Vec<OfferedTool>>, terminal: &ChatTerminal) -> Vec<OfferedTool> {
     let mut offered = Vec::<OfferedTool>::new();
     for tool in tools.into_iter().flatten() {
         if offered.iter().any(|known| known.tool == tool.tool) {
             let name = escaping::line(&tool.tool.to_string());
-            shell.note(&format!("the server lists the tool {name} twice; the first description is used"));
+            terminal.note(&format!("the server lists the tool {name} twice; the first description is used"));
         } else {
             offered.push(tool);
         }
@@ -364,18 +364,18 @@ fn merge_tools(tools: Vec<Vec<OfferedTool>>, shell: &ChatTerminal) -> Vec<Offere
 fn build_toolbox(
     servers: &[Arc<McpServerHandle>],
     offered: &[OfferedTool],
-    shell: &Arc<ChatTerminal>,
+    terminal: &Arc<ChatTerminal>,
 ) -> Toolbox {
     let mut toolbox = Toolbox::new();
     for OfferedTool { tool, .. } in offered {
         let Some(server) = servers.iter().find(|server| tool.server.as_deref() == Some(server.name())) else {
             continue;
         };
-        let (server, shell, what) =
-            (Arc::clone(server), Arc::clone(shell), escaping::line(&tool.to_string()));
+        let (server, terminal, what) =
+            (Arc::clone(server), Arc::clone(terminal), escaping::line(&tool.to_string()));
         toolbox.add(tool.clone(), move |call: flowgate::monitor::AuthorizedCall| {
-            let working = shell.show_activity(format!("{what} runs"));
-            let answer = server.call(&call, &|| shell.is_cancelled(), &|remark| shell.note(remark));
+            let working = terminal.show_activity(format!("{what} runs"));
+            let answer = server.call(&call, &|| terminal.is_cancelled(), &|remark| terminal.note(remark));
             drop(working);
             answer
         });

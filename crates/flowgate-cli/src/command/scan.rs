@@ -14,10 +14,11 @@ use crate::escaping;
 use crate::input::{InputError, bounded_text};
 use crate::output::{Console, plural};
 
-/// The maximum number of servers that a finding names of those that read strangers' text, and likewise of the others.
+/// The maximum number of servers that a finding names in each group: servers that read text of strangers, servers
+/// that read private data, and servers that act.
 const MAX_NAMED: usize = 6;
 
-/// What one file configures.
+/// The servers and hooks that one configuration file of a client has.
 struct ScannedFile {
     file: ClientFile,
     /// The servers, each with what its names suggest that it does; `None` if they say nothing.
@@ -38,7 +39,7 @@ struct Combination {
     acts: Vec<String>,
 }
 
-/// What a stranger can achieve by way of a combination.
+/// The harm that a stranger can do through the servers of one client together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum CombinationKind {
     /// A text of a stranger can make the agent send private data.

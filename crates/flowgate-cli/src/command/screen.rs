@@ -64,7 +64,8 @@ fn train(options: &ScreenTrainArgs, output: &mut Console) -> Result<u8, InputErr
     Ok(0)
 }
 
-/// Returns the threshold of the network, which is the same for all sets. `None` if nothing was measured.
+/// Returns the score from which the trained screener selects a region. It is the same for all sets of cases; `None`
+/// if nothing was measured.
 fn threshold(rows: &[ScreenerRow]) -> Option<f64> {
     rows.iter().find(|row| row.screener == ScreenerScore::Network).map(|row| row.threshold)
 }

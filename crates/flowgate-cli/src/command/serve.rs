@@ -47,7 +47,7 @@ pub(crate) fn run(options: &ServeArgs, output: &mut Console) -> Result<u8, Input
         if options.check {
             return Ok(0);
         }
-        output.note(&format!("conversations are kept in {}", models.store.place.name()));
+        output.note(&format!("conversations are kept in {}", models.store.address.name()));
     }
     let scheme = if models.as_ref().is_some_and(|models| models.tls.is_some()) { "https" } else { "http" };
     let loader = options.config.clone().map(|path| {

@@ -4,7 +4,7 @@
 //! The search answers the questions about useful runs one kind after the other, the most frequent one first. It tries
 //! the changes that `flowgate explain` would suggest, under the policy with the changes so far. A change is accepted
 //! only after a replay of the runs: its question is gone, and no recorded attack does more than before. At the end,
-//! changes without which as many calls pass are left out again.
+//! each change is removed that is unnecessary: without it, as many calls pass.
 //!
 //! * `recorded` reads the runs.
 //! * `search` searches for changes, and replays the runs under them.

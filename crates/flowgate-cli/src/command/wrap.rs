@@ -120,7 +120,7 @@ struct TargetFile {
 }
 
 impl TargetFile {
-    /// Reads the file that the options name, or that of the client that they name.
+    /// Reads the configuration file that the options name, or else the one of the client that they name.
     fn read(options: &ClientArgs) -> Result<Self, InputError> {
         let path = match (&options.file, options.client.as_deref()) {
             (Some(file), _) => file.clone(),
@@ -243,8 +243,8 @@ impl TargetFile {
     }
 }
 
-/// Returns the first configuration file of a client that exists in the home folder: `home`, or else that of the user. It
-/// is an error if Flowgate does not know the client, or the client has no such file.
+/// Returns the first configuration file of a client that exists in the home folder: in `home`, or else in the user's
+/// own. It is an error if Flowgate does not know the client, or the client has no such file.
 fn client_file(client: &str, home: Option<&Path>) -> Result<PathBuf, InputError> {
     let found = find_client(client).ok_or_else(|| {
         let known: Vec<&str> = CLIENTS.iter().map(|client| client.id).collect();

@@ -84,8 +84,8 @@ struct ServerFields<'a> {
 }
 
 impl ServerFields<'_> {
-    /// Returns the transport: that of a command or that of a URL. The error is a clause about the server,
-    /// without its name.
+    /// Returns how the server is reached: through a command that starts it, or at a URL. The error is a clause about
+    /// the server, without its name.
     fn transport(&self, folder: &Path) -> Result<ServerTransport, String> {
         match self.entry.get("type").and_then(Value::as_str) {
             None | Some("stdio" | "http" | "streamable-http" | "streamableHttp") => {}

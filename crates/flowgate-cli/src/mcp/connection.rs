@@ -155,7 +155,8 @@ pub(super) async fn open(spec: McpServerSpec, limits: CallLimits) -> Result<McpC
     }
 }
 
-/// Returns what Flowgate says about itself to a server: its name, and no capability, such as sampling.
+/// Returns the name that Flowgate states to a server. It states no capability, so the server cannot ask for sampling,
+/// for example.
 fn identity() -> ClientConfig {
     let name = Implementation::new("flowgate", env!("CARGO_PKG_VERSION"));
     ClientConfig::new(ClientCapabilities::default(), name)

@@ -74,7 +74,7 @@ pub(super) fn header(name: &str, value: &str) -> Result<(HeaderName, HeaderValue
     Ok((parsed_name, value))
 }
 
-/// Returns headers in the order of their names, so that requests do not depend on the order of a hash map.
+/// Returns headers in the order of their names, because the order of a hash map differs from run to run.
 fn sorted_headers(headers: &CustomHeaders) -> Vec<(&HeaderName, &HeaderValue)> {
     let mut ordered: Vec<_> = headers.iter().collect();
     ordered.sort_by(|a, b| a.0.as_str().cmp(b.0.as_str()));

@@ -8,8 +8,8 @@ use super::ProgressState;
 /// The exit code of a command that Ctrl-C has ended, by the convention of shells: 128 plus the number of the signal.
 pub(crate) const INTERRUPTED: u8 = 130;
 
-/// Handles Ctrl-C from now on, for the command with this progress. If the system does not allow that, Ctrl-C ends the
-/// program at once.
+/// Handles Ctrl-C from now on, for the command with this progress. If no handler can be installed, that is no error:
+/// Ctrl-C then ends the program at once.
 pub(super) fn listen(progress: Arc<ProgressState>) {
     let on_signal = move || {
         if progress.interrupt() {

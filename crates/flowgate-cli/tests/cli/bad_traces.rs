@@ -33,7 +33,12 @@ fn bad_traces_are_located_or_fail_closed() {
         ),
         ("empty", String::new(), 0, "0 runs"),
         ("prose", "Hello\n".into(), 2, "line 1: not strict JSON: expected value at column 1"),
-        ("number", "[1]".into(), 2, "line 1, message 0: the message is not a JSON object"),
+        (
+            "number",
+            "[1]".into(),
+            2,
+            "line 1, message 0: the message is not a JSON object; write one with a `role`",
+        ),
         ("twins", r#"{"role":"user","role":"system"}"#.into(), 2, "duplicate key at column 21"),
         ("deep", format!(r#"[{{"role":"user","content":{deep}}}]"#), 2, "recursion limit exceeded"),
         (
@@ -61,12 +66,17 @@ fn bad_traces_are_located_or_fail_closed() {
             1,
             "number is too large to be exact",
         ),
-        ("no object", format!("[{user},{}]", pay(r#""[1]""#)), 1, "the arguments are not a JSON object"),
+        (
+            "no object",
+            format!("[{user},{}]", pay(r#""[1]""#)),
+            1,
+            "the arguments are not a JSON object; write one, such as `{}`",
+        ),
         (
             "no name",
             format!(r#"[{user},{{"role":"assistant","tool_calls":[{{"id":"c"}}]}}]"#),
             2,
-            "line 1, message 1: a tool call of the message has no `function.name`",
+            "line 1, message 1: a tool call of the message has no `function.name`; add the name of the tool",
         ),
     ];
     for (row, trace, code, part) in rows {

@@ -150,9 +150,9 @@ fn files_of_another_form_are_refused() {
     for (content, part) in [
         (
             "{}",
-            "there is no list of tools; give the result of MCP `tools/list`, or a request to a model with `tools`; the file is not a trace",
+            "there is no list of tools; give the result of MCP `tools/list`, or a request to a model with `tools`; as a trace, the file has no tool",
         ),
-        ("[", "the file is not a trace with tool calls either"),
+        ("[", "as a trace, the file has no tool: give a trace that describes or calls tools"),
         (
             r#"{"mcpServers": {"my mail": {"command": "x"}}}"#,
             "the server `my mail`: policies cannot use this name",

@@ -56,7 +56,7 @@ pub(super) fn read(text: &str, markup: &mut Markup) {
             }
             continue;
         }
-        collect(&name, &tag, markup);
+        collect_from_attributes(&name, &tag, markup);
         // Void elements have no content and no closing tag.
         let is_void = matches!(
             name.as_str(),
@@ -91,12 +91,11 @@ pub(super) fn read(text: &str, markup: &mut Markup) {
 
 /// Adds the addresses in the attributes of an element to the links or images, the alternative text of an image, and the
 /// value of a hidden input. `name` is the name of the element.
-fn collect(name: &str, tag: &Tag, markup: &mut Markup) {
+fn collect_from_attributes(name: &str, tag: &Tag, markup: &mut Markup) {
     let link = |attribute: &Attribute| {
         let value = attribute.value.trim();
         let leading = attribute.value.len() - attribute.value.trim_start().len();
-        // Character references make the value shorter than its source; then the span is that of the whole attribute
-        // value.
+        // Character references make the value shorter than its source; then the span covers the whole attribute value.
         let span = match attribute.value.len() == attribute.span.len() {
             true => attribute.span.start + leading..attribute.span.start + leading + value.len(),
             false => attribute.span.clone(),
@@ -119,7 +118,7 @@ fn collect(name: &str, tag: &Tag, markup: &mut Markup) {
                     .extend(first.map(|url| Link { url: url.to_owned(), span: attribute.span.clone() }));
             }
             "href" | "src" | "action" | "formaction" | "data" | "cite" => markup.links.push(link(attribute)),
-            "value" if name == "input" && tag.is("type", "hidden") => {
+            "value" if name == "input" && tag.has_value("type", "hidden") => {
                 markup.hidden_texts.push(attribute.value.clone())
             }
             _ => {}
@@ -155,7 +154,7 @@ struct Tag {
 }
 
 impl Tag {
-    /// Parses the attributes of a tag, of which `at` is the position after the name; malformed tags are accepted. The
+    /// Parses the attributes of a tag. `at` is the offset after the tag's name. Accepts malformed tags. The
     /// result also contains the position after the tag.
     fn read(text: &str, mut at: usize) -> Self {
         let mut attributes = Vec::new();
@@ -199,7 +198,7 @@ impl Tag {
     }
 
     /// Returns whether the tag has an attribute of this name with this value, in any case.
-    fn is(&self, name: &str, value: &str) -> bool {
+    fn has_value(&self, name: &str, value: &str) -> bool {
         self.attributes.iter().any(|a| a.name == name && a.value.eq_ignore_ascii_case(value))
     }
 

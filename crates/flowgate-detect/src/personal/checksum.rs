@@ -19,7 +19,7 @@ fn weighted(digits: &[u32], weights: &[u32]) -> u32 {
     digits.iter().zip(weights).map(|(digit, weight)| digit * weight).sum()
 }
 
-/// Returns the digits without the last `n`, and the number that the last `n` spell.
+/// Splits digits before the last `n`: returns the digits before them, and the number that the last `n` spell.
 fn split(digits: &[u32], n: usize) -> (&[u32], u64) {
     let (body, check) = digits.split_at(digits.len().saturating_sub(n));
     (body, number(check))
@@ -82,7 +82,7 @@ pub(super) fn iban_length(text: &str) -> usize {
     }
 }
 
-/// Checks the length by country and the check digits of ISO 13616.
+/// Checks an account number (IBAN): its length for its country, and the check digits of ISO 13616.
 pub(super) fn iban(text: &str) -> bool {
     let values: Vec<u32> = text.chars().filter_map(|c| c.to_digit(36)).collect();
     // The first four characters move to the end, and a letter counts as a number of two digits. The remainder of this

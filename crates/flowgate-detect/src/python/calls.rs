@@ -278,7 +278,7 @@ impl<'t> CallCollector<'t> {
     }
 }
 
-/// Returns the name of an attribute; those of `builtins` have no prefix.
+/// Returns the name of an attribute; the names of attributes of `builtins` have no prefix.
 fn member(of: &str, name: &str) -> String {
     match of {
         "builtins" | "__builtins__" | "__builtin__" => name.to_owned(),

@@ -1,4 +1,4 @@
-//! Rejects Python code that nests too deeply, before it is parsed.
+//! Rejects Python code that nests too deeply, before it is parsed. [`python`](super) calls it for each text.
 //!
 //! The parser grows its own stack, but the tree is walked and dropped recursively, so a chain `a.b.b.b` of 100 000
 //! terms would exhaust the stack and abort the process. The tokens give an upper bound: the depth of an expression is
@@ -26,8 +26,8 @@ struct BracketLevel {
 /// Checks that expressions cannot nest deeper than `MAX_DEPTH`, and blocks not deeper than `MAX_BLOCKS`: the parser is
 /// recursive, and deeper code could overflow its stack.
 ///
-/// The code is not parsed, so the depth is an upper bound. Each operator and each bracket counts as a level until the next
-/// comma or the end of the statement. A bracket counts also after it was closed, since `a()()()` nests.
+/// The code is not parsed, so the depth is an upper bound. Each operator and each bracket counts as a level until the
+/// next comma or the end of the statement. A bracket counts also after it was closed, since `a()()()` nests.
 ///
 /// # Errors
 /// The reason, also if a bracket is not closed or a token is invalid.

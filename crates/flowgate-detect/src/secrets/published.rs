@@ -1,5 +1,5 @@
-//! Rules for secrets that others publish, such as those of Betterleaks: `deploy/secret-rules` translates their file, and the
-//! build includes the result if `FLOWGATE_SECRET_RULES` names it (`build.rs`). Without it, the list is empty.
+//! Rules for secrets that others publish, such as those of Betterleaks: `deploy/secret-rules` translates their file,
+//! and the build includes the result if `FLOWGATE_SECRET_RULES` names it (`build.rs`). Without it, the list is empty.
 
 use super::{DetectionRule, rule};
 
@@ -7,8 +7,8 @@ use super::{DetectionRule, rule};
 pub(super) const RULES: &[DetectionRule] = include!(concat!(env!("OUT_DIR"), "/secret_rules.rs"));
 
 /// Creates a rule from the fields that `deploy/secret-rules` writes. A text is searched if it contains one of the
-/// `keywords`, in lower case, or if there are none. The secret is the group with the number `group` of the expression; with
-/// 0, the first group that is not empty. Its entropy is at least `min_entropy`, in bits per character.
+/// `keywords`, in lower case, or if there are none. The secret is the group with the number `group` of the expression;
+/// with 0, the first group that is not empty. Its entropy is at least `min_entropy`, in bits per character.
 #[expect(clippy::allow_attributes, reason = "whether the function is used depends on the build")]
 #[allow(dead_code, reason = "a build without published rules has none to create")]
 const fn published_rule(

@@ -1,4 +1,5 @@
-//! Reports what the commands of a pipeline do together: they run what is downloaded, or send files away.
+//! Reports what the commands of a pipeline do together: they run what is downloaded, or send files away. The scanner
+//! calls it for each pipeline.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -79,7 +80,7 @@ pub(super) fn expand_command<'s>(command: &'s Command, variables: &ShellVariable
     }
 }
 
-/// Returns whether a command of a script fulfils a condition: one that is not inside a construct.
+/// Returns whether `test` holds for a command of a script that is not inside a construct, such as a loop.
 fn any_direct_command(script: &Script, test: &dyn Fn(&EffectiveCommand<'_, '_>) -> bool) -> bool {
     let variables = ShellVariables::default();
     let commands = script.statements.iter().flat_map(|statement| &statement.pipelines);

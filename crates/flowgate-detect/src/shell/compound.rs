@@ -1,4 +1,5 @@
-//! Parses compound commands: groups, `if`, loops, `case`, `[[ … ]]`, arithmetic, and functions.
+//! Parses compound commands: groups, `if`, loops, `case`, `[[ … ]]`, arithmetic, and functions. The
+//! [`parser`](super::parser) calls it where a command begins.
 
 use super::lexer::{ScriptReader, is_name};
 use super::limits::ShellReadError;
@@ -70,7 +71,7 @@ impl ScriptReader<'_, '_> {
             }
             return self.function(&name).map(Some);
         }
-        // A `coproc` can have a name that only the command after it tells from a command.
+        // The word after `coproc` is a name or a command, and only the rest of the line decides which.
         if self.after_keyword("coproc").is_some() {
             return Err(ShellReadError::Syntax);
         }
@@ -81,9 +82,9 @@ impl ScriptReader<'_, '_> {
     pub(super) fn function(&mut self, name: &Word) -> Result<CommandForm, ShellReadError> {
         self.skip_lines()?;
         self.facts.defines_function = true;
-        self.budget.enter()?;
+        self.limits.enter()?;
         let body = self.command()?;
-        self.budget.leave();
+        self.limits.leave();
         // A simple command is no body.
         if !matches!(body.form, CommandForm::Compound { .. }) {
             return Err(ShellReadError::Syntax);

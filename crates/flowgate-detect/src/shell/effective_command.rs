@@ -34,7 +34,7 @@ pub(super) struct EffectiveCommand<'c, 's> {
     pub(super) span: Range<usize>,
     /// Whether it runs under `sudo` or `doas`.
     elevated: bool,
-    /// Whether an option of a wrapper is not known, so that the program may be another word.
+    /// Whether an option of a wrapper is not known; then the program may be another word.
     pub(super) unclear: bool,
 }
 
@@ -121,6 +121,7 @@ impl<'c, 's> EffectiveCommand<'c, 's> {
         self.arguments.iter().map(|word| word.text.as_str())
     }
 
+    /// Returns whether an argument has exactly this text.
     pub(super) fn has_argument(&self, argument: &str) -> bool {
         self.texts().any(|text| text == argument)
     }
@@ -372,7 +373,7 @@ pub(super) fn program_name(word: &str) -> &str {
     word.rsplit('/').next().filter(|name| !name.is_empty()).unwrap_or(word)
 }
 
-/// Returns whether a path is that of a whole tree, whose removal destroys the system or the user's files: the root, a
+/// Returns whether a path names a whole tree, whose removal destroys the system or the user's files: the root, a
 /// home directory, or a system directory.
 fn is_whole_tree(path: &str) -> bool {
     let path = path.trim_end_matches('*');

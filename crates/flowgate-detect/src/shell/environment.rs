@@ -1,8 +1,9 @@
-//! The variables of the environment that decide what programs run: `BASH_ENV`, `PATH`, `GIT_PAGER`.
+//! Determines what an assignment to a variable of the environment makes later commands run: `BASH_ENV`, `PATH`,
+//! `GIT_PAGER`. The scanner calls it for each assignment.
 
 use super::expansion::Argument;
 
-/// What an assignment to a variable runs later.
+/// What later commands run because of an assignment to a variable.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum EnvironmentEffect {
     /// Nothing, as far as this crate knows.

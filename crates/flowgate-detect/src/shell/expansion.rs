@@ -1,7 +1,8 @@
-//! Says what is known of a word after its expansion: its text, or that the shell computes it.
+//! Determines what is known of a word after its expansion: its text, or that the shell computes it.
 //!
 //! The value of a variable is known if a literal assignment precedes the word in code that runs once and in order, and
-//! nothing between can have changed it. Everything else that a shell computes is unknown. The scanner owns the variables.
+//! nothing between can have changed it. Everything else that a shell computes is unknown. The scanner owns the
+//! variables.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -53,13 +54,13 @@ impl ShellVariables {
         self.disabled = true;
     }
 
-    /// Forgets all values: code follows or ends that may run in another order.
+    /// Forgets all values and functions, at the beginning and at the end of code that may not run in order.
     pub(super) fn forget(&mut self) {
         self.values.clear();
         self.functions.clear();
     }
 
-    /// Takes over from the end of a nested script that something has disabled the variables.
+    /// Disables the variables if they are disabled at the end of a nested script, `inner`.
     pub(super) fn join(&mut self, inner: &Self) {
         self.disabled |= inner.disabled;
         if inner.disabled {
@@ -132,7 +133,7 @@ impl ShellVariables {
     }
 }
 
-/// Returns whether the shell sets a variable itself, so that an assignment does not determine its value.
+/// Returns whether the shell sets a variable itself; then an assignment does not determine its value.
 fn is_special(name: &str) -> bool {
     ["BASH", "COMP", "EPOCH", "HIST", "OPT", "LC_"].iter().any(|prefix| name.starts_with(prefix))
         || matches!(

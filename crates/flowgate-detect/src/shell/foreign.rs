@@ -1,4 +1,5 @@
 //! Recognises programs of `sed` and `awk` that certainly run no commands.
+//! [`foreign_launches`](super::foreign_launches) asks it and reports all other programs as not read.
 
 /// Returns whether a script of `sed` consists of commands that neither run programs nor write files.
 pub(super) fn sed_is_plain(script: &str) -> bool {
@@ -70,7 +71,7 @@ fn skip_section(chars: &mut std::iter::Peekable<std::str::Chars<'_>>, delimiter:
     false
 }
 
-/// Returns whether a program of `awk` runs no commands, and reads and writes no files by a computed name.
+/// Returns whether a program of `awk` certainly runs no commands.
 pub(super) fn awk_is_plain(program: &str) -> bool {
     let without_or = program.replace("||", "");
     !["system", "getline", "|", "@", "ENVIRON"].iter().any(|form| without_or.contains(form))

@@ -1,4 +1,5 @@
-//! Finds the programs of `awk` and `sed` that may run commands.
+//! Finds the programs of `awk` and `sed` that may run commands. [`launches`](super::launches) calls it for the commands
+//! with these names.
 
 use super::UnreadReason;
 use super::effective_command::EffectiveCommand;
@@ -6,7 +7,7 @@ use super::expansion::Argument;
 use super::foreign::{awk_is_plain, sed_is_plain};
 use super::launch::{Launch, is_cluster_with};
 
-/// Returns the launch of a program of `awk` that may run commands.
+/// Returns an unread launch if the program of `awk` may run commands; otherwise nothing.
 pub(super) fn awk<'s>(call: &EffectiveCommand<'_, 's>) -> Vec<Launch<'s>> {
     let unread = |reason| vec![Launch::Unread(reason, call.span.clone())];
     let mut words = call.arguments.iter();
@@ -27,7 +28,7 @@ pub(super) fn awk<'s>(call: &EffectiveCommand<'_, 's>) -> Vec<Launch<'s>> {
     Vec::new()
 }
 
-/// Returns the launch of a script of `sed` that may run commands.
+/// Returns an unread launch if a script of `sed` may run commands; otherwise nothing.
 pub(super) fn sed<'s>(call: &EffectiveCommand<'_, 's>) -> Vec<Launch<'s>> {
     let unread = |reason| vec![Launch::Unread(reason, call.span.clone())];
     let mut scripts: Vec<&Argument<'_>> = Vec::new();
@@ -54,7 +55,7 @@ pub(super) fn sed<'s>(call: &EffectiveCommand<'_, 's>) -> Vec<Launch<'s>> {
     let given = scripts.iter().filter(|word| !word.text.starts_with("--expression="));
     let mut checked: Vec<&Argument<'_>> = given.copied().collect();
     if scripts.is_empty() {
-        // `-i ''` has an empty suffix on some systems, so that the script is the second operand.
+        // `-i ''` has an empty suffix on some systems; then the script is the second operand.
         let skipped = usize::from(operands.first().is_some_and(|word| word.text.is_empty()));
         checked.extend(operands.get(skipped));
     }

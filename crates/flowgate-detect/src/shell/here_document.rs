@@ -1,7 +1,8 @@
-//! Reads the contents of here-documents, which follow the line of their redirection.
+//! Reads the contents of here-documents, which follow the line of their redirection. The parser calls it at each end of
+//! a line.
 //!
-//! A content ends at the line that is equal to the delimiter: spaces and carriage returns count. If the delimiter is not
-//! quoted, joined lines are joined before the comparison, as bash does.
+//! A content ends at the line that is equal to the delimiter: spaces and carriage returns count. If the delimiter is
+//! not quoted, lines that end with a backslash are joined with the next line before the comparison, as in bash.
 
 use super::lexer::{PendingDocument, ScriptLocation, ScriptReader, WordBuilder};
 use super::limits::ShellReadError;
@@ -62,7 +63,7 @@ impl ScriptReader<'_, '_> {
             }
             content.push_str(kept);
         }
-        self.budget.spend(self.at - start + 1)?;
+        self.limits.spend(self.at - start + 1)?;
         let span = self.location.locate(&(start..end));
         let location = match &self.location {
             ScriptLocation::From(offset) if !changed => ScriptLocation::From(offset + start),
@@ -72,19 +73,19 @@ impl ScriptReader<'_, '_> {
         if document.literal {
             word.push_text(&content, true);
         } else {
-            self.budget.enter()?;
+            self.limits.enter()?;
             let mut reader = ScriptReader {
                 text: &content,
                 at: 0,
                 location,
-                budget: &mut *self.budget,
+                limits: &mut *self.limits,
                 facts: &mut *self.facts,
                 pending: Vec::new(),
                 substitutions: 0,
                 reads_patterns: false,
             };
             reader.double_quoted(&mut word, false)?;
-            self.budget.leave();
+            self.limits.leave();
         }
         Ok(Word { parts: word.parts, span })
     }

@@ -1,4 +1,5 @@
-//! Determines the standard input of a command: a shell runs it as a script.
+//! Determines the standard input of a command, since a shell runs its standard input as a script. The scanner calls it
+//! for each command.
 
 use super::effective_command::EffectiveCommand;
 use super::expansion::{Argument, ShellVariables};
@@ -74,8 +75,8 @@ pub(super) fn output_of(
     }
 }
 
-/// Returns the standard input of the commands in a script: if the script itself is a text from the standard input, what
-/// remains of it.
+/// Returns the standard input of the commands in a script. `input` is the standard input of the shell that runs it. If
+/// that is a text, the input of the commands is unknown, since the shell may have read a part of it.
 pub(super) fn inner_input(input: &CommandInput) -> &CommandInput {
     match input {
         CommandInput::Text { .. } => &CommandInput::Unknown,
@@ -83,7 +84,7 @@ pub(super) fn inner_input(input: &CommandInput) -> &CommandInput {
     }
 }
 
-/// Returns the text that a here-document or a here-string has.
+/// Returns the text of a here-document or a here-string.
 fn text_of(redirect: &Redirect, context: ScriptContext<'_>, variables: &ShellVariables) -> CommandInput {
     let content = redirect.document.and_then(|number| context.documents.get(number));
     let word = content.unwrap_or(&redirect.target);

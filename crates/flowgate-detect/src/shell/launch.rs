@@ -1,4 +1,5 @@
-//! The commands and the code that a command starts, and the input that it reads: the result of [`launches`](super::launches).
+//! Defines what a command starts, [`Launch`], and the standard input that it reads, [`CommandInput`].
+//! [`launches`](super::launches) returns launches, and the scanner follows them.
 
 use std::ops::Range;
 
@@ -37,7 +38,7 @@ pub(super) fn is_cluster_with(text: &str, letter: char) -> bool {
     text.strip_prefix('-').is_some_and(|letters| !letters.starts_with('-') && letters.contains(letter))
 }
 
-/// Returns the launch of arguments that a program joins to a script.
+/// Returns what a program runs that joins its arguments to one script, such as `eval`.
 pub(super) fn joined<'s>(words: &[Argument<'s>], call: &EffectiveCommand<'_, 's>) -> Vec<Launch<'s>> {
     if words.is_empty() {
         return Vec::new();

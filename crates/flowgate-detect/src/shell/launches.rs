@@ -1,8 +1,8 @@
-//! Finds what a program runs because of its arguments: scripts (`eval`, `ssh host …`), commands (`xargs`, `find -exec`),
-//! and code that cannot be read.
+//! Finds what a program runs because of its arguments: scripts (`eval`, `ssh host …`), commands (`xargs`,
+//! `find -exec`), and code that cannot be read.
 //!
-//! The scanner follows each launch. A program that is not listed here runs nothing that its arguments name, as far as this
-//! crate knows.
+//! The scanner calls it for each command and follows each launch. A program that is not listed here runs nothing that
+//! its arguments name, as far as this crate knows.
 
 use super::UnreadReason;
 use super::effective_command::{EffectiveCommand, INTERPRETERS};
@@ -12,7 +12,7 @@ use super::launch::{CommandInput, Launch, is_cluster_with, joined, split_options
 use super::remote::{container_launches, git_launches, ssh_launches};
 use super::shells::{file_launch, interpreter_launches, is_shell, script_launch, shell_launches};
 
-/// Interpreters beside those that the effects of commands name.
+/// Interpreters in addition to [`INTERPRETERS`].
 const OTHER_INTERPRETERS: &[&str] = &[
     "pypy",
     "pypy3",
@@ -103,7 +103,6 @@ const OPAQUE: &[&str] = &[
     "enable",
     "coproc",
     "m4",
-    "unlink0",
     "rundll32",
     "cmd",
     "wsl",
@@ -113,7 +112,6 @@ const OPAQUE: &[&str] = &[
     "nodemon",
     "concurrently",
     "dotenv",
-    "trurl",
     "mosh",
     "rsh",
     "rexec",
@@ -250,7 +248,7 @@ pub(super) fn launches<'s>(call: &EffectiveCommand<'_, 's>, input: &CommandInput
     }
 }
 
-/// Returns whether a name is that of Python with its version: `python3.12`.
+/// Returns whether a program is Python with a version in its name: `python3.12`.
 fn is_versioned_python(name: &str) -> bool {
     name.strip_prefix("python").is_some_and(|version| version.chars().all(|c| c.is_ascii_digit() || c == '.'))
 }

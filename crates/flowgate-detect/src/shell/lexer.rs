@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use super::limits::{ReadBudget, ShellReadError};
+use super::limits::{ReadLimits, ShellReadError};
 use super::syntax::{PartKind, Script, Word, WordPart};
 
 /// The location of a script in the whole text.
@@ -52,7 +52,7 @@ pub(super) struct TextFacts {
 #[derive(Debug)]
 pub(super) struct PendingDocument {
     pub(super) delimiter: String,
-    /// Whether the delimiter is quoted, so that the content is literal.
+    /// Whether the delimiter is quoted; then the content is literal.
     pub(super) literal: bool,
     /// Whether the tabs at the beginning of each line are removed.
     pub(super) strips_tabs: bool,
@@ -66,7 +66,7 @@ pub(super) struct ScriptReader<'t, 'r> {
     /// The offset of the next byte.
     pub(super) at: usize,
     pub(super) location: ScriptLocation,
-    pub(super) budget: &'r mut ReadBudget,
+    pub(super) limits: &'r mut ReadLimits,
     pub(super) facts: &'r mut TextFacts,
     pub(super) pending: Vec<PendingDocument>,
     /// The number of `$(` and `<(` around the position.
@@ -198,7 +198,7 @@ impl ScriptReader<'_, '_> {
                 _ => self.take_char(&mut word, false)?,
             }
         }
-        self.budget.spend(self.at - start + 1)?;
+        self.limits.spend(self.at - start + 1)?;
         if self.at == start {
             return Ok(None);
         }
@@ -311,14 +311,14 @@ impl ScriptReader<'_, '_> {
     /// Reads the elements of an array after the opening bracket. Returns the scripts in them. Fails if the array is
     /// open at the end, or contains an operator.
     fn array_elements(&mut self) -> Result<Vec<Script>, ShellReadError> {
-        self.budget.enter()?;
+        self.limits.enter()?;
         let mut scripts = Vec::new();
         loop {
             self.skip_blanks()?;
             match self.byte().ok_or(ShellReadError::Syntax)? {
                 b')' => {
                     self.at += 1;
-                    self.budget.leave();
+                    self.limits.leave();
                     return Ok(scripts);
                 }
                 b'\n' => self.newline()?,

@@ -1,18 +1,20 @@
 //! Bounds the time and memory that the reading of a script may take, so that no text hangs its reader.
 //!
-//! One budget is shared by a text and by all scripts inside it. What exceeds it is reported as unread: no limit is
-//! silent. The parser spends it for the bytes that it reads, and the scanner for the texts that it creates.
+//! A text and all scripts inside it share one [`ReadLimits`]. What exceeds a limit is reported as unread: no limit is
+//! silent. The parser counts the bytes that it reads, and the scanner the texts that it creates.
 
-/// The budget of one text.
+/// What is left of the limits while a text is read.
 #[derive(Debug)]
-pub(super) struct ReadBudget {
+pub(super) struct ReadLimits {
+    /// The number of bytes that may still be read.
     work: usize,
+    /// The number of constructs that are open.
     depth: usize,
 }
 
 /// Maximum length of a text that is read, in bytes.
 pub(super) const MAX_BYTES: usize = 1 << 20;
-/// Maximum number of bytes that are read in all, those of scripts inside the text included.
+/// Maximum number of bytes that are read in a text and all scripts inside it together.
 const MAX_WORK: usize = 4 << 20;
 /// Maximum depth of constructs inside each other: groups, substitutions, and scripts that a shell executes.
 const MAX_DEPTH: usize = 64;
@@ -26,19 +28,19 @@ pub(super) const MAX_ERRORS: usize = 64;
 /// Why a reader stops.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum ShellReadError {
-    /// A limit is exceeded, so that nothing more is read.
+    /// A limit is exceeded, so nothing more is read.
     Limit,
     /// The text is no valid script, or one that different shells read differently.
     Syntax,
 }
 
-impl ReadBudget {
-    /// Creates the budget of a text.
+impl ReadLimits {
+    /// Creates the limits of a text of which nothing is read yet.
     pub(super) fn new() -> Self {
         Self { work: MAX_WORK, depth: 0 }
     }
 
-    /// Spends work, in bytes. Fails if too little is left.
+    /// Counts bytes as read. Fails if fewer are left; then nothing is left for later calls either.
     pub(super) fn spend(&mut self, bytes: usize) -> Result<(), ShellReadError> {
         match self.work.checked_sub(bytes) {
             Some(left) => {

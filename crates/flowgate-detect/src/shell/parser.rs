@@ -1,10 +1,10 @@
 //! Parses scripts: lists, pipelines, compound commands, functions and redirections, by recursive descent.
 //!
-//! It accepts what bash accepts, and some texts that bash does not, but reads no text differently from bash: where it is
-//! not sure, it fails. The scanner reports a failure, so that a script is never half read without a finding.
+//! It accepts what bash accepts, and some texts that bash does not, but reads no text differently from bash: where it
+//! is not sure, it fails. The scanner reports a failure, so that a script is never half read without a finding.
 
 use super::lexer::{PendingDocument, ScriptLocation, ScriptReader, TextFacts, is_name};
-use super::limits::{MAX_ERRORS, ReadBudget, ShellReadError};
+use super::limits::{MAX_ERRORS, ReadLimits, ShellReadError};
 use super::syntax::{
     Assignment, Command, CommandForm, PartKind, Pipeline, Redirect, Script, ShellStatement, Word, WordPart,
 };
@@ -23,14 +23,14 @@ pub(super) type ParseFailure = (ShellReadError, Range<usize>);
 pub(super) fn parse(
     text: &str,
     location: ScriptLocation,
-    budget: &mut ReadBudget,
+    limits: &mut ReadLimits,
     facts: &mut TextFacts,
 ) -> (Script, Vec<ParseFailure>) {
     let mut reader = ScriptReader {
         text,
         at: 0,
         location,
-        budget,
+        limits,
         facts,
         pending: Vec::new(),
         substitutions: 0,
@@ -43,7 +43,7 @@ pub(super) fn parse(
         failures.push((ShellReadError::Syntax, reader.location.locate(&(0..text.len()))));
     }
     loop {
-        let depth = reader.budget.depth();
+        let depth = reader.limits.depth();
         match reader.statements(&mut script, false) {
             Ok(()) if reader.at >= text.len() => break,
             Ok(()) => failures.push((ShellReadError::Syntax, reader.rest_span(reader.at))),
@@ -58,7 +58,7 @@ pub(super) fn parse(
         if failures.len() >= MAX_ERRORS {
             break;
         }
-        reader.budget.return_to(depth);
+        reader.limits.return_to(depth);
         reader.pending.clear();
         reader.substitutions = 0;
         reader.reads_patterns = false;
@@ -88,7 +88,7 @@ impl ScriptReader<'_, '_> {
 
     /// Parses the script of a substitution after its opening bracket, and the closing bracket.
     pub(super) fn substitution(&mut self) -> Result<Script, ShellReadError> {
-        self.budget.enter()?;
+        self.limits.enter()?;
         let pending = std::mem::take(&mut self.pending);
         let reads_patterns = std::mem::replace(&mut self.reads_patterns, false);
         self.substitutions += 1;
@@ -102,11 +102,11 @@ impl ScriptReader<'_, '_> {
         }
         self.at += 1;
         self.pending = pending;
-        self.budget.leave();
+        self.limits.leave();
         Ok(script)
     }
 
-    /// Skips blanks, joined lines and comments. Fails if the budget is spent.
+    /// Skips blanks, joined lines and comments. Fails if a limit is exceeded.
     pub(super) fn skip_blanks(&mut self) -> Result<(), ShellReadError> {
         let start = self.at;
         loop {
@@ -120,7 +120,7 @@ impl ScriptReader<'_, '_> {
                 _ => break,
             }
         }
-        self.budget.spend(self.at - start)
+        self.limits.spend(self.at - start)
     }
 
     /// Skips blanks and line breaks.
@@ -177,9 +177,9 @@ impl ScriptReader<'_, '_> {
     /// Parses the body of a construct.
     pub(super) fn list(&mut self) -> Result<Script, ShellReadError> {
         let mut script = Script::default();
-        self.budget.enter()?;
+        self.limits.enter()?;
         self.statements(&mut script, true).map_err(|(error, _)| error)?;
-        self.budget.leave();
+        self.limits.leave();
         Ok(script)
     }
 
@@ -256,7 +256,7 @@ impl ScriptReader<'_, '_> {
     /// Parses a command and its redirections.
     pub(super) fn command(&mut self) -> Result<Command, ShellReadError> {
         self.skip_blanks()?;
-        self.budget.spend(1)?;
+        self.limits.spend(1)?;
         let start = self.at;
         let form = match self.compound()? {
             Some(form) => form,

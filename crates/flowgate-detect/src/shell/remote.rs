@@ -1,4 +1,5 @@
-//! Finds what programs run elsewhere, in containers, and through `git`: `ssh host …`, `docker exec …`, `git bisect run …`.
+//! Finds what `ssh` runs on other machines, and what runs in containers and through `git`: `ssh host …`,
+//! `docker exec …`, `git bisect run …`. [`launches`](super::launches) calls it for the commands with these names.
 
 use super::UnreadReason;
 use super::effective_command::EffectiveCommand;

@@ -1,8 +1,8 @@
 //! Visits a parsed script: reports the commands that it runs, those that are unsafe alone or together, and everything
 //! that cannot be read.
 //!
-//! It follows every script inside a script, in the budget of the whole text. The variables that it follows are known in
-//! code that runs in order only; a list, loop, function or background command makes them unknown again.
+//! It follows every script inside a script, within the limits of the whole text. The variables that it follows are
+//! known in code that runs in order only; a list, loop, function or background command makes them unknown again.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -15,7 +15,7 @@ use super::input::{ScriptContext, inner_input, input_of, output_of};
 use super::launch::{CommandInput, Launch};
 use super::launches::launches;
 use super::lexer::{ScriptLocation, TextFacts};
-use super::limits::{ReadBudget, ShellReadError};
+use super::limits::{ReadLimits, ShellReadError};
 use super::syntax::{CommandForm, CompoundKind, Pipeline, Redirect, Script, Word};
 use super::{Invocation, IssueSeverity, UnreadPart, UnreadReason, UnsafeCommand, UnsafeCommandKind, parser};
 use crate::MAX_FINDINGS;
@@ -62,7 +62,7 @@ const COVERING: &[UnsafeCommandKind] = &[
 
 /// Collects what a text runs.
 pub(super) struct CommandScanner {
-    budget: ReadBudget,
+    limits: ReadLimits,
     pub(super) commands: Vec<Invocation>,
     pub(super) unread: Vec<UnreadPart>,
     pub(super) issues: Vec<UnsafeCommand>,
@@ -74,11 +74,12 @@ pub(super) struct CommandScanner {
     replaced_input: bool,
     /// Whether a function is defined.
     defines_function: bool,
-    /// Whether a function may have been removed or replaced, so that a call of it may run a program.
+    /// Whether a function may have been removed or replaced; then a call of it may run a program.
     may_remove_functions: bool,
     /// Whether a variable may have a value with a substitution that is not run yet.
     has_quoted_substitution: bool,
-    /// The bytes of the first construct that evaluates variables as arithmetic, which runs substitutions in their values.
+    /// The bytes of the first construct that evaluates variables as arithmetic, which runs substitutions in their
+    /// values.
     arithmetic: Option<Range<usize>>,
 }
 
@@ -86,7 +87,7 @@ impl CommandScanner {
     /// Creates a scanner for one text.
     pub(super) fn new() -> Self {
         Self {
-            budget: ReadBudget::new(),
+            limits: ReadLimits::new(),
             commands: Vec::new(),
             unread: Vec::new(),
             issues: Vec::new(),
@@ -122,7 +123,8 @@ impl CommandScanner {
         self.arithmetic = self.arithmetic.take().or(span);
     }
 
-    /// Reports arithmetic that may run a substitution in the value of a variable. Called after the whole text is scanned.
+    /// Reports arithmetic that may run a substitution in the value of a variable. Called after the whole text is
+    /// scanned.
     pub(super) fn finish(&mut self) {
         if let Some(span) = self.arithmetic.take().filter(|_| self.has_quoted_substitution) {
             self.note_unread(UnreadReason::Script, span, false);
@@ -139,7 +141,7 @@ impl CommandScanner {
     /// Records a command.
     fn note_command(&mut self, name: &Argument<'_>, arguments: &[Argument<'_>], span: &Range<usize>) {
         let length = name.text.len() + arguments.iter().map(|word| word.text.len() + 1).sum::<usize>();
-        if self.commands.len() >= MAX_FINDINGS || self.budget.spend(length).is_err() {
+        if self.commands.len() >= MAX_FINDINGS || self.limits.spend(length).is_err() {
             self.note_unread(UnreadReason::Limit, span.clone(), false);
             return;
         }
@@ -157,14 +159,14 @@ impl CommandScanner {
             return;
         }
         let span = location.locate(&(0..text.len()));
-        if self.budget.enter().is_err() || self.budget.spend(text.len()).is_err() {
+        if self.limits.enter().is_err() || self.limits.spend(text.len()).is_err() {
             self.note_unread(UnreadReason::Limit, span, false);
             return;
         }
         let mut facts = TextFacts::default();
-        let depth = self.budget.depth();
-        let (script, failures) = parser::parse(text, location.clone(), &mut self.budget, &mut facts);
-        self.budget.return_to(depth);
+        let depth = self.limits.depth();
+        let (script, failures) = parser::parse(text, location.clone(), &mut self.limits, &mut facts);
+        self.limits.return_to(depth);
         for (error, span) in failures {
             let reason = match error {
                 ShellReadError::Limit => UnreadReason::Limit,
@@ -187,7 +189,7 @@ impl CommandScanner {
         let stopped = std::mem::replace(&mut self.stopped, false);
         self.scan_script(&script, &mut variables, context);
         self.stopped |= stopped;
-        self.budget.leave();
+        self.limits.leave();
     }
 
     /// Scans the statements of a script in order. `variables` are those at its beginning, and at return those at its
@@ -445,7 +447,7 @@ impl CommandScanner {
                 }
             }
             Launch::Words(words) => {
-                if self.budget.enter().is_err() || self.budget.spend(words.len()).is_err() {
+                if self.limits.enter().is_err() || self.limits.spend(words.len()).is_err() {
                     self.note_unread(UnreadReason::Limit, call.span.clone(), false);
                     return;
                 }
@@ -456,7 +458,7 @@ impl CommandScanner {
                 let mut no_functions = variables.clone();
                 no_functions.functions.clear();
                 self.scan_call(&inner, input, &no_functions, &mut covered);
-                self.budget.leave();
+                self.limits.leave();
             }
         }
     }

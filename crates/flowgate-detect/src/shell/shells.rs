@@ -81,7 +81,7 @@ pub(super) fn file_launch<'s>(file: &Argument<'_>, call: &EffectiveCommand<'_, '
     Launch::Unread(reason, call.span.clone())
 }
 
-/// Returns the launch of a script from the standard input.
+/// Returns what a shell runs that reads its script from the standard input.
 fn input_launch<'s>(input: &CommandInput, call: &EffectiveCommand<'_, 's>) -> Vec<Launch<'s>> {
     let unread = |reason| Launch::Unread(reason, call.span.clone());
     match input {

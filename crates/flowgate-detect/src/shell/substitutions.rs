@@ -1,4 +1,5 @@
 //! Reads the parts of words that begin with a dollar sign or a backquote: variables, substitutions, arithmetic, `$'…'`.
+//! The [`lexer`](super::lexer) calls it inside each word.
 
 use super::lexer::{ScriptLocation, ScriptReader, WordBuilder, is_name};
 use super::limits::ShellReadError;
@@ -92,7 +93,7 @@ impl ScriptReader<'_, '_> {
         quoted: bool,
         start: usize,
     ) -> Result<(), ShellReadError> {
-        self.budget.enter()?;
+        self.limits.enter()?;
         self.skip_joins();
         // `${ command; }` runs a command in recent shells.
         if matches!(self.byte(), Some(b' ' | b'\t' | b'\n' | b'|') | None) {
@@ -102,7 +103,7 @@ impl ScriptReader<'_, '_> {
         self.skip_joins();
         if self.byte() == Some(b'}') && is_name(&name) {
             self.at += 1;
-            self.budget.leave();
+            self.limits.leave();
             let (text, kind) = (format!("${{{name}}}"), PartKind::Variable(name));
             word.parts.push(WordPart { text, kind, quoted, scripts: Vec::new() });
             return Ok(());
@@ -146,9 +147,9 @@ impl ScriptReader<'_, '_> {
             }
         }
         let spelled = self.text.get(body..self.at).unwrap_or_default();
-        self.budget.spend(spelled.len())?;
+        self.limits.spend(spelled.len())?;
         self.at += 1;
-        self.budget.leave();
+        self.limits.leave();
         let span = self.location.locate(&(start..self.at));
         if spelled.contains("@P") {
             self.facts.prompt_expansions.push(span.clone());
@@ -169,9 +170,9 @@ impl ScriptReader<'_, '_> {
     }
 
     /// Reads arithmetic after its opening brackets, up to `))` or `]`; `start` is the offset of its beginning. Returns
-    /// the scripts in it. Fails if it is open at the end, or if the brackets can also be those of a subshell.
+    /// the scripts in it. Fails if it is open at the end, or if the brackets may also enclose a subshell.
     pub(super) fn arithmetic(&mut self, close: u8, start: usize) -> Result<Vec<Script>, ShellReadError> {
-        self.budget.enter()?;
+        self.limits.enter()?;
         let open = if close == b')' { b'(' } else { b'[' };
         let mut depth = 0_usize;
         let mut inner = WordBuilder::default();
@@ -209,8 +210,8 @@ impl ScriptReader<'_, '_> {
                 }
             }
         }
-        self.budget.spend(self.at - start)?;
-        self.budget.leave();
+        self.limits.spend(self.at - start)?;
+        self.limits.leave();
         let span = self.location.locate(&(start..self.at));
         self.facts.arithmetic.get_or_insert(span);
         if !self.pending.is_empty()
@@ -247,8 +248,8 @@ impl ScriptReader<'_, '_> {
                 _ => script.push('\\'),
             }
         }
-        self.budget.spend(script.len() + 1)?;
-        self.budget.enter()?;
+        self.limits.spend(script.len() + 1)?;
+        self.limits.enter()?;
         let span = self.location.locate(&(start..self.at.saturating_sub(1)));
         let location = if removed { ScriptLocation::Within(span) } else { ScriptLocation::From(span.start) };
         let location = match &self.location {
@@ -259,14 +260,14 @@ impl ScriptReader<'_, '_> {
             text: &script,
             at: 0,
             location,
-            budget: &mut *self.budget,
+            limits: &mut *self.limits,
             facts: &mut *self.facts,
             pending: Vec::new(),
             substitutions: 0,
             reads_patterns: false,
         };
         let parsed = reader.strict_script()?;
-        self.budget.leave();
+        self.limits.leave();
         word.compute("`…`", quoted, vec![parsed]);
         Ok(())
     }

@@ -1,4 +1,5 @@
-//! The parts of a parsed script. [`parser`](super::parser) creates them, and [`scanner`](super::scanner) visits them.
+//! Defines the parts of a parsed script. [`parser`](super::parser) creates them, and [`scanner`](super::scanner) visits
+//! them.
 
 use std::ops::Range;
 
@@ -12,7 +13,7 @@ pub(super) struct Script {
 #[derive(Debug)]
 pub(super) struct ShellStatement {
     pub(super) pipelines: Vec<Pipeline>,
-    /// Whether `&` ends it, so that it runs in a process of its own.
+    /// Whether `&` ends it; then it runs in a process of its own.
     pub(super) background: bool,
 }
 

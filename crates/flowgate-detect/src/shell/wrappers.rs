@@ -1,6 +1,7 @@
-//! The programs that run another program, which follows their options and operands: `sudo -u x rm`.
+//! Recognises the programs that run another program, which follows their options and operands: `sudo -u x rm`.
+//! [`effective_command`](super::effective_command) calls it to find the program behind them.
 //!
-//! An option that is not in the table may take the next word as its value, so that the program behind it is not known.
+//! An option that is not in the table may take the next word as its value, so the program behind it is not known.
 
 use super::expansion::Argument;
 
@@ -23,6 +24,7 @@ pub(super) struct Wrapper {
     assignments: bool,
 }
 
+/// A wrapper without options and operands, from which the table derives the others.
 const PLAIN: Wrapper = Wrapper {
     flags: "",
     values: "",

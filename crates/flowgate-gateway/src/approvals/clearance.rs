@@ -1,11 +1,11 @@
-//! Decides which parts of a question a person may read: those whose labels flow to the person's clearance, the setting
-//! `may-read` of `[people.*]`. The routes for people call [`Clearance::show`].
+//! Decides which parts of a question a person may read: the parts whose labels flow to the person's clearance, the
+//! setting `may-read` of `[people.*]`. The routes for people call [`Clearance::show`].
 //!
-//! A clearance names elements of the policy's lattices, such as `private`, and principals in a lattice of readers, such as
-//! `readers(group:finance)`. In a dimension of which it names no element,
-//! it is the top. Under a policy that declares none of its elements, it covers only what is labelled bottom. A person
-//! without `may-read` may read everything. A person who may not read the whole question can deny it, but cannot allow
-//! it: an approval requires that the person has seen what it allows.
+//! A clearance names elements of the policy's lattices, such as `private`, and principals in a lattice of readers, such
+//! as `readers(group:finance)`. A dimension without a named element is not limited. Under a policy that declares none
+//! of the named elements, the clearance covers only text with the label bottom. A person without `may-read` may read
+//! everything. A person who may not read the whole question can deny it, but cannot allow it: an approval requires that
+//! the person has seen what it allows.
 
 use std::sync::Arc;
 
@@ -15,24 +15,24 @@ use serde_json::{Map, Value, json};
 
 use crate::database::HIDDEN_MEMBER;
 
-/// What precedes the name of a group where groups and people are readers. No person has a name with this beginning.
+/// The prefix of the name of a group in a lattice of readers. No person's name begins with it.
 pub(crate) const GROUP: &str = "group:";
 
-/// The principals of the person, in a list of readers of the configuration.
+/// In a list of readers of the configuration: the person's own name and groups.
 const OWN: &str = "*";
 
-/// The most labels that bound what one person may read.
+/// The most labels in a [`ReadBound`].
 const MAX_BOUNDS: usize = 4_096;
 
 /// The replacement for what a person may not read: a constant, so that it reveals nothing.
 pub(crate) const HIDDEN: &str = "[hidden: your clearance does not cover this]";
 
-/// The greatest elements that a person may read; the default covers everything.
+/// The setting `may-read` of a person: the greatest elements that the person may read. The default covers everything.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Clearance {
-    /// The names of elements of orders; `None` covers everything.
+    /// The named elements of lattices other than those of readers; `None` covers everything.
     names: Option<Vec<String>>,
-    /// The principals as whom the person reads, in each dimension of readers that is limited.
+    /// For each limited dimension of readers: the principals as whom the person reads.
     readers: Vec<ReaderNames>,
 }
 
@@ -68,9 +68,9 @@ impl From<Label> for ReadBound {
 }
 
 impl Clearance {
-    /// Parses a clearance from the configuration: names of elements, and `readers(NAME, ...)` for a dimension of readers,
-    /// separated by commas. If `text` is `None`, the clearance covers everything. `policies` are those of the clients
-    /// that the person can see.
+    /// Parses a clearance from the configuration: names of elements, and `readers(NAME, ...)` for a dimension of
+    /// readers, separated by commas. If `text` is `None`, the clearance covers everything. `policies` are those of the
+    /// clients that the person can see.
     ///
     /// # Errors
     /// If `text` names an element or a dimension of readers that none of `policies` declares.
@@ -111,7 +111,7 @@ impl Clearance {
         Ok(Self { names: Some(names), readers })
     }
 
-    /// Returns the clearance of a person who is known by these principals, where it contains the person's own.
+    /// Returns this clearance with `*` replaced by the person's name and groups, which are `principals`.
     pub(crate) fn with_principals(&self, principals: &[String]) -> Self {
         let mut clearance = self.clone();
         for readers in clearance.readers.iter_mut().filter(|readers| readers.is_own) {
@@ -122,7 +122,7 @@ impl Clearance {
         clearance
     }
 
-    /// Returns the names of the greatest elements that may be read; `None` if the clearance covers everything.
+    /// Returns the elements of the clearance as the configuration writes them; `None` if it covers everything.
     pub(crate) fn names(&self) -> Option<Vec<String>> {
         let mut names = self.names.clone()?;
         let readers = self.readers.iter();
@@ -132,10 +132,11 @@ impl Clearance {
         Some(names)
     }
 
-    /// Returns what may be read under a policy. In a dimension of which the clearance names elements, the bound is a
-    /// greatest element below all of them; in a dimension of readers that is limited, text is readable if one of the
-    /// principals may read it; in every other dimension, the bound is top. Under a policy that declares nothing of the
-    /// clearance, only what is labelled bottom may be read. `name_table` is that of the labels that are compared.
+    /// Returns the labels up to which a person with this clearance may read under a policy. In a dimension with named
+    /// elements, the bound is a greatest element below all of them; in a limited dimension of readers, text is readable
+    /// if one of the principals may read it; in every other dimension, the bound is top. Under a policy that declares
+    /// none of the named elements, only text with the label bottom is readable. `name_table` is the table of the labels
+    /// that the caller compares with the bound.
     pub(crate) fn bound_under(&self, space: &Space, name_table: &NameTable) -> ReadBound {
         let Some(names) = &self.names else { return space.top().into() };
         let (mut label, mut is_known) = (space.top(), false);
@@ -155,27 +156,27 @@ impl Clearance {
                 continue;
             }
             is_known = true;
-            // As a requirement: a name that cannot be represented permits what everyone may read, and nothing else.
-            let mut principal =
+            // As a requirement: a principal that the table cannot represent may read only what everyone may read.
+            let mut label_for =
                 |names: &[String]| name_table.set(space, dimension, names, ComputedLabelUse::Requirement);
-            let mut parts: Vec<_> =
-                names.iter().filter_map(|name| principal(std::slice::from_ref(name))).collect();
-            if parts.is_empty() {
-                parts.extend(principal(&[]));
+            let mut reader_labels: Vec<_> =
+                names.iter().filter_map(|name| label_for(std::slice::from_ref(name))).collect();
+            if reader_labels.is_empty() {
+                reader_labels.extend(label_for(&[]));
             }
-            // A person with very many principals in several dimensions may read what everyone may.
-            if bounds.len().saturating_mul(parts.len()) > MAX_BOUNDS {
+            // Bounds the work: a person with too many principals in several dimensions may read only what everyone may.
+            if bounds.len().saturating_mul(reader_labels.len()) > MAX_BOUNDS {
                 return Label::BOTTOM.into();
             }
-            let pairs = bounds.iter().flat_map(|bound| parts.iter().map(move |part| (bound, part)));
-            bounds = pairs.map(|(bound, part)| space.replace(bound, part)).collect();
+            let pairs = bounds.iter().flat_map(|bound| reader_labels.iter().map(move |label| (bound, label)));
+            bounds = pairs.map(|(bound, label)| space.replace(bound, label)).collect();
         }
         if is_known { ReadBound(bounds) } else { Label::BOTTOM.into() }
     }
 
-    /// Returns whether the clearance covers the label `carries`, which is written as the names of its elements. A
-    /// dimension whose names are malformed counts as top. A clearance that names elements never covers a label if the
-    /// label or the policy is unknown (`None`).
+    /// Returns whether the clearance covers the label `carries`, which is JSON with the names of the label's elements.
+    /// A dimension whose names are malformed counts as top. A clearance that limits anything covers no unknown label
+    /// and nothing under an unknown policy (`None`).
     fn covers(&self, policy: Option<&Arc<Policy>>, carries: Option<&Value>) -> bool {
         if self.names.is_none() {
             return true;
@@ -187,11 +188,10 @@ impl Clearance {
         self.bound_under(space, &name_table).covers(&label)
     }
 
-    /// Returns the content of a stored question as a person with this clearance may read it. The boolean is true if the
-    /// clearance covers the whole question; only the member for the gateway ([`HIDDEN_MEMBER`]) is then removed.
-    /// Otherwise the person sees the tool and those reasons that the clearance covers; [`HIDDEN`] replaces the
-    /// arguments and follows the reasons, and the label and the excerpts are empty. `policy` is that of the question's
-    /// client.
+    /// Returns the content of a stored question as a person with this clearance may read it, and whether the clearance
+    /// covers the whole question. If it does, only the member for the gateway ([`HIDDEN_MEMBER`]) is removed. Otherwise
+    /// the content has the tool and the covered reasons; [`HIDDEN`] replaces the arguments and follows the reasons, and
+    /// the label and the excerpts are empty. `policy` is the policy of the question's client.
     pub(crate) fn show(&self, policy: Option<&Arc<Policy>>, stored: &Value) -> (Value, bool) {
         let mut content = stored.clone();
         let hidden_member =
@@ -218,7 +218,7 @@ impl Clearance {
     }
 }
 
-/// Splits a list at its commas outside of parentheses.
+/// Splits the setting `may-read` at its commas outside of parentheses.
 fn elements(text: &str) -> impl Iterator<Item = &str> {
     let mut depth = 0_usize;
     text.split(move |c| {
@@ -232,7 +232,7 @@ fn elements(text: &str) -> impl Iterator<Item = &str> {
     .map(str::trim)
 }
 
-/// Returns whether a dimension of this name is one of readers.
+/// Returns whether the space has a dimension of readers with this name.
 fn has_readers(space: &Space, dimension: &str) -> bool {
     let named = space.dimensions().iter().find(|known| known.name == dimension);
     named.is_some_and(|known| known.kind == DimensionKind::Readers)

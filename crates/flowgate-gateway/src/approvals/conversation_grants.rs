@@ -1,8 +1,8 @@
-//! Lists and withdraws conversation grants: approvals that a person gave for the rest of a conversation. The routes for
-//! lasting grants, in [`super::lasting_grants`], list and withdraw these as well.
+//! Lists and withdraws conversation grants: approvals that a person gave for the rest of a conversation. The routes in
+//! [`super::lasting_grants`] call it, since they list and withdraw grants of both kinds.
 //!
-//! A grant is withdrawn by any approver of its tenant, since a withdrawal only leads to questions. The conversation applies
-//! it before it continues ([`ApprovalService::withdraw_frozen`]).
+//! Any approver of the tenant may withdraw a grant, since a withdrawal permits nothing: it only leads to new questions.
+//! It takes effect when the conversation continues ([`ApprovalService::withdraw_frozen`]).
 
 use flowgate_audit::{AuditEvent, FreezeSwitch};
 use serde_json::{Value, json};
@@ -13,8 +13,8 @@ use crate::config::Person;
 use crate::database::{DatabaseError, FreezeKind, StoredQuestion};
 
 impl ApprovalService {
-    /// Returns the conversation grants of the tenants that the person may see, in the form of the list of grants. Of the
-    /// call of each grant, shows what the person may read.
+    /// Returns the conversation grants of the tenants that the person may see, each as JSON for the list of grants. The
+    /// calls contain only what the person may read.
     ///
     /// # Errors
     /// If the database fails.
@@ -55,8 +55,8 @@ impl ApprovalService {
         Ok(listed.collect())
     }
 
-    /// Withdraws a conversation grant in the name of a person who may see it. The audit log records the order first, in
-    /// the form of an order to freeze. Returns false if there is no such grant any more.
+    /// Withdraws a conversation grant in the name of a person who may see it. The audit log records the order first, as
+    /// the same kind of record as a freeze. Returns false if there is no such grant any more.
     ///
     /// # Errors
     /// If the withdrawal cannot be recorded or stored.
@@ -69,8 +69,9 @@ impl ApprovalService {
         self.record_withdrawal(person, what, self.store.withdraw_conversation_grant(&grant.id)).await
     }
 
-    /// Records the order of a person to withdraw a grant, `what`, and then runs `withdrawal`. Wakes what waits for a
-    /// change of a question. Returns the result of `withdrawal`: whether there was such a grant.
+    /// Records the order of a person to withdraw the grant that `what` describes, runs `withdrawal`, and wakes the
+    /// requests and event streams that wait for a change. Returns the result of `withdrawal`: whether there was such a
+    /// grant.
     ///
     /// # Errors
     /// If the order cannot be recorded, or the withdrawal fails; the audit log then says that its outcome is unknown.

@@ -1,9 +1,8 @@
 //! Decides questions on behalf of a person: one by its id, or several in one request, such as all questions of a turn.
 //! `http::service` calls it for `POST /api/v1/approvals` and `POST /api/v1/approvals/{id}`.
 //!
-//! Each decision is bound to the digest of the question as the person was shown it, takes effect in a transaction of
-//! its own and is recorded in the audit log there. So a rejected decision leaves the other ones of its request in
-//! effect.
+//! Each decision is bound to the digest of the question that the person was shown. It takes effect, and is recorded in
+//! the audit log, in a transaction of its own: the other decisions of a request take effect even if one is rejected.
 
 use std::time::Duration;
 
@@ -134,11 +133,12 @@ impl ApprovalService {
         Ok(reply.annotate_from(failed))
     }
 
-    /// Decides a question, if the person may: an approver of its tenant who does not own its client and, unless the
-    /// answer is no, may read all of the question. Returns the decided question as the person sees it.
+    /// Decides a question for a person with the role of an approver or admin. Returns the decided question as the
+    /// person sees it.
     ///
     /// # Errors
-    /// The reply that says why the decision has no effect.
+    /// The reply that says why the decision has no effect: the person may not give this answer
+    /// ([`Self::check_decision`]), or the question does not exist, has changed or is not open.
     async fn decide_question(
         &self,
         person: &Person,
@@ -188,14 +188,15 @@ impl ApprovalService {
                 "the `digest` does not match the question, which has changed: fetch the question again, and \
                 send its digest",
             ),
-            Err(DecideError::NotOpen(state)) => {
-                conflict(&format!("the question is no longer open: its state is {}", state.name()))
-            }
+            Err(DecideError::NotOpen(state)) => conflict(&format!(
+                "the question is no longer open: its state is {}, and it needs no decision",
+                state.name()
+            )),
         }
     }
 
     /// Checks that the person may give this answer to the question. Returns the lasting grant that the decision gives;
-    /// `None` for a decision that gives none. `terms` are those of the grant, if the request has any.
+    /// `None` for a decision that gives none. `terms` are the terms of the grant that the request names, if any.
     ///
     /// # Errors
     /// If the person owns the client or may not decide for its tenant, the policy does not allow this kind of answer,
@@ -241,7 +242,10 @@ impl ApprovalService {
         if decision != PersonDecision::AllowLasting {
             return match terms {
                 None => Ok(None),
-                Some(_) => refuse(StatusCode::BAD_REQUEST, "only `grant-lasting` has `terms`"),
+                Some(_) => refuse(
+                    StatusCode::BAD_REQUEST,
+                    "only the decision `grant-lasting` has `terms`: remove them, or send `grant-lasting`",
+                ),
             };
         }
         // The digest of the client's policy and settings, under which alone the grant is valid.
@@ -260,8 +264,8 @@ impl ApprovalService {
     }
 }
 
-/// Checks that the number of decisions is between 1 and [`MAX_DECISIONS`], and that no two are on the same question, of
-/// which only one could take effect.
+/// Checks that the number of decisions is between 1 and [`MAX_DECISIONS`], and that no two are on the same question:
+/// only one of them could take effect.
 fn check_decisions(decisions: &[IdentifiedDecision]) -> Result<(), Rejection> {
     let refuse = |message: String| Err((StatusCode::BAD_REQUEST, message));
     if decisions.is_empty() || decisions.len() > MAX_DECISIONS {

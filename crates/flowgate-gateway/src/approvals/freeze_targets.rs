@@ -1,5 +1,5 @@
-//! Looks up what an admin names in an order to freeze: a client or a server of the configuration, a standing consent of
-//! a policy, a tool or a conversation. `routes` calls [`FreezeTargets::find`] before it stores a freeze.
+//! Looks up the target that an admin names in an order to freeze: a client or a server of the configuration, a standing
+//! consent of a policy, a tool or a conversation. `routes` calls [`FreezeTargets::find`] before it stores a freeze.
 //!
 //! A freeze under a misspelt name would stop nothing. `routes` therefore rejects a name that can never have a target
 //! under this configuration. It accepts the name of a tool or a conversation that has not been seen yet only if the
@@ -14,22 +14,22 @@ use super::freezes::consents_of;
 use crate::config::ClientSettings;
 use crate::database::{Database, DatabaseError, FreezeKind};
 
-/// The most tools of agents that are remembered; others have to be frozen in advance.
+/// The most tools of agents that are remembered; an order to freeze another one has to say `in_advance`.
 const MAX_TOOLS: usize = 10_000;
 /// The maximum length of the name of a remembered tool, in bytes: agents choose these names.
 const MAX_TOOL_NAME: usize = 256;
-/// The most names that a refusal lists.
+/// The most known names that an error message lists.
 const MAX_LISTED: usize = 20;
 
-/// The names of what can be frozen.
+/// The names of all targets that can be frozen, except conversations and approved tools, which the database has.
 #[derive(Debug, Default)]
 pub(crate) struct FreezeTargets {
-    /// The servers of each client.
+    /// The names of the servers of each client, by its name.
     clients: BTreeMap<String, BTreeSet<String>>,
     servers: BTreeSet<String>,
     /// The standing consents of all policies, each as `CLIENT:LINE-DIGEST`.
     consents: BTreeSet<String>,
-    /// The server by the prefix under which agents call its tools.
+    /// The server of each prefix that agents put before the names of its tools.
     prefixes: BTreeMap<String, String>,
     /// The tools that agents have offered since the gateway started.
     tools: Arc<Mutex<BTreeSet<String>>>,
@@ -38,11 +38,11 @@ pub(crate) struct FreezeTargets {
 /// The outcome of looking up a name.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum FreezeTargetMatch {
-    /// The name has targets: a JSON object of their names by kind.
+    /// The target exists. The JSON object lists what the freeze affects, by kind.
     Known(Value),
-    /// The name has no target yet, but may have one later. The text says why.
+    /// There is no such target yet, but there may be one later. The message says why there is none.
     Unseen(String),
-    /// The name cannot have a target under this configuration. The text says why.
+    /// There can be no such target under this configuration. The message says why.
     Impossible(String),
 }
 
@@ -84,8 +84,7 @@ impl FreezeTargets {
     }
 
     /// Looks up `what`, the name in an admin's order, among the targets of this kind. Tools and conversations are also
-    /// looked up in the database. Distinguishes a name that exists (with a JSON object of what the order affects, which
-    /// the admin is shown), one that may come to exist, and one that cannot.
+    /// looked up in the database.
     ///
     /// # Errors
     /// If the database cannot be read.
@@ -156,7 +155,7 @@ impl FreezeTargets {
     async fn tool(&self, store: &Database, what: &str) -> Result<FreezeTargetMatch, DatabaseError> {
         if what.is_empty() {
             return Ok(FreezeTargetMatch::Impossible(
-                "`what` is empty; write the name of the tool, or SERVER/NAME".to_owned(),
+                "`what` is empty: write the name of the tool, or SERVER/NAME".to_owned(),
             ));
         }
         // If `what` begins with the prefix of a server: the message with the name that the gateway uses.
@@ -199,7 +198,7 @@ impl FreezeTargets {
         })
     }
 
-    /// Returns the names of the clients that use a server.
+    /// Returns the names of the clients that use this server.
     fn clients_of(&self, server: &str) -> Vec<String> {
         self.clients
             .iter()

@@ -18,9 +18,9 @@ use crate::random;
 use crate::virtual_keys::scope::key_of;
 
 impl ApprovalService {
-    /// Rejects a request if an admin has frozen its client or its conversation, or has revoked the virtual key to
-    /// which the conversation belongs, or if the database cannot be read. So a revoked or expired key also stops what
-    /// began with it, as a freeze would: the calls of a turn, and listening streams.
+    /// Rejects a request if an admin has frozen its client or its conversation, if the virtual key to which the
+    /// conversation belongs was revoked or has expired, or if the database cannot be read. The key is checked here so
+    /// that its end also stops the calls of a turn and the listening streams that began with it, as a freeze does.
     pub(crate) async fn check_frozen(
         &self,
         client: &ClientSettings,
@@ -38,7 +38,8 @@ impl ApprovalService {
                 return Err(RequestError::new(StatusCode::FORBIDDEN, message));
             }
         }
-        // Whether a token has expired was checked when its request arrived, and is checked again for a stream.
+        // Only virtual keys are looked up. Whether a token (a caller id) has expired was checked when its request
+        // arrived, and is checked again for a stream.
         match key_of(conversation) {
             Some(key) if !is_caller_id(key) && !self.store.is_virtual_key_valid(key).await? => {
                 let message = "the key of this conversation was revoked, or has expired: ask the operator of the gateway for \
@@ -92,9 +93,9 @@ impl ApprovalService {
         Ok(self.store.freezes().await?.iter().any(is_of_conversation))
     }
 
-    /// Withdraws from a conversation the standing consents that an admin has frozen, the grants that people have
-    /// withdrawn and, if its grants are frozen, all of them. `name` is the name of the conversation. Adds the withdrawn
-    /// grants to `removed`, by the ids of their questions. Returns whether this changed the conversation.
+    /// Withdraws from a conversation the standing consents that an admin has frozen, and the grants that people have
+    /// withdrawn; all grants if the grants of the conversation are frozen. `name` is the name of the conversation. Adds
+    /// the ids of the questions of the withdrawn grants to `removed`. Returns whether the conversation has changed.
     ///
     /// # Errors
     /// If the database fails.
@@ -111,7 +112,7 @@ impl ApprovalService {
             return Ok(has_changed);
         }
         if are_frozen {
-            // Without an effect on the conversation yet, but also if this turn fails, the list has none of them.
+            // Stored at once, so that the list of grants has none of them even if this turn fails.
             self.store.withdraw_conversation_grants(&client.name, name).await?;
         }
         let withdrawn = self.store.withdrawn_grants(&client.name, name).await?;
@@ -159,8 +160,8 @@ impl ApprovalService {
     }
 }
 
-/// Returns the name (`CLIENT:LINE-DIGEST`) and the line number of each standing consent of a client's policy. The
-/// digest is that of the statement's text, cut to eight characters.
+/// Returns the name (`CLIENT:LINE-DIGEST`) and the line number of each standing consent of a client's policy. DIGEST is
+/// the first eight hexadecimal digits of the digest of the statement's text.
 pub(crate) fn consents_of(client: &ClientSettings) -> impl Iterator<Item = (String, usize)> + '_ {
     client.policy.consents().map(|(line, text)| {
         let digest = random::hex(&Sha256::digest(text));

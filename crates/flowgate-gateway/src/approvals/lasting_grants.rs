@@ -2,18 +2,18 @@
 //! the questions about equal calls in all conversations of the client. Its terms say for how many days it holds, and
 //! can limit the calls in a day and the sum of one argument in a day, such as an amount of money.
 //!
-//! `ApprovalService` looks for a grant whenever it asks a question. `decisions` serves the decision that gives a grant,
-//! and this file the routes that list and withdraw grants, also those for the rest of a conversation
-//! ([`super::conversation_grants`]).
+//! `ApprovalService` looks for a grant whenever it asks a question. `decisions` serves the decision that gives a grant.
+//! This file serves the routes that list and withdraw grants of both kinds: lasting ones, and those for the rest of a
+//! conversation ([`super::conversation_grants`]).
 //!
 //! A grant covers a question that has the same tool, arguments, label and reasons as the question that the person
 //! answered, under the same policy and settings of the client. Only the values of payload arguments may differ, as
 //! under a grant for the conversation, and the value of the argument whose sum the grant limits. A covered question is
-//! stored, and allowed in the name of the person who gave the grant, so that its approval is used once, becomes stale
-//! and is recorded like any other.
+//! stored, and allowed in the name of the person who gave the grant: its approval is used once, becomes stale and is
+//! recorded like any other.
 //!
-//! A question that is allowed without delay reveals that a grant exists. Its observers may know this: the label of the
-//! covered question is that of the question that the person answered.
+//! A question that is allowed without delay reveals that a grant exists. This leaks nothing: the covered question has
+//! the same label as the question that the person answered, so its observers could see that one too.
 
 use axum::http::{HeaderMap, StatusCode};
 use flowgate::monitor::PersonDecision;
@@ -44,7 +44,7 @@ const MILLIONTHS: i64 = 1_000_000;
 pub(super) struct GrantOffer {
     /// The longest permitted time in days; `None`: until the grant is withdrawn.
     days: Option<u32>,
-    /// The digest of what a covered question has in common with this one.
+    /// The digest that every question covered by such a grant has ([`matching_digest`]).
     matching: String,
     /// For each argument that is an amount: its name, the digest of the question without its value, and its value in
     /// millionths. A grant with this digest covers every value of the argument, up to a total.
@@ -123,9 +123,10 @@ impl GrantOffer {
         self.days.map_or(GrantScope::Always, GrantScope::Days).to_string()
     }
 
-    /// Creates the grant with these terms, under the policy and settings whose digest is `config_fingerprint`. The calls of the
-    /// answered question count as its first use. A grant without `days` in its terms holds for [`DEFAULT_DAYS`], or for
-    /// as long as the policy allows if that is shorter; with 0, it holds until it is withdrawn.
+    /// Creates the grant with these terms, under the policy and settings whose digest is `config_fingerprint`. The
+    /// calls of the answered question count as its first use. A grant without `days` in its terms holds for
+    /// [`DEFAULT_DAYS`], or for as long as the policy allows if that is shorter; with 0, it holds until it is
+    /// withdrawn.
     ///
     /// # Errors
     /// If the terms exceed what the policy allows, or are too small for the answered question itself.
@@ -134,17 +135,21 @@ impl GrantOffer {
             (None, most) => Some(most.unwrap_or(DEFAULT_DAYS).min(DEFAULT_DAYS)),
             (Some(0), None) => None,
             (Some(0), Some(most)) => {
-                return Err(format!("the policy lets this grant hold for at most {most} days: send `days`"));
+                return Err(format!(
+                    "the policy lets this grant hold for at most {most} days: send `days` from 1 to {most}"
+                ));
             }
             (Some(days), Some(most)) if days > most => {
-                return Err(format!("the policy lets this grant hold for at most {most} days, not {days}"));
+                return Err(format!(
+                    "`days` is {days}, but the policy lets this grant hold for at most {most} days: send fewer"
+                ));
             }
             (Some(days), _) => Some(days),
         };
         let calls = terms.calls_a_day.map(i64::from);
         if let Some(most) = calls.filter(|most| *most < self.calls) {
             return Err(format!(
-                "`calls_a_day` is {most}, but this question alone is about more calls: {}",
+                "`calls_a_day` is {most}, but this question alone is about more calls: send at least {}",
                 self.calls
             ));
         }
@@ -156,24 +161,28 @@ impl GrantOffer {
                 let Some((name, matching, amount)) = found else {
                     let names: Vec<&str> = self.amounts.iter().map(|(name, ..)| name.as_str()).collect();
                     return Err(format!(
-                        "`{argument}` is not an argument of this call that is an amount and has a number as its value; such arguments: {}",
+                        "`sum_a_day`: the call has no argument `{argument}` that the policy calls an amount \
+                        and whose value is a number: name one of these: {}",
                         if names.is_empty() { "none".to_owned() } else { names.join(", ") }
                     ));
                 };
                 let limit = millionths(&Value::Number(most.clone())).ok_or(
-                    "`most` is not a number between 0 and 9,000,000,000,000 with at most six decimals",
+                    "`sum_a_day`: `most` is not a number between 0 and 9,000,000,000,000 with at most six \
+                    decimals: correct it",
                 )?;
                 let total = amount.saturating_mul(self.calls);
                 if total > limit {
                     return Err(format!(
-                        "`most` is {most}, which is less than the amount of this question alone"
+                        "`sum_a_day`: `most` is {most}, but the amount of this question alone is greater: \
+                        send a greater `most`"
                     ));
                 }
                 (matching.clone(), Some((name.clone(), limit)), total)
             }
         };
-        let id = random::unguessable_name()
-            .map_err(|_| "the operating system gives no random bytes".to_owned())?;
+        let id = random::unguessable_name().map_err(|_| {
+            "the operating system of the gateway returned no random bytes: try again".to_owned()
+        })?;
         Ok(NewGrant {
             id,
             config_fingerprint,
@@ -185,14 +194,15 @@ impl GrantOffer {
     }
 }
 
-/// Returns the reply for an id of no grant that the person may see.
+/// Returns the reply to a request for a grant that does not exist, or that the person may not see.
 fn no_grant_reply() -> HttpReply {
-    let message = "there is no grant of this id, or it is of a tenant that you may not see";
+    let message = "there is no grant of this id, or it is of a tenant that you may not see: take the id from \
+        the list of grants";
     HttpReply::detail(StatusCode::NOT_FOUND, message)
 }
 
-/// Returns the name of each argument that is an amount by its role in the policy and has a number as its value, and the
-/// value in millionths.
+/// Returns the name and the value, in millionths, of each argument of the call that has the role `amount` in the policy
+/// and a number as its value.
 fn amounts(policy: &Policy, ask: &ApprovalRequest) -> impl Iterator<Item = (String, i64)> {
     let arguments = ask.arguments.as_object().into_iter().flatten();
     arguments.filter_map(|(name, value)| {
@@ -218,9 +228,9 @@ fn millionths(value: &Value) -> Option<i64> {
     whole.checked_add(format!("{decimals:0<6}").parse().ok()?)
 }
 
-/// Returns the digest of everything in which a question has to equal this one to be covered by a grant: two questions
-/// with equal digests are about equal calls. It leaves out the values of the changeable arguments (the payload) and of
-/// the argument `amount`, whose sum a grant may limit instead. `config_fingerprint` is the digest of the policy and settings of the
+/// Returns the digest by which a grant finds the questions that it covers: two questions with equal digests are about
+/// equal calls. The digest leaves out the values of the changeable arguments (the payload), and of the argument
+/// `amount`, whose sum a grant may limit instead. `config_fingerprint` is the digest of the policy and settings of the
 /// client with the name `client`.
 fn matching_digest(
     (client, config_fingerprint): (&str, &str),
@@ -255,8 +265,8 @@ fn matching_digest(
     random::hex(&Sha256::digest(common.to_string()))
 }
 
-/// Returns a value with the keys of its objects in order, so that the order in which a model writes them does not
-/// count.
+/// Returns a value with the keys of its objects in alphabetical order: the order in which a model writes them must not
+/// change the digest.
 fn sorted(value: &Value) -> Value {
     match value {
         Value::Object(map) => {
@@ -270,9 +280,9 @@ fn sorted(value: &Value) -> Value {
 }
 
 impl ApprovalService {
-    /// Allows an open question, given by its id and the name of its conversation, by a lasting grant that covers it,
-    /// and records this as a decision of the person who gave the grant. The calls of the question count against the
-    /// limits of the grant. Returns false if no grant covers the question or it is not open.
+    /// Allows an open question by a lasting grant that covers it, and records this as a decision of the person who gave
+    /// the grant. `question` is the id of the question, `conversation` the name of its conversation. The calls of the
+    /// question count against the limits of the grant. Returns false if no grant covers the question or it is not open.
     ///
     /// # Errors
     /// If the database or the audit log fails; the question stays open then.
@@ -299,8 +309,8 @@ impl ApprovalService {
         Ok(used.is_some())
     }
 
-    /// Serves the list of grants of the person's tenants, lasting ones and those for the rest of a conversation; a person
-    /// without tenants sees the grants of all tenants. Of the call of each grant, shows what the person may read. Returns
+    /// Serves the list of grants of the person's tenants, lasting ones and those for the rest of a conversation; a
+    /// person without tenants sees the grants of all tenants. The calls contain only what the person may read. Returns
     /// the error to send if the person is not authenticated or the database fails.
     pub(crate) async fn list_grants(&self, headers: &HeaderMap) -> Result<HttpReply, HttpReply> {
         let person = self.person(headers, Role::Viewer)?;
@@ -330,8 +340,8 @@ impl ApprovalService {
         Ok(HttpReply::json(StatusCode::OK, &json!({"grants": listed})))
     }
 
-    /// Withdraws the grant with this id: a lasting one, or one for the rest of a conversation. The audit log records the
-    /// order first, in the form of an order to freeze, so that no withdrawal is without a record.
+    /// Withdraws the grant with this id: a lasting one, or one for the rest of a conversation. The audit log records
+    /// the order first, as the same kind of record as a freeze, so that no withdrawal is without a record.
     ///
     /// # Errors
     /// The reply to send if the person is no approver, the grant does not exist or belongs to a tenant that the person
@@ -363,7 +373,7 @@ impl ApprovalService {
         Ok(HttpReply::json(StatusCode::OK, &json!({"id": id, "withdrawn": true})))
     }
 
-    /// Writes a lasting grant as a person sees it. `call` is the granted question as that person may read it.
+    /// Returns a lasting grant as JSON for a person. `call` is the granted question as that person may read it.
     fn grant_json(&self, grant: &StoredGrant, call: &Value) -> Value {
         // Amounts are stored in millionths, and shown without trailing zeros.
         let amount = |millionths: i64| {

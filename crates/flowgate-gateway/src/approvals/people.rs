@@ -1,7 +1,7 @@
 //! Finds the person whose key a request carries, and decides which freezes that person may see. For decisions on
-//! questions, it knows the owner, the policy and the tenant of each client. The owner is the person for whom the client
-//! asks, and must not decide its questions. [`ApprovalService`](super::ApprovalService) owns the [`People`], which are
-//! built from the configuration.
+//! questions, it also has the owner, the policy and the tenant of each client. The owner of a client is the person for
+//! whom the client works, and must not decide its questions. [`ApprovalService`](super::ApprovalService) owns the
+//! [`People`]; the start of the gateway and each reload build them from the configuration.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::identity::login_identity::LoginIdentity;
 #[derive(Debug, Default)]
 pub(crate) struct People {
     people: Vec<Arc<Person>>,
-    /// How people log in at an issuer, if they can.
+    /// The settings for logins at an issuer (`[login.oidc]`), if the configuration has them.
     login: Option<LoginSettings>,
     /// Pairs of a client's name and the name of its owner, the person for whom it asks.
     owners: Vec<(String, String)>,
@@ -30,9 +30,8 @@ pub(crate) struct People {
 }
 
 impl People {
-    /// Collects the people, and of each client what their decisions need: its owner, who must not decide its
-    /// questions, its policy and its tenant. Also collects the digest of its policy and settings, under which a
-    /// lasting grant is valid.
+    /// Collects the people, and from each client what decisions need: its owner, its policy, its tenant, and the digest
+    /// of its policy and settings, under which alone a lasting grant is valid.
     pub(crate) fn new(people: Vec<Person>, login: Option<LoginSettings>, clients: &[ClientSettings]) -> Self {
         let owner = |client: &ClientSettings| Some((client.name.clone(), client.owner.clone()?));
         let policies = clients.iter().map(|client| (client.name.clone(), Arc::clone(&client.policy)));
@@ -89,13 +88,13 @@ impl People {
         self.owners.iter().find(|(name, _)| name == client).map(|(_, owner)| owner.as_str())
     }
 
-    /// Returns how people log in at an issuer, if they can.
+    /// Returns the settings for logins at an issuer, if the configuration has them.
     pub(crate) fn login(&self) -> Option<&LoginSettings> {
         self.login.as_ref()
     }
 
-    /// Returns the person who has logged in: the one of the configuration with this subject, or what the greatest role
-    /// of the person's groups makes of them.
+    /// Returns the person who has logged in at the issuer: the person of the configuration with this subject; if there
+    /// is none, a person with the role and the tenants of `[login.oidc.groups]`, from the group with the greatest role.
     ///
     /// # Errors
     /// Why the person may not use the page, as a sentence for the operator's log.
@@ -112,6 +111,7 @@ impl People {
             let may_read = person.may_read.with_principals(&principals(&person.name));
             return Ok(Arc::new(Person { may_read, ..Person::clone(person) }));
         }
+        // The groups of the configuration are sorted by role, the greatest first.
         let Some(group) = login.groups.iter().find(|group| identity.groups.contains(&group.group)) else {
             return Err(format!(
                 "the person has no role: neither a section [people.NAME] with this subject nor a group of [login.oidc.groups] ({} groups)",
@@ -137,8 +137,8 @@ impl People {
         self.people.iter().find(|person| person.name == name)
     }
 
-    /// Returns the names of the people who have another key in `later`, the people of a reloaded configuration, or
-    /// who are not among them: their sessions have to end.
+    /// Returns the names of the people who have another key, or no longer exist, in the reloaded configuration
+    /// (`later`): their sessions have to end.
     pub(super) fn revoked_in<'p>(&'p self, later: &'p Self) -> impl Iterator<Item = &'p str> {
         let is_revoked = |person: &&Arc<Person>| {
             later.find_by_name(&person.name).is_none_or(|changed| changed.key != person.key)
@@ -146,8 +146,8 @@ impl People {
         self.people.iter().filter(is_revoked).map(|person| person.name.as_str())
     }
 
-    /// Returns the person whose key a request carries as its bearer token; `None` if no person has the key, or there
-    /// is no such header. Also `None` if there is more than one, since it is then ambiguous who sends the request.
+    /// Returns the person whose key a request carries as its bearer token; `None` if no person has the key, or the
+    /// request has no such header, or several, which could name different people.
     pub(crate) fn find(&self, headers: &HeaderMap) -> Option<Arc<Person>> {
         let mut values = headers.get_all(header::AUTHORIZATION).iter();
         let (value, None) = (values.next()?, values.next()) else { return None };

@@ -1,5 +1,5 @@
-//! Writes the content of a question, as the database stores it and as a person is shown it. `ApprovalService` stores a
-//! question with it and compares questions by it.
+//! Converts a question to JSON: in the form that the database stores, and in the form that a person is shown.
+//! `ApprovalService` calls it to store a question and to compare two questions.
 
 use flowgate_guard::approve::{ApprovalRequest, Excerpt};
 use serde_json::{Value, json};
@@ -24,8 +24,8 @@ pub(super) fn remove_variable_members(content: &mut Value) {
 }
 
 /// Returns a question in the form in which the database stores it: [`shown_content`], which a person sees, and under
-/// [`HIDDEN_MEMBER`] what only the gateway reads. That is the digest of the state that is approved, the labels by
-/// which parts of the question are withheld from people with a lower clearance, and which decisions are permitted.
+/// [`HIDDEN_MEMBER`] the values that only the gateway reads. These are the digest of the state that is approved, the
+/// labels by which parts of the question are withheld from people with a lower clearance, and the permitted decisions.
 /// `may_grant` says whether a person may answer for the rest of the conversation.
 pub(super) fn stored_content(ask: &ApprovalRequest, may_grant: bool) -> Value {
     let mut stored = shown_content(ask);
@@ -45,7 +45,7 @@ pub(super) fn stored_content(ask: &ApprovalRequest, may_grant: bool) -> Value {
     stored
 }
 
-/// Returns what a person with full clearance is shown of a question: everything that the decision depends on.
+/// Returns a question as a person is shown it who may read all of it: everything that the decision depends on.
 pub(crate) fn shown_content(ask: &ApprovalRequest) -> Value {
     let mut reasons: Vec<&str> = ask.reasons.iter().map(|reason| reason.message.as_str()).collect();
     reasons.dedup();

@@ -1,6 +1,6 @@
-//! Passes the configured limits on questions to the database, and reports that one is reached: nobody is asked then, the
-//! call does not run, and the operator learns of it by a line in the log, a counter that raises an alarm and a record in
-//! the audit log.
+//! Passes the configured limits on questions to the database, and reports to the operator that one is reached: by a
+//! line in the log, a counter that raises an alarm and a record in the audit log. The call of such a question does not
+//! run. `ApprovalService` calls it when it asks a question.
 
 use flowgate_audit::AuditEvent;
 use flowgate_guard::approve::ApprovalRequest;
@@ -10,32 +10,32 @@ use crate::config::{ApprovalSettings, ClientSettings};
 use crate::database::{AskedLimits, DatabaseError, QuestionLimit, QuestionLimits};
 use crate::log::Limit;
 
-/// What the operator should do about text that provokes questions.
+/// The advice to the operator if a limit on the number of questions is reached.
 const FIND_THE_CAUSE: &str = "find out which text provokes them before raising the limit";
-/// What the operator should do about refusals in a row.
+/// The advice to the operator if the flood rule applies: too many refusals in a row.
 const FIND_THE_FLOOD: &str = "find out whether a text provokes these questions; people are asked again after a pause, or after an approval";
 
 impl ApprovalService {
-    /// Returns the limits on questions, in the form of the database.
+    /// Converts the configured limits on questions to the type that the database checks.
     pub(super) fn question_limits(&self) -> QuestionLimits {
         let ApprovalSettings {
-            of_client,
-            of_conversation,
-            an_hour,
-            an_hour_of_client,
-            in_all,
-            refusals,
+            open_of_client,
+            open_of_conversation,
+            hourly_of_conversation,
+            hourly_of_client,
+            total_of_conversation,
+            refusals_of_conversation,
             refusals_of_client,
             ..
-        } = self.asking;
+        } = self.settings;
         QuestionLimits {
-            of_conversation: i64::from(of_conversation),
-            of_client: i64::from(of_client),
+            of_conversation: i64::from(open_of_conversation),
+            of_client: i64::from(open_of_client),
             asked: Some(AskedLimits {
-                in_all: i64::from(in_all),
-                an_hour: i64::from(an_hour),
-                of_client_an_hour: i64::from(an_hour_of_client),
-                refusals: i64::from(refusals),
+                in_all: i64::from(total_of_conversation),
+                an_hour: i64::from(hourly_of_conversation),
+                of_client_an_hour: i64::from(hourly_of_client),
+                refusals: i64::from(refusals_of_conversation),
                 refusals_of_client: i64::from(refusals_of_client),
             }),
         }
@@ -52,45 +52,45 @@ impl ApprovalService {
         ask: &ApprovalRequest,
         limit: QuestionLimit,
     ) -> Result<(), DatabaseError> {
-        let asking = &self.asking;
+        let settings = &self.settings;
         let (what, setting, most, advice) = match limit {
             QuestionLimit::OpenOfConversation => (
                 "open questions of one conversation",
                 "[approvals] open-questions-of-conversation",
-                asking.of_conversation,
+                settings.open_of_conversation,
                 None,
             ),
             QuestionLimit::OpenOfClient => {
-                ("open questions of one client", "[approvals] open-questions", asking.of_client, None)
+                ("open questions of one client", "[approvals] open-questions", settings.open_of_client, None)
             }
             QuestionLimit::OfConversation => (
                 "questions of one conversation",
                 "[approvals] questions-of-conversation",
-                asking.in_all,
+                settings.total_of_conversation,
                 Some(FIND_THE_CAUSE),
             ),
             QuestionLimit::OfConversationAnHour => (
                 "questions of one conversation in an hour",
                 "[approvals] questions-an-hour-of-conversation",
-                asking.an_hour,
+                settings.hourly_of_conversation,
                 Some(FIND_THE_CAUSE),
             ),
             QuestionLimit::OfClientAnHour => (
                 "questions of one client in an hour",
                 "[approvals] questions-an-hour",
-                asking.an_hour_of_client,
+                settings.hourly_of_client,
                 Some(FIND_THE_CAUSE),
             ),
             QuestionLimit::RefusalsOfConversation => (
                 "refused questions of one conversation in a row",
                 "[approvals] refusals-in-a-row-of-conversation",
-                asking.refusals,
+                settings.refusals_of_conversation,
                 Some(FIND_THE_FLOOD),
             ),
             QuestionLimit::RefusalsOfClient => (
                 "refused questions of one client in a row",
                 "[approvals] refusals-in-a-row",
-                asking.refusals_of_client,
+                settings.refusals_of_client,
                 Some(FIND_THE_FLOOD),
             ),
         };

@@ -1,4 +1,5 @@
-//! Replaces the people, and the names of what can be frozen, when the configuration is reloaded. `chat::reload` calls it.
+//! Creates an [`ApprovalService`] with the people and the freeze targets of a reloaded configuration, and ends the
+//! earlier one. `chat::reload` calls it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,19 +9,19 @@ use super::people::People;
 use crate::config::ClientSettings;
 
 impl ApprovalService {
-    /// Creates the service under a reloaded configuration, with these people and clients. The sessions of people who
-    /// have lost their key or have another one end when [`Self::replace_by`] is called.
+    /// Creates the service for a reloaded configuration, with these people and clients. The earlier service continues
+    /// until its [`Self::replace_by`] is called.
     pub(crate) fn reconfigured(&self, people: People, clients: &[ClientSettings]) -> Self {
         Self {
             store: Arc::clone(&self.store),
             people,
             recorder: self.recorder.clone(),
-            asking: self.asking.clone(),
+            settings: self.settings.clone(),
             webhook: self.webhook.clone(),
-            names: self.names.reconfigured(clients),
+            freeze_targets: self.freeze_targets.reconfigured(clients),
             log: self.log.clone(),
             metrics: Arc::clone(&self.metrics),
-            bell: Arc::clone(&self.bell),
+            question_changes: Arc::clone(&self.question_changes),
             sessions: Arc::clone(&self.sessions),
             login_failures: Arc::clone(&self.login_failures),
             logins: Arc::clone(&self.logins),
@@ -33,8 +34,8 @@ impl ApprovalService {
         self.is_replaced.load(Ordering::Relaxed)
     }
 
-    /// Ends what this service does for people under its own configuration, since `later` has replaced it: the event
-    /// streams, and the sessions of people without their key.
+    /// Ends the event streams of this service, since the service `later` of a reloaded configuration has replaced it,
+    /// and the sessions of people whose key has changed or who were removed.
     pub(crate) fn replace_by(&self, later: &Self) {
         for person in self.people.revoked_in(&later.people) {
             self.sessions.end_all_of(person);

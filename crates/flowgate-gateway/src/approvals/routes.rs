@@ -72,7 +72,7 @@ impl ApprovalService {
         Ok(person)
     }
 
-    /// Rejects a request without a valid key or session of a person. The error is the reply to send.
+    /// Checks that a request has a valid key or session of a person. The error is the reply to send otherwise.
     pub(crate) fn check(&self, headers: &HeaderMap) -> Result<(), HttpReply> {
         self.person(headers, Role::Viewer).map(drop)
     }
@@ -123,10 +123,10 @@ impl ApprovalService {
         Ok(HttpReply::json(StatusCode::OK, &self.question_json(&question, &person)))
     }
 
-    /// Streams the changes of questions as server-sent events, after the change with the id in the header
-    /// `last-event-id`; if the client sends none, from now on. A task reads the changes until the client disconnects:
-    /// at once when a question changes in this gateway (`bell`), otherwise at each [`POLL_INTERVAL`], since another
-    /// gateway may have changed one. A stream that a session of the page has opened ends with the session.
+    /// Streams the changes of questions as server-sent events: the changes after the one whose number is in the header
+    /// `last-event-id`, or without this header the changes from now on. A task reads them until the reader disconnects:
+    /// at once when a question changes at this gateway (`question_changes`), otherwise at each [`POLL_INTERVAL`], since
+    /// another gateway may have changed one. A stream that a session of the page has opened ends with the session.
     pub(crate) async fn events(self: &Arc<Self>, headers: &HeaderMap) -> Result<Response, HttpReply> {
         let person = self.person(headers, Role::Viewer)?;
         let session = self.authenticate(headers).and_then(|(_, session)| session);
@@ -139,7 +139,7 @@ impl ApprovalService {
         let presence = ClientPresence::default();
         let disconnect_guard = presence.disconnect_on_drop();
         let approvals = Arc::clone(self);
-        let mut bell = self.bell.subscribe();
+        let mut question_changes = self.question_changes.subscribe();
         tokio::spawn(async move {
             let mut idle_polls = 0;
             let is_authenticated =
@@ -158,15 +158,15 @@ impl ApprovalService {
                     }
                 }
                 idle_polls = if changed_questions.is_empty() { idle_polls + 1 } else { 0 };
-                // A comment keeps an idle connection open, and shows whether the client is still there.
-                if is_due(idle_polls) {
+                // A comment keeps an idle connection open, and its failure shows that the reader has disconnected.
+                if is_keep_alive_due(idle_polls) {
                     text.push_str(": still here\n\n");
                 }
                 if !text.is_empty() && parts.send(ReplyPart::Bytes(text.into_bytes())).await.is_err() {
                     return;
                 }
                 if changed_questions.is_empty() {
-                    let _ = timeout(POLL_INTERVAL, bell.changed()).await;
+                    let _ = timeout(POLL_INTERVAL, question_changes.changed()).await;
                 }
             }
         });
@@ -188,8 +188,8 @@ impl ApprovalService {
     /// that no freeze is without a record.
     ///
     /// # Errors
-    /// The reply to send if the person is no admin of all tenants, the body is malformed, the name to freeze is
-    /// unknown, or there is nothing to thaw. Also if the order cannot be recorded or stored.
+    /// The reply to send if the person is not an admin of all tenants, the body is malformed, the name to freeze is
+    /// unknown, there is nothing to thaw, or the order cannot be recorded or stored.
     pub(crate) async fn switch(&self, headers: &HeaderMap, body: &[u8]) -> Result<HttpReply, HttpReply> {
         let person = self.person(headers, Role::Admin)?;
         if !person.tenants.is_empty() {
@@ -202,7 +202,7 @@ impl ApprovalService {
         let (kind, what) = (switch.kind.name(), switch.what.as_str());
         let refuse = |why: &str| Err(HttpReply::detail(StatusCode::NOT_FOUND, why));
         let matched = match self
-            .names
+            .freeze_targets
             .find(&self.store, switch.kind, what)
             .await
             .map_err(database_error_reply)?
@@ -242,7 +242,7 @@ impl ApprovalService {
         if !outcome? {
             return Err(HttpReply::detail(
                 StatusCode::NOT_FOUND,
-                "no freeze has this `kind` and `what`, so there is nothing to thaw",
+                "no freeze has this `kind` and `what`, so there is nothing to thaw: take both from the list of freezes",
             ));
         }
         let done = json!({"kind": kind, "what": what, "frozen": switch.frozen, "matched": matched});
@@ -289,13 +289,13 @@ impl ApprovalService {
         Ok(HttpReply::json(StatusCode::OK, &json!({"forgotten": forgotten.map_err(database_error_reply)?})))
     }
 
-    /// Returns what a person may read of a question, and true if that is all of it.
+    /// Returns the content of a question as a person may read it, and whether this is the whole content.
     pub(super) fn readable_content(&self, question: &StoredQuestion, person: &Person) -> (Value, bool) {
         let stored: Value = serde_json::from_str(&question.content).unwrap_or_default();
         person.may_read.show(self.people.policy(&question.client), &stored)
     }
 
-    /// Writes a question as a person sees it, with what that person may decide.
+    /// Returns a question as JSON for a person: its readable content, and the decisions that the person may make.
     pub(super) fn question_json(&self, question: &StoredQuestion, person: &Person) -> Value {
         let (content, is_fully_readable) = self.readable_content(question, person);
         let offer = GrantOffer::of_question(question);
@@ -326,8 +326,8 @@ impl ApprovalService {
     }
 }
 
-/// Returns the names of the arguments whose values may differ under a grant for the rest of the conversation; none if
-/// the question cannot be answered by such a grant.
+/// Returns, as a JSON list, the names of the arguments whose values may differ under a grant for the rest of the
+/// conversation; an empty list if the question cannot be answered by such a grant.
 pub(super) fn changeable_arguments(question: &StoredQuestion) -> Value {
     let content: Value = serde_json::from_str(&question.content).unwrap_or_default();
     let hidden = content.get(HIDDEN_MEMBER).filter(|_| may_grant(question));
@@ -340,9 +340,9 @@ pub(super) fn may_grant(question: &StoredQuestion) -> bool {
     content.get(HIDDEN_MEMBER).and_then(|hidden| hidden.get("may_grant")) == Some(&Value::Bool(true))
 }
 
-/// Returns whether a stream sends a keep-alive after this number of polls in a row without a change: after the first
-/// one, and after every further [`KEEP_ALIVE_TICKS`].
-fn is_due(idle_polls: u32) -> bool {
+/// Returns whether an event stream sends a keep-alive after this number of polls in a row without a change: after the
+/// first one, and after every further [`KEEP_ALIVE_TICKS`].
+fn is_keep_alive_due(idle_polls: u32) -> bool {
     idle_polls % KEEP_ALIVE_TICKS == 1
 }
 
@@ -358,7 +358,8 @@ pub(super) fn read<T: for<'de> Deserialize<'de>>(body: &[u8], form: &str) -> Res
 pub(super) fn not_found_reply() -> HttpReply {
     HttpReply::detail(
         StatusCode::NOT_FOUND,
-        "there is no question of this id, or it is of a tenant for which you may not decide",
+        "there is no question of this id, or it is of a tenant that you may not see: take the id from the \
+        list of questions",
     )
 }
 
@@ -376,7 +377,7 @@ mod tests {
     /// periodically.
     #[test]
     fn an_idle_stream_is_kept_alive() {
-        let due: Vec<u32> = (0..=KEEP_ALIVE_TICKS * 2 + 1).filter(|idle| is_due(*idle)).collect();
+        let due: Vec<u32> = (0..=KEEP_ALIVE_TICKS * 2 + 1).filter(|idle| is_keep_alive_due(*idle)).collect();
         assert_eq!(due, [1, KEEP_ALIVE_TICKS + 1, KEEP_ALIVE_TICKS * 2 + 1]);
     }
 }

@@ -1,4 +1,5 @@
-//! Asks people whether a tool that an MCP server offers, and that is new or was changed, may be used. `mcp_proxy` calls it.
+//! Asks people whether agents may use a tool that an MCP server newly offers, or whose description has changed.
+//! `mcp_proxy` calls it when a server lists its tools.
 
 use flowgate_audit::AuditEvent;
 use serde_json::{Value, json};
@@ -15,10 +16,10 @@ use crate::recorder::AuditEntry;
 const MAX_DESCRIPTION: usize = 64 << 10;
 
 impl ApprovalService {
-    /// Asks whether a tool with this description may be offered. Does not wait for the answer: a yes approves the tool
-    /// for all conversations of the tenant. Asks nothing if no person may decide, if the description is longer than
-    /// [`MAX_DESCRIPTION`] bytes, if the same question is open or allowed already, or if a limit on questions is
-    /// reached, which is logged.
+    /// Asks whether a tool with this description may be offered to agents. Does not wait for the answer: a yes approves
+    /// the tool for all conversations of the tenant. Asks nothing if no person may decide, if the description is longer
+    /// than [`MAX_DESCRIPTION`] bytes, if the same question is open or allowed already, or if a limit on questions is
+    /// reached; the limit is logged.
     ///
     /// # Errors
     /// If the question cannot be stored or recorded.
@@ -49,10 +50,10 @@ impl ApprovalService {
             config_fingerprint: &client.config_fingerprint,
             digest: &offer.digest,
             content: &content.to_string(),
-            expires_after: millis(self.asking.expires_after),
+            expires_after: millis(self.settings.expires_after),
             origin: QuestionOrigin::ToolOffer,
             used: &[],
-            most: self.question_limits(),
+            limits: self.question_limits(),
         };
         let event = AuditEvent::Asked {
             conversation: conversation.clone(),

@@ -17,9 +17,9 @@ use crate::secret::Secret;
 
 /// The header with the time of a notification and its signature.
 pub(crate) const SIGNATURE: &str = "x-flowgate-signature";
-/// The capacity of the queue; further messages are dropped, and the questions are still listed.
+/// The capacity of the queue; further notifications are dropped, and people still find the questions in the list.
 const QUEUE_CAPACITY: usize = 1024;
-/// The pauses before a failed message is sent again.
+/// The pauses before a failed notification is sent again.
 const RETRY_PAUSES: [Duration; 3] =
     [Duration::from_millis(500), Duration::from_secs(4), Duration::from_secs(30)];
 
@@ -34,7 +34,7 @@ pub(crate) struct Webhook {
 }
 
 impl Webhook {
-    /// Starts the thread that posts notifications as the settings say. `log` receives the failures.
+    /// Starts the thread that posts notifications to the URL of the settings. Failures are written to `log`.
     ///
     /// # Errors
     /// If the thread cannot be started.
@@ -50,8 +50,8 @@ impl Webhook {
         Ok(Self { messages, format, page, log })
     }
 
-    /// Queues a notification of the type `what` about a change to a question, without the arguments of the call. If the
-    /// queue is full, drops it and logs that: a slow webhook must not delay a question.
+    /// Queues a notification that a question has changed; `what` is its type, `question.asked` or `question.decided`.
+    /// If the queue is full, drops the notification and logs that: a slow webhook must not delay a question.
     pub(super) fn tell(&self, what: &str, question: &StoredQuestion) {
         let message = self.format.write(what, question, self.page.as_deref());
         if self.messages.try_send(message.to_string()).is_err() {
@@ -67,10 +67,10 @@ impl Webhook {
     }
 }
 
-/// Posts `messages` to `url` until their sender is dropped, each with its signature by `secret`, if there is one. A
-/// message is tried at once and again after each of [`RETRY_PAUSES`]; one that was not delivered is reported to
-/// `log`. Runs on a separate thread. Messages pass through the proxy that the environment names, if any: they contain
-/// no arguments of calls, which a proxy must not see.
+/// Posts the queued notifications (`messages`) to `url` until their sender is dropped, each signed with `secret`, if
+/// there is one. A failed notification is sent again after each of [`RETRY_PAUSES`]; if all attempts fail, this is
+/// logged. Runs on a separate thread. Uses the proxy that the environment names, if any: this is safe, since
+/// notifications contain no arguments of calls.
 fn post(url: &str, secret: Option<&[u8]>, messages: &Receiver<String>, log: &OperatorLog) {
     let timeout = Some(Duration::from_secs(10));
     // No redirect is followed: the operator did not choose the recipient that a redirect names.

@@ -1,8 +1,8 @@
-//! Writes the notification of a question in the form that its recipient reads: [`WebhookFormat`]. [`super::webhook`]
-//! sends it.
+//! Writes the notification of a question in the form that its recipient expects ([`WebhookFormat`]), such as a message
+//! for Slack. [`super::webhook`] sends it.
 //!
-//! No form has arguments, reasons or text of the call: a recipient opens the page for people, where the key of a person
-//! decides what is shown.
+//! No form contains arguments, reasons or text of the call. To see them, a recipient opens the page for people, which
+//! shows what the recipient's clearance covers.
 
 use serde_json::{Value, json};
 
@@ -22,8 +22,8 @@ pub enum WebhookFormat {
 }
 
 impl WebhookFormat {
-    /// Writes the notification of the type `what` about a change to a question. `page` is the address of the page for
-    /// people, if the operator has set it.
+    /// Returns the notification that a question has changed; `what` is its type, `question.asked` or
+    /// `question.decided`. `page` is the address of the page for people, if the operator has set it.
     pub(super) fn write(self, what: &str, question: &StoredQuestion, page: Option<&str>) -> Value {
         let content: Value = serde_json::from_str(&question.content).unwrap_or_default();
         if self == Self::Flowgate {

@@ -69,14 +69,14 @@ impl ModelRoutes {
         let api = received.api;
         let bad = |message: &str| error_reply(api, StatusCode::BAD_REQUEST, message);
         let Ok(body) = std::str::from_utf8(body) else {
-            return Some(bad("the body of the request is not valid UTF-8"));
+            return Some(bad("the body of the request is not valid UTF-8: encode it in UTF-8"));
         };
         let request = match (received.client.decoder.decode(api, body), &received.target) {
             (Ok(request), Some(target)) => request.addressed_to(target),
             (Ok(request), None) => request,
             (Err(why), _) => return Some(bad(&why)),
         };
-        // Notes a failure in the report, and returns the reply for the client.
+        // Sets the failure in the report, and returns the reply for the client.
         let failed = |report: &mut RequestReport, failure: RequestError| {
             report.set_failure(&failure);
             error_reply(api, failure.status, &failure.message)
@@ -188,8 +188,8 @@ impl ModelRoutes {
         }
     }
 
-    /// Checks whether a turn may run (room in the conversation, the model, the audit log, freezes), and runs it in
-    /// the locked conversation with this name. `asked` is the request and `chat` its messages. Text that may be
+    /// Checks whether a turn may run (room in the conversation, the model, the audit log, freezes), and runs it in the
+    /// locked conversation with this name. `decoded` is the request, and `chat` are its messages. Text that may be
     /// released early is sent to `stream`, if the client asks for a stream. The numbers for the log line go to
     /// `report`. `presence` reports whether the client still waits.
     ///
@@ -200,7 +200,7 @@ impl ModelRoutes {
         received: &ModelRouteRequest,
         name: &str,
         locked: &mut LockedConversation<'_>,
-        (asked, chat): (&ReceivedRequest, &SentChat<'_>),
+        (decoded, chat): (&ReceivedRequest, &SentChat<'_>),
         presence: &ClientPresence,
         (stream, report): (&mut Option<OutgoingReply>, &mut RequestReport),
     ) -> Result<Completion, RequestError> {
@@ -217,7 +217,7 @@ impl ModelRoutes {
         }
         session.add_caller_parameters(received.virtual_key.as_deref());
         session.begin_watching(&received.client.spec);
-        turn::check((&received.client, received.virtual_key.as_deref()), asked)?;
+        turn::check_request((&received.client, received.virtual_key.as_deref()), decoded)?;
         self.recorder.check_witness_lag()?;
         self.approvals.check_frozen(&received.client.spec, name).await?;
         self.sessions.catch_up(&received.client, session).await?;
@@ -228,7 +228,7 @@ impl ModelRoutes {
                 api: received.api,
                 client,
                 name,
-                asked,
+                decoded,
                 chat,
                 key,
                 betas: &received.betas,

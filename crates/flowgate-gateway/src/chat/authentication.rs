@@ -55,7 +55,8 @@ impl ModelRoutes {
     ) -> Result<Caller, RequestError> {
         let refuse = |why: &str| RequestError::new(StatusCode::UNAUTHORIZED, why);
         let keys = PresentedKeys::read(headers).map_err(refuse)?;
-        // Why a token is that of no client.
+        // Why the token of the request authenticates no client, for the case that a certificate authenticates none
+        // either.
         let mut refusal = None;
         let (by_key, virtual_key) = match (self.clients.holder_of(&keys), keys.for_gateway()) {
             (Some(client), _) => (Some(Arc::clone(client)), None),
@@ -66,7 +67,7 @@ impl ModelRoutes {
             }
             (None, Some(key)) if looks_like_token(key) => match self.find_by_token(key).await {
                 Ok((client, key)) => (Some(client), Some(key)),
-                // The token of a model provider, which a client with a certificate may send.
+                // It can be a token for the model provider: a client that its certificate authenticates may send one.
                 Err(why @ TokenRefusal::UnknownIssuer) => {
                     refusal = Some(why);
                     (None, None)
@@ -80,7 +81,7 @@ impl ModelRoutes {
             found.map_err(|why| refusal.map_or_else(|| refuse(why), token_refusal))?;
         if provider_key.as_ref().is_some_and(|key| key.starts_with(PREFIX)) {
             return Err(refuse(
-                "the key for the model provider is a key of this gateway: send the provider's",
+                "the key for the model provider is a key of this gateway: send a key of the provider",
             ));
         }
         Ok(Caller { client, virtual_key, provider_key })

@@ -19,18 +19,19 @@ use crate::log::{LogEvent, OperatorLog};
 use crate::metrics::agents::AgentMetrics;
 use crate::virtual_keys::valid_key::ValidKey;
 
-/// What the models of one turn have used, by the name of the model, until it is recorded. If a turn is cut off before that,
-/// it is recorded when this is dropped.
+/// The tokens that the models of one turn have used, until they are counted in the database: by
+/// [`TurnSpending::record`] at the end of the turn, or on drop if the turn is cut off before.
 #[derive(Debug)]
 pub(super) struct TurnSpending {
     payer: Payer,
     store: Arc<Database>,
     metrics: Arc<AgentMetrics>,
     log: OperatorLog,
+    /// The tokens by the name of the model.
     used: Mutex<BTreeMap<String, Usage>>,
 }
 
-/// Whose budgets a turn is counted against.
+/// The client, and perhaps its virtual key, against whose budgets a turn is counted.
 #[derive(Debug, Clone)]
 struct Payer {
     client: Arc<ClientState>,
@@ -47,8 +48,9 @@ impl Payer {
     }
 }
 
-/// What a request to a model uses. Until the answer has ended, this is an estimate: the request, and what of the answer has
-/// arrived. It is counted when this is dropped, so also if the client disconnects or the turn is cut off.
+/// The tokens that one request to a model uses. Until the answer has ended, they are estimated from the request and
+/// from the part of the answer that has arrived. On drop, they are added to those of the turn, so they also count if
+/// the client disconnects or the turn is cut off.
 #[derive(Debug)]
 pub(super) struct PendingUse<'s> {
     spending: &'s TurnSpending,
@@ -65,7 +67,8 @@ impl TurnSpending {
         Some(PendingUse { spending: self, model, usage, received_bytes: 0 })
     }
 
-    /// Adds what the turn has used to what its client and its key have used today. If it cannot be stored, the operator's log says so.
+    /// Adds the tokens of the turn, and their cost, to the numbers of today of its client and its key. If they cannot
+    /// be stored, the operator's log says so.
     pub(super) async fn record(&self) {
         let used = std::mem::take(&mut *self.used.lock().unwrap_or_else(PoisonError::into_inner));
         record(&self.payer, &self.store, &self.metrics, &self.log, &used).await;
@@ -85,8 +88,8 @@ impl Drop for TurnSpending {
     }
 }
 
-/// Adds what models have used to what a client, and its virtual key, have used today. `used` is by the name of the
-/// model. If the database fails, the operator's log says so, and the turn continues.
+/// Adds the tokens in `used`, by the name of the model, and their cost to the numbers of today of a client and its
+/// virtual key. If the database fails, the operator's log says so, and the turn continues.
 async fn record(
     payer: &Payer,
     store: &Database,
@@ -182,12 +185,12 @@ impl ModelRoutes {
             let whose = match key {
                 None => {
                     let limit = if tokens.is_some() { ClientLimit::Tokens } else { ClientLimit::Cost };
-                    self.client_limit(client, conversation, limit);
+                    self.log_client_limit(client, conversation, limit);
                     "client"
                 }
                 Some(key) => {
                     let limit = tokens.map(KeyLimit::Tokens).or(cost.map(KeyLimit::Cost));
-                    limit.into_iter().for_each(|limit| self.key_limit(client, key, conversation, limit));
+                    limit.into_iter().for_each(|limit| self.log_key_limit(client, key, conversation, limit));
                     "key"
                 }
             };

@@ -64,7 +64,12 @@ impl QuotaRefusal {
 
 impl ModelRoutes {
     /// Logs that a client has reached the limit `bound` on its requests.
-    pub(crate) fn client_limit(&self, client: &ClientState, conversation: Option<&str>, bound: ClientLimit) {
+    pub(crate) fn log_client_limit(
+        &self,
+        client: &ClientState,
+        conversation: Option<&str>,
+        bound: ClientLimit,
+    ) {
         // A limit that the operator can set names its setting; a fixed one has advice instead.
         let (what, setting, advice, most) = match bound {
             ClientLimit::Requests => {
@@ -102,7 +107,7 @@ impl ModelRoutes {
     }
 
     /// Logs that a virtual key of a client has reached one of its own limits.
-    pub(super) fn key_limit(
+    pub(super) fn log_key_limit(
         &self,
         client: &ClientState,
         key: &ValidKey,
@@ -115,7 +120,8 @@ impl ModelRoutes {
             // The log has whole units of the currency.
             KeyLimit::Cost(most) => ("cost of one virtual key in a day", most / 1_000_000),
         };
-        // The name of the conversation has the id of the key. A request may name none.
+        // The name of the conversation contains the id of the key. If the request names no conversation, the field gets
+        // the account of the key, so that the operator learns which key it was.
         let conversation = conversation.map_or_else(|| key.account(), str::to_owned);
         self.log.limit(&Limit {
             what,
@@ -160,7 +166,7 @@ impl ModelRoutes {
             let counted = store.take_request(&key.account(), per_minute).await;
             let counted = counted.map_err(|error| self.quota_failure(client, conversation, error))?;
             if let RequestAdmission::Exhausted { seconds } = counted {
-                self.key_limit(client, key, conversation, KeyLimit::Requests(per_minute));
+                self.log_key_limit(client, key, conversation, KeyLimit::Requests(per_minute));
                 let message = format!("this key has sent too many requests in a minute: wait {seconds} s");
                 return Err(QuotaRefusal::new(StatusCode::TOO_MANY_REQUESTS, message, seconds));
             }
@@ -175,7 +181,7 @@ impl ModelRoutes {
             }
         };
         let RequestAdmission::Exhausted { seconds } = admission else { return Ok(()) };
-        self.client_limit(client, conversation, ClientLimit::Requests);
+        self.log_client_limit(client, conversation, ClientLimit::Requests);
         let message = format!("this client has sent too many requests in a minute: wait {seconds} s");
         Err(QuotaRefusal { status: StatusCode::TOO_MANY_REQUESTS, message, retry_after: seconds })
     }

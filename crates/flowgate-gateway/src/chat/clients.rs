@@ -30,7 +30,7 @@ pub(crate) struct ClientState {
     /// The number of the client's listening streams.
     pub(crate) listening: Arc<AtomicUsize>,
     counters: Arc<ClientCounters>,
-    /// A number that identifies these settings of the client: each reload creates others with another number. A
+    /// A number that identifies these settings of the client: each reload creates settings with a new number. A
     /// conversation in memory has the number under which it was loaded.
     pub(crate) generation: u64,
     /// Whether a reloaded configuration has removed the client, or changed what its conversations depend on.
@@ -40,26 +40,27 @@ pub(crate) struct ClientState {
 /// The number of the last settings of any client in this process.
 static GENERATION: AtomicU64 = AtomicU64::new(0);
 
-/// The counters of a client, which go on when the configuration is reloaded.
+/// The counters of a client, which a reload of the configuration does not reset.
 #[derive(Debug, Default)]
 struct ClientCounters {
     /// The number of the client's requests that are being answered.
     at_work: AtomicUsize,
     /// The number of conversations that the client has begun since this process started.
     begun: AtomicUsize,
-    /// An upper bound, in bits, on what may have leaked of the shown texts through the choice of which words of users
-    /// are hidden.
+    /// An upper bound, in bits, on what models may have learned of the shown texts from which words of users are hidden
+    /// from them.
     bits: AtomicU64,
     /// The number of text windows that were forgotten because the memory of quotations was full: about one per byte of
     /// normalised text.
     forgotten: AtomicU64,
 }
 
-/// The texts that a client was shown and that this process has loaded from the database.
+/// The texts that a client was shown, as far as this process has loaded them from the database, and the client's
+/// profile.
 #[derive(Debug)]
 pub(crate) struct ClientHistory {
     pub(crate) client: history::ClientProfile,
-    /// The number of the first stored text that is not loaded.
+    /// The number in the database of the first text that is not loaded.
     pub(crate) next: i64,
     /// How often the stored texts had been cleared when they were last loaded: another count means that they were
     /// cleared since.
@@ -104,8 +105,8 @@ impl ClientState {
         Self::with_settings(spec, Arc::new(tokio::sync::Mutex::new(history)), Arc::default(), Arc::default())
     }
 
-    /// Creates the state of this client under changed settings. Requests that began under the old ones share its
-    /// counters and the memory of the texts that it was shown.
+    /// Creates the state of this client under reloaded settings. It shares its counters and the texts that the client
+    /// was shown with the earlier state, which requests still use that began under it.
     fn reconfigured(&self, spec: ClientSettings) -> Self {
         let (listening, counters) = (Arc::clone(&self.listening), Arc::clone(&self.counters));
         Self::with_settings(spec, Arc::clone(&self.history), listening, counters)
@@ -216,7 +217,7 @@ impl ClientRequestPlace {
     /// Takes a place for a request of `client`; `None` if the client has reached its limit on parallel requests.
     pub(crate) fn acquire(client: &Arc<ClientState>) -> Option<Self> {
         let place = Self(Arc::clone(client));
-        // At the limit, the drop of `place` takes the count back.
+        // If the limit is reached, `place` is dropped here, which takes the count back.
         (client.counters.at_work.fetch_add(1, Ordering::Relaxed) < client.spec.parallel).then_some(place)
     }
 }
@@ -249,8 +250,8 @@ impl Clients {
         Self(reconfigured)
     }
 
-    /// Marks as replaced the clients that `later` lacks, or whose policy or settings differ there, so that their
-    /// requests whose turn has not begun are refused.
+    /// Marks as replaced the clients that `later` lacks, or whose policy or settings differ there. Their requests whose
+    /// turn has not begun are refused from then on.
     pub(crate) fn replace_by(&self, later: &Self) {
         for client in &self.0 {
             let is_same =

@@ -6,9 +6,9 @@
 //! are labelled top there.
 //!
 //! Conversations are [stored](crate::database) turn by turn. Recently used conversations are in memory as well; the
-//! others are replayed from their stored inputs when they are needed. A conversation that was stored under another policy
-//! is [carried over](carry_over) to the present one. A conversation for which neither is possible is deleted and recreated
-//! with an empty history, so that earlier replies of the model which its client then sends are labelled top.
+//! others are replayed from their stored inputs when they are needed. A conversation that was stored under another
+//! policy is [carried over](carry_over) to the present one. A conversation for which neither is possible is deleted and
+//! recreated with an empty history. Earlier replies of the model that its client then sends are labelled top.
 
 mod cache;
 mod carry_over;
@@ -37,7 +37,7 @@ use crate::approvals::ApprovalReference;
 use crate::database::{CarriedTurns, Database, DatabaseError, ShownText};
 use crate::http::client_presence::ClientPresence;
 use crate::http::request_error::{RequestError, RequestErrorCause};
-use crate::http::value_budget::{SETTING, ValueBudget, ValueBudgetShare, WHAT};
+use crate::http::value_budget::{LIMIT_NAME, LIMIT_SETTING, ValueBudget, ValueBudgetShare};
 use crate::limits::count_values;
 use crate::log::{Limit, LogEvent, OperatorLog};
 use crate::mcp_proxy::proxies::ConversationProxies;
@@ -56,10 +56,10 @@ const HELD_ELSEWHERE_POLL: Duration = Duration::from_millis(50);
 const LAST_USE_INTERVAL: Duration = Duration::from_secs(60);
 /// The approximate memory of an empty conversation, in bytes.
 const MIN_CONVERSATION_BYTES: usize = 64 << 10;
-/// The approximate memory for each stored byte of input, in bytes: measured, with a margin.
-pub(crate) const GROWTH: usize = 8;
-/// The approximate memory for each JSON value of the input, however short, in bytes: measured, with a margin.
-const FOR_A_VALUE: usize = 600;
+/// The approximate memory for each stored byte of input, in bytes. The factor was measured, and has a margin.
+pub(crate) const MEMORY_OF_A_BYTE: usize = 8;
+/// The approximate memory for each JSON value of the input, however short, in bytes. It was measured, and has a margin.
+const MEMORY_OF_A_VALUE: usize = 600;
 
 /// A conversation in memory, with its history and what is needed to store its next turn.
 #[derive(Debug)]
@@ -75,7 +75,7 @@ pub(crate) struct ConversationState {
     /// The key of its digests, in hexadecimal. Another gateway that carries the conversation over to another policy
     /// changes the key.
     key: String,
-    /// The settings of the client under which it is in memory.
+    /// The [`ClientState::generation`] of the settings under which it was loaded.
     generation: u64,
     /// When the time of last use was last written to the database.
     touched: Instant,
@@ -107,7 +107,7 @@ pub(crate) struct ConversationState {
     pub(crate) removed_grants: Vec<String>,
     /// Whether the turn must not be stored, because a question could not be asked or an MCP input failed halfway.
     pub(crate) is_abandoned: bool,
-    /// The explanations that were logged already and are not repeated.
+    /// The hidden items that were reported in the log already and are not reported again.
     pub(crate) explained: ReportedItems,
     /// The stored turns in the form for the present policy, if they were carried over to it and are not stored yet.
     carried: Option<CarriedTurns>,
@@ -128,7 +128,7 @@ pub(crate) struct Conversations {
     /// The maximum number of bytes of input that one conversation may store.
     most_bytes: i64,
     /// The memory budget of parsed JSON values.
-    room: ValueBudget,
+    value_budget: ValueBudget,
     pub(crate) log: OperatorLog,
 }
 
@@ -213,16 +213,16 @@ impl From<DatabaseError> for RequestError {
 
 impl Conversations {
     /// Creates the conversations, with a cache of about `memory` bytes. Each conversation may store `most_bytes` of
-    /// input; `room` is the memory budget of parsed values, which all requests share.
+    /// input; `value_budget` is the memory budget of parsed values, which all requests share.
     pub(crate) fn new(
         store: Arc<Database>,
         memory: usize,
         most_bytes: u64,
-        room: ValueBudget,
+        value_budget: ValueBudget,
         log: OperatorLog,
     ) -> Self {
         let memory = Mutex::new(ConversationCache::new(memory));
-        Self { store, memory, most_bytes: i64::try_from(most_bytes).unwrap_or(i64::MAX), room, log }
+        Self { store, memory, most_bytes: i64::try_from(most_bytes).unwrap_or(i64::MAX), value_budget, log }
     }
 
     /// Returns the database that stores the conversations.
@@ -381,15 +381,15 @@ impl Conversations {
         handle: &ConversationHandle,
         bytes: usize,
     ) -> Result<ValueBudgetShare, RequestError> {
-        if let Ok(share) = self.room.take_for_conversation(bytes) {
+        if let Ok(share) = self.value_budget.take_for_conversation(bytes) {
             return Ok(share);
         }
         self.log.limit(&Limit {
-            what: WHAT,
+            what: LIMIT_NAME,
             effect: "a request was refused with 503, since there is no room for its conversation",
-            setting: Some(SETTING),
+            setting: Some(LIMIT_SETTING),
             advice: None,
-            most: u64::try_from(self.room.total_bytes()).unwrap_or(u64::MAX),
+            most: u64::try_from(self.value_budget.total_bytes()).unwrap_or(u64::MAX),
             client: &client.spec.name,
             conversation: Some(handle.name()),
         });
@@ -590,8 +590,8 @@ impl ConversationState {
 
 /// Returns the approximate memory, in bytes, of a conversation whose stored input has this many bytes and JSON values.
 fn memory_of(bytes: i64, values: usize) -> usize {
-    let bytes = usize::try_from(bytes).unwrap_or_default().saturating_mul(GROWTH);
-    MIN_CONVERSATION_BYTES.saturating_add(bytes).saturating_add(values.saturating_mul(FOR_A_VALUE))
+    let bytes = usize::try_from(bytes).unwrap_or_default().saturating_mul(MEMORY_OF_A_BYTE);
+    MIN_CONVERSATION_BYTES.saturating_add(bytes).saturating_add(values.saturating_mul(MEMORY_OF_A_VALUE))
 }
 
 /// Adds texts that the client was shown, as the database stores them, to its memory of quotations.
@@ -607,7 +607,10 @@ fn load_history(client: &mut history::ClientProfile, texts: Vec<ShownText>) {
 /// Generates the name of a new conversation, which nobody can guess.
 fn generate_name() -> Result<String, RequestError> {
     let broken = |_| {
-        RequestError::new(StatusCode::INTERNAL_SERVER_ERROR, "the operating system returned no random bytes")
+        RequestError::new(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "the operating system returned no random bytes: try again in a second",
+        )
     };
     random::unguessable_name().map_err(broken)
 }

@@ -21,8 +21,8 @@ impl ModelRoutes {
         body: &[u8],
     ) -> Result<HttpReply, HttpReply> {
         let bad = |message: &str| error_reply(received.api, StatusCode::BAD_REQUEST, message);
-        let text =
-            std::str::from_utf8(body).map_err(|_| bad("the body of the request is not valid UTF-8"))?;
+        let text = std::str::from_utf8(body)
+            .map_err(|_| bad("the body of the request is not valid UTF-8: encode it in UTF-8"))?;
         let request = received.client.decoder.decode_count_request(received.api, text);
         let tokens = estimated_input_tokens(&request.map_err(|why| bad(&why))?);
         let count = received.api.form().token_count.as_ref();

@@ -88,7 +88,7 @@ impl ModelRoutes {
         let client = &received.client;
         let bad = |message: String| RequestError::new(StatusCode::BAD_REQUEST, message);
         let text = std::str::from_utf8(body)
-            .map_err(|_| bad("the body of the request is not valid UTF-8".to_owned()))?;
+            .map_err(|_| bad("the body of the request is not valid UTF-8: encode it in UTF-8".to_owned()))?;
         let request = client.decoder.decode_embeddings_request(text).map_err(bad)?;
         report.trace.set_model(names::EMBEDDINGS, client, &request.model);
         client.check_replaced()?;
@@ -99,6 +99,7 @@ impl ModelRoutes {
         if let Some(why) = self.approvals.freeze_reason(&client.spec, &name, TOOL).await {
             return Err(RequestError::new(StatusCode::FORBIDDEN, why));
         }
+        // The evidence that the policy permits to send the texts; nothing below needs its content.
         let _authorized = self.judge_texts(received, &request, report).await?;
         let upstream = turn::upstream(client)?;
         let mut remote = upstream.remote.with_model(&request.model);
@@ -132,7 +133,7 @@ impl ModelRoutes {
     /// Reserves memory for the answer until the returned share is dropped: a small request can have a large one.
     ///
     /// # Errors
-    /// If the answer may take more than one answer may, or there is no room for it now.
+    /// If the answer may exceed the share of one answer, or the budget has no room for it now.
     fn reserve_answer(&self, request: &EmbeddingsRequest) -> Result<ValueBudgetShare, RequestError> {
         let numbers =
             request.dimensions.and_then(|number| usize::try_from(number).ok()).unwrap_or(MAX_DIMENSIONS);

@@ -1,8 +1,9 @@
-//! Asks another upstream if the first one cannot answer: [`FallbackModel`]. `turn` asks the model of a client through it.
+//! Asks another upstream if the first one cannot answer. `turn` creates one [`FallbackModel`] for the model of a client
+//! and one for its small model.
 //!
 //! Each upstream is asked for the same view, so a failure changes who answers and not what is shown. The operator lists
 //! the upstreams, because each of them may read everything that the model may read. The next upstream is asked only if
-//! nothing of an answer has reached the listener, so that no answer is a mixture of two.
+//! nothing of an answer has reached the listener: no answer is a mixture of two.
 
 use std::ops::ControlFlow;
 
@@ -21,7 +22,7 @@ pub(super) struct FallbackModel<'a> {
     others: Vec<UpstreamChoice<'a>>,
     /// Is called with the name of a model that failed, and its error, before the next one is asked.
     on_failure: &'a (dyn Fn(&str, &Error) + Sync),
-    /// Receives what the model that answers has used.
+    /// Receives the tokens that each request to a model uses.
     spending: &'a TurnSpending,
     /// Records each request to a model.
     calls: &'a ModelCalls<'a>,
@@ -133,7 +134,7 @@ impl Listener for FirstDelta<'_> {
     }
 }
 
-/// A listener that counts what it receives.
+/// A listener that adds the sizes of what it receives to the estimate of used tokens.
 struct CountingListener<'a, 's> {
     listener: &'a mut dyn Listener,
     pending: &'a mut PendingUse<'s>,

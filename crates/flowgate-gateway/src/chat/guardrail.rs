@@ -95,7 +95,8 @@ impl ModelRoutes {
         if is_only_watched { Ok(()) } else { judged }
     }
 
-    /// Judges a chat or an answer, and records verdicts. A chat is remembered for its answer.
+    /// Judges the chat or the answer in a message of LiteLLM, and records the verdicts. A permitted chat is remembered
+    /// until its answer arrives.
     ///
     /// # Errors
     /// Why the chat or the answer is stopped.
@@ -153,7 +154,8 @@ impl ModelRoutes {
     ) -> Result<(), NotPermitted> {
         self.check_guardrail(received).await?;
         if received.virtual_key.as_ref().is_some_and(|key| !key.permits_model(&chat.model)) {
-            let message = "this key may not be used for the model that the chat asks for";
+            let message =
+                "this key may not be used for the model that the chat asks for: ask for another model";
             return Err(RequestError::new(StatusCode::FORBIDDEN, message).into());
         }
         report.trace.set_model(names::GUARDRAIL, &received.client, &chat.model);
@@ -256,7 +258,7 @@ impl ModelRoutes {
 const UNKNOWN_CALL: &str = "the answer belongs to no chat that was judged here: the guardrail needs the modes `pre_call` and `post_call`, \
     and both must ask the same gateway";
 
-/// Decodes a chat.
+/// Decodes a chat, which is the text of a request for chat completions.
 fn decode(received: &ModelRouteRequest, chat: &str) -> Result<ReceivedRequest, NotPermitted> {
     received.client.decoder.decode(API, chat).map_err(NotPermitted::because)
 }

@@ -24,9 +24,9 @@ pub(crate) fn conversation_of(headers: &HeaderMap) -> Result<Option<String>, Str
         _ if other.is_some() => Err(format!("the header `{CONVERSATION}` occurs twice: send it once")),
         None => Ok(None),
         Some(Ok(name)) if !name.is_empty() && name.len() <= 128 => Ok(Some(name.to_owned())),
-        Some(_) => {
-            Err(format!("the header `{CONVERSATION}` does not have 1 to 128 visible ASCII characters"))
-        }
+        Some(_) => Err(format!(
+            "the header `{CONVERSATION}` does not have 1 to 128 printable ASCII characters: send such a name"
+        )),
     }
 }
 

@@ -17,17 +17,17 @@ use crate::recorder::Recorder;
 
 /// The interval at which this gateway renews its leases on conversations: a fraction of the duration of a lease, so
 /// that a failed renewal can be retried.
-const HOLD: Duration = Duration::from_secs(8);
+const LEASE_RENEWAL_INTERVAL: Duration = Duration::from_secs(8);
 /// The interval at which expired questions are marked.
-const EXPIRE: Duration = Duration::from_secs(30);
+const EXPIRY_INTERVAL: Duration = Duration::from_secs(30);
 /// The interval at which the head of the audit log is stored if the log has grown since the last stored turn.
-const NOTE: Duration = Duration::from_secs(5);
+const HEAD_INTERVAL: Duration = Duration::from_secs(5);
 /// The interval at which old conversations, questions and texts are deleted.
-const CLEAN: Duration = Duration::from_secs(600);
+const CLEANUP_INTERVAL: Duration = Duration::from_secs(600);
 
 /// The interval at which expired content in the content file of the audit log is deleted. It is long, because a
 /// deletion rewrites the whole file.
-const FORGET: Duration = Duration::from_secs(3600);
+const CONTENT_EXPIRY_INTERVAL: Duration = Duration::from_secs(3600);
 
 /// Starts the periodic tasks: storing the head of the audit log, expiring questions and deleting old data; renewing
 /// leases, if gateways share the database; and deleting expired content, if the recorder stores content.
@@ -43,7 +43,7 @@ pub(super) fn spawn_tasks(
 ) {
     if let Some(recording) = recorder.recording() {
         let log = log.clone();
-        tokio::spawn(run_periodically(FORGET, recording, move |recording| {
+        tokio::spawn(run_periodically(CONTENT_EXPIRY_INTERVAL, recording, move |recording| {
             let log = log.clone();
             async move {
                 // A failed deletion is retried, but the operator may have to act on its cause. It concerns no client.
@@ -58,20 +58,20 @@ pub(super) fn spawn_tasks(
         let store = Arc::downgrade(store);
         // A failed renewal is retried: a turn of a conversation whose lease has expired is not stored, so nothing is
         // lost.
-        tokio::spawn(run_periodically(HOLD, store, |store| async move { drop(store.renew_leases().await) }));
+        tokio::spawn(run_periodically(LEASE_RENEWAL_INTERVAL, store, |store| async move {
+            drop(store.renew_leases().await)
+        }));
     }
     // A failed write is retried at the next interval, and the next turn stores the head as well.
     let head_store = Arc::downgrade(store);
-    tokio::spawn(run_periodically(
-        NOTE,
-        head_store,
-        |store| async move { drop(store.persist_log_head().await) },
-    ));
+    tokio::spawn(run_periodically(HEAD_INTERVAL, head_store, |store| async move {
+        drop(store.persist_log_head().await)
+    }));
     // The database computes with these ages and the current time; half of the range leaves room for that.
     let unused_millis = i64::try_from(retention.as_millis()).unwrap_or(i64::MAX / 2);
     let store = Arc::downgrade(store);
     let shown_millis = i64::try_from(quotations.as_millis()).unwrap_or(i64::MAX / 2);
-    tokio::spawn(run_periodically(CLEAN, store, move |store| async move {
+    tokio::spawn(run_periodically(CLEANUP_INTERVAL, store, move |store| async move {
         // A failed deletion is retried at the next interval.
         drop(store.delete_unused(unused_millis).await);
         drop(store.delete_old_shown_texts(shown_millis).await);
@@ -83,7 +83,7 @@ pub(super) fn spawn_tasks(
 /// the service is dropped.
 pub(super) fn spawn_expiry(approvals: &Arc<ApprovalService>, retention: Duration) {
     // A failure is retried at the next interval.
-    tokio::spawn(run_periodically(EXPIRE, Arc::downgrade(approvals), move |approvals| async move {
+    tokio::spawn(run_periodically(EXPIRY_INTERVAL, Arc::downgrade(approvals), move |approvals| async move {
         drop(approvals.expire_questions(retention).await)
     }));
 }

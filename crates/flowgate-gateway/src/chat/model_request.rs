@@ -27,7 +27,7 @@ use crate::visibility::{EXPLAIN_HEADER, EXPLAIN_VALUE};
 #[derive(Debug)]
 pub(crate) struct ModelRouteRequest {
     pub(crate) api: Api,
-    /// What the address asks for, in Gemini's API; the HTTP service sets it.
+    /// The model and the method in the address, in Gemini's API; the HTTP service sets it.
     pub(crate) target: Option<Target>,
     pub(crate) client: Arc<ClientState>,
     /// The virtual key with which the client has authenticated itself, if it has.
@@ -44,7 +44,7 @@ pub(crate) struct ModelRouteRequest {
     pub(crate) betas: Vec<&'static str>,
     /// The span of the client to which the request belongs, if the client names one and spans are recorded.
     pub(super) trace_parent: Option<SpanContext>,
-    /// The span of the request, if it is refused before its turn begins.
+    /// Records the span of the request if it is refused before its turn begins.
     pub(crate) refused: RefusedRequest,
     /// Counts the request among the client's parallel requests until it is answered.
     _at_work: ClientRequestPlace,
@@ -120,7 +120,7 @@ impl ModelRoutes {
             return Err(refusal.add_to(refuse(refusal.status, &refusal.message)));
         }
         let Some(at_work) = ClientRequestPlace::acquire(&client) else {
-            self.client_limit(&client, name, ClientLimit::Parallel);
+            self.log_client_limit(&client, name, ClientLimit::Parallel);
             let message =
                 "this client has reached its limit of open requests: wait until one of them is answered";
             return Err(refuse(StatusCode::TOO_MANY_REQUESTS, message).mark_logged());

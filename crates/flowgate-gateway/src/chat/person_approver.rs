@@ -49,7 +49,8 @@ impl<'a> PersonApprover<'a> {
         }
     }
 
-    /// Returns copies of the answers that cover further calls of the message of the model.
+    /// Returns copies of those answers that were given for several equal calls, of which some are still to come in the
+    /// message of the model.
     pub(super) fn answers_for_further_calls(&self) -> Vec<(ApprovalReference, Decision)> {
         let used = self.used.iter().map(|asked| (asked, Decision::AllowOnce));
         let refused = self.refused.iter().map(|asked| (asked, Decision::Deny));
@@ -72,7 +73,7 @@ impl<'a> PersonApprover<'a> {
         take_from(&mut self.earlier, ask)
     }
 
-    /// Returns the question without those about later calls that an answer covers already.
+    /// Returns the question `ask` without those of its upcoming questions that an answer covers already.
     fn without_answered(&self, ask: &ApprovalRequest) -> ApprovalRequest {
         let mut answers = self.answers_for_further_calls();
         let mut ask = ask.clone();

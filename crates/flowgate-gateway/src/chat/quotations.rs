@@ -1,6 +1,6 @@
-//! Serves the routes by which admins see how much text the gateway remembers for each client, and clear such texts.
-//! They are texts that the client was shown; the guard compares new messages with them to recognise quotations.
-//! `http::service` calls this file.
+//! Serves the routes by which admins see how much text the gateway remembers for each client, and clear such texts;
+//! also collects metrics. The remembered texts are those that the client was shown; the guard compares new messages
+//! with them to recognise quotations. `http::service` calls this file.
 //!
 //! A list names the sources of the texts, such as a tool, with the numbers, sizes and ages of the texts. It never
 //! contains the texts themselves.
@@ -38,7 +38,7 @@ impl ModelRoutes {
             let (usages, forgotten) = self
                 .sessions
                 .store()
-                .shown_sources(&client.spec.name)
+                .source_usages(&client.spec.name)
                 .await
                 .map_err(|error| database_error_reply(&error))?;
             let sources: Vec<Value> = usages
@@ -81,7 +81,7 @@ impl ModelRoutes {
         let Some(client) = client else {
             return Err(HttpReply::detail(
                 StatusCode::NOT_FOUND,
-                "the configuration has no client of this name",
+                "the configuration has no client of this name that you may see: GET /api/v1/quotations lists them",
             ));
         };
         let event = AuditEvent::QuotationsCleared {
@@ -104,8 +104,8 @@ impl ModelRoutes {
         Ok(HttpReply::json(StatusCode::OK, &json!({"client": clear.client, "cleared": cleared})))
     }
 
-    /// Returns the metrics of the texts that clients were shown, of the witnesses that store heads of the audit log, and
-    /// of the export of spans. The last part of a metric says whether it is a counter.
+    /// Returns the metrics of the texts that clients were shown, of the witnesses that store heads of the audit log,
+    /// and of the export of spans. The last part of a metric says whether it is a counter.
     pub(crate) fn figures(&self) -> [Metric; 6] {
         let (behind, failures) =
             self.recorder.witnesses().map(HeadDestinations::delivery_metrics).unwrap_or_default();

@@ -23,11 +23,11 @@ use flowgate_audit::{AuditRecord, DatabaseLogAnchors, LineHash, RecordKind};
 pub struct RecheckReport {
     /// Verdicts that the replay reproduced.
     pub same: u64,
-    /// Verdicts of turns that were never stored, so that their calls were not sent.
+    /// Verdicts of turns that were never stored: their calls were not sent.
     pub unsent: u64,
     /// Verdicts of conversations that were deleted, or that have another policy now.
     pub gone: u64,
-    /// Replayed verdicts that are older than the log, so that the log does not contain them.
+    /// Replayed verdicts that are older than the log and therefore not in it.
     pub earlier: u64,
     /// Conversations without verdicts in the log that cannot be replayed: their policy was changed, or their client
     /// was removed.
@@ -113,7 +113,7 @@ impl LoggedVerdicts {
 /// If the database cannot be read.
 pub fn read_database_snapshot(config: &GatewayConfig) -> Result<DatabaseSnapshot, DatabaseError> {
     run_blocking(async {
-        let store = Database::read_with_keys(&config.store.place, &config.store.encryption).await?;
+        let store = Database::read_with_keys(&config.store.address, &config.store.encryption).await?;
         let read = async |store: &Database| {
             // Anchors are read before conversations, so that a turn stored in between is certainly in a log that is
             // read later.
@@ -137,12 +137,13 @@ pub fn recheck(
     logged: LoggedVerdicts,
 ) -> Result<RecheckReport, DatabaseError> {
     run_blocking(async {
-        let store = Database::read_with_keys(&config.store.place, &config.store.encryption).await?;
+        let store = Database::read_with_keys(&config.store.address, &config.store.encryption).await?;
         store.close_after(async |store| recheck_conversations(store, config, snapshot, logged).await).await
     })
 }
 
-/// Runs a future on a separate runtime, on this thread.
+/// Runs a future on a runtime of its own and on this thread, which it blocks: the commands that call it have no
+/// runtime.
 pub(super) fn run_blocking<T>(
     work: impl Future<Output = Result<T, DatabaseError>>,
 ) -> Result<T, DatabaseError> {

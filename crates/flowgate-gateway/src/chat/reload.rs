@@ -72,7 +72,7 @@ impl ModelRoutes {
         Ok(routes)
     }
 
-    /// Returns what a reloaded configuration changes in the clients and sections that these routes serve.
+    /// Compares a reloaded configuration with the one that these routes serve, and returns what it changes.
     pub(crate) fn compare(&self, config: &GatewayConfig) -> ReloadSummary {
         let mut summary = ReloadSummary {
             needs_restart: self.fixed_sections.changed_in(&config.fixed_sections),

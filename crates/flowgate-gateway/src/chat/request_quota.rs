@@ -6,7 +6,7 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// A token bucket that refills completely over one minute.
+/// The quota of a client: a token bucket (its tokens are requests) that refills completely over one minute.
 #[derive(Debug)]
 pub(super) struct RequestQuota {
     per_minute: f64,
@@ -16,7 +16,7 @@ pub(super) struct RequestQuota {
 /// The level of the token bucket.
 #[derive(Debug)]
 struct QuotaState {
-    /// The number of requests that were allowed at `since`; it may be fractional.
+    /// The number of requests that were still allowed at `since`; it may be fractional.
     left: f64,
     /// The time of the last request, or of the creation of the quota.
     since: Instant,

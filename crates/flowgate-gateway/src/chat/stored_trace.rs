@@ -8,7 +8,7 @@ use super::{conversations, recheck};
 use crate::config::GatewayConfig;
 use crate::database::{Database, DatabaseError};
 
-/// What became of the search for a stored conversation.
+/// The outcome of the search for a stored conversation and of its replay.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StoredTraceOutcome {
     /// The conversation was replayed.
@@ -35,7 +35,7 @@ pub fn read_stored_trace(
     at_end: &mut dyn FnMut(&Monitor),
 ) -> Result<StoredTraceOutcome, DatabaseError> {
     recheck::run_blocking(async {
-        let store = Database::read_with_keys(&config.store.place, &config.store.encryption).await?;
+        let store = Database::read_with_keys(&config.store.address, &config.store.encryption).await?;
         let names = config.clients.iter().map(|client| client.name.clone()).collect();
         let clients = Clients::new(config.clients);
         store

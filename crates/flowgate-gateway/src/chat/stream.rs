@@ -23,7 +23,7 @@ use crate::http::client_presence::DisconnectGuard;
 use crate::http::reply::HttpReply;
 use crate::http::waiting_status::WaitingStatus;
 
-/// A part of an answer, from a turn to its client.
+/// A part of an answer, on its way from the turn to the HTTP response.
 #[derive(Debug)]
 pub(crate) enum ReplyPart {
     /// The start of the answer, with these headers.

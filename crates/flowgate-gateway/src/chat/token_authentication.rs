@@ -11,7 +11,8 @@ use crate::identity::token::{TokenRefusal, UnverifiedToken};
 use crate::virtual_keys::valid_key::ValidKey;
 
 impl ModelRoutes {
-    /// Finds the client that a token authenticates, and who has sent it.
+    /// Finds the client that a token authenticates. The second part of the result has the sender's identity and limits,
+    /// in the form of a virtual key.
     ///
     /// # Errors
     /// Why the token is refused.
@@ -24,6 +25,7 @@ impl ModelRoutes {
         let candidates =
             self.clients_with_tokens().filter(|(_, own)| own.issuer.settings.issuer == token.issuer);
         let candidates: Vec<(&Arc<ClientState>, &ClientToken)> = candidates.collect();
+        // All candidates have the same issuer, so any of them can verify the token.
         let (_, first) = candidates.first().ok_or(TokenRefusal::UnknownIssuer)?;
         let audiences = candidates.iter().map(|(_, own)| own.audience.as_str()).collect();
         let claims = first.issuer.verify(&token, audiences, &self.log).await?;

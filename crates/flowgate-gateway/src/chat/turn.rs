@@ -13,7 +13,7 @@ use axum::http::StatusCode;
 use flowgate::monitor::{AuthorizedCall, PushError};
 use flowgate_guard::agent::{Agent, Observer, Toolbox, TurnError};
 use flowgate_guard::approve::Decision;
-use flowgate_guard::conversation::{Conversation, Turn as Done, TurnEnd, VoidedCall};
+use flowgate_guard::conversation::{Conversation, Turn, TurnEnd, VoidedCall};
 use flowgate_guard::history::SentChat;
 use flowgate_guard::{DescriptionAuthor, OfferedTool};
 use flowgate_lm::chat::{Completion, Message, ToolSpec};
@@ -57,8 +57,8 @@ pub(crate) struct TurnRequest<'t> {
     pub(crate) client: &'t ClientState,
     /// The name of the conversation.
     pub(crate) name: &'t str,
-    /// The request.
-    pub(crate) asked: &'t wire::ReceivedRequest,
+    /// The decoded request.
+    pub(crate) decoded: &'t wire::ReceivedRequest,
     /// The messages of the request, with their digests.
     pub(crate) chat: &'t SentChat<'t>,
     /// The client's key for the upstream, if the client sends one.
@@ -77,12 +77,12 @@ pub(crate) struct TurnRequest<'t> {
 /// Rejects a request before its chat is added to the conversation, if its client has no upstream or it has too many
 /// tools. Also rejects a model that the client or its virtual key may not use, or that has no price although the cost
 /// is limited.
-pub(crate) fn check(
+pub(crate) fn check_request(
     caller: (&ClientState, Option<&ValidKey>),
-    asked: &wire::ReceivedRequest,
+    decoded: &wire::ReceivedRequest,
 ) -> Result<(), RequestError> {
-    check_model(caller, &asked.model)?;
-    if asked.request.tools.len() > MAX_TOOLS {
+    check_model(caller, &decoded.model)?;
+    if decoded.request.tools.len() > MAX_TOOLS {
         let message =
             format!("the request has more than {MAX_TOOLS} tools: send only those that the agent needs");
         return Err(RequestError::new(StatusCode::BAD_REQUEST, message));
@@ -127,12 +127,13 @@ pub(super) fn upstream(client: &ClientState) -> Result<&UpstreamConfig, RequestE
     client.spec.upstream().map_err(|why| RequestError::new(StatusCode::NOT_FOUND, why))
 }
 
-/// What people have frozen or withdrawn of the approvals for a conversation: the lines of the policy with frozen standing
-/// consents, whether the approvals for the rest of the conversation are frozen, and which of them are withdrawn.
+/// What people have frozen or withdrawn of the approvals for a conversation: the lines of the policy with frozen
+/// standing consents, whether the approvals for the rest of the conversation are frozen, and which of them are
+/// withdrawn.
 type FrozenApprovals = (BTreeSet<usize>, bool, Vec<WithdrawnGrant>);
 
-/// Returns what people have frozen or withdrawn of the approvals for the conversation `name`. `has_grants` says whether the
-/// conversation had grants when the turn began; without any, none can be withdrawn from it.
+/// Returns what people have frozen or withdrawn of the approvals for the conversation `name`. `has_grants` says whether
+/// the conversation had grants when the turn began; without any, none can be withdrawn from it.
 async fn frozen_approvals(
     approvals: &ApprovalService,
     client: &ClientSettings,
@@ -140,7 +141,8 @@ async fn frozen_approvals(
     has_grants: bool,
 ) -> Result<FrozenApprovals, DatabaseError> {
     let are_frozen = approvals.are_grants_frozen(client, name).await?;
-    // Where all of them are frozen, the turn itself withdraws them, which is no order that came meanwhile.
+    // If all of them are frozen, the turn itself withdraws them. That is no order of an admin during the turn, so it is
+    // not compared.
     let withdrawn = match has_grants && !are_frozen {
         true => approvals.store.withdrawn_grants(&client.name, name).await?,
         false => Vec::new(),
@@ -170,7 +172,7 @@ pub(crate) async fn run(
         api,
         client,
         name,
-        asked,
+        decoded,
         chat,
         key,
         betas,
@@ -181,8 +183,8 @@ pub(crate) async fn run(
         spending,
     } = turn;
     let upstream = upstream(client)?;
-    let request = &asked.request;
-    let mut remote = upstream.remote.with_model(&asked.model).betas(betas);
+    let request = &decoded.request;
+    let mut remote = upstream.remote.with_model(&decoded.model).betas(betas);
     if let Some(key) = key {
         remote = remote
             .key(key)
@@ -204,16 +206,16 @@ pub(crate) async fn run(
         FallbackModel::new(first, others.collect(), &on_failure, spending, calls)
     };
     // The screener and the filler run on the client's small model, if it has one.
-    let small_name = client.spec.small_model.as_deref().unwrap_or(&asked.model);
+    let small_name = client.spec.small_model.as_deref().unwrap_or(&decoded.model);
     let small = with_fallback(remote.with_model(small_name), small_name, &small_calls);
-    let remote = with_fallback(remote, &asked.model, &calls);
+    let remote = with_fallback(remote, &decoded.model, &calls);
 
     // Compared with the freezes after the turn: calls that depend on consents or grants frozen meanwhile are withheld.
     let has_grants = !session.conversation.monitor().session_grants().is_empty();
     let frozen_before = frozen_approvals(approvals, &client.spec, name, has_grants).await?;
     let withdraws_from = (&mut session.conversation, &mut session.removed_grants);
     let were_approvals_withdrawn = approvals.withdraw_frozen(&client.spec, name, withdraws_from).await?;
-    // Whether this request continues a turn that waited for a person.
+    // Whether this request continues an earlier turn, after a person has decided its question.
     let mut is_resumed = false;
     let turns = session.turns();
     let context = ApprovalContext {
@@ -269,7 +271,7 @@ pub(crate) async fn run(
             let cause = "the conversation continued without the answer";
             voided = session.conversation.running_turn_mut().void_approved_calls(cause);
         }
-        session.offer(&client.spec, asked, &approvals.names)?;
+        session.offer(&client.spec, decoded, &approvals.freeze_targets)?;
         session.conversation.set_sampling(request.sampling.clone());
         let mut history = client.lock_history().await;
         let sent = session.conversation.accept_chat(&mut history.client, &mut session.history, chat)?;
@@ -341,7 +343,7 @@ pub(crate) async fn run(
             report.add_judged(&judged, client);
             voided.extend(session.conversation.running_turn_mut().void_approved_calls("the turn failed"));
             session.events =
-                take_audit_events(client, name, &mut Done { judged, void: voided, ..Done::default() });
+                take_audit_events(client, name, &mut Turn { judged, void: voided, ..Turn::default() });
             session.void_approvals = used;
             return Err(match error {
                 TurnError::Model(error) => model_error(&error),
@@ -435,10 +437,10 @@ impl ConversationState {
     fn offer(
         &mut self,
         client: &ClientSettings,
-        asked: &wire::ReceivedRequest,
+        decoded: &wire::ReceivedRequest,
         names: &FreezeTargets,
     ) -> Result<(), PushError> {
-        let tools = || asked.request.tools.iter();
+        let tools = || decoded.request.tools.iter();
         let offered =
             tools().map(|tool| (client.tool_of(&tool.name), tool.description.as_str(), &*tool.parameters));
         if !self.conversation.has_offered(offered) {
@@ -451,8 +453,8 @@ impl ConversationState {
 
     /// Voids the approvals of a turn whose calls are not sent to the client after all, withdraws the grants of the
     /// conversation, and records this. `name` is the name of the conversation, and `cause` why the calls are withheld.
-    /// The caller then fails the request, so that the client receives no call.
-    fn withhold_calls(&mut self, client: &ClientState, name: &str, turn: &mut Done, cause: &str) {
+    /// The caller then fails the request: the client receives no call.
+    fn withhold_calls(&mut self, client: &ClientState, name: &str, turn: &mut Turn, cause: &str) {
         self.void_approvals.append(&mut self.used_approvals);
         // One of these approvals may have been given for the rest of the conversation.
         self.conversation.withdraw_grants();
@@ -482,7 +484,7 @@ impl ConversationState {
 
 /// Moves the judged calls, the approvals that no longer hold and the withheld replies out of a finished turn of the
 /// conversation `name`, as entries for the audit log.
-fn take_audit_events(client: &ClientState, name: &str, turn: &mut Done) -> Vec<AuditEntry> {
+fn take_audit_events(client: &ClientState, name: &str, turn: &mut Turn) -> Vec<AuditEntry> {
     let judged = std::mem::take(&mut turn.judged).into_iter();
     let withheld = std::mem::take(&mut turn.withheld).into_iter();
     let entries = judged.map(|call| recorder::judged_entry(&client.spec, name, call));
@@ -537,6 +539,7 @@ impl Observer for TurnStreamer<'_> {
         }
     }
 
+    /// Notes the time: the calls of this message of the model are judged next.
     fn after_completion(&mut self, _: &Completion) {
         self.clock.note_answer();
     }

@@ -4,7 +4,7 @@
 use std::fmt::Write as _;
 
 use flowgate::trace::Tool;
-use flowgate_guard::conversation::{CONTINUE, ModelReply, Turn as Done, TurnEnd};
+use flowgate_guard::conversation::{CONTINUE, ModelReply, Turn, TurnEnd};
 use flowgate_lm::chat::{Completion, Message, ReasoningPart, Stop, ToolCall};
 use flowgate_lm::wire::generate_content;
 
@@ -18,7 +18,7 @@ pub(super) fn waiting_completion(
     client: &ClientSettings,
     question: Option<&ApprovalReference>,
     upcoming: usize,
-    turn: &Done,
+    turn: &Turn,
     is_formatted: bool,
 ) -> Completion {
     let more = if upcoming == 0 { String::new() } else { format!(" and {upcoming} more") };
@@ -58,14 +58,14 @@ fn shown_text(reply: &ModelReply) -> String {
 /// The separator between two replies of the model in one completion.
 pub(super) const REPLY_SEPARATOR: &str = "\n\n";
 
-/// Builds the completion of a turn for the client, with the client's names of tools, which `name_for_client` returns.
-/// The completion shows why a turn ended early: its text names the clearance of the model's server, and its stop reason
+/// Builds the completion of a turn for the client. `name_for_client` returns the client's name of a tool. The
+/// completion shows why a turn ended early: its text names the clearance of the model's server, and its stop reason
 /// shows that a limit was reached.
 ///
 /// A client that demands a form of the text (`is_formatted`) receives the last reply alone, because several replies or a
 /// note after one do not have the form. A note in its place is marked as a refusal.
 pub(super) fn completion(
-    turn: &Done,
+    turn: &Turn,
     name_for_client: &dyn Fn(&Tool) -> String,
     is_formatted: bool,
 ) -> Completion {
@@ -150,28 +150,28 @@ mod tests {
             withheld: withheld.iter().map(|rule| (*rule).to_owned()).collect(),
             disarmed: Vec::new(),
         };
-        let check = |turn: Done, [any, formatted]: [(&str, Stop); 2]| {
+        let check = |turn: Turn, [any, formatted]: [(&str, Stop); 2]| {
             for (is_formatted, expected) in [(false, any), (true, formatted)] {
                 let completion = completion(&turn, &|tool| tool.name.to_string(), is_formatted);
                 assert_eq!((completion.text.as_str(), completion.stop), expected);
             }
         };
-        check(Done::default(), [("", Stop::End); 2]);
+        check(Turn::default(), [("", Stop::End); 2]);
         let replies = vec![reply("one", &[]), reply("", &["no secrets"]), reply("two", &[])];
         check(
-            Done { replies, ..Done::default() },
+            Turn { replies, ..Turn::default() },
             [("one\n\n[withheld by a rule: no secrets]\n\ntwo", Stop::End), ("two", Stop::End)],
         );
         let withheld = "[withheld by a rule: no secrets]";
         check(
-            Done { replies: vec![reply("", &["no secrets"])], ..Done::default() },
+            Turn { replies: vec![reply("", &["no secrets"])], ..Turn::default() },
             [(withheld, Stop::End), (withheld, Stop::Refused)],
         );
-        check(Done { ended: Some(TurnEnd::Steps), ..Done::default() }, [("", Stop::Length); 2]);
+        check(Turn { ended: Some(TurnEnd::Steps), ..Turn::default() }, [("", Stop::Length); 2]);
         let (ended, replies) = (Some(TurnEnd::Clearance), vec![reply("{}", &[])]);
         let note = "[the policy does not let the model's server see what the next step needs]";
         check(
-            Done { ended, replies, ..Done::default() },
+            Turn { ended, replies, ..Turn::default() },
             [(&format!("{{}}\n\n{note}"), Stop::End), (note, Stop::Refused)],
         );
     }

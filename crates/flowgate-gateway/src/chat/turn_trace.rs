@@ -23,7 +23,7 @@ use crate::telemetry::names;
 use crate::telemetry::shown_names::ShownNames;
 use crate::telemetry::span::{Span, SpanPlace, list};
 
-/// The trace of a request: its span, and what becomes spans at its end. The default records nothing.
+/// The trace of a request: its span, and the judged calls, which become spans at its end. The default records nothing.
 #[derive(Debug, Default)]
 pub(crate) struct TurnTrace {
     span: Span,
@@ -95,7 +95,7 @@ impl TurnTrace {
         }
     }
 
-    /// Returns a clock that notes when the further calls of the running turn of a conversation are judged.
+    /// Returns a clock that notes when calls of the running turn of a conversation are judged from now on.
     pub(super) fn judging_clock(&self, conversation: &Conversation) -> JudgingClock {
         let is_on = self.span.is_recording();
         // A turn that waited for a person has calls that an earlier request judged.
@@ -233,13 +233,14 @@ impl TracedCall {
     }
 }
 
-/// Notes when the calls of a turn are judged: each between two reports of the agent.
+/// Notes when the calls of a turn are judged. The agent reports before each step, so a call is judged between two
+/// reports.
 #[derive(Debug)]
 pub(super) struct JudgingClock {
     is_on: bool,
-    /// The number of calls that were judged before this request.
+    /// The number of calls of the turn that were judged before this request.
     begin: usize,
-    /// The time of the last report.
+    /// The time of the agent's last report.
     last: SystemTime,
     /// The begin and the end of each judgement.
     times: Vec<(SystemTime, SystemTime)>,

@@ -1,5 +1,5 @@
-//! Wraps a model to measure how long the model's server takes, and to stop waiting when the client has disconnected.
-//! `turn` wraps every model that it calls.
+//! Measures how long a model's server takes to answer, and stops waiting when the client has disconnected. `turn` puts
+//! an [`UpstreamModel`] around every model that it calls.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
@@ -9,7 +9,7 @@ use flowgate_lm::{BoxFuture, ChatModel, Error, Listener};
 
 use crate::http::client_presence::ClientPresence;
 
-/// A model that is called on behalf of a client.
+/// A model that is measured, and whose answer is awaited only while the client waits.
 pub(super) struct UpstreamModel<'a> {
     model: &'a dyn ChatModel,
     client: &'a ClientPresence,

@@ -12,7 +12,8 @@ use crate::secret::Secret;
 /// Who is notified of questions, and how.
 #[derive(Debug)]
 pub struct WebhookSettings {
-    /// The address that notifications are posted to; that of a chat is itself a key.
+    /// The address that notifications are posted to. It is a secret, because anybody who knows the webhook address of a
+    /// chat service can post there.
     pub url: Secret,
     /// The key that signs them, if they are signed.
     pub secret: Option<Secret>,
@@ -22,7 +23,7 @@ pub struct WebhookSettings {
     pub page: Option<String>,
 }
 
-/// The settings of questions.
+/// The settings of questions to people.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ApprovalSettings {
     /// The time for which a request waits for an answer.
@@ -30,19 +31,19 @@ pub struct ApprovalSettings {
     /// The time until a question expires.
     pub expires_after: Duration,
     /// The most open questions of one client.
-    pub of_client: u32,
+    pub open_of_client: u32,
     /// The most open questions of one conversation, so that no conversation uses up the room of the others.
-    pub of_conversation: u32,
+    pub open_of_conversation: u32,
     /// The most questions that one conversation may ask in an hour, decided or not. The limit stops untrusted text that
     /// provokes questions until a tired person allows one.
-    pub an_hour: u32,
+    pub hourly_of_conversation: u32,
     /// The most questions that all conversations of one client together may ask in an hour.
-    pub an_hour_of_client: u32,
+    pub hourly_of_client: u32,
     /// The most questions that one conversation may ask in all.
-    pub in_all: u32,
+    pub total_of_conversation: u32,
     /// The number of questions in a row that people refused or did not answer, within a day, after which one
     /// conversation may ask no more.
-    pub refusals: u32,
+    pub refusals_of_conversation: u32,
     /// The number of questions in a row that people refused within an hour, in all conversations of one client, after
     /// which the client may ask no more.
     pub refusals_of_client: u32,
@@ -54,12 +55,12 @@ impl Default for ApprovalSettings {
         Self {
             wait,
             expires_after: ttl,
-            of_client: 1000,
-            of_conversation: 20,
-            an_hour: 30,
-            an_hour_of_client: 1000,
-            in_all: 100,
-            refusals: 5,
+            open_of_client: 1000,
+            open_of_conversation: 20,
+            hourly_of_conversation: 30,
+            hourly_of_client: 1000,
+            total_of_conversation: 100,
+            refusals_of_conversation: 5,
             refusals_of_client: 20,
         }
     }
@@ -84,12 +85,18 @@ impl ConfigReader<'_> {
                 .expires_minutes
                 // A question that expires at once could not be answered.
                 .map_or(defaults.expires_after, |minutes| seconds(minutes.max(1)) * 60),
-            of_client: or(spec.open_questions, defaults.of_client),
-            of_conversation: or(spec.open_questions_of_conversation, defaults.of_conversation),
-            an_hour: or(spec.questions_an_hour_of_conversation, defaults.an_hour),
-            an_hour_of_client: or(spec.questions_an_hour, defaults.an_hour_of_client),
-            in_all: or(spec.questions_of_conversation, defaults.in_all),
-            refusals: or(spec.refusals_in_a_row_of_conversation, defaults.refusals),
+            open_of_client: or(spec.open_questions, defaults.open_of_client),
+            open_of_conversation: or(spec.open_questions_of_conversation, defaults.open_of_conversation),
+            hourly_of_conversation: or(
+                spec.questions_an_hour_of_conversation,
+                defaults.hourly_of_conversation,
+            ),
+            hourly_of_client: or(spec.questions_an_hour, defaults.hourly_of_client),
+            total_of_conversation: or(spec.questions_of_conversation, defaults.total_of_conversation),
+            refusals_of_conversation: or(
+                spec.refusals_in_a_row_of_conversation,
+                defaults.refusals_of_conversation,
+            ),
             refusals_of_client: or(spec.refusals_in_a_row, defaults.refusals_of_client),
         };
         let webhook = self.webhook(spec)?;
@@ -100,15 +107,22 @@ impl ConfigReader<'_> {
     /// none.
     ///
     /// # Errors
-    /// If an address is given twice or is none of the web, or settings that belong together are not all there.
+    /// If an address is given twice or does not begin with http:// or https://, or a setting lacks another one that it
+    /// needs.
     fn webhook(&self, spec: ApprovalsTable) -> Result<Option<WebhookSettings>, String> {
-        let secret = self.key(spec.webhook_secret_from.as_deref(), spec.webhook_secret_file.as_deref())?;
+        let secret = self.key_named(
+            ("webhook-secret-from", spec.webhook_secret_from.as_deref()),
+            ("webhook-secret-file", spec.webhook_secret_file.as_deref()),
+        )?;
         if spec.webhook.is_some() && spec.webhook_from.is_some() {
             return Err("the section has both `webhook` and `webhook-from`: remove one of them".to_owned());
         }
         let url = spec.webhook.or(self.key(spec.webhook_from.as_deref(), None)?);
         if let Some(page) = spec.page.iter().find(|page| !is_web_address(page)) {
-            return Err(format!("page: `{page}` does not begin with https:// or http://"));
+            return Err(format!(
+                "page: `{page}` does not begin with https:// or http://: write the address by which people open \
+                 the page"
+            ));
         }
         match (url, &secret, spec.webhook_format) {
             (None, None, WebhookFormat::Flowgate) => Ok(None),
@@ -121,9 +135,10 @@ impl ConfigReader<'_> {
                 \"https://...\", or remove the secret"
                     .to_owned())
             }
-            (Some(url), ..) if !is_web_address(&url) => {
-                Err("the address in `webhook` does not begin with https:// or http://".to_owned())
-            }
+            (Some(url), ..) if !is_web_address(&url) => Err(
+                "the address in `webhook` does not begin with https:// or http://: write the whole address"
+                    .to_owned(),
+            ),
             // A chat does not check signatures.
             (Some(_), None, WebhookFormat::Flowgate) => {
                 Err("the webhook has no secret to sign with: write webhook-secret-from = \"VARIABLE\""

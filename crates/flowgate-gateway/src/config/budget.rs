@@ -12,14 +12,15 @@ const MAX_PRICE: f64 = 1e9;
 /// The highest budget of a day, in the currency.
 pub(crate) const MAX_COST: f64 = 1e12;
 
-/// The price of a model: that of a million tokens in the currency, which is that of one token in millionths of it.
+/// The prices of a model, for a million tokens in the currency. The same numbers are the prices of one token in
+/// millionths of the currency.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct ModelPrice {
     input: f64,
     output: f64,
 }
 
-/// The prices of models, by the names that requests have for them.
+/// The prices of models, by the names of the models in requests.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Prices(BTreeMap<String, ModelPrice>);
 
@@ -44,7 +45,9 @@ impl Prices {
         for (model, PriceSpec { input, output }) in specs {
             if let Some(wrong) = [input, output].into_iter().find(|price| !(0.0..=MAX_PRICE).contains(price))
             {
-                return Err(format!("{model}: the price {wrong} is not between 0 and {MAX_PRICE:e}"));
+                return Err(format!(
+                    "{model}: the price {wrong} is not between 0 and {MAX_PRICE:e}: correct it"
+                ));
             }
             prices.insert(model, ModelPrice { input, output });
         }
@@ -61,8 +64,8 @@ impl Prices {
         self.0.contains_key(model)
     }
 
-    /// Returns what tokens of a model cost, in millionths of the currency. A model without a price costs as much as the
-    /// most expensive one, or nothing if no model has a price.
+    /// Returns the cost of tokens of a model, in millionths of the currency. A model without a price costs as much as
+    /// the most expensive one, or nothing if no model has a price.
     pub(crate) fn cost(&self, model: &str, usage: Usage) -> f64 {
         #[expect(clippy::cast_precision_loss, reason = "2^53 tokens cost more than any budget")]
         let number = |tokens: u64| tokens as f64;
@@ -97,7 +100,9 @@ impl Budget {
             return Ok(Self { tokens_per_day, cost_per_day: None, prices: Arc::clone(prices) });
         };
         if !(cost > 0.0 && cost <= MAX_COST) {
-            return Err(format!("cost-per-day: {cost} is not a positive number up to {MAX_COST:e}"));
+            return Err(format!(
+                "cost-per-day: {cost} is not a positive number up to {MAX_COST:e}: correct it"
+            ));
         }
         if prices.0.is_empty() {
             return Err(
@@ -114,7 +119,7 @@ impl Budget {
         Ok(Self { tokens_per_day, cost_per_day, prices: Arc::clone(prices) })
     }
 
-    /// Returns whether what the client uses has to be counted.
+    /// Returns whether the budget limits tokens or cost, so that the use of models has to be counted.
     pub(crate) fn is_limited(&self) -> bool {
         self.tokens_per_day.is_some() || self.cost_per_day.is_some()
     }
@@ -152,9 +157,9 @@ mod tests {
     #[test]
     fn wrong_prices_and_budgets() {
         for (text, expected) in [
-            ("a = { input = -1, output = 0 }", "a: the price -1 is not between 0 and 1e9"),
-            ("a = { input = 1, output = inf }", "a: the price inf is not between 0 and 1e9"),
-            ("a = { input = nan, output = 1 }", "a: the price NaN is not between 0 and 1e9"),
+            ("a = { input = -1, output = 0 }", "a: the price -1 is not between 0 and 1e9: correct it"),
+            ("a = { input = 1, output = inf }", "a: the price inf is not between 0 and 1e9: correct it"),
+            ("a = { input = nan, output = 1 }", "a: the price NaN is not between 0 and 1e9: correct it"),
         ] {
             assert_eq!(prices(text), Err(expected.to_owned()));
         }

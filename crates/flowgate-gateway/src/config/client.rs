@@ -31,13 +31,14 @@ use crate::watching::{ClientWatch, permissive_policy};
 /// The version of the stored form of conversations. It is part of the fingerprint: conversations that were stored in another
 /// version are not replayed.
 const FORMAT: u32 = 6;
-/// The parameter of the policy that has the client's tenant, unless the configuration sets it from something else.
+/// The name of the policy's parameter that receives the client's tenant, unless the configuration sets this parameter
+/// to something else.
 const TENANT: &str = "tenant";
 
 impl ConfigReader<'_> {
-    /// Checks the section of the client `name`, reads its policy, and returns the settings. `upstreams`, `servers` and `issuers`
-    /// are the configured ones, to which the section refers by name; `watch_log` is that of [watch], and `prices` those of
-    /// models.
+    /// Checks the section of the client `name`, reads its policy, and returns the settings. `upstreams`, `servers` and
+    /// `issuers` are the configured ones, to which the section refers by name; `watch_log` is the log of the section
+    /// [watch], and `prices` are the prices of models.
     ///
     /// # Errors
     /// The first problem of the section or of its policy, as a message for the operator.
@@ -160,7 +161,8 @@ impl ConfigReader<'_> {
             spec.pinned,
             server_names
         ])];
-        // Without these settings, the fingerprint is that of earlier versions, so that stored conversations go on.
+        // The settings below are covered only if they are set. Without them, the fingerprint equals that of earlier
+        // versions of the gateway, and stored conversations can still be replayed.
         if spec.system_messages.trusts_all() {
             covered_settings.push("trusts-system".into());
         }
@@ -179,14 +181,14 @@ impl ConfigReader<'_> {
         if !is_tenant_set {
             input.insert(TENANT.to_owned(), tenant.as_str().into());
         }
-        // Without these settings, the list has one element, and only this element counts.
+        // Earlier versions of the gateway computed the digest of the first element alone.
         let covered_settings = match covered_settings.as_slice() {
             [alone] => alone.to_string(),
             _ => Value::from(covered_settings).to_string(),
         };
         let config_fingerprint = random::hex(&Sha256::digest(covered_settings));
         // The caller sets what depends on other sections: the predicates, the times and sizes of `[approvals]` and
-        // `[store]`, and `asks_in_front`.
+        // `[store]`, and `asks_its_user`.
         Ok(ClientSettings {
             config_fingerprint,
             name: name.to_owned(),
@@ -218,7 +220,7 @@ impl ConfigReader<'_> {
             is_interactive_alone: spec.interactive && spec.user_messages.is_none(),
             quotations: DatabaseSpec::default().quotations,
             quotation_age: DatabaseSpec::default().quotation_age,
-            asks_in_front: false,
+            asks_its_user: false,
             pinned: spec.pinned.iter().map(|form| MessageTemplate::new(form)).collect(),
             input,
             requests_per_minute: spec.requests_per_minute.max(1),

@@ -23,9 +23,9 @@ use crate::watching::ClientWatch;
 /// A client and its settings.
 #[derive(Debug)]
 pub struct ClientSettings {
-    /// Its name, in messages to the operator.
+    /// Its name, which is that of its section `[clients.NAME]`.
     pub name: String,
-    /// The key that it sends, if it has one. A client without a key has a certificate.
+    /// The key that it sends, if it has one. A client without a key has a certificate or sends tokens.
     pub key: Option<Secret>,
     /// The name in the certificate that it presents, if it must present one.
     pub certificate: Option<CertificateName>,
@@ -33,7 +33,7 @@ pub struct ClientSettings {
     pub(crate) token: Option<ClientToken>,
     /// The time until its questions expire.
     pub approval_ttl: Duration,
-    /// The person on whose behalf it asks, who never decides its questions.
+    /// The name of its owner, the person on whose behalf it acts. The owner never decides its questions.
     pub owner: Option<String>,
     /// Its tenant: clients of one tenant share the labels of stores.
     pub tenant: String,
@@ -69,16 +69,17 @@ pub struct ClientSettings {
     pub safeguards: SafeguardAnswer,
     /// Whether it is another gateway that may ask for judgements of its chats.
     pub guardrail: bool,
-    /// Whether the file sets `interactive` and not `user-messages`: a person who can be asked did not necessarily write
-    /// the messages.
+    /// Whether the file sets `interactive` but not `user-messages`. The user messages are then untrusted, and the
+    /// operator receives advice: a person who can be asked did not necessarily write the messages.
     pub is_interactive_alone: bool,
-    /// The limit on remembered text that it was shown, in windows: about one per byte of normalised text.
+    /// The limit on the texts that are remembered of what it was shown. The unit is a window of text: there is about
+    /// one for each byte of normalised text.
     pub quotations: usize,
     /// The retention time of the remembered texts.
     pub quotation_age: Duration,
     /// Whether the person who uses the client interactively decides the policy's questions about calls of MCP servers:
     /// only if no approver is configured for the client.
-    pub asks_in_front: bool,
+    pub asks_its_user: bool,
     /// Message templates that the operator has pinned.
     pub pinned: Vec<MessageTemplate>,
     /// The parameters of its policy: the values of `input.NAME`.

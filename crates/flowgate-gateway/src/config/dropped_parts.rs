@@ -1,5 +1,5 @@
-//! Reads `dropped-fields` and `dropped-tools` of an upstream: fields and tools that its clients may send although
-//! the gateway does not understand them. The gateway drops them, so that the upstream never receives them.
+//! Reads `dropped-fields` and `dropped-tools` of an upstream: fields and tools that its clients may send although the
+//! gateway does not understand them. The gateway drops them: the upstream never receives them.
 
 use flowgate_lm::wire::DroppedParts;
 
@@ -15,7 +15,7 @@ const MAX_ENTRIES: usize = 64;
 pub(super) fn dropped_parts(fields: Vec<String>, tools: Vec<String>) -> Result<DroppedParts, String> {
     if fields.len() > MAX_ENTRIES || tools.len() > MAX_ENTRIES {
         return Err(format!(
-            "`dropped-fields` and `dropped-tools` may have at most {MAX_ENTRIES} entries each"
+            "`dropped-fields` and `dropped-tools` may have at most {MAX_ENTRIES} entries each: remove some"
         ));
     }
     let is_word = |word: &str| {

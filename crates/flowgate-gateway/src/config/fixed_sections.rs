@@ -14,7 +14,7 @@ const RELOADED: [&str; 9] =
 pub(crate) struct FixedSections(BTreeMap<String, [u8; 32]>);
 
 impl FixedSections {
-    /// Reads the sections of a configuration file. A text that is no TOML has none.
+    /// Computes the digests of the sections in the text of a configuration file; none if the text is not TOML.
     pub(super) fn of(text: &str) -> Self {
         let table: toml::Table = toml::from_str(text).unwrap_or_default();
         let fixed = table.into_iter().filter(|(name, _)| !RELOADED.contains(&name.as_str()));

@@ -44,9 +44,10 @@ impl ConfigReader<'_> {
 
     /// Checks the section of the issuer `name`, and reads the file of its keys, if it names one.
     fn issuer(&self, name: &str, spec: IssuerSpec) -> Result<Issuer, String> {
-        let no_protection = |setting: &str| {
+        let needs_https = |setting: &str| {
             format!(
-                "the address in `{setting}` does not begin with https://; http:// is for this machine only"
+                "the address in `{setting}` does not begin with https://: write one that does; http:// is for \
+                 this machine only"
             )
         };
         let source = match (spec.jwks_file, spec.jwks_url) {
@@ -59,15 +60,16 @@ impl ConfigReader<'_> {
                 let keys = keys.map_err(|why| format!("jwks-file: {}: {why}", path.display()))?;
                 if keys.len() == 0 {
                     return Err(format!(
-                        "jwks-file: {}: it has no public key with a `kid` that can verify a signature",
+                        "jwks-file: {}: it has no public key with a `kid` that can verify a signature: write the \
+                         key set of the issuer into it",
                         path.display()
                     ));
                 }
                 KeySource::File(Arc::new(keys))
             }
-            (None, Some(url)) if !is_protected(&url) => return Err(no_protection("jwks-url")),
+            (None, Some(url)) if !is_protected(&url) => return Err(needs_https("jwks-url")),
             (None, Some(url)) => KeySource::Address(url),
-            (None, None) if !is_protected(&spec.issuer) => return Err(no_protection("issuer")),
+            (None, None) if !is_protected(&spec.issuer) => return Err(needs_https("issuer")),
             (None, None) => KeySource::Discovery,
         };
         let (setting, fetched_from) = match &source {
@@ -129,7 +131,7 @@ impl ConfigReader<'_> {
         for (name, value) in spec.claims {
             if matches!(value, Value::Object(_) | Value::Null) {
                 return Err(format!(
-                    "claims: the value of `{name}` is a table: write a text, a number, a bool or a list"
+                    "claims: the value of `{name}` is a table: write a string, a number, a bool or a list"
                 ));
             }
             claims.insert(name, value);
@@ -147,8 +149,9 @@ impl ConfigReader<'_> {
     }
 }
 
-/// Checks that a token can be that of one client only, as far as the configuration shows it: two clients with the same
-/// issuer and audience differ in their `claims`.
+/// Checks that `client` and each of `others` take different tokens, as far as the configuration shows it: two clients
+/// with the same issuer and audience must differ in their `claims`. A token that fits two clients nevertheless is
+/// refused when it is sent.
 pub(super) fn check_ambiguity(client: &ClientSettings, others: &[ClientSettings]) -> Result<(), String> {
     let Some(own) = &client.token else { return Ok(()) };
     let is_same = |other: &&ClientSettings| {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::GatewayConfig;
 
-/// A function that reads the configuration again. Its error is a message for the operator, which contains no keys.
+/// A function that reads the configuration again. Its error is a message for the operator without keys.
 #[derive(Clone)]
 pub struct ConfigLoader(Arc<dyn Fn() -> Result<GatewayConfig, String> + Send + Sync>);
 

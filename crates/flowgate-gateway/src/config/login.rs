@@ -11,7 +11,7 @@ use crate::config::Role;
 use crate::identity::issuer::{Issuer, is_protected};
 use crate::secret::Secret;
 
-/// The path of the address to which the issuer sends a person back.
+/// The path to which the issuer sends a person back after the login.
 pub(crate) const CALLBACK: &str = "/ui/login/callback";
 
 /// The section `[login.oidc]`.
@@ -96,7 +96,8 @@ impl ConfigReader<'_> {
         let issuer = find_named("issuer", &spec.issuer, issuers)?;
         if !is_protected(&issuer.settings.issuer) {
             return Err(format!(
-                "the `issuer` of [issuers.{}] does not begin with https://, so people cannot log in there",
+                "the `issuer` of [issuers.{}] does not begin with https://, so people cannot log in there: name \
+                 an issuer with https://",
                 spec.issuer
             ));
         }
@@ -134,6 +135,8 @@ impl ConfigReader<'_> {
         })
     }
 
+    /// Checks the section of the group `group`. `clients` are the configured clients, whose policies define the
+    /// elements of clearances.
     fn group(&self, group: &str, spec: GroupSpec, clients: &[ClientSettings]) -> Result<GroupRole, String> {
         let tenants = spec.tenants;
         let is_visible = |client: &&ClientSettings| tenants.is_empty() || tenants.contains(&client.tenant);

@@ -99,7 +99,7 @@ impl ConfigReader<'_> {
         let may_read = Clearance::read(spec.may_read.as_deref(), &policies)?;
         if name.starts_with(GROUP) {
             return Err(format!(
-                "the name begins with `{GROUP}`, as that of a group among readers does: rename the section"
+                "the name begins with `{GROUP}`, by which lists of readers mark groups: rename the section"
             ));
         }
         let may_read = may_read.with_principals(&[name.to_owned()]);

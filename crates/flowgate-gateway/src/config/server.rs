@@ -37,7 +37,10 @@ impl ConfigReader<'_> {
                 .to_owned());
         }
         if !spec.url.starts_with("https://") && !spec.url.starts_with("http://") {
-            return Err("the address in `url` does not begin with https:// or http://".to_owned());
+            return Err(
+                "the address in `url` does not begin with https:// or http://: write the whole address"
+                    .to_owned(),
+            );
         }
         let key = self.key(spec.key_from.as_deref(), spec.key_file.as_deref())?;
         if key.as_ref().is_some_and(|key| !key.bytes().all(|byte| byte.is_ascii_graphic())) {

@@ -1,5 +1,6 @@
-//! Reads the section `[telemetry]`: the collector to which spans go, and how many of them. What the section leaves out
-//! comes from the environment variables of OpenTelemetry, if they are set; without the section, they mean nothing.
+//! Reads the section `[telemetry]`: the collector to which spans go, and how many of them. A setting that the section
+//! leaves out is read from the environment variables of OpenTelemetry; without the section, these variables have no
+//! effect.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -18,9 +19,9 @@ const PATH: &str = "/v1/traces";
 const SERVICE: &str = "flowgate";
 /// The default and the longest time for a request to the collector.
 const TIMEOUTS: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(60));
-/// The most headers.
+/// The most headers of one request to the collector.
 const MAX_HEADERS: usize = 16;
-/// The headers that the HTTP client writes.
+/// The headers that the HTTP client writes itself, so the operator cannot set them.
 const RESERVED: [&str; 6] =
     ["content-encoding", "content-length", "content-type", "connection", "host", "transfer-encoding"];
 
@@ -37,7 +38,7 @@ pub struct TelemetrySpec {
     pub timeout: Duration,
     /// Whether requests are compressed.
     pub is_compressed: bool,
-    /// The name of the gateway in traces.
+    /// The name of the gateway in OpenTelemetry's traces.
     pub service_name: String,
     /// Further attributes of the gateway.
     pub resource: BTreeMap<String, String>,
@@ -88,15 +89,15 @@ impl ConfigReader<'_> {
         names.into_iter().find_map(|name| Some((name, self.variable(name)?)))
     }
 
-    /// Returns the address that receives spans. It is [`PATH`] below `written`, the base address in the section.
+    /// Returns the address that receives spans. It is [`PATH`] below `configured`, the base address in the section.
     /// Without that, it is `OTEL_EXPORTER_OTLP_TRACES_ENDPOINT` unchanged, or [`PATH`] below
     /// `OTEL_EXPORTER_OTLP_ENDPOINT`.
     ///
     /// # Errors
     /// If there is no address, it is not valid, or the environment demands another protocol for it than HTTP.
-    fn endpoint(&self, written: Option<String>) -> Result<String, String> {
+    fn endpoint(&self, configured: Option<String>) -> Result<String, String> {
         let below = |base: String| format!("{}{PATH}", base.trim_end_matches('/'));
-        let (place, address) = match written {
+        let (setting, address) = match configured {
             Some(base) => ("endpoint", below(base)),
             None => match self
                 .first_variable(["OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"])
@@ -108,7 +109,7 @@ impl ConfigReader<'_> {
                 }
             },
         };
-        if place != "endpoint" {
+        if setting != "endpoint" {
             let protocol =
                 self.first_variable(["OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"]);
             if let Some((name, protocol)) = protocol.filter(|(_, protocol)| protocol != "http/protobuf") {
@@ -127,7 +128,7 @@ impl ConfigReader<'_> {
         match is_valid {
             true => Ok(address),
             false => Err(format!(
-                "{place}: the address must begin with http:// or https:// and have a host, but no user name"
+                "{setting}: the address must begin with http:// or https:// and have a host, but no user name"
             )),
         }
     }
@@ -138,7 +139,7 @@ impl ConfigReader<'_> {
     /// # Errors
     /// If there are too many headers, or one cannot be sent. The message quotes no value.
     fn headers(&self, variable: Option<&str>, file: Option<&Path>) -> Result<Vec<(String, Secret)>, String> {
-        let (place, text) = match self.key_named(("headers-from", variable), ("headers-file", file))? {
+        let (setting, text) = match self.key_named(("headers-from", variable), ("headers-file", file))? {
             Some(text) => ("headers", text),
             None => {
                 let names = ["OTEL_EXPORTER_OTLP_TRACES_HEADERS", "OTEL_EXPORTER_OTLP_HEADERS"];
@@ -146,9 +147,9 @@ impl ConfigReader<'_> {
                 (name, text)
             }
         };
-        let headers = pairs(&text).map_err(|why| format!("{place}: {why}"))?;
+        let headers = pairs(&text).map_err(|why| format!("{setting}: {why}"))?;
         if headers.len() > MAX_HEADERS {
-            return Err(format!("{place}: there are more than {MAX_HEADERS} headers"));
+            return Err(format!("{setting}: there are more than {MAX_HEADERS} headers: remove some"));
         }
         let mut read = Vec::new();
         for (name, value) in headers {
@@ -157,7 +158,8 @@ impl ConfigReader<'_> {
             if !is_valid || RESERVED.contains(&name.as_str()) {
                 // The message does not quote what may be a key.
                 return Err(format!(
-                    "{place}: a header has a name or a value that cannot be sent: write NAME=VALUE,NAME=VALUE, without headers about the body"
+                    "{setting}: a header has a name or a value that cannot be sent: write NAME=VALUE,NAME=VALUE, \
+                     without headers about the body"
                 ));
             }
             // Of a value such as `Bearer KEY`, the last word is the key.
@@ -180,7 +182,7 @@ impl ConfigReader<'_> {
         let millis = value.trim().parse().ok().filter(|millis| *millis > 0);
         let time = millis.map(Duration::from_millis);
         time.map(|time| time.min(longest))
-            .ok_or_else(|| format!("{name} is not a number of milliseconds above 0"))
+            .ok_or_else(|| format!("{name} is not a number of milliseconds above 0: correct it"))
     }
 
     /// Returns whether requests to the collector are compressed: if the environment says `gzip`.
@@ -194,17 +196,17 @@ impl ConfigReader<'_> {
         }
     }
 
-    /// Returns the share of traces that are recorded, from 0 to 1: `written`, the one in the section, or the one of
+    /// Returns the share of traces that are recorded, from 0 to 1: `configured` in the section, otherwise the share of
     /// the sampler in the environment; without both, all traces are recorded.
     ///
     /// # Errors
     /// If it is not between 0 and 1, or the gateway does not have the sampler.
-    fn sample(&self, written: Option<f64>) -> Result<f64, String> {
+    fn sample(&self, configured: Option<f64>) -> Result<f64, String> {
         let is_share = |share: &f64| (0.0..=1.0).contains(share);
-        if let Some(share) = written {
-            return is_share(&share)
-                .then_some(share)
-                .ok_or_else(|| "sample: the share of traces is not between 0 and 1".to_owned());
+        if let Some(share) = configured {
+            return is_share(&share).then_some(share).ok_or_else(|| {
+                "sample: the share of traces is not between 0 and 1: write 0.1 for a tenth".to_owned()
+            });
         }
         let Some(sampler) = self.variable("OTEL_TRACES_SAMPLER") else { return Ok(1.0) };
         match sampler.as_str() {
@@ -213,7 +215,7 @@ impl ConfigReader<'_> {
             "parentbased_traceidratio" => match self.variable("OTEL_TRACES_SAMPLER_ARG") {
                 None => Ok(1.0),
                 Some(share) => share.trim().parse().ok().filter(is_share).ok_or_else(|| {
-                    "OTEL_TRACES_SAMPLER_ARG is not a share of traces between 0 and 1".to_owned()
+                    "OTEL_TRACES_SAMPLER_ARG is not a share of traces between 0 and 1: correct it".to_owned()
                 }),
             },
             _ => Err(
@@ -225,8 +227,8 @@ impl ConfigReader<'_> {
     }
 }
 
-/// Reads `NAME=VALUE,NAME=VALUE`, whose values are percent-encoded, as the variables of OpenTelemetry have it. In a file,
-/// each pair may have a line of its own. The error quotes nothing, because a value may be a key.
+/// Reads the form of OpenTelemetry's variables: `NAME=VALUE,NAME=VALUE`, with percent-encoded values. In a file, each
+/// pair may have a line of its own. The error quotes nothing, because a value may be a key.
 fn pairs(text: &str) -> Result<Vec<(String, String)>, String> {
     let parts = text.split([',', '\n']).map(str::trim).filter(|part| !part.is_empty());
     let pair = |part: &str| {
@@ -234,7 +236,8 @@ fn pairs(text: &str) -> Result<Vec<(String, String)>, String> {
         let name = name.trim();
         (!name.is_empty()).then_some((name.to_owned(), decoded(value.trim())?))
     };
-    let wrong = || "an entry does not have the form NAME=VALUE".to_owned();
+    let wrong =
+        || "an entry does not have the form NAME=VALUE with a percent-encoded value: correct it".to_owned();
     parts.map(|part| pair(part).ok_or_else(wrong)).collect()
 }
 
@@ -365,7 +368,11 @@ mod tests {
         let grpc =
             [("OTEL_EXPORTER_OTLP_ENDPOINT", "http://a:4317"), ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")];
         check("", &grpc, "OTEL_EXPORTER_OTLP_PROTOCOL is `grpc`, but this gateway sends http/protobuf");
-        check(&with("sample = 1.5"), &[], "telemetry: sample: the share of traces is not between 0 and 1");
+        check(
+            &with("sample = 1.5"),
+            &[],
+            "telemetry: sample: the share of traces is not between 0 and 1: write 0.1 for a tenth",
+        );
         check(&with("sample = nan"), &[], "telemetry: sample:");
         check(ENDPOINT, &[("OTEL_TRACES_SAMPLER", "always_on")], "write `sample` instead");
         let argument =

@@ -239,7 +239,7 @@ fn problems_of_the_audit_log_are_named() {
     );
     check(
         witness("url = \"ftp://localhost\""),
-        "audit.witness: the address in `url` does not begin with https:// or http://",
+        "audit.witness: the address in `url` does not begin with https:// or http://: write the whole address",
     );
     check(
         witness("file = \"heads.jsonl\"\nkey-from = \"KEY\""),
@@ -277,7 +277,7 @@ fn problems_of_people_are_named() {
 fn problems_of_mcp_servers_are_named() {
     check(
         with("[mcp.web]\nurl = \"web\"\n"),
-        "mcp.web: the address in `url` does not begin with https:// or http://",
+        "mcp.web: the address in `url` does not begin with https:// or http://: write the whole address",
     );
     check(
         with("[mcp.flowgate]\nurl = \"http://web\"\n"),
@@ -306,7 +306,8 @@ fn problems_of_approvals_are_named() {
     );
     check(
         with("[approvals]\npage = \"gateway\"\n"),
-        "approvals: page: `gateway` does not begin with https:// or http://",
+        "approvals: page: `gateway` does not begin with https:// or http://: write the address by which people \
+         open the page",
     );
 }
 
@@ -353,11 +354,13 @@ fn problems_of_issuers_are_named() {
     );
     check(
         with_issuer("jwks-url = \"http://login.example/keys\""),
-        "issuers.corp: the address in `jwks-url` does not begin with https://; http:// is for this machine only",
+        "issuers.corp: the address in `jwks-url` does not begin with https://: write one that does; http:// is \
+         for this machine only",
     );
     check(
         with_issuer("").replace("https://login", "http://login"),
-        "issuers.corp: the address in `issuer` does not begin with https://; http:// is for this machine only",
+        "issuers.corp: the address in `issuer` does not begin with https://: write one that does; http:// is for \
+         this machine only",
     );
     check(
         with_issuer("jwks-url = \"https://login.example/keys\"\njwks-file = \"keys.json\""),
@@ -392,7 +395,7 @@ fn problems_of_tokens_are_named() {
     );
     check(
         with_token("claims = { team = { a = 1 } }"),
-        "clients.a: token: claims: the value of `team` is a table: write a text, a number, a bool or a list",
+        "clients.a: token: claims: the value of `team` is a table: write a string, a number, a bool or a list",
     );
     let second = "[clients.b]\nupstream = \"local\"\npolicy = \"p.flow\"\n[clients.b.token]\nissuer = \"corp\"\naudience = \"gate\"\n";
     check(
@@ -452,7 +455,7 @@ fn problems_of_logins_are_named() {
     );
     check(
         with_login("[people.\"group:a\"]\nsubject = \"1\"\nrole = \"viewer\"", REDIRECT),
-        "people.group:a: the name begins with `group:`, as that of a group among readers does: rename the section",
+        "people.group:a: the name begins with `group:`, by which lists of readers mark groups: rename the section",
     );
 }
 

@@ -28,7 +28,7 @@ pub struct UpstreamConfig {
     pub pass_key: bool,
     /// The models that may be requested; any, if the list is empty.
     pub models: Vec<String>,
-    /// What clients may send although the gateway does not understand it; it is dropped.
+    /// The fields and tools that clients may send although the gateway does not understand them: it drops them.
     pub dropped: DroppedParts,
     /// The wire format of the server.
     pub api: Api,
@@ -37,7 +37,7 @@ pub struct UpstreamConfig {
 }
 
 impl UpstreamConfig {
-    /// Returns the name that the conventions of OpenTelemetry have for the provider whose format the server has.
+    /// Returns the name of the provider whose wire format the server has, as the conventions of OpenTelemetry spell it.
     pub(crate) fn provider(&self) -> &'static str {
         self.api.form().provider
     }
@@ -94,7 +94,8 @@ impl ConfigReader<'_> {
     }
 }
 
-/// Returns the host and the port of a URL; without a port, that of its scheme. `None` if the URL has no host.
+/// Returns the host and the port of a URL; without a port, the default port of its scheme. `None` if the URL has no
+/// host.
 fn address_of(url: &str) -> Option<(String, u16)> {
     let uri: Uri = url.parse().ok()?;
     let default = if uri.scheme_str() == Some("https") { 443 } else { 80 };

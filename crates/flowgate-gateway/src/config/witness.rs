@@ -74,7 +74,12 @@ impl ConfigReader<'_> {
                 let authorities = self.authorities(&url, table.ca_file.as_deref())?;
                 Some(WitnessAddress { url, key: key.map(Secret::new), authorities })
             }
-            Some(_) => return Err("the address in `url` does not begin with https:// or http://".to_owned()),
+            Some(_) => {
+                return Err(
+                    "the address in `url` does not begin with https:// or http://: write the whole address"
+                        .to_owned(),
+                );
+            }
             None if key.is_some() || table.ca_file.is_some() => {
                 return Err(
                     "the section has a key or a `ca-file`, but no server that uses them: write url = \

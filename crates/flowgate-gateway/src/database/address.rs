@@ -21,7 +21,7 @@ impl fmt::Debug for DatabaseAddress {
     }
 }
 
-/// The error for a text that is not the address of a database.
+/// The error if the address of a database is malformed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DatabaseAddressError;
 

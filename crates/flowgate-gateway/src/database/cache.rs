@@ -1,5 +1,6 @@
-//! Caches facts of a database that only this gateway writes to, so that not every read is a query: the labels of
-//! tenants' stores, freezes, and which conversation a chat belongs to. [`Database`](super::Database) owns the cache.
+//! Caches in memory what the gateway reads often, to save queries: the labels of tenants' stores, the freezes, and the
+//! conversation to which a chat belongs. [`Database`](super::Database) owns the cache, and uses it only if no other
+//! gateway writes to the database.
 //!
 //! Without it, the time that the gateway adds to an answer is 1.5 times as long in the median, and the CPU time of a
 //! request 1.4 times (`compat/latency/README.md`, *What hand-tuned paths save*).
@@ -46,12 +47,13 @@ struct TenantRecord {
     is_persisted: bool,
 }
 
-/// The conversations whose chats are known to share their longest prefix with no other conversation.
+/// Maps the longest prefix of a chat to its conversation, for conversations that share this prefix with no other. A
+/// prefix is the digest of the beginning of a chat.
 #[derive(Debug, Default)]
 struct ChatOwners {
-    /// The conversation by client and prefix.
+    /// The conversation of each pair of client and prefix.
     owners: HashMap<(String, String), String>,
-    /// The prefix by client and conversation.
+    /// The prefix of each pair of client and conversation: the inverse of `owners`.
     prefixes: HashMap<(String, String), String>,
 }
 
@@ -91,28 +93,29 @@ impl DatabaseCache {
         self.lock().tenants.entry(tenant.to_owned()).or_insert(read);
     }
 
-    /// Sets the record of a tenant's stores before it is written. If the outcome of the write remains unknown, the
-    /// record is assumed, since its labels are at least as high, and the next turn writes it again.
+    /// Sets the record of a tenant's stores before it is written to the database. If the outcome of the write remains
+    /// unknown, the cache keeps the record, since its labels are at least as high as the earlier ones, and the next
+    /// turn writes it again.
     pub(super) fn set_unconfirmed_tenant(&self, tenant: &str, record: String) {
         let written = TenantRecord { record: Some(record), is_persisted: false };
         self.lock().tenants.insert(tenant.to_owned(), written);
     }
 
-    /// Notes that this record of a tenant's stores was written; ignored if another one is being written since.
+    /// Notes that the database has this record of a tenant's stores. Does nothing if the cache has a newer record.
     pub(super) fn confirm_tenant(&self, tenant: &str, record: &str) {
         if let Some(cached) = self.lock().tenants.get_mut(tenant) {
             cached.is_persisted |= cached.record.as_deref() == Some(record);
         }
     }
 
-    /// Returns the freezes; if they are not cached, returns the number of changes so far, for
-    /// [`set_freezes`](Self::set_freezes).
+    /// Returns the freezes. If they are not cached, the error is the number of changes so far; the caller passes it to
+    /// [`set_freezes`](Self::set_freezes) after it has read the freezes.
     pub(super) fn freezes(&self) -> Result<Arc<[Freeze]>, u64> {
         let state = self.lock();
         state.freezes.clone().ok_or(state.changes)
     }
 
-    /// Sets the freezes as they were at change number `changes`; ignored if they have changed since.
+    /// Sets the freezes, which were read after `changes` changes. Does nothing if they have changed since.
     pub(super) fn set_freezes(&self, changes: u64, freezes: &Arc<[Freeze]>) {
         let mut state = self.lock();
         if state.changes == changes {
@@ -120,13 +123,13 @@ impl DatabaseCache {
         }
     }
 
-    /// Returns the only conversation to which chats with this prefix belong; `None` if the cache knows none.
+    /// Returns the conversation to which all chats with this longest prefix belong; `None` if the cache knows none.
     pub(super) fn chat(&self, client: &str, prefix: &str) -> Option<String> {
         self.lock().chats.owners.get(&(client.to_owned(), prefix.to_owned())).cloned()
     }
 
-    /// Records that chats with `prefix` belong to this conversation alone, and that chats with the other `prefixes` may
-    /// belong to it. Prefixes are digests of the beginnings of a chat. A full cache is emptied first.
+    /// Records that chats with the longest prefix `prefix` belong to this conversation alone. Forgets the conversations
+    /// of the other `prefixes` of the chat, since they may now belong to several. A full cache is emptied first.
     pub(super) fn set_chat(&self, client: &str, name: &str, prefix: &str, prefixes: &[String]) {
         self.forget_prefixes(client, name, prefixes);
         let chats = &mut self.lock().chats;
@@ -137,9 +140,8 @@ impl DatabaseCache {
         chats.owners.insert((client.to_owned(), prefix.to_owned()), name.to_owned());
     }
 
-    /// Removes the conversation `name` of a client from the cache of prefixes, and each conversation to which the
-    /// cache assigns one of `prefixes`. Another conversation may have the same prefix now, so the assignment is not
-    /// certain.
+    /// Forgets the prefix of the conversation `name` of a client, and each conversation to which the cache assigns one
+    /// of `prefixes`: these prefixes may now belong to several conversations.
     pub(super) fn forget_prefixes(&self, client: &str, name: &str, prefixes: &[String]) {
         let chats = &mut self.lock().chats;
         chats.forget(client, name);
@@ -151,12 +153,12 @@ impl DatabaseCache {
         }
     }
 
-    /// Drops a conversation that was deleted.
+    /// Forgets the prefix of a conversation, since it was deleted.
     pub(super) fn forget_chat(&self, client: &str, name: &str) {
         self.lock().chats.forget(client, name);
     }
 
-    /// Drops the freezes, since one was added or removed. Counts this change, so that
+    /// Forgets the freezes, since one was added or removed. Counts this change, so that
     /// [`set_freezes`](Self::set_freezes) ignores freezes that were read before it.
     pub(super) fn forget_freezes(&self) {
         let mut state = self.lock();

@@ -1,6 +1,6 @@
-//! Lets the caller of a database operation take one step between two of its statements, such as writing a record to the
-//! audit log, so that the operation is committed only if the step succeeds. [`Database::run_with_step`] runs such
-//! operations.
+//! Lets the caller of a database operation do something in the middle of its transaction, such as write a record to the
+//! audit log: the *step* of the caller. If the step fails, the transaction can be rolled back. The methods of
+//! [`Database`] for questions and lasting grants call [`Database::run_with_step`].
 
 use std::pin::pin;
 
@@ -10,7 +10,8 @@ use super::Database;
 use super::error::DatabaseError;
 use super::transaction::{Access, DynTransaction, OperationFuture};
 
-/// A step that the caller of an operation takes on its own thread. The operation waits for it.
+/// The operation's end of the channels to its caller. The caller takes the step on its own thread, since the operation
+/// may run on another one, and the step need not be `Send`.
 #[derive(Debug)]
 pub(super) struct CallerStep<I, O> {
     input: oneshot::Sender<I>,
@@ -18,7 +19,7 @@ pub(super) struct CallerStep<I, O> {
 }
 
 impl<I, O> CallerStep<I, O> {
-    /// Sends the input of the step to the caller, and waits until the caller has taken the step.
+    /// Sends the input of the step to the caller, waits until the caller has taken the step, and returns its output.
     ///
     /// # Errors
     /// If the step fails, or the caller does not wait any more.
@@ -30,9 +31,9 @@ impl<I, O> CallerStep<I, O> {
 }
 
 impl Database {
-    /// Runs `operation` in one transaction. When the operation takes its [`CallerStep`], runs `step` here with the
-    /// input and returns the output to the operation, which may run on another thread. If the step fails, the operation
-    /// can fail, and its transaction is rolled back.
+    /// Runs `operation` in one transaction. When the operation calls [`CallerStep::take`], runs `step` on this thread
+    /// with the given input, and hands its result to the operation. If the operation returns the error of a failed
+    /// step, its transaction is rolled back.
     pub(super) async fn run_with_step<T, I, O>(
         &self,
         operation: impl for<'t> FnOnce(&'t mut DynTransaction<'t>, CallerStep<I, O>) -> OperationFuture<'t, T>
@@ -50,10 +51,10 @@ impl Database {
         let step_of_caller = CallerStep { input: input_sender, output };
         let mut operation = pin!(self.run(Access::Transaction, move |tx| operation(tx, step_of_caller)));
         tokio::select! {
-            // An operation that has ended without the step is noticed first.
+            // Polls the operation first, to notice one that has ended without the step.
             biased;
             outcome = &mut operation => return outcome,
-            // An operation that does not need the step drops it.
+            // An error if the operation drops its `CallerStep`, since it does not need the step.
             received = received_input => {
                 if let Ok(input) = received {
                     // Fails if the operation has ended in the meantime; its outcome is awaited below.

@@ -1,6 +1,6 @@
-//! Numbers the changes of questions, so that an event stream, in which a person follows questions, can continue after
-//! the last change that it has sent. [`questions`](super::questions) and [`lasting_grants`](super::lasting_grants) take
-//! a number in the transaction that changes a question.
+//! Numbers the changes of questions. A person who reads the event stream of questions names the number of the last
+//! change after a reconnection, and the stream continues there. [`questions`](super::questions) and
+//! [`lasting_grants`](super::lasting_grants) take a number in each transaction that changes a question.
 
 use super::error::DatabaseError;
 use super::transaction::DynTransaction;
@@ -9,7 +9,8 @@ use super::transaction::DynTransaction;
 pub(super) const NO_CHANGES: DatabaseError =
     DatabaseError::Damaged("the table `changes` has no row with the number of the last change");
 
-/// Returns the number of the next change. Changes are committed in the order of their numbers.
+/// Returns the number of the next change. The update locks the row until the transaction ends, so changes are committed
+/// in the order of their numbers.
 pub(super) async fn next_change(tx: &mut DynTransaction<'_>) -> Result<i64, DatabaseError> {
     let rows = tx.query("UPDATE changes SET last = last + 1 WHERE one = 1 RETURNING last", &[]).await?;
     rows.first().ok_or(NO_CHANGES)?.integer(0)

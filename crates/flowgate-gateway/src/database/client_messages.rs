@@ -1,5 +1,6 @@
-//! Maps a failure of the database to the message that the client receives. File names, addresses and error messages of
-//! the database or the system go to the operator's log only: an agent passes on to its model what it receives.
+//! Maps a failure of the database to the constant message that the client receives. File names, addresses and error
+//! messages of the database or the system are written to the operator's log only, since an agent passes the messages
+//! that it receives on to its model. The routes for models, for MCP and for people use these messages.
 
 use axum::http::StatusCode;
 
@@ -11,10 +12,13 @@ const STORE: &str = "the gateway's database failed, and the request was not stor
 const RANDOM: &str =
     "the operating system of the gateway returned no random bytes, and nothing was done: try again";
 /// The message when the audit log cannot be written.
-const AUDIT: &str = "the request was not stored, since the audit log cannot be written; a call that was already sent to an MCP server may have run; the log of the gateway has the reason";
+const AUDIT: &str = "the request was not stored, since the audit log cannot be written; a call that was \
+    already sent to an MCP server may have run: check that before you send it again; the log of the gateway \
+    has the reason";
 
 /// The message when a required witness has not received the head of the audit log.
-const WITNESS: &str = "no turn begins while the witness of the audit log is too far behind; the log of the gateway has the reason";
+const WITNESS: &str = "no turn begins while the witness of the audit log is too far behind: try again later; \
+    the log of the gateway has the reason";
 
 impl DatabaseError {
     /// Returns the message for the client: one of a few constants, without details of the database, which an agent

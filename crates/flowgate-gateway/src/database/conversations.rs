@@ -1,9 +1,10 @@
-//! Finds, opens and deletes conversations in the database, and leases them to gateways.
+//! Finds, opens and deletes conversations in the database, and leases them to gateways. `chat::conversations` and the
+//! page call it.
 //!
 //! A gateway that extends a conversation holds a lease on it (columns of its row that name the gateway and the end of
-//! the lease), so that concurrent requests are serialized across gateways. A turn is persisted only if no other turn
-//! was persisted since the conversation was opened, so that nothing is lost even if two gateways believe that they hold
-//! the lease. Transactions lock rows in one order, which excludes deadlocks: questions, the tenant, the conversation,
+//! the lease): requests of one conversation wait for each other across gateways. A turn is persisted only if no other
+//! turn was persisted since the conversation was opened, so nothing is lost even if two gateways believe that they hold
+//! the lease. To exclude deadlocks, all transactions lock rows in this order: questions, the tenant, the conversation,
 //! the client.
 
 #[cfg(test)]
@@ -20,8 +21,8 @@ use super::transaction::{Access, DynTransaction, SqlRow, SqlValue};
 const LEASE: i64 = 30_000;
 /// The most prefixes that one query looks up or deletes.
 const CHUNK: usize = 64;
-/// The number of longest prefixes that are looked up first; for a continued chat, one of these is found.
-const FIRST: usize = 4;
+/// The number of longest prefixes that the first query looks up: it finds a chat that was continued as usual.
+const FIRST_CHUNK: usize = 4;
 
 /// A persisted conversation whose lease this gateway has taken.
 #[derive(Debug)]
@@ -30,13 +31,13 @@ pub(crate) struct OpenedConversation {
     pub(crate) id: i64,
     /// The digest of the client's settings that its journal was written under.
     pub(crate) config_fingerprint: String,
-    /// The key of its digests, in hexadecimal.
+    /// The key with which the conversation computes digests of calls, in hexadecimal.
     pub(crate) key: String,
     /// The number of persisted turns.
     pub(crate) turns: i64,
-    /// The bytes of all turns.
+    /// The total size of the journal in bytes.
     pub(crate) bytes: i64,
-    /// The journal, turn by turn, beyond the turns that the caller has.
+    /// The inputs of each turn, without the turns that the caller has already.
     pub(crate) inputs: Vec<String>,
 }
 
@@ -45,9 +46,9 @@ pub(crate) struct OpenedConversation {
 pub(crate) struct ConversationJournal {
     /// The digest of the client's settings that the journal was written under.
     pub(crate) config_fingerprint: String,
-    /// The key of its digests.
+    /// The key with which the conversation computes digests of calls, in hexadecimal.
     pub(crate) key: String,
-    /// The journal, turn by turn.
+    /// The inputs of each turn.
     pub(crate) inputs: Vec<String>,
 }
 
@@ -71,16 +72,16 @@ impl Database {
         self.cache.chat(client, longest).filter(|_| !self.is_shared)
     }
 
-    /// Returns the conversation that a chat with these prefixes (sorted, shortest first) continues: the one to which
-    /// the longest stored prefix belongs. `None` if no prefix is stored, or the longest belongs to several
-    /// conversations of the client. The prefixes are searched in chunks from the longest on, since most chats
-    /// continue one of their longest prefixes; the first chunk is small.
+    /// Returns the conversation that a chat with these prefixes (digests of its beginnings, the shortest first)
+    /// continues: the conversation with the longest stored prefix. `None` if no prefix is stored, or several
+    /// conversations of the client have the longest one. Searches in chunks from the longest prefix on, since one of
+    /// the longest is mostly found; the first chunk is small.
     pub(crate) async fn find_by_chat(
         &self,
         client: &str,
         prefixes: &[String],
     ) -> Result<Option<String>, DatabaseError> {
-        let (shorter, longest) = prefixes.split_at(prefixes.len().saturating_sub(FIRST));
+        let (shorter, longest) = prefixes.split_at(prefixes.len().saturating_sub(FIRST_CHUNK));
         for chunk in std::iter::once(longest).chain(shorter.rchunks(CHUNK)) {
             let forms = |prefix: &String| self.cipher.lookups(DigestColumn::ChatPrefix, client, prefix);
             let chunk: Vec<StoredDigest> = chunk.iter().flat_map(forms).collect();
@@ -97,9 +98,10 @@ impl Database {
         Ok(None)
     }
 
-    /// Opens a conversation and takes the lease; creates it if it does not exist. `config_fingerprint` is the digest of the client's
-    /// settings, and `key` the key of the digests of a conversation that is created. The first `known` turns, which the
-    /// caller has in memory, are not read; all turns are read if the conversation was stored under another fingerprint.
+    /// Opens a conversation and takes the lease; creates it if it does not exist. `config_fingerprint` is the digest of
+    /// the client's settings, and `key` is the key for digests if the conversation is created. The first `known` turns,
+    /// which the caller has in memory, are not read; but all turns are read if the conversation was stored under
+    /// another fingerprint.
     ///
     /// # Errors
     /// [`DatabaseError::ConversationHeld`] if another gateway has the lease.
@@ -157,8 +159,8 @@ impl Database {
         .await
     }
 
-    /// Returns the holder of a new lease and its duration in milliseconds; an empty name and 0 if no other gateway uses
-    /// the database.
+    /// Returns the holder and the duration in milliseconds of a new lease; an empty name and 0 if no other gateway uses
+    /// the database, since a lease is not needed then.
     fn lease(&self) -> (String, i64) {
         if self.is_shared { (self.holder.clone(), LEASE) } else { (String::new(), 0) }
     }
@@ -217,7 +219,7 @@ impl Database {
         .await
     }
 
-    /// Releases the lease on a conversation in which nothing was done.
+    /// Releases the lease on a conversation without a turn. (A persisted turn releases it in its own transaction.)
     pub(crate) async fn release_lease(&self, client: &str, name: &str) -> Result<(), DatabaseError> {
         if !self.is_shared {
             return Ok(());
@@ -232,8 +234,8 @@ impl Database {
         .await
     }
 
-    /// Adds a conversation to those whose lease this gateway renews, or removes it. A lease that is not renewed
-    /// expires, so no failure can block the conversation.
+    /// Sets whether this gateway renews the lease on a conversation. A lease that is not renewed expires, so no failure
+    /// can block the conversation.
     pub(crate) fn set_held(&self, client: &str, name: &str, is_held: bool) {
         if !self.is_shared {
             return;
@@ -272,8 +274,8 @@ impl Database {
         outcome
     }
 
-    /// Returns the conversations by which a client exceeds its limit `most`, at most 1000: those that were used longest
-    /// ago, without `newest` and those whose lease is held.
+    /// Returns the conversations to delete, at most 1000, so that the client has at most `most`: those that were used
+    /// longest ago. Never returns `newest`, or a conversation whose lease is held.
     pub(crate) async fn least_recently_used(
         &self,
         client: &str,
@@ -293,14 +295,14 @@ impl Database {
         .await
     }
 
-    /// Deletes a conversation with its journal, but neither the labels of its tenant's stores nor the texts that its
-    /// client was shown.
+    /// Deletes a conversation with its journal. The labels of its tenant's stores and the texts that its client was
+    /// shown stay, since other conversations depend on them.
     pub(crate) async fn delete_conversation(&self, client: &str, name: &str) -> Result<(), DatabaseError> {
         self.cache.forget_chat(client, name);
         let (cache, client, name) = (Arc::clone(&self.cache), client.to_owned(), name.to_owned());
         self.run(Access::Transaction, move |tx| {
             Box::pin(async move {
-                // A turn may have been persisted, and its chat cached, between the first call and this transaction.
+                // Repeated, since a turn may have been persisted, and its chat cached, after the call above.
                 cache.forget_chat(&client, &name);
                 delete_named(tx, &client, &name).await
             })
@@ -349,8 +351,8 @@ enum ChatMatch {
     Ambiguous,
 }
 
-/// Finds the longest of these prefixes (sorted, shortest first) that the database has for a client, and returns the
-/// conversations to which it belongs.
+/// Finds the longest of these prefixes (sorted, the shortest first) that a conversation of the client has, and returns
+/// whether one conversation or several have it.
 async fn find_in_chunk(
     tx: &mut DynTransaction<'_>,
     client: &str,
@@ -377,20 +379,20 @@ async fn find_in_chunk(
     Ok(ChatMatch::Absent)
 }
 
-/// A conversation to begin, with its first lease.
+/// A conversation to create, with its first lease.
 struct NewConversation {
     client: String,
     name: String,
     config_fingerprint: String,
     key: Content,
-    /// The gateway that takes the lease; empty without a lease.
+    /// The gateway that takes the lease; empty if no lease is needed.
     holder: String,
-    /// The duration of the lease; 0 without a lease.
+    /// The duration of the lease; 0 if no lease is needed.
     lease_millis: i64,
 }
 
 impl NewConversation {
-    /// Inserts the conversation without turns; returns `None` if there is one of this name.
+    /// Inserts the conversation, without turns; returns `None` if the client has a conversation of this name already.
     async fn insert(
         &self,
         tx: &mut DynTransaction<'_>,
@@ -418,7 +420,8 @@ impl NewConversation {
     }
 }
 
-/// Reads the turns of the opened conversation, which belongs to this client and has this name, from turn `known` on.
+/// Completes an opened conversation: counts its turns and bytes, and reads its inputs from turn `known` on. `whose` are
+/// its client and its name.
 async fn read_opened(
     tx: &mut DynTransaction<'_>,
     whose: (&str, &str),
@@ -426,7 +429,7 @@ async fn read_opened(
     known: i64,
     cipher: &ContentCipher,
 ) -> Result<OpenedConversation, DatabaseError> {
-    // Turns are numbered from 0, and each has the bytes of all turns up to it.
+    // Turns are numbered from 0, and the column `bytes` of a turn is the total of all turns up to it.
     let sql = "SELECT number, bytes FROM turns WHERE conversation = ?1 ORDER BY number DESC LIMIT 1";
     let (turns, bytes) = match tx.query(sql, &[opened.id.into()]).await?.first() {
         Some(last) => (last.integer(0)? + 1, last.integer(1)?),
@@ -436,7 +439,7 @@ async fn read_opened(
     Ok(OpenedConversation { turns, bytes, inputs, ..opened })
 }
 
-/// Returns the journal of a conversation, turn by turn, from number `from` on.
+/// Returns the inputs of each turn of a conversation from turn number `from` on. `whose` are its client and its name.
 async fn read_inputs(
     tx: &mut DynTransaction<'_>,
     whose: (&str, &str),
@@ -452,7 +455,7 @@ async fn read_inputs(
     tx.query(sql, &[id.into(), from.into()]).await?.iter_mut().map(inputs).collect()
 }
 
-/// Deletes the conversation of a client with this name, if there is one.
+/// Deletes the conversation of this name of a client, if there is one.
 async fn delete_named(tx: &mut DynTransaction<'_>, client: &str, name: &str) -> Result<(), DatabaseError> {
     // Locks the row: from here on, no turn of the conversation can be persisted.
     let sql = "UPDATE conversations SET used = used WHERE client = ?1 AND name = ?2 RETURNING id";
@@ -464,7 +467,7 @@ async fn delete_named(tx: &mut DynTransaction<'_>, client: &str, name: &str) -> 
 
 /// Deletes a conversation, whose row this transaction has locked, with its prefixes and turns.
 async fn delete(tx: &mut DynTransaction<'_>, client: &str, id: i64) -> Result<(), DatabaseError> {
-    // Each turn has the prefixes that were stored with it, with spaces between them.
+    // The column `prefixes` of a turn has the prefixes that were stored with the turn, with spaces between them.
     let sql = "SELECT prefixes FROM turns WHERE conversation = ?1 AND prefixes <> ''";
     let mut rows = tx.query(sql, &[id.into()]).await?;
     let rows: Vec<String> = rows.iter_mut().map(|row| row.text(0)).collect::<Result<_, _>>()?;
@@ -483,7 +486,7 @@ async fn delete(tx: &mut DynTransaction<'_>, client: &str, id: i64) -> Result<()
     Ok(())
 }
 
-/// Returns `count` parameters of a statement, numbered from `first` on, such as `?2, ?3`.
+/// Returns the text of `count` parameters of a statement, numbered from `first` on, such as `?2, ?3`.
 fn placeholders(first: usize, count: usize) -> String {
     let parameters: Vec<String> = (first..first + count).map(|number| format!("?{number}")).collect();
     parameters.join(", ")

@@ -1,15 +1,16 @@
-//! Encrypts the content that the database stores, with keys that the configuration names and the database does not
-//! contain: what is read from a copy of the database, of its backups or of its disk then says who talked when and how
-//! much, but not what was said.
+//! Encrypts the content that the database stores, with keys of the configuration, which the database does not contain.
+//! A copy of the database, of its backups or of its disk then reveals who talked when and how much, but not the texts.
+//! The other files of `database` seal and open every column with content through this folder.
 //!
-//! Each value is sealed by XChaCha20-Poly1305 under a random nonce, and is bound to its column and its row: a value that
-//! was altered, or moved to another row or column, cannot be opened, and whatever needs it fails. Digests that are looked
-//! up, and whose content could be found by trial, are replaced by keyed ones.
+//! To *seal* a value is to encrypt it with XChaCha20-Poly1305 under a random nonce, bound to its column and its row: a
+//! value that was altered, or moved to another row or column, cannot be opened, and the operation that needs it fails.
+//! Digests by which rows are looked up are replaced by keyed ones, since their content could otherwise be guessed by
+//! trial.
 //!
 //! * `keys`: parses the keys of the configuration.
 //! * `place`: names the columns with content, and binds a value to its row.
-//! * `cipher`: seals and opens values; only it makes a [`StoredContent`] and a [`StoredDigest`], without which no
-//!   statement can write a [`Content`].
+//! * `cipher`: seals and opens values; only it creates a [`StoredContent`] or a [`StoredDigest`], the only types by
+//!   which a statement can write content.
 //! * `check`: compares the keys with the database when it is opened.
 //! * `rewrite`: encrypts what was stored before there was a key, or under an earlier one (`flowgate database encrypt`).
 

@@ -1,5 +1,5 @@
-//! Defines [`DatabaseError`], the reasons why an operation of the database fails, with their texts for the operator.
-//! `client_messages` has the texts for clients.
+//! Defines [`DatabaseError`], the reasons why an operation of the database fails, with their messages for the operator.
+//! `client_messages` has the messages for clients. Every operation of [`Database`](super::Database) returns it.
 
 use std::fmt;
 use std::time::Duration;
@@ -87,7 +87,9 @@ impl fmt::Display for DatabaseError {
                 }
                 None => f.write_str("PostgreSQL reports an error: its server log has the message"),
             },
-            Self::Postgres(error) => write!(f, "the database failed: {error}"),
+            Self::Postgres(error) => {
+                write!(f, "the PostgreSQL database failed: {error}; check its server and `url` in [store]")
+            }
             Self::Sqlite(error) => match error.sqlite_error() {
                 Some(error) => {
                     write!(f, "SQLite reports: {error}")
@@ -103,7 +105,11 @@ impl fmt::Display for DatabaseError {
             Self::SchemaNewer => {
                 f.write_str("the database schema belongs to a newer version of Flowgate: use that version")
             }
-            Self::Timeout => write!(f, "the database did not answer within {} s", PATIENCE.as_secs()),
+            Self::Timeout => write!(
+                f,
+                "the database did not answer within {} s: check its load and its disk, and try again",
+                PATIENCE.as_secs()
+            ),
             Self::Closed => {
                 f.write_str("the database is closed, or a bug in the gateway ended its operation")
             }
@@ -122,7 +128,12 @@ impl fmt::Display for DatabaseError {
                 external state and clients: restore the right one; or remove {path}.lock, to continue with \
                 this one"
             ),
-            Self::Lock(path, error) => write!(f, "{path} cannot be locked: {error}"),
+            Self::Lock(path, error) => {
+                write!(
+                    f,
+                    "{path} cannot be locked: {error}; check the permissions of the file and its folder"
+                )
+            }
             Self::Overtaken => {
                 f.write_str("another request extended the conversation in the meantime: try again")
             }
@@ -132,7 +143,12 @@ impl fmt::Display for DatabaseError {
             Self::ConversationHeld => {
                 f.write_str("another request holds the conversation: try again when it is answered")
             }
-            Self::Runtime(error) => write!(f, "no thread can be started: {error}"),
+            Self::Runtime(error) => {
+                write!(
+                    f,
+                    "no thread can be started for the database: {error}; check the limits of the system"
+                )
+            }
             Self::Audit(error) => {
                 write!(f, "the audit log cannot be written, so nothing is done that it must record: {error}")
             }
@@ -142,7 +158,7 @@ impl fmt::Display for DatabaseError {
             Self::Unwitnessed => f.write_str(
                 "no turn begins while the witness of the audit log is too far behind: check [audit.witness]",
             ),
-            Self::NoRandomBytes => f.write_str("the operating system returned no random bytes"),
+            Self::NoRandomBytes => f.write_str("the operating system returned no random bytes: try again"),
             Self::EncryptionKeyMissing { id } => write!(
                 f,
                 "the database is encrypted with the key {id}, and the configuration names no key: set \
@@ -179,8 +195,8 @@ impl fmt::Display for DatabaseError {
 impl std::error::Error for DatabaseError {}
 
 impl DatabaseError {
-    /// Returns whether a statement failed because a row that it refers to does not exist. On SQLite, whose primary
-    /// error code does not distinguish the constraints, also returns true for every other violated constraint.
+    /// Returns whether a statement failed because a row that it refers to does not exist (a foreign key). On SQLite,
+    /// whose primary error code does not distinguish constraints, returns true for every violated constraint.
     pub(super) fn is_constraint_violation(&self) -> bool {
         match self {
             Self::Sqlite(error) => {
@@ -201,7 +217,7 @@ pub enum MigrationError {
     Postgres(sqlx::migrate::MigrateError),
     /// A statement of the migration with this number failed on SQLite.
     Sqlite(i64, rusqlite::Error),
-    /// The migration with this number was applied in another form.
+    /// The migration with this number was applied with other statements than those of this version.
     Changed(i64),
     /// The migration with this number was applied in part.
     Partial(i64),
@@ -215,7 +231,7 @@ impl fmt::Display for MigrationError {
             Self::Sqlite(version, error) => write!(f, "migration {version} failed: {error}"),
             Self::Changed(version) => write!(
                 f,
-                "migration {version} of this database differs from that of this version: use the version of \
+                "migration {version} of this database differs from the one of this version: use the version of \
                 Flowgate that created the database"
             ),
             Self::Partial(version) => {

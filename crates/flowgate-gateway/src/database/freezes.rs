@@ -1,5 +1,6 @@
-//! Stores, lists and deletes freezes: the orders of admins that stop a client, a conversation, a tool, a server or a
-//! standing consent. The freezes are cached; every write invalidates the cache.
+//! Stores, lists and deletes freezes: the orders of admins that stop a client, a conversation, a tool, a server, a
+//! standing consent or the approvals for the rest of a conversation. `approvals` calls it. The freezes are cached;
+//! every write invalidates the cache.
 
 use std::sync::Arc;
 
@@ -23,7 +24,7 @@ impl Database {
     pub(crate) async fn freezes(&self) -> Result<Arc<[Freeze]>, DatabaseError> {
         let changes = match self.cache.freezes() {
             Ok(cached) if !self.is_shared => return Ok(cached),
-            // The number is not used: a shared database is not cached.
+            // Unreachable, since the freezes of a shared database are never cached. The number is not used then.
             Ok(_) => 0,
             Err(changes) => changes,
         };

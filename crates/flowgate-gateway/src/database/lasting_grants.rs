@@ -53,7 +53,7 @@ pub(crate) struct GrantLimits {
 pub(crate) struct NewGrant {
     pub(crate) id: String,
     pub(crate) config_fingerprint: String,
-    /// The digest of what a covered question has in common with the granted one.
+    /// The digest that every covered question has (`approvals::lasting_grants` computes it).
     pub(crate) matching: String,
     /// The number of days after which it expires; `None`: it holds until it is withdrawn.
     pub(crate) days: Option<u32>,
@@ -62,10 +62,11 @@ pub(crate) struct NewGrant {
     pub(crate) used: (i64, i64),
 }
 
-/// A kind of grant that would cover a question: one with the digest `matching` and room for the calls of the question.
+/// A kind of grant that would cover a question: a grant with the digest `matching` whose limits have room for the calls
+/// of the question.
 #[derive(Debug, Clone)]
 pub(crate) struct GrantCandidate {
-    /// The digest of what a covered question has in common with the granted one.
+    /// The digest that every question covered by the grant has.
     pub(crate) matching: String,
     /// The number of calls that the question is about.
     pub(crate) calls: i64,
@@ -90,8 +91,8 @@ const VALID: &str = "granted <= {now} + 60000 AND (expires = 0 OR expires > {now
 const NO_LIMIT: i64 = -1;
 
 impl Database {
-    /// Returns whether the client has a grant that matches one of the candidates, the kinds of grants that would answer
-    /// a question, and has room left today for its calls.
+    /// Returns whether the client has a grant that would answer a question, and room left today for its calls.
+    /// `candidates` are the kinds of grants that would answer it.
     pub(crate) async fn has_lasting_grant(
         &self,
         client: &str,
@@ -119,7 +120,8 @@ impl Database {
         let used = self.run_with_step(
             move |tx, step| {
                 Box::pin(async move {
-                    // Takes the lock under which all questions change, so that no two uses count the same day.
+                    // Takes the lock under which all questions change: concurrent uses of a grant are counted one after
+                    // the other.
                     let change = next_change(tx).await?;
                     let Some((grant, candidate)) = find(tx, &client, &candidates, &cipher).await? else {
                         tx.discard();
@@ -207,8 +209,8 @@ impl Database {
     }
 }
 
-/// Stores the grant that the decision of the person `who` on a question gives. The client, the tenant and the content
-/// are those of the question.
+/// Stores the grant that the person `who` gives by the decision on a question. The grant has the client, the tenant and
+/// the content of the question.
 pub(super) async fn insert(
     tx: &mut DynTransaction<'_>,
     question: &str,
@@ -262,9 +264,8 @@ pub(super) async fn delete_expired(tx: &mut DynTransaction<'_>, age: i64) -> Res
     tx.execute(sql, &[age.into()]).await.map(drop)
 }
 
-/// Returns a grant of the client that matches one of the candidates and has room for its calls today, and that
-/// candidate; `None` if there is none. An earlier candidate goes before a later one, and a newer grant before an older
-/// one.
+/// Finds a grant of the client that matches one of the candidates and has room for its calls today, and returns both;
+/// `None` if there is none. Prefers an earlier candidate to a later one, and a newer grant to an older one.
 async fn find(
     tx: &mut DynTransaction<'_>,
     client: &str,
@@ -346,7 +347,7 @@ mod tests {
             expires_after: 3_600_000,
             origin: QuestionOrigin::Chat { turns: 0, since: 0 },
             used: &[],
-            most: QuestionLimits::UNLIMITED,
+            limits: QuestionLimits::UNLIMITED,
         };
         assert_eq!(store.ask(&new, |_| Ok(())).await.unwrap(), AskOutcome::New(id.to_owned()));
     }

@@ -1,8 +1,8 @@
-//! Stores the heads of audit logs (the number and the digest of the newest record) in the database, in the transactions
+//! Stores the heads of audit logs (the number and the digest of the newest line) in the database, in the transactions
 //! that persist turns and decisions.
 //!
-//! They show that a log was truncated, which the log itself cannot show: a gateway whose log lacks a recorded head does
-//! not start. `recorder` opens the log, and `flowgate audit` reads the heads.
+//! With them, a gateway notices at its start that its log was truncated, and does not start; the log alone could not
+//! show this. `recorder` opens the log, `turns` and `questions` store its heads, and `flowgate audit` reads them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -15,7 +15,7 @@ use super::Database;
 use super::error::DatabaseError;
 use super::transaction::{Access, DynTransaction, SqlRow};
 
-/// The audit log of this gateway.
+/// The audit log of this gateway, whose heads the database records.
 #[derive(Debug)]
 pub(crate) struct TrackedAuditLog {
     /// The identity of the log: the digest of its first line.
@@ -92,8 +92,8 @@ impl Database {
 
     /// Begins to track the gateway's audit log: records its head, and deletes the heads of the logs that it replaces.
     /// From now on, the transactions of turns and decisions store newer heads. `is_begun_anew` says that the log has
-    /// lost lines: the conversations that exist now may have turns that it does not contain, and are noted as older
-    /// than the log.
+    /// lost lines. The turns of the conversations that exist now may then be missing in it, so these conversations are
+    /// recorded as older than the log.
     ///
     /// # Errors
     /// If the database fails, or this gateway tracks a log already.
@@ -128,8 +128,8 @@ impl Database {
         })
     }
 
-    /// Returns the head of the log, if it is newer than the one in the database; `None` if it is not, or there is no
-    /// log. The caller must first append the lines about its transaction to the log, so that the head covers them.
+    /// Returns the head of the log, if it is newer than the recorded one; `None` if it is not, or there is no log. The
+    /// caller appends the lines about its transaction to the log before, so that the head covers them.
     pub(super) fn newer_head(&self) -> Option<NewerLogHead> {
         let TrackedAuditLog { id, end, recorded_seq } = self.log.get()?;
         let head = end.get();
@@ -141,8 +141,8 @@ impl Database {
         })
     }
 
-    /// Notes that the database has recorded this head; ignored if a newer one was noted by a transaction that ended
-    /// earlier.
+    /// Notes that the database has recorded this head. Does nothing if a newer head is noted already, by a transaction
+    /// that ended earlier.
     pub(super) fn set_recorded(&self, newer: Option<&NewerLogHead>) {
         if let (Some(newer), Some(tracked)) = (newer, self.log.get()) {
             tracked.recorded_seq.fetch_max(newer.seq, Ordering::Relaxed);

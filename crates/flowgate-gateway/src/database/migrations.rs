@@ -1,5 +1,5 @@
-//! Lists the migrations that create the tables of the database, and checks that the tables are those of this program.
-//! Each backend applies the migrations.
+//! Lists the migrations that create the tables of the database, and checks that the tables have the schema of this
+//! program. Each backend applies the migrations when a gateway opens the database.
 
 use std::cmp::Ordering;
 
@@ -45,7 +45,7 @@ impl Database {
             Err(error) => return Err(error),
         };
         let newest = MIGRATIONS.last().map(|(version, ..)| *version);
-        // No migration (`None`) is less than any.
+        // `None`, no applied migration, is less than every number.
         match version.cmp(&newest) {
             Ordering::Less => Err(DatabaseError::SchemaOlder),
             Ordering::Equal => Ok(()),

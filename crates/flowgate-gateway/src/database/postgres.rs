@@ -23,7 +23,7 @@ use super::transaction::{
 
 /// The most connections of one gateway.
 const CONNECTIONS: u32 = 16;
-/// The time for which a stop waits for connections in use.
+/// The time for which [`Backend::close`] waits for connections in use.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 /// The SQL for the time of the database, in milliseconds since 1970.
 const NOW: &str = "CAST(extract(epoch FROM clock_timestamp()) * 1000 AS BIGINT)";
@@ -50,7 +50,7 @@ impl PostgresDatabase {
     /// the other.
     ///
     /// # Errors
-    /// If the tables are those of a newer version, or a migration fails.
+    /// If a newer version has migrated the tables, or a migration fails.
     pub(super) async fn migrate(&self) -> Result<(), DatabaseError> {
         let mut connection = self.0.acquire().await?;
         // Migrating a large database may take long, and waits for other gateways that migrate it.
@@ -65,8 +65,8 @@ impl PostgresDatabase {
     }
 }
 
-/// Sets time limits on statements, on waiting for locks, and on idle transactions of a connection. Without these
-/// limits, work whose gateway no longer waits for it, or whose network has failed, could hold its locks for hours.
+/// Sets time limits on statements, on waiting for locks, and on idle transactions of a connection. Without them, a
+/// statement for which the gateway no longer waits, or whose connection has failed, could hold its locks for hours.
 async fn limit_times(connection: &mut PgConnection) -> Result<(), sqlx::Error> {
     let limit = PATIENCE.as_millis();
     let sql = format!(
@@ -90,8 +90,8 @@ fn migrator(count: usize) -> Migrator {
     Migrator::with_migrations(migrations.collect())
 }
 
-/// Returns whether a connection that returns to the pool can be reused; otherwise the pool closes it. A connection is
-/// not reused while it is in a transaction.
+/// Returns whether the pool can reuse a returned connection, since it is in no transaction; otherwise the pool closes
+/// it.
 async fn is_reusable(connection: &mut PgConnection) -> Result<bool, sqlx::Error> {
     if !connection.is_in_transaction() {
         return Ok(true);
@@ -113,7 +113,7 @@ impl Backend for PostgresDatabase {
             // last one.
             let mut statements = PostgresTransaction::new(&mut connection);
             operation(&mut statements).await?;
-            statements.committed.into_iter().for_each(|action| action());
+            statements.on_commit_actions.into_iter().for_each(|action| action());
             Ok(())
         })
     }
@@ -132,6 +132,7 @@ impl Backend for PostgresDatabase {
         })
     }
 
+    /// Closes the connections after their operations have ended, at most after [`CLOSE_TIMEOUT`].
     fn close(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
         // After the time limit, the process ends with open connections; the server rolls back what they have begun.
         Box::pin(async { drop(tokio::time::timeout(CLOSE_TIMEOUT, self.0.close()).await) })
@@ -152,27 +153,26 @@ impl Backend for PostgresDatabase {
 struct PostgresTurn(sqlx::Transaction<'static, Postgres>);
 
 impl TurnTransaction for PostgresTurn {
-    /// Runs an operation in a transaction, and commits it, unless the operation has discarded it; then runs the actions
-    /// that the operation wants after the commit. An error drops the transaction, which rolls it back.
+    /// Runs the last operation of the turn, and ends the transaction as the function [`finish`] does.
     fn finish(self: Box<Self>, last: Operation) -> OperationFuture<'static, ()> {
         Box::pin(finish(self.0, last))
     }
 }
 
-/// Runs an operation in a transaction, and ends the transaction: rolls it back if the operation has discarded it,
-/// otherwise commits it and runs the actions for after the commit.
+/// Runs an operation in a transaction. Then commits the transaction and runs the actions that wait for the commit, or
+/// rolls it back if the operation has discarded it. An error drops the transaction, and with that rolls it back.
 async fn finish(
     mut transaction: sqlx::Transaction<'static, Postgres>,
     operation: Operation,
 ) -> Result<(), DatabaseError> {
     let mut statements = PostgresTransaction::new(&mut transaction);
     operation(&mut statements).await?;
-    let PostgresTransaction { is_discarded, committed, .. } = statements;
+    let PostgresTransaction { is_discarded, on_commit_actions, .. } = statements;
     if is_discarded {
         transaction.rollback().await?;
     } else {
         transaction.commit().await?;
-        committed.into_iter().for_each(|action| action());
+        on_commit_actions.into_iter().for_each(|action| action());
     }
     Ok(())
 }
@@ -183,13 +183,13 @@ struct PostgresTransaction<'c> {
     /// Whether the operation wants its changes to be rolled back.
     is_discarded: bool,
     /// The actions that run after the commit.
-    committed: Vec<Box<dyn FnOnce() + Send>>,
+    on_commit_actions: Vec<Box<dyn FnOnce() + Send>>,
 }
 
 impl<'c> PostgresTransaction<'c> {
     /// Begins an operation on a connection.
     fn new(connection: &'c mut PgConnection) -> Self {
-        Self { connection, is_discarded: false, committed: Vec::new() }
+        Self { connection, is_discarded: false, on_commit_actions: Vec::new() }
     }
 }
 
@@ -212,7 +212,7 @@ impl Transaction for PostgresTransaction<'_> {
     }
 
     fn on_commit(&mut self, action: Box<dyn FnOnce() + Send>) {
-        self.committed.push(action);
+        self.on_commit_actions.push(action);
     }
 }
 

@@ -1,7 +1,7 @@
-//! Tests whether the database is writable, for the health route.
+//! Tests whether the database is writable. The health route of `http` calls it.
 //!
-//! A process that answers can still be unable to persist a turn: the disk may be full, or the database unreachable.
-//! The health route therefore writes a probe, as turns are written.
+//! A gateway that answers requests may still be unable to persist a turn: the disk may be full, or the database
+//! unreachable. The probe therefore writes about as much as a turn, in the same way.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};

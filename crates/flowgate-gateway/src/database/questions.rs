@@ -77,7 +77,7 @@ pub(crate) struct StoredQuestion {
     pub(crate) name: String,
     pub(crate) tenant: String,
     pub(crate) digest: String,
-    /// The content that people are shown, in JSON.
+    /// The content in JSON: what people are shown, and [`HIDDEN_MEMBER`].
     pub(crate) content: String,
     pub(crate) state: QuestionState,
     /// The time at which it was asked, in milliseconds since 1970.
@@ -112,16 +112,15 @@ pub(crate) struct NewQuestion<'a> {
     pub(crate) config_fingerprint: &'a str,
     /// The digest of the call.
     pub(crate) digest: &'a str,
-    /// The content that people are shown, in JSON.
+    /// The content in JSON: what people are shown, and [`HIDDEN_MEMBER`].
     pub(crate) content: &'a str,
     /// The time until it expires, in milliseconds.
     pub(crate) expires_after: i64,
-    /// Its origin.
     pub(crate) origin: QuestionOrigin,
-    /// The questions of this turn whose approvals are used already.
+    /// The ids of the questions whose approvals this turn has used already.
     pub(crate) used: &'a [String],
     /// The limits on questions.
-    pub(crate) most: QuestionLimits,
+    pub(crate) limits: QuestionLimits,
 }
 
 /// The outcome of asking.
@@ -129,7 +128,8 @@ pub(crate) struct NewQuestion<'a> {
 pub(crate) enum AskOutcome {
     /// The same question was asked before, with this id.
     Known(String),
-    /// The question is new and has this id. Its predecessors about a state that has changed since are void.
+    /// The question is new and has this id. Earlier questions about the same call are void if the external state has
+    /// changed since.
     New(String),
     /// Not asked: this limit is reached.
     Full(QuestionLimit),
@@ -146,22 +146,21 @@ pub(crate) enum DecideError {
     NotOpen(QuestionState),
 }
 
-/// The bound on open questions about the tools of one server, for one client.
+/// The most open questions about the tools of one server, for one client.
 pub(crate) const MAX_OFFERED: i64 = 20;
 /// The member of a question's content that people are not shown: the state that it is about, and the labels of its
 /// parts.
 pub(crate) const HIDDEN_MEMBER: &str = "flowgate";
-/// The columns of a question, in the order in which [`read`] expects them. A question that has expired and is not
-/// marked yet is shown as expired.
+/// The columns of a question, in the order in which [`read`] expects them. The state is `expired` as soon as the time
+/// of a question has ended, even if [`Database::expire`] has not marked it yet.
 const COLUMNS: &str = "id, client, name, tenant, digest, content, \
     CASE WHEN state IN ('open', 'allowed') AND {expired} THEN 'expired' ELSE state END, \
     asked, expires, decided_by, decided, change, granted, turn, lasting_grant, basis";
 
 impl Database {
-    /// Stores a question, unless the same question is stored, has not expired and its approval is not used, or a limit
-    /// is reached. Before a new question is committed and can be seen by people, calls `record` with the ids of the
-    /// approvals that it voids: those of equal questions about an earlier external state. If `record` fails, nothing is
-    /// stored.
+    /// Stores a question, unless an equal question is open or its approval is still unused, or a limit is reached.
+    /// Voids the earlier questions about the same call if the external state has changed since they were asked. Before
+    /// the commit, calls `record` with the ids of the voided approvals; if `record` fails, nothing is stored.
     pub(crate) async fn ask(
         &self,
         new: &NewQuestion<'_>,
@@ -269,9 +268,9 @@ impl Database {
         .await
     }
 
-    /// Returns the questions in a state, of a tenant or with `None` of all tenants, the newest first, and the number of
-    /// questions left out. If there are more than `limit`, the newest of each client are taken first, so that a client
-    /// with many questions cannot hide those of others.
+    /// Returns at most `limit` questions in a state, the newest first, and the number of questions left out. `tenant`
+    /// restricts them to one tenant. If there are more than `limit`, the newest question of each client is taken first,
+    /// then the second newest of each, and so on: a client with many questions cannot hide the questions of others.
     pub(crate) async fn questions(
         &self,
         state: QuestionState,
@@ -358,8 +357,8 @@ impl Database {
         })
     }
 
-    /// Voids the open and allowed questions of a conversation that continued without the answers, except those with the
-    /// ids in `except`. Returns those that had been allowed.
+    /// Voids the open and allowed questions of a conversation that continued without the answers, except the questions
+    /// with the ids in `except`. Returns the voided questions that had been allowed.
     pub(crate) async fn void_questions(
         &self,
         client: &str,
@@ -407,7 +406,8 @@ impl Database {
                         allowed.push(question);
                     }
                 }
-                // A grant is listed, and its withdrawal applied, as long as its conversation exists.
+                // The row of a grant stays as long as its conversation exists: the grant is still listed, or its
+                // withdrawal still has to be applied.
                 let sql = "DELETE FROM questions WHERE state NOT IN ('open', 'allowed') AND expires < {now} - ?1 \
                            AND (granted NOT IN (1, 2) OR NOT EXISTS (SELECT 1 FROM conversations \
                            WHERE conversations.client = questions.client AND conversations.name = questions.name))";
@@ -420,9 +420,9 @@ impl Database {
     }
 }
 
-/// Gives the question with this id its final state, if it is open or allowed. Returns whether it was allowed. That is
-/// decided by the update itself: the state of a [`StoredQuestion`] is `expired` already, if its time is over.
-/// `change` is the number under which event streams report the question.
+/// Sets the final state of the question with this id, if it is open or allowed. Returns whether it was allowed; the
+/// caller cannot know, since the state of a [`StoredQuestion`] is `expired` as soon as its time has ended. `change` is
+/// the number under which event streams report the question.
 async fn close(
     tx: &mut DynTransaction<'_>,
     id: &str,
@@ -459,7 +459,7 @@ async fn approve_offered(
     tools::approve(tx, (&tenant, who), &offer).await
 }
 
-/// Uses an approval, in the transaction that persists the turn that it is for.
+/// Marks an approval as used, in the transaction that persists the turn of its call.
 ///
 /// # Errors
 /// [`DatabaseError::Withdrawn`] if it was used, voided or has expired.
@@ -472,8 +472,8 @@ pub(super) async fn use_approval(tx: &mut DynTransaction<'_>, id: &str) -> Resul
     }
 }
 
-/// Voids an approval, in the transaction that persists the turn in which its call did not run. Has no effect if it was
-/// used or voided, or has been marked as expired.
+/// Voids an open or allowed question, in the transaction that persists the turn in which its call did not run. Has no
+/// effect on a question in another state.
 pub(super) async fn void_approval(tx: &mut DynTransaction<'_>, id: &str) -> Result<(), DatabaseError> {
     let change = next_change(tx).await?;
     let sql =

@@ -1,9 +1,10 @@
-//! Stores the texts that clients were shown, with their labels, so that the guard recognises quotations of these texts
-//! after a restart and at other gateways. It also stores texts that users typed before any source contained them, which
-//! therefore remain the users' own.
+//! Stores the texts that clients were shown, with their labels. With them, the guard recognises quotations after a
+//! restart and at other gateways. Also stores texts that users typed before any tool returned them: these remain the
+//! users' own, so quoting them raises no label. `turns` and `chat` call it, the latter also to list and clear texts for
+//! an admin.
 //!
-//! Each text has a source: the tool or conversation that it is from. If the texts of one source exceed the limit that
-//! the guard's history has for a source, the oldest ones are deleted. Texts outlive the conversations, and are deleted
+//! Each text has a source: the tool or the conversation that it is from. If the texts of one source exceed the limit of
+//! the guard's history for one source, the oldest ones are deleted. Texts outlive the conversations, and are deleted
 //! after a configured time.
 
 use std::ops::Range;
@@ -14,7 +15,7 @@ use super::encryption::{Content, ContentCipher, ContentPlace};
 use super::error::DatabaseError;
 use super::transaction::{Access, DynTransaction, SqlRow};
 
-/// A normalized text that a client was shown, with its label in JSON; or one that its user typed.
+/// A normalized text that a client was shown or that its user typed, with its source and its label in JSON.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ShownText {
     pub(crate) source: String,
@@ -26,11 +27,11 @@ pub(crate) struct ShownText {
 #[derive(Debug, Default)]
 pub(crate) struct ShownTexts {
     pub(crate) texts: Vec<ShownText>,
-    /// The number after that of the last text.
+    /// The number of the last text plus 1.
     pub(crate) next: i64,
     /// Whether any text was ever forgotten.
     pub(crate) has_forgotten: bool,
-    /// The number of times that the texts were cleared; texts that were read before the last time are out of date.
+    /// How often an admin has cleared texts. A gateway that has read texts at a smaller number drops them.
     pub(crate) cleared: i64,
 }
 
@@ -47,20 +48,19 @@ pub(crate) struct SourceUsage {
     pub(crate) newest: i64,
 }
 
-/// Texts that a client was shown in a turn.
+/// The texts that a client was shown in a turn, to be persisted with it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct NewShownTexts {
     pub(crate) client: String,
     /// The number of the first text that the caller does not know.
     pub(crate) from: i64,
     pub(crate) texts: Vec<ShownText>,
-    /// The sources of which texts were forgotten, and the most characters that may be stored of each.
+    /// The sources that exceeded their limit, each with the most characters that may be stored of it.
     pub(crate) full: Vec<(String, i64)>,
 }
 
 impl Database {
-    /// Returns the texts that a client was shown, from number `from` on, whether any text was forgotten, and how often
-    /// the texts were cleared: a gateway that knows a smaller number drops its texts.
+    /// Returns the texts that a client was shown, from number `from` on.
     pub(crate) async fn shown_texts(&self, client: &str, from: i64) -> Result<ShownTexts, DatabaseError> {
         let (client, cipher) = (client.to_owned(), Arc::clone(&self.cipher));
         self.run(Access::Snapshot, move |tx| {
@@ -77,11 +77,9 @@ impl Database {
         .await
     }
 
-    /// Returns, for each source of a client, how much text is stored to recognise quotations of it. That is the
-    /// number of texts, their characters, and when the oldest and the newest were stored, in milliseconds since 1970.
-    /// The second result is how often texts of the client were forgotten: deleted for room or for their age, or
-    /// cleared by an admin.
-    pub(crate) async fn shown_sources(&self, client: &str) -> Result<(Vec<SourceUsage>, i64), DatabaseError> {
+    /// Returns how much text of each source of a client is stored, and how often texts of the client were forgotten:
+    /// deleted to make room or because of their age, or cleared by an admin.
+    pub(crate) async fn source_usages(&self, client: &str) -> Result<(Vec<SourceUsage>, i64), DatabaseError> {
         let client = client.to_owned();
         self.run(Access::Snapshot, move |tx| {
             Box::pin(async move {
@@ -107,9 +105,9 @@ impl Database {
         .await
     }
 
-    /// Deletes the stored texts in which quotations are recognised: those of one source of a client (a tool, for
-    /// example), or with `None` of all sources. Returns their number. Raises `forgotten`, which says that the texts are
-    /// no longer complete, and `cleared`, by which every gateway notices that the texts in its memory are out of date.
+    /// Deletes the stored texts of one source of a client (a tool, for example), or with `None` of all its sources:
+    /// quotations of them are not recognised any more. Returns their number. Counts the deletion in the columns
+    /// `forgotten` (the texts are not complete) and `cleared` (every gateway drops the texts in its memory).
     pub(crate) async fn clear_shown_texts(
         &self,
         client: &str,
@@ -141,7 +139,7 @@ impl Database {
             Box::pin(async move {
                 tx.execute("UPDATE seen SET kept = {now} WHERE kept = 0 OR kept > {now} + 60000", &[])
                     .await?;
-                // Before the deletion, while the texts show which clients forget some.
+                // Runs before the deletion, since the statement finds the clients by the texts to be deleted.
                 let sql = "UPDATE clients SET forgotten = forgotten + 1 \
                            WHERE client IN (SELECT client FROM seen WHERE kept < {now} - ?1)";
                 tx.execute(sql, &[age.into()]).await?;
@@ -152,9 +150,9 @@ impl Database {
     }
 }
 
-/// Persists texts that a client was shown, and trims sources that are full to the number of characters that may stay.
-/// Returns the texts that other gateways have persisted and the caller does not know (from number `from` on), and the
-/// number that the next text will have.
+/// Persists the texts that a client was shown in a turn, and deletes the oldest texts of the sources that exceed their
+/// limit. Returns the texts that other gateways have persisted since number `new.from`, and the number that the next
+/// text will have.
 pub(super) async fn persist_shown_texts(
     tx: &mut DynTransaction<'_>,
     new: &NewShownTexts,
@@ -197,13 +195,13 @@ pub(super) async fn persist_shown_texts(
     Ok((others, next))
 }
 
-/// Returns the name of a source as a database accepts it: clients choose the names of their tools, and PostgreSQL has
-/// no NUL in texts.
+/// Replaces NUL characters in the name of a source, since PostgreSQL rejects texts with them: clients choose the names
+/// of their tools freely.
 fn storable_source(source: &str) -> String {
     source.replace('\0', "\u{fffd}")
 }
 
-/// Deletes the oldest texts of a source of a client, so that at most `most` characters are left, and notes that texts
+/// Deletes the oldest texts of a source of a client, so that at most `most` characters are left, and counts that texts
 /// of the client were forgotten.
 async fn trim_shown_texts(
     tx: &mut DynTransaction<'_>,
@@ -221,8 +219,8 @@ async fn trim_shown_texts(
     tx.execute(sql, &[client.into()]).await.map(drop)
 }
 
-/// Reads the texts of a client from number `from` up to, but not including, number `to`. Also returns the number after
-/// that of the last text, or `from` if there is no text.
+/// Reads the texts of a client from number `from` up to, but not including, number `to`. Also returns the number of the
+/// last text plus 1, or `from` if there is no text.
 async fn read(
     tx: &mut DynTransaction<'_>,
     client: &str,
@@ -275,7 +273,7 @@ mod tests {
         let keep =
             async |client: &str, from: i64, new: &[ShownText]| persist(&store, client, from, new, &[]).await;
         let sources = async |client: &str| -> Vec<(String, i64, i64)> {
-            let (held, _) = store.shown_sources(client).await.unwrap();
+            let (held, _) = store.source_usages(client).await.unwrap();
             held.into_iter().map(|held| (held.source, held.texts, held.characters)).collect()
         };
         let all = [text("a", "1234567890"), text("b", "12345"), text("a", "123456"), text("user", "own")];

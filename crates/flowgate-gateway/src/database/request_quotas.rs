@@ -1,9 +1,10 @@
-//! Counts requests of clients against their quotas in the database, for all gateways that share it.
+//! Counts requests of clients against their quotas in the database, for all gateways that share it. `limits` calls it
+//! before a request is served.
 //!
-//! A quota is a token bucket that refills over a minute. Its only state is the time at which it is full again. A
-//! request moves that time by its share of the minute, and is refused if the time would be more than a minute ahead.
-//! One statement does both, so that concurrent requests of all gateways never exceed the quota. The clock is the
-//! database's.
+//! A quota is a token bucket that refills over a minute. Its only state is the time at which it is full again
+//! (`full_at`). A request moves this time by its share of the minute, and is refused if the time would then be more
+//! than a minute ahead. One statement checks and moves the time, so concurrent requests of all gateways never exceed
+//! the quota. The clock is that of the database.
 
 use super::Database;
 use super::error::DatabaseError;

@@ -1,5 +1,5 @@
-//! Stores what the models of each client have used on each day, for its budget. A day begins at midnight UTC by the clock
-//! of the database.
+//! Stores the tokens and the cost that the models of each client have used on each day, for its budget. A day begins at
+//! midnight UTC by the clock of the database.
 
 use super::Database;
 use super::error::DatabaseError;
@@ -29,7 +29,8 @@ impl Database {
         let client = client.to_owned();
         self.run(Access::Query, move |tx| {
             Box::pin(async move {
-                // There is at most one row, and without a row the result has one all the same.
+                // `MAX` returns a row even if the client has none for today, and adds nothing otherwise: there is at
+                // most one.
                 let sql = "SELECT COALESCE(MAX(tokens), 0), COALESCE(MAX(cost), 0), {now} FROM spending \
                            WHERE client = ?1 AND day = {now} / 86400000";
                 let rows = tx.query(sql, &[(&client).into()]).await?;

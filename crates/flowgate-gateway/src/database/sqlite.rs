@@ -1,4 +1,5 @@
-//! Implements [`Backend`] for a SQLite file, which one gateway owns, and for a SQLite database in memory.
+//! Implements [`Backend`], which runs the operations of the database, for a SQLite file, which one gateway owns, and
+//! for a SQLite database in memory.
 //!
 //! SQLite has one writer at a time, and a second one waits by polling. All operations that write therefore run on one
 //! thread, in the order in which they arrive; those that only read run on another one at the same time. A database in
@@ -33,11 +34,11 @@ use super::transaction::{Access, Backend, Operation, OperationFuture, TurnTransa
 /// An open SQLite database.
 #[derive(Debug)]
 pub(super) struct SqliteDatabase {
-    /// Runs the operations that write, and all of a database without `reader`.
+    /// Runs the operations that write, and without `reader` all operations.
     writer: Arc<SqliteThread>,
     /// Runs the operations that only read.
     reader: Option<SqliteThread>,
-    /// The locks on the records of tenants' stores.
+    /// The lock of each tenant, which a turn holds while it may change the labels of the tenant's stores.
     tenants: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
     /// The lock that keeps other gateways from the file.
     file: Option<LockedDatabaseFile>,
@@ -63,7 +64,7 @@ impl SqliteDatabase {
         })
     }
 
-    /// Creates a database in memory. `name` keeps it apart from other databases in the memory of this process.
+    /// Creates a database in memory. `name` distinguishes it from other databases in the memory of this process.
     pub(super) fn open_memory(name: &str) -> Result<Self, DatabaseError> {
         let mut connection = SqliteConnection::open(DatabasePlace::Memory(format!("/{name}")))?;
         migrations::migrate(&mut connection)?;
@@ -79,7 +80,7 @@ impl SqliteDatabase {
         Self::with_one_thread(SqliteConnection::open(DatabasePlace::FileToRead(path.to_owned()))?)
     }
 
-    /// Runs all operations on one thread with this connection, without a lock on the file.
+    /// Creates a database whose operations all run on one thread with this connection, without a lock on the file.
     fn with_one_thread(connection: SqliteConnection) -> Result<Self, DatabaseError> {
         let writer = Arc::new(SqliteThread::start("database", connection, None)?);
         Ok(Self { writer, reader: None, tenants: Mutex::default(), file: None })
@@ -107,7 +108,7 @@ impl Backend for SqliteDatabase {
             let mut tenants = self.tenants.lock().unwrap_or_else(PoisonError::into_inner);
             Arc::clone(tenants.entry(tenant.to_owned()).or_default())
         };
-        // The first operation runs in `finish`, since the only writer must not wait for the rest of the turn.
+        // `first` does not run before `finish`: its transaction would block the only writer for the whole turn.
         Box::pin(async move {
             let tenant = lock.lock_owned().await;
             let writer = Arc::clone(&self.writer);
@@ -126,7 +127,7 @@ impl Backend for SqliteDatabase {
         })
     }
 
-    /// Rejects the name if the lock file has another one; accepts every name for a database without a lock file.
+    /// Returns an error if the lock file has another name; accepts every name for a database without a lock file.
     fn check_database(&self, name: &str) -> Result<(), DatabaseError> {
         self.file.as_ref().map_or(Ok(()), |file| file.check(name))
     }

@@ -48,8 +48,8 @@ impl Database {
         .await
     }
 
-    /// Approves tools without a decision of a person: those of the first list that a tenant receives from a server
-    /// (trust on first use). Leaves existing approvals unchanged.
+    /// Approves the tools of the first list that a tenant receives from a server, without a decision of a person (trust
+    /// on first use). Leaves existing approvals unchanged.
     pub(crate) async fn approve_first(
         &self,
         tenant: &str,
@@ -71,8 +71,8 @@ impl Database {
     }
 }
 
-/// Approves a tool for a tenant as it is described now, in the name of the person `who`. Replaces the approval of its
-/// former description.
+/// Approves a tool with its current description for a tenant, in the name of the person `who`. Replaces the approval of
+/// an earlier description.
 pub(super) async fn approve(
     tx: &mut DynTransaction<'_>,
     (tenant, who): (&str, &str),

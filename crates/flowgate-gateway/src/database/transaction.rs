@@ -1,6 +1,8 @@
-//! Defines the interface between the operations of the gateway and the backends that run them. An operation is a
-//! sequence of SQL statements. It is written once, in the SQL that SQLite and PostgreSQL share, over the trait
-//! [`Transaction`]. Each backend implements that trait and [`Backend`].
+//! Defines the interface between the operations on the database and the backends (SQLite, PostgreSQL) that run them.
+//! The other files of `database` use it.
+//!
+//! An operation is a function that executes SQL statements through the trait [`Transaction`]. It is written once, in
+//! the SQL that both backends share. Each backend implements this trait and [`Backend`].
 //!
 //! A statement refers to its values by number (`?1`), and can contain these placeholders:
 //!
@@ -53,13 +55,13 @@ pub(super) enum SqlColumn {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct SqlRow(pub(super) Vec<SqlColumn>);
 
-/// The error for a column that does not exist, or holds another type than the caller expects.
+/// The error if a column does not exist, or has another type than the caller expects.
 const OTHER_TYPE: DatabaseError = DatabaseError::Damaged(
     "a column is missing, or has text instead of an integer or an integer instead of text",
 );
 
 impl SqlRow {
-    /// Returns the integer in column `index`; fails if the column does not exist or is no integer.
+    /// Returns the integer in column `index`; fails if the column does not exist or is not an integer.
     pub(super) fn integer(&self, index: usize) -> Result<i64, DatabaseError> {
         match self.0.get(index) {
             Some(SqlColumn::Integer(value)) => Ok(*value),
@@ -67,7 +69,7 @@ impl SqlRow {
         }
     }
 
-    /// Takes the text out of column `index`, which is empty afterwards; fails if the column does not exist or is no
+    /// Takes the text out of column `index`, which is empty afterwards; fails if the column does not exist or is not
     /// text.
     pub(super) fn text(&mut self, index: usize) -> Result<String, DatabaseError> {
         match self.0.get_mut(index) {
@@ -77,8 +79,8 @@ impl SqlRow {
     }
 }
 
-/// The future of an operation: boxed, since the future of a request would otherwise contain those of all its
-/// operations.
+/// The future of an operation. It is boxed, since the future of a request would otherwise contain the futures of all
+/// its operations and be very large.
 pub(super) type OperationFuture<'t, T> = Pin<Box<dyn Future<Output = Result<T, DatabaseError>> + Send + 't>>;
 
 /// The statements of one operation.
@@ -92,19 +94,19 @@ pub(super) trait Transaction: Send {
     /// Rolls the transaction back at the end of the operation, even if the operation succeeds.
     fn discard(&mut self);
 
-    /// Runs `action` once the transaction is committed. On SQLite, no other transaction is run in between.
+    /// Runs `action` after the transaction is committed. On SQLite, no other transaction runs between the two.
     fn on_commit(&mut self, action: Box<dyn FnOnce() + Send>);
 }
 
 /// A transaction as an operation receives it.
 pub(super) type DynTransaction<'t> = dyn Transaction + 't;
 
-/// An operation as a backend runs it: a function that executes its statements, and hands its output to its caller by
-/// itself.
+/// An operation as a backend runs it: a function that executes statements. It returns nothing to the backend; it sends
+/// its output to its caller through a channel of its own.
 pub(super) type Operation =
     Box<dyn for<'t> FnOnce(&'t mut DynTransaction<'t>) -> OperationFuture<'t, ()> + Send>;
 
-/// What an operation does.
+/// Whether an operation reads or writes, and whether it needs a transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Access {
     /// Reads; each statement by itself.
@@ -129,27 +131,29 @@ impl Access {
     }
 }
 
-/// A database server or file. Operations that it runs for one gateway at the same time do not fail each other.
+/// A database server or file that runs operations. Operations of one gateway that run at the same time do not make each
+/// other fail.
 pub(super) trait Backend: fmt::Debug + Send + Sync {
     /// Runs an operation. An operation whose future is dropped before the end is rolled back.
     fn run(&self, access: Access, operation: Operation) -> OperationFuture<'_, ()>;
 
-    /// Begins the transaction of a turn with `first`. Until it ends, no other turn of the tenant changes the record of
-    /// the tenant's stores through this gateway.
+    /// Begins the transaction of a turn with the statements of `first`, which a backend may defer until
+    /// [`TurnTransaction::finish`]. Until the transaction ends, no other turn of the tenant changes the record of the
+    /// tenant's stores through this gateway.
     fn begin_turn<'b>(
         &'b self,
         tenant: &'b str,
         first: Operation,
     ) -> OperationFuture<'b, Box<dyn TurnTransaction>>;
 
-    /// Closes all connections. When this returns, an operator can replace the files of the database, unless an
-    /// operation ran for longer than a stop waits.
+    /// Closes all connections, after the operations that run have ended or a time limit. If they have ended, an
+    /// operator can replace the files of the database.
     fn close(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
 
-    /// Rejects a database of this name if another one is expected.
+    /// Returns an error if the lock file names another database than `name`, the identity of the open one.
     fn check_database(&self, name: &str) -> Result<(), DatabaseError>;
 
-    /// Records the database of this name as the expected one.
+    /// Records `name`, the identity of the open database, in the lock file: later starts expect this database.
     fn accept_database(&self, name: &str) -> Result<(), DatabaseError>;
 }
 
@@ -159,11 +163,8 @@ pub(super) trait TurnTransaction: Send {
     fn finish(self: Box<Self>, last: Operation) -> OperationFuture<'static, ()>;
 }
 
-/// Expands the placeholders of a statement, such as `{now}`; `now` is the SQL expression for the time in milliseconds.
-///
-/// `{unexpired}` and `{expired}` are conditions on a question. A question with a time of asking more than a minute in
-/// the future counts as expired: it was stored before the clock was set back. `{used}` is the new time of last use of a
-/// conversation, which changes only if the old one is off by more than a minute.
+/// Replaces the placeholders of a statement, such as `{now}`, which the documentation of this file explains. `now` is
+/// the backend's SQL expression for the time in milliseconds.
 pub(super) fn expand_statement<'s>(sql: &'s str, now: &str) -> Cow<'s, str> {
     if !sql.contains('{') {
         return Cow::Borrowed(sql);

@@ -1,9 +1,9 @@
 //! Stores turns, and for each tenant a record of the labels of its stores.
 //!
-//! A turn that changes only its conversation is one operation. A turn that also uses or voids approvals, changes
-//! external state or shows its client new texts is a turn with *effects*. It depends on what other turns of its tenant
-//! have written before: [`Database::begin_turn`] returns the tenant's record, and no other turn of this tenant changes
-//! it until [`Database::finish_turn`]. `chat::conversations` calls both.
+//! A turn that changes only its conversation is one operation ([`Database::persist_turn`]). A turn that also uses or
+//! voids approvals, changes external state or shows its client new texts is a turn *with effects*. It depends on what
+//! other turns of its tenant have written before: [`Database::begin_turn`] returns the tenant's record, and no other
+//! turn of this tenant changes the record until [`Database::finish_turn`]. `chat::conversations` calls all three.
 
 #[cfg(test)]
 pub(super) mod tests;
@@ -40,22 +40,23 @@ pub(crate) struct PersistedTurn {
     pub(crate) bytes: i64,
     /// The inputs of the turn in their stored form.
     pub(crate) inputs: Content,
-    /// The chat prefixes that belong to the conversation from now on.
+    /// The digests of the beginnings of the chat (prefixes) by which the conversation is found from now on.
     pub(crate) prefixes: Vec<String>,
-    /// The chat prefixes that no longer belong to the conversation.
+    /// The prefixes by which the conversation is no longer found.
     pub(crate) forgotten: Vec<String>,
-    /// The longest prefix that belongs to the conversation now.
+    /// The longest of all prefixes by which the conversation is found.
     pub(crate) longest: Option<String>,
-    /// The turns before, if they were carried over to another policy and are not persisted in this form yet.
+    /// The earlier turns in the form that they have under another policy, if the conversation was carried over to it
+    /// and this is not persisted yet.
     pub(crate) carried: Option<CarriedTurns>,
 }
 
-/// All turns of a conversation, as another policy labels them. They replace the persisted ones.
+/// All turns of a conversation in the form that they have under another policy. They replace the persisted turns.
 #[derive(Debug, Clone)]
 pub(crate) struct CarriedTurns {
     /// The digest of the client's settings, which include the other policy.
     pub(crate) config_fingerprint: String,
-    /// The new key of the digests.
+    /// The new key with which the conversation computes digests.
     pub(crate) key: Content,
     /// The inputs of each turn in their stored form.
     pub(crate) inputs: Vec<Content>,
@@ -68,10 +69,12 @@ impl PersistedTurn {
     }
 }
 
-/// The approvals that a turn uses, those whose calls did not run, and grants that it has removed, by the ids of their questions.
+/// The approvals that a turn changes, by the ids of their questions.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct TurnApprovals {
+    /// The approvals that the turn uses.
     pub(crate) used: Vec<String>,
+    /// The approvals whose calls did not run.
     pub(crate) void: Vec<String>,
     /// The withdrawn grants that the conversation does not contain any more.
     pub(crate) removed: Vec<String>,
@@ -154,8 +157,8 @@ impl Database {
     }
 
     /// Persists a turn with effects, and commits its transaction. `record` is the new record of its tenant's stores, if
-    /// it has changed, and `shown` the texts that its client was shown, if there are any. In the latter case, returns
-    /// the texts that other gateways have persisted since, and the number that the next text will have.
+    /// the record has changed; `shown` are the texts that its client was shown, if there are any. With `shown`, returns
+    /// the texts that other gateways have persisted in the meantime, and the number that the next text will have.
     pub(crate) async fn finish_turn(
         &self,
         begun: BegunTurn,
@@ -167,7 +170,8 @@ impl Database {
         // The record to cache; the records of a shared database are not cached.
         let new_record = record.clone().filter(|_| !self.is_shared).map(|record| (tenant.clone(), record));
         if let Some((tenant, record)) = &new_record {
-            // Assumed even if the outcome of the write remains unknown: its labels are at least as high as before.
+            // The cache uses the new record even if the outcome of the write remains unknown: its labels are at least
+            // as high as the earlier ones.
             self.cache.set_unconfirmed_tenant(tenant, record.clone());
         }
         let (write, cipher) = (self.turn_write(turn), Arc::clone(&self.cipher));
@@ -195,8 +199,8 @@ impl Database {
         others_texts.try_recv().map_err(|_| DatabaseError::Closed)
     }
 
-    /// Returns the write of a turn to the database: the turn, the holder whose lease it ends, and the newest head of the
-    /// audit log, all of them in one transaction.
+    /// Collects everything that one transaction persists with a turn: the turn, the end of the lease of this gateway,
+    /// and the newest head of the audit log.
     fn turn_write(&self, turn: PersistedTurn) -> TurnWrite {
         let holder = self.is_shared.then(|| self.holder.clone());
         let (cache, cipher) = (Arc::clone(&self.cache), Arc::clone(&self.cipher));
@@ -215,8 +219,8 @@ impl Database {
         self.cache.tenant(tenant).filter(|_| !self.is_shared)
     }
 
-    /// Returns the record of a tenant's stores, from the cache if it is known there; `None` if the tenant has none. An
-    /// empty record is that of a tenant whose row was only locked.
+    /// Returns the record of a tenant's stores, from the cache if it is known there; `None` if the tenant has none, or
+    /// only an empty one, which [`lock_tenant`] creates.
     pub(crate) async fn tenant(&self, tenant: &str) -> Result<Option<String>, DatabaseError> {
         if let Some(cached) = self.cached_tenant(tenant) {
             return Ok(cached);
@@ -234,7 +238,7 @@ impl Database {
     }
 }
 
-/// A turn, and what is persisted with every turn.
+/// A turn, with everything that its transaction needs.
 struct TurnWrite {
     turn: PersistedTurn,
     /// The holder of the lease, if other gateways use the database.
@@ -329,7 +333,7 @@ impl TurnWrite {
 }
 
 impl CarriedTurns {
-    /// Replaces the persisted turns of a conversation, whose number is given.
+    /// Replaces the persisted turns of the conversation with the number `conversation`.
     ///
     /// # Errors
     /// [`DatabaseError::Overtaken`] if one of the turns is not persisted, or the conversation was deleted.
@@ -355,7 +359,7 @@ impl CarriedTurns {
             let mut values = vec![conversation.into()];
             let mut rows = Vec::with_capacity(chunk.len());
             for (inputs, sealed) in chunk.iter().zip(&sealed) {
-                // Each turn has the bytes of all turns up to it.
+                // The column `bytes` of a turn is the total of all turns up to it.
                 bytes = bytes.saturating_add(i64::try_from(inputs.len()).unwrap_or(i64::MAX));
                 let first = values.len();
                 rows.push(format!("(?{}, ?{}, ?{})", first + 1, first + 2, first + 3));
@@ -376,8 +380,8 @@ impl CarriedTurns {
     }
 }
 
-/// Locks the record of a tenant's stores until the transaction ends, and returns it; `None` if the tenant has none: an
-/// empty record is one that this lock created.
+/// Locks the record of a tenant's stores until the transaction ends, and returns it; `None` if the tenant has none. The
+/// lock needs a row, so a tenant without one gets an empty record.
 async fn lock_tenant(
     tx: &mut DynTransaction<'_>,
     tenant: &str,
@@ -392,7 +396,7 @@ async fn lock_tenant(
     open_record(tenant, record, cipher)
 }
 
-/// Opens the stored record of a tenant's stores; `None` if it is empty, which is that of a tenant without a record.
+/// Decrypts the stored record of a tenant's stores; `None` if it is empty, since the tenant then has no record.
 fn open_record(
     tenant: &str,
     record: String,

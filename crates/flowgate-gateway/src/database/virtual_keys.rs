@@ -1,5 +1,8 @@
-//! Stores the virtual keys of clients, by their digests. Nothing is cached: a key that one gateway revokes is refused by
-//! all gateways of the database from then on. The clock is the database's.
+//! Stores the virtual keys of clients (keys that an admin has made for a client), by their digests.
+//! `virtual_keys::routes` makes, lists and revokes them, and `chat` authenticates requests with them.
+//!
+//! Nothing is cached: a key that one gateway revokes is refused by all gateways of the database from then on. The clock
+//! is that of the database.
 
 use super::Database;
 use super::error::DatabaseError;
@@ -20,7 +23,7 @@ pub(crate) struct KeyLimits {
     pub(crate) tokens_per_day: Option<u64>,
     /// In millionths of the currency.
     pub(crate) cost_per_day: Option<u64>,
-    /// The models that may be asked for; an empty list for all that the client may ask for.
+    /// The models that requests with the key may name; an empty list permits all models of the client.
     pub(crate) models: Vec<String>,
 }
 
@@ -86,7 +89,7 @@ impl Database {
             Box::pin(async move {
                 let count = "SELECT COUNT(*) FROM virtual_keys WHERE client = ?1";
                 let rows = tx.query(count, &[(&key.client).into()]).await?;
-                // Gateways that add keys at once may exceed the limit by as many keys.
+                // Several gateways that each add a key at the same time may exceed the limit by a few keys.
                 if rows.first().map_or(Ok(0), |row| row.integer(0))? >= most {
                     return Ok(AddedKey::Full);
                 }
@@ -111,7 +114,7 @@ impl Database {
                     number(limits.cost_per_day).into(),
                     (&models).into(),
                 ];
-                // The id and the digest are random, so only the name can be that of another key.
+                // A conflict can only be the name of another key: the id and the digest are random.
                 Ok(if tx.execute(sql, &values).await? == 1 { AddedKey::Added } else { AddedKey::NameTaken })
             })
         })
@@ -189,8 +192,8 @@ impl Database {
         .await
     }
 
-    /// Revokes the key with this id, and deletes what was counted for it under the name `account`; returns whether there
-    /// was such a key.
+    /// Revokes the key with this id, and deletes its counts of requests and spending, which have the name `account` in
+    /// their tables. Returns whether there was such a key.
     pub(crate) async fn revoke_virtual_key(&self, id: &str, account: &str) -> Result<bool, DatabaseError> {
         let (id, account) = (id.to_owned(), account.to_owned());
         self.run(Access::Transaction, move |tx| {
@@ -207,8 +210,8 @@ impl Database {
 /// Reads a row of [`COLUMNS`].
 fn read(row: &mut SqlRow) -> Result<StoredVirtualKey, DatabaseError> {
     const DAMAGED: DatabaseError =
-        DatabaseError::Damaged("a row of the table `virtual_keys` holds limits that cannot be read");
-    // -1 is stored for no limit. A limit that cannot be read must not become none.
+        DatabaseError::Damaged("a row of the table `virtual_keys` has an invalid limit or list of models");
+    // -1 is stored for no limit. An invalid number is an error, since it must not count as no limit.
     let limit = |value: i64| match value {
         -1 => Ok(None),
         value => u64::try_from(value).map(Some).map_err(|_| DAMAGED),

@@ -113,8 +113,8 @@ impl AccessControl {
             Self::Local if is_local(headers) => Ok(()),
             Self::Local => Err(HttpReply::detail(
                 StatusCode::FORBIDDEN,
-                "the header `Host` names another host than this machine; a server without a token accepts \
-                only `localhost` and loopback addresses",
+                "the header `Host` names another host than this machine: send the request to `localhost`, since a \
+                 server without a token accepts only that and loopback addresses",
             )),
             Self::Token(token) if bearer_token(headers).is_some_and(|given| token.0.matches(given)) => Ok(()),
             Self::Token(_) => Err(HttpReply::detail(

@@ -41,8 +41,8 @@ pub(crate) struct Admission {
 /// The state of all open connections, behind the lock of [`Admission`].
 #[derive(Debug, Default)]
 struct OpenConnections {
-    /// The number of the connection that was added last.
-    next: u64,
+    /// The number of the connection that was added last; 0 before the first one.
+    last_number: u64,
     /// The unprotected connections, by number.
     unprotected: BTreeMap<u64, UnprotectedConnection>,
     /// The number of protected connections, and of their further requests.
@@ -213,10 +213,10 @@ impl OpenConnections {
     /// Adds a connection of the address `peer`, which has shown no valid key yet and is therefore unprotected. Returns
     /// its number. `close` notifies its task to end.
     fn add(&mut self, peer: IpAddr, close: oneshot::Sender<()>) -> u64 {
-        self.next += 1;
+        self.last_number += 1;
         let connection = UnprotectedConnection { peer, waiting: None, close: Some(close), further: 0 };
-        self.unprotected.insert(self.next, connection);
-        self.next
+        self.unprotected.insert(self.last_number, connection);
+        self.last_number
     }
 
     /// Returns the number of unprotected connections of an address, and of their further requests.
@@ -312,7 +312,7 @@ impl OpenConnections {
     /// that serves it to end.
     fn close(&mut self, number: u64) {
         let close = self.remove_unprotected(number).and_then(|connection| connection.close);
-        // The task may have ended already, so nobody may receive the signal.
+        // Sending fails if the task has ended already; then nothing has to be closed.
         if let Some(close) = close {
             let _ = close.send(());
         }
@@ -392,8 +392,8 @@ impl ConnectionPlace {
         Ok(RequestPlace(Arc::clone(self)))
     }
 
-    /// Notes that the client has completed a step, so that the time for which the server waits begins anew. Has no
-    /// effect on a protected connection, of which that time is not measured.
+    /// Notes that the client has completed a step: the time for which the server waits for it is measured from zero
+    /// again. Has no effect on a protected connection, for which this time is not measured.
     pub(crate) fn mark_active(&self) {
         if let Some(connection) = self.admission.connections().unprotected.get_mut(&self.number) {
             connection.waiting = None;

@@ -74,8 +74,9 @@ impl ConnectionServer {
         }
     }
 
-    /// Waits until the server stops.
-    pub(crate) async fn closes(&self) {
+    /// Waits until the server begins to stop.
+    pub(crate) async fn wait_until_closing(&self) {
+        // Fails if the server was dropped without a stop, which ends the wait as well.
         let _ = self.closing.clone().wait_for(|closing| *closing).await;
     }
 
@@ -108,7 +109,7 @@ impl ConnectionServer {
         };
         let accepted = tokio::select! {
             biased;
-            () = self.closes() => return,
+            () = self.wait_until_closing() => return,
             accepted = handshake::accept(stream, tls, place, &self.limits) => accepted,
         };
         match accepted {
@@ -131,7 +132,7 @@ impl ConnectionServer {
         let begin = first_bytes(&stream, place);
         let is_http2 = tokio::select! {
             biased;
-            () = self.closes() => return,
+            () = self.wait_until_closing() => return,
             begin = timeout(self.limits.head_time, begin) => match begin {
                 // The second part is the number of bytes that have arrived. They stay in the socket for the library.
                 Ok(Ok((begin, 1..))) => begin == HTTP2_BEGIN,
@@ -179,7 +180,7 @@ impl ConnectionServer {
         tokio::select! {
             // A client may disconnect at any time; that is no error.
             _ = connection.as_mut() => return,
-            () = self.closes() => {}
+            () = self.wait_until_closing() => {}
         }
         connection.as_mut().graceful_shutdown();
         let _ = connection.await;
@@ -211,7 +212,7 @@ impl ConnectionServer {
                 // A client may disconnect at any time; that is no error.
                 _ = connection.as_mut() => return,
                 () = requests.flooded() => return self.service.note_flood(),
-                () = self.closes(), if !is_ending => {}
+                () = self.wait_until_closing(), if !is_ending => {}
                 () = requests.idle(self.limits.head_time) => {
                     if is_ending {
                         // The client does not take part in the end of the connection.

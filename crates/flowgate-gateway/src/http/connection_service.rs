@@ -96,7 +96,7 @@ fn check_head(request: &mut Request<Incoming>) -> Result<(), HttpReply> {
     let host = hosts.next().map(HeaderValue::as_bytes);
     let authority = request.uri().authority().map(|authority| authority.as_str().as_bytes());
     match (host, authority) {
-        // A reader of the other name could take the request for one to another host.
+        // Refused, because another program that reads the request might use the other name.
         (Some(host), Some(authority)) if !host.eq_ignore_ascii_case(authority) => refused(
             StatusCode::BAD_REQUEST,
             "`Host` differs from the host in `:authority`: send only one of them",

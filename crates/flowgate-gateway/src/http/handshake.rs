@@ -74,7 +74,7 @@ pub(crate) async fn accept(
     }
 }
 
-/// The reason why a handshake did not succeed.
+/// Why [`accept_unbounded`] has no TLS connection.
 enum AcceptFailure {
     /// The client speaks HTTP without TLS.
     Plain(TcpStream),
@@ -103,7 +103,9 @@ async fn accept_unbounded(
         // A request of HTTP begins with its method, in upper case.
         [first] if first.is_ascii_uppercase() => return Err(AcceptFailure::Plain(stream)),
         _ => {
-            return Err(AcceptFailure::Other(HandshakeError::Refused("a client sent neither TLS nor HTTP")));
+            return Err(AcceptFailure::Other(HandshakeError::Refused(
+                "a client sent neither TLS nor HTTP: check which program connects to this port",
+            )));
         }
     }
     let acceptor = TlsAcceptor::from(tls.settings().await);
@@ -140,17 +142,23 @@ fn reason(error: &io::Error) -> HandshakeError {
             "a client presented no certificate: give it one that the authority `client-ca` in [tls] signed"
         }
         Error::InvalidCertificate(CertificateError::Expired | CertificateError::ExpiredContext { .. }) => {
-            "the certificate of a client has expired"
+            "the certificate of a client has expired: issue a new one"
         }
         Error::InvalidCertificate(
             CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. },
-        ) => "the certificate of a client is not valid yet",
+        ) => {
+            "the certificate of a client is not valid yet: compare the clocks of the gateway and of its authority"
+        }
         Error::InvalidCertificate(CertificateError::UnknownIssuer | CertificateError::BadSignature) => {
-            "the certificate of a client was signed by another authority than `client-ca` in [tls]"
+            "the certificate of a client was signed by another authority than `client-ca` in [tls]: give it one \
+             that this authority signed"
         }
         Error::InvalidCertificate(
             CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. },
-        ) => "the certificate of a client is not valid for TLS clients",
+        ) => {
+            "the certificate of a client is not valid for TLS clients: issue one with the extended key usage \
+             clientAuth"
+        }
         Error::InvalidCertificate(_) => {
             "the certificate of a client is malformed or cannot be verified: issue another one with the authority `client-ca` in [tls]"
         }
@@ -164,9 +172,10 @@ fn reason(error: &io::Error) -> HandshakeError {
         ) => {
             "a client does not trust the certificate of the gateway: check that it has not expired, and that the client knows its authority"
         }
-        Error::AlertReceived(_) => "a client ended the TLS handshake",
+        Error::AlertReceived(_) => "a client ended the TLS handshake: see the log of the client",
         Error::PeerIncompatible(_) | Error::NoApplicationProtocol => {
-            "a client and the gateway have no TLS version, cipher suite or application protocol in common"
+            "a client and the gateway have no TLS version, cipher suite or application protocol in common: \
+             update the client"
         }
         _ => {
             "a client did not follow the TLS protocol, so its connection was closed: check that it connects with https:// and a supported version of TLS"

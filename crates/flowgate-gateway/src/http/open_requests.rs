@@ -30,7 +30,7 @@ struct ConnectionRequestCounts {
     cancelled: u64,
 }
 
-/// A request; open until this is dropped.
+/// An open request. It ends when this is dropped.
 #[derive(Debug)]
 pub(crate) struct OpenRequest {
     requests: Arc<OpenRequests>,

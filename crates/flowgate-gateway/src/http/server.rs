@@ -79,7 +79,9 @@ impl fmt::Display for ServeError {
                     "{address} is not an address of this machine: choose 127.0.0.1 for this machine alone, with --listen"
                 )
             }
-            Self::Listen(address, error) => write!(f, "cannot listen on {address}: {error}"),
+            Self::Listen(address, error) => {
+                write!(f, "cannot listen on {address}: {error}; choose another address with --listen")
+            }
             Self::Store(error) => f.write_str(error),
             Self::Runtime(error) => write!(f, "the server cannot run: {error}"),
         }
@@ -237,7 +239,7 @@ impl HttpServer {
             let acquired = admission.acquire_place(peer, || service.note_crowded(effect, address_limit));
             let place = tokio::select! {
                 biased;
-                () = connections.closes() => return,
+                () = connections.wait_until_closing() => return,
                 place = timeout(head_time, acquired) => place,
             };
             drop(waiting_place);
@@ -264,7 +266,7 @@ fn raise_file_limit(limits: &ServerLimits, log: &OperatorLog) {
             // The empty name: the line is about no single client.
             log.write(LogEvent::Remark, "", Vec::new(), &sentence);
         }
-        // A system without such a limit has none to raise.
+        // The limit suffices, or the system has no such limit.
         Ok(_) | Err(_) => {}
     }
 }

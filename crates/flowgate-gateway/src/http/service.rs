@@ -164,7 +164,7 @@ impl GatewayService {
             };
             let answer = move |State(service): State<Arc<Self>>, request: Request| async move {
                 // Boxed, because a nested future is stored once for each level that it is moved through.
-                service.count(path, Box::pin(service.route(route, request))).await
+                service.counted_response(path, Box::pin(service.route(route, request))).await
             };
             let pattern = match route {
                 ServiceRoute::ModelMethod(_) => path.replace("{target}", "{*target}"),
@@ -173,17 +173,17 @@ impl GatewayService {
             router = router.route(&pattern, on(filter, answer));
         }
         let unknown = |State(service): State<Arc<Self>>, headers: HeaderMap, uri: Uri| async move {
-            service.count("other", service.unknown(&headers, uri.path())).await
+            service.counted_response("other", service.unknown(&headers, uri.path())).await
         };
         let wrong_method = |State(service): State<Arc<Self>>, headers: HeaderMap, uri: Uri| async move {
-            service.count("other", service.wrong_method(&headers, uri.path())).await
+            service.counted_response("other", service.wrong_method(&headers, uri.path())).await
         };
         router.fallback(unknown).method_not_allowed_fallback(wrong_method).with_state(Arc::clone(self))
     }
 
-    /// Awaits the reply of the route `path`, counts it in the metrics, and logs a failure or a rejection that is not
-    /// logged yet.
-    async fn count<T: IntoResponse>(
+    /// Awaits the reply of the route `path`, and returns it as a response. Counts it in the metrics, and logs a failure
+    /// or a rejection that is not logged yet.
+    async fn counted_response<T: IntoResponse>(
         &self,
         path: &'static str,
         reply: impl Future<Output = Result<T, HttpReply>>,
@@ -239,7 +239,7 @@ impl GatewayService {
             ServiceRoute::Listen => return self.listen(request).await,
             ServiceRoute::Models => {
                 let api = implied_api(request.headers(), request.uri().path());
-                self.chat(api)?
+                self.model_routes(api)?
                     .models(api, request.headers(), certificate_of(request.extensions()))
                     .await
                     .inspect(|_| protect_connection(request.extensions()))
@@ -322,13 +322,13 @@ impl GatewayService {
         self.models.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Serves these model routes from now on.
+    /// Replaces the model routes: requests that arrive from now on are served by these.
     fn set_models(&self, models: Arc<ModelRoutes>) {
         *self.models.write().unwrap_or_else(PoisonError::into_inner) = Some(models);
     }
 
     /// Returns the model routes; the error, in the form of `api`, says that the gateway has none.
-    fn chat(&self, api: Api) -> Result<Arc<ModelRoutes>, HttpReply> {
+    fn model_routes(&self, api: Api) -> Result<Arc<ModelRoutes>, HttpReply> {
         let message = "this gateway has no routes for models: its operator can enable them with `--config`";
         self.models().ok_or_else(|| error_reply(api, StatusCode::NOT_FOUND, message))
     }
@@ -338,7 +338,7 @@ impl GatewayService {
         self.routes_of_people().map(|models| Arc::clone(&models.approvals))
     }
 
-    /// Returns the state of the routes for people; the error says that the gateway has none.
+    /// Returns the model routes, which also serve people; the error says that the gateway has none.
     fn routes_of_people(&self) -> Result<Arc<ModelRoutes>, HttpReply> {
         let message =
             "this gateway has no routes for approvals: its operator can enable them with `--config`";
@@ -513,7 +513,7 @@ fn certificate_of(extensions: &Extensions) -> Option<&ClientCertificate> {
     extensions.get::<Arc<ClientCertificate>>().map(AsRef::as_ref)
 }
 
-/// Returns the last segment of a path, by which routes name a question, a server or the like.
+/// Returns the last segment of a path: the id of a question, the name of a server or the like.
 fn last_segment(uri: &Uri) -> &str {
     uri.path().rsplit('/').next().unwrap_or_default()
 }

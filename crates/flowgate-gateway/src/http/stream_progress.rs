@@ -91,8 +91,8 @@ pub(crate) struct PacedBody {
 }
 
 impl PacedBody {
-    /// Wraps the body of the answer to `request`. Called in the task of the stream, whose progress the parts then
-    /// report.
+    /// Wraps the body of the answer to `request`. Must be called in the task of its stream: the parts report their
+    /// progress to that task.
     pub(crate) fn new(body: Body, mut request: OpenRequest) -> Self {
         // The library asks an empty body for no part, so `poll_frame` would not note the answer.
         if body.is_end_stream() {

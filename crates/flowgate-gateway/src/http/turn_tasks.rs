@@ -21,7 +21,7 @@ use crate::http::workers::WorkError;
 /// The threads for each core.
 const THREADS_OF_CORE: usize = 4;
 
-/// The turns that are running, under one bound.
+/// Runs tasks of one kind, such as turns, up to a bound on their number.
 #[derive(Debug)]
 pub(crate) struct TurnTasks {
     threads: Arc<TurnThreads>,
@@ -59,13 +59,13 @@ impl TurnTasks {
         Ok(Self::on_threads(Arc::new(TurnThreads(Some(runtime))), most))
     }
 
-    /// Returns tasks of another kind, under a bound of their own: at most `most` at the same time, on the threads of
-    /// these.
+    /// Returns an owner for tasks of another kind, which run on the same threads under a bound of their own: at most
+    /// `most` at the same time.
     pub(crate) fn with_own_bound(&self, most: usize) -> Self {
         Self::on_threads(Arc::clone(&self.threads), most)
     }
 
-    /// Returns tasks that run on `threads`, at most `most` at the same time.
+    /// Returns an owner for tasks that run on `threads`, at most `most` at the same time.
     fn on_threads(threads: Arc<TurnThreads>, most: usize) -> Self {
         let admitted = Arc::new(AdmittedTurns { most: most.max(1), state: Mutex::default() });
         Self { threads, tasks: TaskTracker::new(), admitted }

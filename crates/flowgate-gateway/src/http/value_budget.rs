@@ -19,14 +19,14 @@ pub(crate) struct ValueBudget {
 }
 
 /// The bounded quantity, as the log names it.
-pub(crate) const WHAT: &str = "bytes of the values of all bodies, answers of servers and conversations";
+pub(crate) const LIMIT_NAME: &str = "bytes of the values of all bodies, answers of servers and conversations";
 /// The option that raises the bound.
-pub(crate) const SETTING: &str = "--max-values";
+pub(crate) const LIMIT_SETTING: &str = "--max-values";
 
 /// A share of the budget; returned on drop.
 pub(crate) type ValueBudgetShare = OwnedSemaphorePermit;
 
-/// The reason why there is no room.
+/// The reason why a share of the budget is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ValueBudgetError {
     /// One body or answer exceeds the share that one may take.

@@ -11,7 +11,7 @@ use flowgate_mcp::WAITING_STATUS;
 const STATUS: &str = "x-flowgate-status";
 /// The header with the id of the question.
 const QUESTION: &str = "x-flowgate-question";
-/// The field of a body or an event.
+/// The name of the field that a body or an event receives.
 const FIELD: &str = "flowgate";
 
 /// A turn that waits for a person to decide a question.

@@ -17,7 +17,7 @@ use crate::http::admission::ConnectionPlace;
 pub(crate) struct WriteTimeout<S> {
     stream: S,
     limit: Duration,
-    /// Ends when the time limit of the write that waits is over.
+    /// The timer of the write that waits for the client; `None` if no write waits.
     waiting: Option<Pin<Box<Sleep>>>,
     /// The place of the connection among those that are admitted; notified when the server waits for the client.
     place: Option<Arc<ConnectionPlace>>,

@@ -1,5 +1,8 @@
-//! Sends requests to an issuer, on a thread that may wait: for its keys, its description, and tokens for people who log
-//! in. No redirect is followed and no proxy is used, since the operator chose neither; an answer has a size and a time.
+//! Sends HTTP requests to an issuer, within limits on time and size: for its keys, its description, and the ID tokens
+//! of people who log in. `issuer` and `login` call it on a thread that may block.
+//!
+//! No redirect is followed and no proxy is used: the operator has chosen the address of the issuer, and nothing else
+//! may receive the secrets of a login.
 
 use std::io::Read as _;
 use std::time::Duration;
@@ -18,7 +21,7 @@ const TIME: Duration = Duration::from_secs(5);
 pub(crate) struct BoundedHttp(ureq::Agent);
 
 impl BoundedHttp {
-    /// Creates the client, which trusts these authorities.
+    /// Creates the client, which trusts the certificates of these authorities.
     pub(crate) fn new(authorities: &Authorities) -> Self {
         let config = ureq::Agent::config_builder()
             .http_status_as_error(false)
@@ -36,7 +39,7 @@ impl BoundedHttp {
     /// Fetches a document.
     ///
     /// # Errors
-    /// Why there is none: a sentence without content.
+    /// Why the document cannot be fetched: a sentence for the operator's log, without content of the answer.
     pub(crate) fn get(&self, url: &str) -> Result<String, String> {
         let response = self.0.get(url).header("accept", "application/json").call();
         read(response).and_then(successful)
@@ -45,7 +48,7 @@ impl BoundedHttp {
     /// Sends the fields of a form, with a header `Authorization` if one is given. Returns the status and the answer.
     ///
     /// # Errors
-    /// Why there is no answer: a sentence without content.
+    /// Why there is no answer: a sentence for the operator's log, without content.
     pub(crate) fn post_form(
         &self,
         url: &str,
@@ -61,7 +64,7 @@ impl BoundedHttp {
     }
 }
 
-/// Reads an answer: its status, and its text.
+/// Reads the status and the text of an answer. Any status is accepted.
 fn read(response: Result<ureq::http::Response<ureq::Body>, ureq::Error>) -> Result<(u16, String), String> {
     // Errors do not contain what was sent.
     let mut response = response.map_err(|error| match error {
@@ -75,20 +78,23 @@ fn read(response: Result<ureq::http::Response<ureq::Body>, ureq::Error>) -> Resu
     let mut text = String::new();
     // One byte more than allowed shows that the answer is too long.
     let read = response.body_mut().as_reader().take(MAX_ANSWER + 1).read_to_string(&mut text);
-    read.map_err(|_| "the answer of the issuer broke off, took longer than 5 s, or is not UTF-8".to_owned())?;
+    read.map_err(|_| {
+        "the answer of the issuer broke off, took longer than 5 s, or is not UTF-8: check its address"
+            .to_owned()
+    })?;
     if u64::try_from(text.len()).is_ok_and(|length| length > MAX_ANSWER) {
-        return Err("the answer of the issuer is longer than 512 KiB".to_owned());
+        return Err("the answer of the issuer is longer than 512 KiB: check its address".to_owned());
     }
     Ok((status, text))
 }
 
-/// Returns the text of an answer with the status 200.
+/// Returns the text of an answer with the status 200, and an error for every other status.
 fn successful((status, text): (u16, String)) -> Result<String, String> {
     match status {
         200 => Ok(text),
         300..400 => Err(format!(
             "the issuer answered with the redirect {status}, which is not followed: name the address that it leads to"
         )),
-        _ => Err(format!("the issuer answered with the HTTP status {status}")),
+        _ => Err(format!("the issuer answered with the HTTP status {status}: check its address and its log")),
     }
 }

@@ -1,5 +1,6 @@
-//! Says which tokens authenticate a client of the configuration (`[clients.NAME.token]`), who has sent a request with
-//! one, and what of the token the client's policy learns as `input.NAME`. `chat::token_authentication` calls it.
+//! Decides whether a token authenticates a client of the configuration (`[clients.NAME.token]`), and identifies the
+//! *caller*: the subject of the token, with the claims that the client's policy reads as `input.NAME`.
+//! `chat::token_authentication` calls it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,17 +15,17 @@ use crate::random;
 
 /// The longest subject, in bytes.
 const MAX_SUBJECT: usize = 256;
-/// The longest text in a claim that a policy learns, in bytes.
+/// The longest string in a claim that a policy reads, in bytes.
 const MAX_TEXT: usize = 256;
-/// The most texts in such a claim.
+/// The most strings in such a claim.
 const MAX_TEXTS: usize = 256;
 /// The most characters of a subject that are shown in the names of conversations.
 const SHOWN: usize = 32;
 
-/// The parameter with the groups of the caller, each as a reader.
+/// The parameter of a policy with the groups of the caller, each as the name of a reader.
 pub(crate) const GROUPS: &str = "groups";
 
-/// What precedes the digest in the ids of callers with tokens. No virtual key has an id with this beginning.
+/// The prefix of the ids of callers with tokens. No id of a virtual key begins with it.
 const PREFIX: &str = "jwt-";
 
 /// The section `[clients.NAME.token]`.
@@ -32,13 +33,13 @@ const PREFIX: &str = "jwt-";
 pub(crate) struct ClientToken {
     pub(crate) issuer: Arc<Issuer>,
     pub(crate) audience: String,
-    /// The values that claims must have.
+    /// The required values of claims, by the names of the claims.
     pub(crate) claims: BTreeMap<String, Value>,
     /// The claim that names the subject.
     pub(crate) subject: String,
-    /// The claim with the groups of the caller, which the policy learns as readers.
+    /// The claim with the groups of the caller, which the policy reads as the parameter [`GROUPS`].
     pub(crate) groups: Option<String>,
-    /// The claims that the policy learns, by the names of its parameters.
+    /// The claims that the policy reads, by the names of its parameters.
     pub(crate) input: BTreeMap<String, String>,
     /// The most requests of one subject in a minute.
     pub(crate) requests_per_minute: Option<u32>,
@@ -46,11 +47,11 @@ pub(crate) struct ClientToken {
     pub(crate) tokens_per_day: Option<u64>,
 }
 
-/// Who has sent a request with a token.
+/// The subject that has sent a request with a token.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct TokenCaller {
-    /// The id by which the caller's conversations are separated. It depends on the subject and on what the policy learns,
-    /// so that no conversation continues under other parameters.
+    /// The id that separates the caller's conversations from others. It depends on the subject and on the parameters of
+    /// the policy, so that no conversation continues under other parameters.
     pub(crate) id: String,
     /// The id by which the caller's requests are counted. It depends on the subject alone.
     pub(crate) account: String,
@@ -58,33 +59,33 @@ pub(crate) struct TokenCaller {
     pub(crate) input: Map<String, Value>,
 }
 
-/// Returns whether an id is that of a caller with a token.
+/// Returns whether this is the id of a caller with a token, and not of a virtual key.
 pub(crate) fn is_caller_id(id: &str) -> bool {
     id.starts_with(PREFIX)
 }
 
 impl ClientToken {
-    /// Returns whether a verified token authenticates the client: it has the audience, and all required values.
+    /// Returns whether a verified token authenticates the client: it has the audience and all required claims.
     pub(crate) fn accepts(&self, claims: &TokenClaims) -> bool {
         claims.is_for(&self.audience)
             && self.claims.iter().all(|(name, required)| match claims.get(name) {
-                // A list has the value if one of its elements is.
+                // A list contains the required value.
                 Some(Value::Array(all)) if !required.is_array() => all.contains(required),
                 Some(value) => value == required,
                 None => false,
             })
     }
 
-    /// Returns who has sent a request with a token that this client accepts.
+    /// Returns the caller of a request with a token that this client accepts.
     ///
     /// # Errors
-    /// If the subject or a claim that the policy learns has another form or is too long.
+    /// If the subject or a claim that the policy reads has another JSON type or is too long.
     pub(crate) fn caller(&self, claims: &TokenClaims) -> Result<TokenCaller, TokenRefusal> {
         let subject = claims.text(&self.subject).filter(|text| !text.is_empty() && text.len() <= MAX_SUBJECT);
         let subject = subject.ok_or(TokenRefusal::Subject)?;
         let mut input = Map::new();
         for (parameter, claim) in &self.input {
-            // Without the claim, the parameter is missing, and what the policy makes depend on it fails.
+            // Without the claim, the parameter is missing, and every statement of the policy that needs it fails.
             let Some(value) = claims.get(claim) else { continue };
             input.insert(parameter.clone(), parameter_value(value).ok_or(TokenRefusal::Input)?);
         }
@@ -119,7 +120,8 @@ impl ClientToken {
     }
 }
 
-/// Returns the value of a parameter; `None` if the claim has another form, or is too long.
+/// Converts a claim to a parameter of the policy: a string, a number, a boolean or a list of strings. `None` if the
+/// claim is none of these, or too long.
 fn parameter_value(claim: &Value) -> Option<Value> {
     let is_short = |value: &Value| value.as_str().is_some_and(|text| text.len() <= MAX_TEXT);
     match claim {

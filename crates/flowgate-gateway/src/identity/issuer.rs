@@ -1,9 +1,9 @@
 //! Fetches the public keys of an issuer, and caches them. `config` creates an [`Issuer`] for each section
 //! `[issuers.NAME]`; the verification of tokens and the logins share it.
 //!
-//! The keys are fetched at the start, every five minutes, and when a token names a key that is not among them, at most
-//! [`MAX_FETCHES`] times in a minute. If the issuer cannot be reached, the last keys count for another hour; without keys,
-//! every token is refused.
+//! The keys are fetched at the start, every five minutes, and when a token names an unknown key, at most
+//! [`MAX_FETCHES`] times in a minute. If the issuer cannot be reached, the last keys are valid for an hour after they
+//! were fetched; without valid keys, every token is refused.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -23,23 +23,23 @@ use crate::log::{LogEvent, OperatorLog};
 
 /// The interval at which the keys are fetched.
 pub(crate) const REFRESH: Duration = Duration::from_mins(5);
-/// The time for which keys count that could not be fetched again.
+/// The time for which fetched keys are valid if they cannot be fetched again.
 const MAX_AGE: Duration = Duration::from_hours(1);
-/// The time for which a description counts, and for which a failure to fetch it does.
+/// The times for which a fetched description of the issuer, and the failure to fetch it, are cached.
 const DESCRIPTION_TIMES: [Duration; 2] = [Duration::from_mins(1), Duration::from_secs(5)];
-/// The most codes that are exchanged at the same time.
+/// The most authorization codes of logins that are exchanged for ID tokens at the same time.
 const MAX_EXCHANGES: usize = 16;
 /// The most fetches of the keys of one issuer in a minute.
 pub(crate) const MAX_FETCHES: usize = 4;
 
-/// Where the keys of an issuer are.
+/// The place from which the keys of an issuer are read.
 #[derive(Debug, Clone)]
 pub(crate) enum KeySource {
     /// In a file, which was read with the configuration.
     File(Arc<KeySet>),
-    /// At an address.
+    /// At an address of the configuration.
     Address(String),
-    /// At the address that the description of the issuer names.
+    /// At the address that the issuer's description (`/.well-known/openid-configuration`) names.
     Discovery,
 }
 
@@ -66,9 +66,9 @@ pub(crate) struct Issuer {
     fetching: tokio::sync::Mutex<()>,
     /// The times of the fetches of the last minute.
     fetches: Mutex<VecDeque<Instant>>,
-    /// The last description for logins, or why there was none, and when that was. Locked while it is fetched.
+    /// The last description or failure to fetch it, and its time. Locked while the description is fetched.
     described: tokio::sync::Mutex<Option<(Instant, Result<IssuerDescription, String>)>>,
-    /// The codes that may be exchanged now.
+    /// Limits the authorization codes that are exchanged at the same time.
     pub(super) exchanges: Semaphore,
 }
 
@@ -79,11 +79,12 @@ struct FetchedKeys {
     fetched: Instant,
 }
 
-/// What the issuer says about itself.
+/// The description that an issuer publishes at `/.well-known/openid-configuration`.
 #[derive(Debug, Clone)]
 pub(crate) struct IssuerDescription(Value);
 
 impl Issuer {
+    /// Creates an issuer without fetched keys.
     pub(crate) fn new(settings: IssuerSettings) -> Self {
         let http = BoundedHttp::new(&settings.authorities);
         let (keys, fetching, fetches, described) = Default::default();
@@ -117,7 +118,7 @@ impl Issuer {
         keys.as_ref().filter(|keys| keys.fetched.elapsed() < MAX_AGE).map(|keys| Arc::clone(&keys.keys))
     }
 
-    /// Returns the number of keys that tokens can be verified with.
+    /// Returns the number of valid keys.
     pub(crate) fn key_count(&self) -> usize {
         self.usable_keys().map_or(0, |keys| keys.len())
     }
@@ -153,8 +154,9 @@ impl Issuer {
         token.verify(keys.ok_or(TokenRefusal::NoKeys)?, &required)
     }
 
-    /// Fetches the keys, unless that has been done too often in the last minute, or other keys than `known` are there by
-    /// now. Logs a failure.
+    /// Fetches the keys. Does nothing if the cached keys are other ones than `known`, the keys that the caller has
+    /// tried: another task has fetched them. Does nothing either after too many fetches in the last minute. Logs a
+    /// failure.
     pub(crate) async fn refresh(self: &Arc<Self>, known: Option<&Arc<KeySet>>, log: &OperatorLog) {
         if matches!(self.settings.source, KeySource::File(_)) {
             return;
@@ -171,7 +173,7 @@ impl Issuer {
         self.fetch_on_thread(log).await;
     }
 
-    /// Fetches the keys because it is time to.
+    /// Fetches the keys, without the limit on fetches: the caller does so at the interval [`REFRESH`].
     pub(crate) async fn refresh_on_schedule(self: &Arc<Self>, log: &OperatorLog) {
         if matches!(self.settings.source, KeySource::File(_)) {
             return;
@@ -180,7 +182,7 @@ impl Issuer {
         self.fetch_on_thread(log).await;
     }
 
-    /// Fetches the keys on a thread that may wait, and keeps them even if the caller does not wait any longer.
+    /// Fetches the keys on a thread that may block, and caches them even if the caller stops waiting. Logs a failure.
     async fn fetch_on_thread(self: &Arc<Self>, log: &OperatorLog) {
         let (issuer, log) = (Arc::clone(self), log.clone());
         let fetched = tokio::task::spawn_blocking(move || match issuer.fetch() {
@@ -191,7 +193,7 @@ impl Issuer {
             Err(why) => {
                 let effect = match issuer.key_count() {
                     0 => "its tokens are refused",
-                    _ => "its earlier keys count for an hour after they were fetched",
+                    _ => "its earlier keys are valid for an hour after they were fetched",
                 };
                 let name = &issuer.settings.name;
                 let sentence = format!(
@@ -200,6 +202,7 @@ impl Issuer {
                 log.write(LogEvent::Failure, "", Vec::new(), &sentence);
             }
         });
+        // An error means that the task panicked: the keys are not fetched then, and the next fetch tries again.
         let _ = fetched.await;
     }
 
@@ -213,10 +216,11 @@ impl Issuer {
         KeySet::read(&self.http.get(&address)?).map_err(|why| format!("the document with the keys: {why}"))
     }
 
-    /// Returns the description of the issuer, fetched at most a minute ago: anybody can begin a login, and must not cause many requests.
+    /// Returns the description of the issuer, fetched at most a minute ago. It is cached since anybody can begin a
+    /// login, which must not cause a request to the issuer each time.
     ///
     /// # Errors
-    /// Why there is none: a sentence without content.
+    /// Why the description cannot be used: a sentence for the operator's log, without content.
     pub(super) async fn recent_description(self: &Arc<Self>) -> Result<IssuerDescription, String> {
         let mut described = self.described.lock().await;
         if let Some((at, description)) = &*described {
@@ -227,7 +231,11 @@ impl Issuer {
         }
         let issuer = Arc::clone(self);
         let fetched = tokio::task::spawn_blocking(move || issuer.describe()).await;
-        let description = fetched.unwrap_or_else(|_| Err("the task failed".to_owned()));
+        let description = fetched.unwrap_or_else(|_| {
+            Err("fetching the description of the issuer failed because of a \
+                bug in the gateway: report it"
+                .to_owned())
+        });
         *described = Some((Instant::now(), description.clone()));
         description
     }
@@ -235,20 +243,25 @@ impl Issuer {
     /// Fetches the description of the issuer. This may block the thread.
     ///
     /// # Errors
-    /// Why there is none: a sentence without content.
+    /// Why the description cannot be used: a sentence for the operator's log, without content.
     pub(crate) fn describe(&self) -> Result<IssuerDescription, String> {
         let issuer = &self.settings.issuer;
         let text =
             self.http.get(&format!("{}/.well-known/openid-configuration", issuer.trim_end_matches('/')))?;
-        let document = json::parse(&text, Numbers::Any)
-            .map_err(|_| "the description of the issuer is not JSON".to_owned())?;
+        let document = json::parse(&text, Numbers::Any).map_err(|_| {
+            "the description of the issuer is not JSON: check `issuer` in [issuers.NAME]".to_owned()
+        })?;
         if document.get("issuer").and_then(Value::as_str) != Some(issuer) {
-            return Err("the description of the issuer is that of another issuer".to_owned());
+            return Err(
+                "the description of the issuer names another issuer: correct `issuer` in [issuers.NAME]"
+                    .to_owned(),
+            );
         }
         Ok(IssuerDescription(document))
     }
 
-    /// Counts a fetch, if there may be one now.
+    /// Returns whether the keys may be fetched now, after fewer than [`MAX_FETCHES`] fetches in the last minute. If so,
+    /// counts the fetch.
     fn may_fetch(&self, now: Instant) -> bool {
         let mut fetches = self.fetches.lock().unwrap_or_else(PoisonError::into_inner);
         fetches.retain(|fetch| now.saturating_duration_since(*fetch) < Duration::from_mins(1));
@@ -267,25 +280,30 @@ impl fmt::Debug for Issuer {
 }
 
 impl IssuerDescription {
-    /// Returns an address of the issuer.
+    /// Returns the address in the member `name` of the description, such as `jwks_uri`.
     ///
     /// # Errors
-    /// If the description does not name it, or requests to it would not be protected by TLS.
+    /// If there is no such member, or requests to the address would not be protected by TLS.
     pub(crate) fn address(&self, name: &str) -> Result<&str, String> {
         let address = self.0.get(name).and_then(Value::as_str);
-        let address = address.ok_or_else(|| format!("the description of the issuer has no `{name}`"))?;
+        let address = address.ok_or_else(|| {
+            format!("the description of the issuer has no `{name}`: check `issuer` in [issuers.NAME]")
+        })?;
         match is_protected(address) {
             true => Ok(address),
-            false => Err(format!("`{name}` in the description of the issuer does not begin with https://")),
+            false => Err(format!(
+                "`{name}` in the description of the issuer is not an address that begins with https://: \
+                correct it at the issuer"
+            )),
         }
     }
 
-    /// Returns whether the issuer says that it has a feature.
+    /// Returns whether the member `name` of the description is `true`: the issuer has this feature.
     pub(crate) fn has(&self, name: &str) -> bool {
         self.0.get(name).and_then(Value::as_bool).unwrap_or_default()
     }
 
-    /// Returns the texts in a list; `None` if the issuer does not say.
+    /// Returns the strings in the list `name` of the description; `None` if there is no such list.
     pub(crate) fn list(&self, name: &str) -> Option<Vec<&str>> {
         self.0.get(name)?.as_array().map(|all| all.iter().filter_map(Value::as_str).collect())
     }

@@ -16,19 +16,19 @@ pub(crate) struct KeySet(Vec<IssuerKey>);
 #[derive(Debug, Clone)]
 struct IssuerKey {
     id: String,
-    /// The only algorithm that the issuer uses the key with, if it names one.
+    /// The only algorithm with which the issuer uses the key, if the issuer names one.
     algorithm: Option<Algorithm>,
-    /// The algorithms that the key could be used with.
+    /// The algorithms for which the kind of the key (RSA, curve) is suitable.
     fitting: Vec<Algorithm>,
     key: DecodingKey,
 }
 
 impl KeySet {
-    /// Reads a JWKS. Keys that cannot verify a token are left out: secrets, keys for encryption, keys without an id, and
-    /// keys of a kind that is not known. The set may be empty: an issuer can withdraw all its keys.
+    /// Reads a JWKS. Keys that cannot verify a token are left out: secrets, keys for encryption, keys without an id,
+    /// and keys of an unknown kind. The set may be empty: an issuer can withdraw all its keys.
     ///
     /// # Errors
-    /// If the text is no JWKS, or has more than [`MAX_KEYS`] keys.
+    /// If the text is not a JWKS, or has more than [`MAX_KEYS`] keys. The message follows the name of the document.
     pub(crate) fn read(text: &str) -> Result<Self, String> {
         let document = json::parse(text, Numbers::Any).map_err(|_| "it is not JSON".to_owned())?;
         let keys = document.get("keys").and_then(Value::as_array);
@@ -68,7 +68,7 @@ impl IssuerKey {
         let is_for_signatures =
             common.public_key_use.as_ref().is_none_or(|purpose| *purpose == PublicKeyUse::Signature)
                 && common.key_operations.as_ref().is_none_or(|all| all.contains(&KeyOperations::Verify));
-        // What is not among the known algorithms must not count as any algorithm.
+        // A key with the name of an unknown algorithm is left out: it must not be used with another algorithm.
         let algorithm = match common.key_algorithm {
             Some(name) => Some(Algorithm::try_from(name).ok()?),
             None => None,
@@ -83,7 +83,7 @@ impl IssuerKey {
             AlgorithmParameters::OctetKeyPair(pair) if pair.curve == EllipticCurve::Ed25519 => {
                 vec![Algorithm::EdDSA]
             }
-            // A shared secret has no place in a document that anybody may read.
+            // Among others, a shared secret: anybody may read this document, so the secret proves nothing.
             _ => return None,
         };
         let id = common.key_id.clone().filter(|id| !id.is_empty())?;

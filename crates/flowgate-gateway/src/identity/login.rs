@@ -1,8 +1,8 @@
 //! Logs people in by OpenID Connect: the authorization code flow with PKCE, `state` and `nonce`. `page::login_routes`
-//! serves its routes.
+//! serves the routes and calls [`LoginSettings::begin`] and [`LoginSettings::complete`].
 //!
-//! The crate `openidconnect` is not used: it needs an implementation of RSA that leaks its private keys by time, and its
-//! own HTTP stack. What the flow needs beside the verification of tokens is here.
+//! The crate `openidconnect` is not used: it needs an HTTP stack of its own, and an implementation of RSA whose timing
+//! leaks private keys. This file contains everything that the flow needs, except the verification of tokens (`token`).
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -21,13 +21,14 @@ use super::token::{TokenRefusal, UnverifiedToken};
 use crate::config::LoginSettings;
 use crate::log::OperatorLog;
 
-/// How long a login waits while as many others as may ask the issuer at the same time do.
+/// The time for which a login waits until the issuer has answered other logins, if too many ask it at the same time.
 const EXCHANGE_WAIT: Duration = Duration::from_secs(2);
 
-/// Why a login failed.
+/// The reason why a login failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum LoginFailure {
-    /// The request belongs to no login of this browser, or the issuer has refused the login.
+    /// The request belongs to no login of this browser, or the issuer has refused the login. The sentence is for the
+    /// operator's log.
     Request(&'static str),
     /// The issuer cannot be reached, or its answer is not acceptable. The sentence is for the operator's log.
     Issuer(String),
@@ -41,12 +42,12 @@ impl LoginFailure {
         match self {
             Self::Request(why) => why,
             Self::Issuer(why) => why,
-            Self::Random => "the system returned no random bytes",
+            Self::Random => "the operating system of the gateway returned no random bytes: try again",
         }
     }
 }
 
-/// What the issuer has added to the address to which it sends a person back.
+/// The parameters that the issuer adds to the address of the gateway when it sends a person's browser back.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ReturnedLogin<'r> {
     pub(crate) state: &'r str,
@@ -61,12 +62,17 @@ impl LoginSettings {
     /// logs in.
     ///
     /// # Errors
-    /// If the issuer does not describe itself.
+    /// If the description of the issuer cannot be fetched or used, or the system returns no random bytes.
     pub(crate) async fn begin(&self, logins: &PendingLogins) -> Result<(String, String), LoginFailure> {
         let description = self.issuer.recent_description().await.map_err(LoginFailure::Issuer)?;
         let address = description.address("authorization_endpoint").map_err(LoginFailure::Issuer)?;
-        let mut address = Url::parse(address)
-            .map_err(|_| LoginFailure::Issuer("`authorization_endpoint` is not an address".to_owned()))?;
+        let mut address = Url::parse(address).map_err(|_| {
+            LoginFailure::Issuer(
+                "`authorization_endpoint` in the description of the issuer is not an address: correct it at \
+                the issuer"
+                    .to_owned(),
+            )
+        })?;
         let (cookie, secrets) =
             logins.begin(self.party(), Instant::now()).map_err(|_| LoginFailure::Random)?;
         address
@@ -82,16 +88,16 @@ impl LoginSettings {
         Ok((cookie, address.into()))
     }
 
-    /// Returns what a login belongs to: the issuer, and the name under which the issuer knows the gateway.
+    /// Returns the parties of a login: the issuer, and the gateway under the name that the issuer has for it.
     fn party(&self) -> LoginParty {
         LoginParty { issuer: self.issuer.settings.issuer.clone(), client_id: self.client_id.clone() }
     }
 
-    /// Completes the login of the browser with this cookie: exchanges the code for an ID token, verifies it, and returns
-    /// who the person is.
+    /// Completes the login of the browser with this cookie: exchanges the code for an ID token, verifies the token, and
+    /// returns the identity of the person.
     ///
     /// # Errors
-    /// If the login is not that of the browser, or the issuer does not vouch for the person.
+    /// If the login was not begun by this browser, or the issuer does not return a valid ID token.
     pub(crate) async fn complete(
         &self,
         logins: &PendingLogins,
@@ -101,12 +107,12 @@ impl LoginSettings {
     ) -> Result<LoginIdentity, LoginFailure> {
         let secrets =
             logins.take_returned(cookie, returned.state, Instant::now()).ok_or(LoginFailure::Request(
-                "the state is that of no login that this browser has begun in the last ten minutes",
+                "this browser has begun no login with the returned `state` in the last ten minutes: begin again",
             ))?;
         // The configuration may have been reloaded in between.
         if secrets.party != self.party() {
             return Err(LoginFailure::Request(
-                "the login has begun at another issuer than that of the configuration",
+                "the configuration was reloaded and names another issuer than the one of this login: begin again",
             ));
         }
         let description = self.issuer.recent_description().await.map_err(LoginFailure::Issuer)?;
@@ -115,22 +121,28 @@ impl LoginSettings {
         let is_named = description.has("authorization_response_iss_parameter_supported");
         match returned.issuer {
             Some(issuer) if issuer != own => {
-                return Err(LoginFailure::Request("the login was answered by another issuer"));
+                return Err(LoginFailure::Request(
+                    "another issuer than the one in [login.oidc] has answered the login (`iss`): check the \
+                    address of the link",
+                ));
             }
             None if is_named => {
                 return Err(LoginFailure::Request(
-                    "the issuer did not name itself in its answer, although it says that it does",
+                    "the issuer did not name itself in its answer (`iss`), although its description says that \
+                    it does: begin again",
                 ));
             }
             _ => {}
         }
-        let code = returned.code.ok_or(LoginFailure::Request("the issuer has refused the login"))?;
+        let refused = "the issuer has refused the login: its log has the reason";
+        let code = returned.code.ok_or(LoginFailure::Request(refused))?;
         let token = self.exchange(&description, code, &secrets).await?;
         let refused = |why: TokenRefusal| LoginFailure::Issuer(format!("the ID token is refused: {why}"));
         let unverified = UnverifiedToken::read(&token).map_err(refused)?;
         let audiences = vec![self.client_id.as_str()];
         let claims = self.issuer.verify(&unverified, audiences, log).await.map_err(refused)?;
-        // If it names the party that it was made for, that is this gateway; it must if there are several audiences.
+        // `azp` names the party for which the token was made: it must be this gateway. A token with several audiences
+        // must have it.
         match claims.get("azp") {
             Some(party) if party.as_str() != Some(&self.client_id) => {
                 return Err(refused(TokenRefusal::AuthorizedParty));
@@ -152,7 +164,7 @@ impl LoginSettings {
         secrets: &LoginSecrets,
     ) -> Result<String, LoginFailure> {
         let endpoint = description.address("token_endpoint").map_err(LoginFailure::Issuer)?.to_owned();
-        // Without a word of the issuer, the method is that of the header.
+        // If the description does not name the methods, the default is the header.
         let methods = description.list("token_endpoint_auth_methods_supported");
         let takes_header = methods.is_none_or(|all| all.is_empty() || all.contains(&"client_secret_basic"));
         let mut fields = vec![
@@ -174,9 +186,9 @@ impl LoginSettings {
             }
         };
         let issuer = Arc::clone(&self.issuer);
-        // Anybody can begin a login and return from it with a code of no worth.
-        let place = tokio::time::timeout(EXCHANGE_WAIT, self.issuer.exchanges.acquire()).await;
-        let _place = place.map_err(|_| {
+        // Limits the requests to the issuer: anybody can begin a login, and return with an invented code.
+        let permit = tokio::time::timeout(EXCHANGE_WAIT, self.issuer.exchanges.acquire()).await;
+        let _permit = permit.map_err(|_| {
             LoginFailure::Issuer(
                 "the issuer is still answering to earlier logins: try again later".to_owned(),
             )
@@ -186,7 +198,9 @@ impl LoginSettings {
                 fields.iter().map(|(name, value)| (*name, value.as_str())).collect();
             issuer.http.post_form(&endpoint, &fields, authorization.as_deref())
         });
-        let answered = sent.await.unwrap_or_else(|_| Err("the task failed".to_owned()));
+        let answered = sent.await.unwrap_or_else(|_| {
+            Err("the exchange of the code failed because of a bug in the gateway: report it".to_owned())
+        });
         let (status, text) = answered.map_err(LoginFailure::Issuer)?;
         if status != 200 {
             return Err(LoginFailure::Issuer(format!(
@@ -195,8 +209,10 @@ impl LoginSettings {
         }
         let answer = json::parse(&text, Numbers::Any).ok();
         let token = answer.as_ref().and_then(|answer| answer.get("id_token")).and_then(Value::as_str);
-        token
-            .map(str::to_owned)
-            .ok_or_else(|| LoginFailure::Issuer("the issuer returned no ID token".to_owned()))
+        token.map(str::to_owned).ok_or_else(|| {
+            LoginFailure::Issuer(
+                "the issuer returned no ID token (`id_token`): add `openid` to `scopes`".to_owned(),
+            )
+        })
     }
 }

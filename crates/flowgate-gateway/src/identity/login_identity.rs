@@ -1,5 +1,5 @@
-//! Defines who has logged in at the issuer of `[login.oidc]`, and reads that from a verified ID token. `login` creates
-//! it, and `approvals::people` finds the person.
+//! Reads from a verified ID token who has logged in at the issuer of `[login.oidc]` ([`LoginIdentity`]). `login` calls
+//! it, and `approvals::people` finds the person with this identity in the configuration.
 
 use std::time::SystemTime;
 
@@ -42,14 +42,19 @@ impl LoginIdentity {
         let name = name.ok_or_else(|| {
             format!("the ID token has no text of at most 256 printable bytes in the claim `{name_claim}`, which `name-claim` names")
         })?;
-        // An issuer may let people choose an address, and says then that it has not been verified.
+        // An issuer may let people enter any address; `email_verified` is then not true.
         if name_claim == "email" && claims.get("email_verified").and_then(Value::as_bool) != Some(true) {
             return Err(
-                "the issuer has not verified the address in `email`, which `name-claim` names".to_owned()
+                "the issuer has not verified the address in `email`, which `name-claim` names: let it verify \
+                the address, or name another claim"
+                    .to_owned()
             );
         }
         if name.starts_with(GROUP) {
-            return Err(format!("the name of the person begins with `{GROUP}`, as that of a group does"));
+            return Err(format!(
+                "the name of the person begins with `{GROUP}`, as the names of groups do: name another claim \
+                in `name-claim`"
+            ));
         }
         let groups = match claims.get(groups_claim) {
             None => Vec::new(),
@@ -71,13 +76,14 @@ impl LoginIdentity {
         Ok(Self { issuer, subject, name: name.to_owned(), groups, expires: claims.expires })
     }
 
-    /// Returns the principals that stand for the groups of the person where readers are limited.
+    /// Returns the groups of the person as principals of a lattice of readers, such as `group:finance`.
     pub(crate) fn group_principals(&self) -> impl Iterator<Item = String> {
         self.groups.iter().map(|group| format!("{GROUP}{group}"))
     }
 }
 
-/// Returns whether a text of an issuer may name a person or a group: it is short, not empty, and visible.
+/// Returns whether a string of an issuer may name a person or a group: it is not empty, short, and has no invisible
+/// characters or spaces around it.
 fn is_usable(text: &str) -> bool {
     !text.is_empty()
         && text.len() <= MAX_TEXT

@@ -1,8 +1,9 @@
-//! Holds the logins at an issuer that have begun, in memory. `login` begins and completes them.
+//! Stores the logins that have begun at an issuer, in memory. `login` begins them, and `page::login_routes` completes
+//! them.
 //!
-//! A login belongs to one browser, which shows it by a cookie that no script can read. The state that the issuer returns
-//! is accepted from that browser alone, once, and for ten minutes. A completed login waits for the page to take it, for
-//! a minute.
+//! A login belongs to one browser, which is recognised by a cookie that no script can read. The state that the issuer
+//! returns is accepted from that browser alone, once, and for ten minutes. A completed login waits for a minute until
+//! the page (the web page for people) takes it.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -34,16 +35,16 @@ struct PendingLogin {
     step: LoginStep,
 }
 
-/// How far a login is.
+/// The progress of a login.
 #[derive(Debug)]
 enum LoginStep {
-    /// The person is at the issuer.
+    /// The browser was sent to the issuer and has not returned.
     AtIssuer(LoginSecrets),
     /// The page can take the login.
     Complete(LoginIdentity),
 }
 
-/// What a login belongs to.
+/// The parties of a login, which must not change until it is completed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct LoginParty {
     /// The issuer at which the person logs in.
@@ -55,11 +56,10 @@ pub(crate) struct LoginParty {
 /// The secrets of a login that has begun.
 #[derive(Clone)]
 pub(crate) struct LoginSecrets {
-    /// What the login belongs to.
     pub(crate) party: LoginParty,
-    /// The value that the issuer returns to the gateway with the code.
+    /// The random value that the issuer returns with the code, by which the gateway recognises its login.
     pub(crate) state: String,
-    /// The value that the ID token contains.
+    /// The random value that the ID token must contain.
     pub(crate) nonce: String,
     /// The secret by which the gateway shows that it has begun the login (PKCE).
     pub(crate) verifier: String,
@@ -72,7 +72,7 @@ impl std::fmt::Debug for LoginSecrets {
 }
 
 impl LoginSecrets {
-    /// Draws new secrets.
+    /// Creates random secrets.
     fn draw(party: LoginParty) -> Result<Self, RandomError> {
         let secret = || random::bytes::<32>().map(|bytes| URL_SAFE_NO_PAD.encode(bytes));
         Ok(Self { party, state: secret()?, nonce: secret()?, verifier: secret()? })
@@ -85,8 +85,9 @@ impl LoginSecrets {
 }
 
 impl PendingLogins {
-    /// Begins a login. Returns the value of the cookie, and the secrets. At the limit, the oldest login is dropped that is not
-    /// complete: anybody can begin logins, and must not be able to drop those of people who are known.
+    /// Begins a login. Returns the value of the cookie, and the secrets. At the limit, drops the oldest login that is
+    /// not complete. Completed logins are not dropped: anybody can begin logins, and must not be able to end those of
+    /// authenticated people.
     ///
     /// # Errors
     /// If the system returned no random bytes.
@@ -110,9 +111,9 @@ impl PendingLogins {
         Ok((cookie, secrets))
     }
 
-    /// Ends the login of the browser with this cookie, whose state the issuer has returned, and returns its secrets.
-    /// `None` if there is no such login, or the state is that of another one: another site that causes such a request
-    /// does not end the login.
+    /// Removes the login of the browser with this cookie, if the issuer has returned its state, and returns its
+    /// secrets. `None` if there is no such login, or it has another state: the login then remains, so that another
+    /// site, which can make the browser send such a request, cannot end it.
     pub(crate) fn take_returned(&self, cookie: &str, state: &str, now: Instant) -> Option<LoginSecrets> {
         let mut logins = self.logins();
         let id = digest(cookie);
@@ -124,8 +125,8 @@ impl PendingLogins {
         Some(secrets)
     }
 
-    /// Lets the page of a browser take a completed login. Returns the value of a new cookie, which shows that it is this
-    /// browser.
+    /// Stores a completed login until the page takes it. Returns the value of a new cookie, by which the browser is
+    /// recognised.
     ///
     /// # Errors
     /// If the system returned no random bytes.
@@ -148,12 +149,14 @@ impl PendingLogins {
         }
     }
 
+    /// Locks the logins.
     fn logins(&self) -> MutexGuard<'_, BTreeMap<[u8; 32], PendingLogin>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl PendingLogin {
+    /// Returns whether the time for this step of the login has ended.
     fn is_over(&self, now: Instant) -> bool {
         let most = match self.step {
             LoginStep::AtIssuer(_) => LOGIN_TIME,
@@ -163,6 +166,7 @@ impl PendingLogin {
     }
 }
 
+/// Returns the key of a login in the map: the digest of its cookie, so that no lookup compares the secret itself.
 fn digest(cookie: &str) -> [u8; 32] {
     Sha256::digest(cookie).into()
 }

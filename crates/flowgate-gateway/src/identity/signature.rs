@@ -1,8 +1,8 @@
-//! Verifies the signatures of tokens with ring, which rustls uses as well: the cryptography of the crate `jsonwebtoken`.
-//! `token` installs it.
+//! Verifies the signatures of tokens with the crate ring, which rustls uses as well. The crate `jsonwebtoken` parses
+//! tokens and leaves the cryptography to this provider; `token` installs it.
 //!
-//! There is no signer, and no algorithm with a shared secret: a gateway that verifies with a public key must never take
-//! that key for a secret.
+//! There is no signer, and no algorithm with a shared secret (HMAC): otherwise a forged token could make the gateway
+//! use a public key as the secret.
 
 use jsonwebtoken::crypto::{CryptoProvider, JwtSigner, JwtVerifier, KeyUtils};
 use jsonwebtoken::errors::{Error as TokenError, ErrorKind};
@@ -25,16 +25,18 @@ static PROVIDER: CryptoProvider = CryptoProvider {
     },
 };
 
-/// Lets `jsonwebtoken` verify signatures with ring. A program that embeds the gateway may have chosen another provider
-/// before, which is then used.
+/// Lets `jsonwebtoken` verify signatures with ring. The call fails, and the error is ignored, if this was done before,
+/// or a program that embeds the gateway has installed another provider: that one is then used.
 pub(super) fn install() {
     let _ = PROVIDER.install_default();
 }
 
+/// The error for everything that verification does not need.
 fn unsupported() -> TokenError {
     ErrorKind::UnsupportedAlgorithm.into()
 }
 
+/// Refuses to sign: the gateway only verifies tokens.
 fn no_signer(_: &Algorithm, _: &EncodingKey) -> Result<Box<dyn JwtSigner>, TokenError> {
     Err(unsupported())
 }
@@ -51,7 +53,7 @@ fn verifier(algorithm: &Algorithm, key: &DecodingKey) -> Result<Box<dyn JwtVerif
     Ok(Box::new(RingVerifier { algorithm: *algorithm, method, key: key.clone() }))
 }
 
-/// How ring verifies an algorithm.
+/// The parameters with which ring verifies a signature of one algorithm.
 enum SignatureMethod {
     Rsa(&'static RsaParameters),
     Curve(&'static dyn VerificationAlgorithm),

@@ -1,5 +1,7 @@
-//! Verifies a token (a signed JWT) with the keys of its issuer: its form, its signature, and the claims that every token
-//! must have. Nothing in a token chooses a key but the id of one of the issuer's keys. `issuer` calls it.
+//! Verifies a token (a signed JWT) with the keys of its issuer: its form, its signature, and the claims that every
+//! token must have. `issuer` calls it.
+//!
+//! A token chooses a key only by its id (`kid`) among the issuer's keys; keys and addresses in the token are ignored.
 
 use std::fmt;
 use std::time::{Duration, SystemTime};
@@ -16,7 +18,7 @@ use super::signature;
 
 /// The longest token that is read, in bytes.
 pub(crate) const MAX_TOKEN: usize = 16 << 10;
-/// The algorithms that a token may be signed with: asymmetric ones.
+/// The algorithms with which a token may be signed, all of them asymmetric.
 pub(crate) const ALGORITHMS: [(&str, Algorithm); 9] = [
     ("RS256", Algorithm::RS256),
     ("RS384", Algorithm::RS384),
@@ -28,10 +30,12 @@ pub(crate) const ALGORITHMS: [(&str, Algorithm); 9] = [
     ("ES384", Algorithm::ES384),
     ("EdDSA", Algorithm::EdDSA),
 ];
-/// The types of tokens that are accepted, in lower case. A token for another purpose, such as a logout, has another type.
+/// The types of tokens that are accepted, in lower case. A token for another purpose, such as a logout, has another
+/// type.
 const TYPES: [&str; 4] = ["jwt", "at+jwt", "application/jwt", "application/at+jwt"];
 
-/// Why a token is refused: a sentence for the operator's log, without any part of the token.
+/// The reason why a token is refused. `Display` writes a sentence for the operator's log, without any part of the
+/// token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TokenRefusal {
     TooLong,
@@ -101,11 +105,11 @@ pub(crate) struct UnverifiedToken<'t> {
     pub(crate) issuer: String,
 }
 
-/// What a token must fulfil.
+/// The requirements that a token must meet.
 #[derive(Debug)]
 pub(crate) struct TokenRequirements<'r> {
     pub(crate) issuer: &'r str,
-    /// The audiences, of which the token has one.
+    /// The accepted audiences; the token must have one of them.
     pub(crate) audiences: Vec<&'r str>,
     pub(crate) algorithms: &'r [Algorithm],
     /// The tolerance for clocks that differ.
@@ -120,16 +124,17 @@ pub(crate) struct TokenClaims {
     pub(crate) expires: SystemTime,
 }
 
-/// Returns whether a text has the form of a token: three parts, of which the first begins as an encoded JSON object.
+/// Returns whether a text looks like a token: three parts with dots between them, and `eyJ` (the encoded `{"`) at the
+/// beginning.
 pub(crate) fn looks_like_token(text: &str) -> bool {
     text.starts_with("eyJ") && text.bytes().filter(|byte| *byte == b'.').count() == 2
 }
 
 impl<'t> UnverifiedToken<'t> {
-    /// Reads the header of a token, and its issuer.
+    /// Reads the header of a token, and its issuer. Does not verify the signature.
     ///
     /// # Errors
-    /// Why the token is refused whatever its signature is.
+    /// If the token is malformed, or of a kind that the gateway does not accept.
     pub(crate) fn read(text: &'t str) -> Result<Self, TokenRefusal> {
         if text.len() > MAX_TOKEN {
             return Err(TokenRefusal::TooLong);
@@ -137,7 +142,7 @@ impl<'t> UnverifiedToken<'t> {
         let parts: Vec<&str> = text.split('.').collect();
         let &[header, claims, _] = parts.as_slice() else { return Err(TokenRefusal::Malformed) };
         let (header, claims) = (object(header)?, object(claims)?);
-        // Extensions that must be understood: the gateway understands none.
+        // `crit` lists extensions that the recipient must understand: the gateway understands none.
         if header.contains_key("crit") {
             return Err(TokenRefusal::Critical);
         }
@@ -183,7 +188,8 @@ impl<'t> UnverifiedToken<'t> {
         validation.set_audience(&required.audiences);
         validation.set_required_spec_claims(&["exp", "iss", "aud"]);
         jsonwebtoken::decode::<Value>(self.text, key, &validation).map_err(|error| refusal(error.kind()))?;
-        // The signature is valid. The claims are read again, by a parser that refuses a key that occurs twice.
+        // The signature is valid. The claims are parsed again, since `jsonwebtoken` accepts objects in which a key
+        // occurs twice.
         let claims = self.text.split('.').nth(1).ok_or(TokenRefusal::Malformed)?;
         let claims = object(claims)?;
         if claims.get("iss").and_then(Value::as_str) != Some(required.issuer) {
@@ -205,7 +211,7 @@ impl TokenClaims {
         self.claims.get(name)
     }
 
-    /// Returns a claim that is a text.
+    /// Returns the claim `name` if it is a string.
     pub(crate) fn text(&self, name: &str) -> Option<&str> {
         self.get(name).and_then(Value::as_str)
     }
@@ -235,7 +241,7 @@ fn object(part: &str) -> Result<Map<String, Value>, TokenRefusal> {
     }
 }
 
-/// Returns why a token is refused, from the error of `jsonwebtoken`.
+/// Converts an error of `jsonwebtoken` to the reason why the token is refused.
 fn refusal(error: &ErrorKind) -> TokenRefusal {
     match error {
         ErrorKind::ExpiredSignature => TokenRefusal::Expired,

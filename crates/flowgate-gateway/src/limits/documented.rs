@@ -34,14 +34,14 @@ fn documented_defaults_are_those_of_the_code() {
         std::fs::remove_dir_all(&folder).unwrap();
         read
     };
-    let asking = &client.asking;
+    let asking = &client.approvals;
     let one = client.clients.first().unwrap();
     let mib = |bytes: usize| format!("{} MiB", bytes >> 20);
     let seconds = |time: std::time::Duration| format!("{} s", time.as_secs());
     let expected: Vec<(&str, String)> = vec![
         ("bytes of one body", mib(limits.body)),
         ("bytes of all bodies that are read or evaluated", mib(limits.bodies)),
-        (crate::http::value_budget::WHAT, mib(limits.values)),
+        (crate::http::value_budget::LIMIT_NAME, mib(limits.values)),
         ("seconds for a body to arrive", seconds(limits.body_time)),
         ("seconds for a TLS handshake", seconds(limits.head_time)),
         ("open connections", limits.connections.to_string()),
@@ -70,15 +70,15 @@ fn documented_defaults_are_those_of_the_code() {
         ("bytes of one conversation", mib(usize::try_from(store.conversation).unwrap())),
         (
             "memory of one conversation, which has many short values",
-            mib(usize::try_from(store.conversation).unwrap() * crate::chat::conversations::GROWTH),
+            mib(usize::try_from(store.conversation).unwrap() * crate::chat::conversations::MEMORY_OF_A_BYTE),
         ),
         ("text remembered of one source", mib(store.quotations / flowgate_guard::history::SHARE)),
-        ("open questions of one client", asking.of_client.to_string()),
-        ("open questions of one conversation", asking.of_conversation.to_string()),
-        ("questions of one conversation in an hour", asking.an_hour.to_string()),
-        ("questions of one client in an hour", asking.an_hour_of_client.to_string()),
-        ("questions of one conversation", asking.in_all.to_string()),
-        ("refused questions of one conversation in a row", asking.refusals.to_string()),
+        ("open questions of one client", asking.open_of_client.to_string()),
+        ("open questions of one conversation", asking.open_of_conversation.to_string()),
+        ("questions of one conversation in an hour", asking.hourly_of_conversation.to_string()),
+        ("questions of one client in an hour", asking.hourly_of_client.to_string()),
+        ("questions of one conversation", asking.total_of_conversation.to_string()),
+        ("refused questions of one conversation in a row", asking.refusals_of_conversation.to_string()),
         ("refused questions of one client in a row", asking.refusals_of_client.to_string()),
         ("tools of one server that wait for approval", crate::database::MAX_OFFERED.to_string()),
         (

@@ -34,7 +34,7 @@ struct RateWindow {
     suppressed: u64,
 }
 
-/// The outcome for a line.
+/// What becomes of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RateDecision {
     /// It is written, with the number of lines suppressed before it.

@@ -7,18 +7,18 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use hyper::body::Bytes;
 
-/// The problem of an answer that ended early.
+/// The message for the client if an answer ended early.
 pub(super) const BROKEN: &str =
     "the connection of the MCP server ended within its answer: check the log of that server";
 
-/// The share of one open request in the limit on open requests to a server, released when it is dropped. Contains the
-/// count of the shares that are taken.
+/// The place of one open request in the limit on open requests to a server, released when it is dropped. Contains the
+/// counter of the taken places.
 pub(super) struct OpenRequestPlace(Arc<AtomicUsize>);
 
 impl OpenRequestPlace {
-    /// Takes one of `most` places for open requests, of which `open` counts those that are taken; `None` if all are.
+    /// Takes one of `most` places for open requests; `None` if all are taken. `open` counts the taken places.
     pub(super) fn acquire(open: &Arc<AtomicUsize>, most: usize) -> Option<Self> {
-        // If all places are taken, the drop of `place` decrements the count again.
+        // The count is raised in any case. If all places are taken, `place` is dropped, which lowers the count again.
         let place = Self(Arc::clone(open));
         (open.fetch_add(1, Ordering::Relaxed) < most).then_some(place)
     }
@@ -30,7 +30,7 @@ impl Drop for OpenRequestPlace {
     }
 }
 
-/// The rest of an answer. Its drop ends the connection, unless the answer was read to its end.
+/// The unread body of an answer. Dropping it ends the connection, unless the answer was read to its end.
 pub(super) struct ServerAnswerBytes {
     response: reqwest::Response,
     /// The place of the request, held until the answer is dropped.

@@ -1,7 +1,8 @@
-//! Creates the audit records about approved calls to MCP servers: the question that an MCP client asks the person who
-//! uses it (elicitation), the answer, and whether the call then goes to its server.
+//! Creates the audit records about approved calls to MCP servers: the question that an MCP client asks its user
+//! (elicitation), the user's answer, and whether the call is then sent to its server.
 //!
-//! `conversation_inputs` calls it. The records are added to the session, and written to the audit log with the turn.
+//! `conversation_inputs` calls it. The records are added to the state of the conversation (`session.events`), and
+//! written to the audit log before anything is sent.
 
 use serde_json::{Value, json};
 
@@ -16,9 +17,8 @@ use flowgate_audit::AuditEvent;
 use flowgate_mcp::{ProxyAction, elicited_decision};
 
 impl McpExchange<'_> {
-    /// If the message `text` to the client contains a question of the gateway, adds to the audit records of the turn
-    /// (`session.events`) that the person at the client is asked. The message is then a request of the gateway, or an
-    /// answer that requires input.
+    /// If the message `text` to the client contains a question of the gateway, records in `session.events` that the
+    /// person at the client is asked. Such a message is a request of the gateway, or an answer that requires input.
     pub(super) fn note_question(&self, session: &mut ConversationState, text: &str) {
         let message: Value = serde_json::from_str(text).unwrap_or_default();
         // A request of the gateway has a generated id, and an answer that requires input a `requestState`: either names
@@ -34,9 +34,8 @@ impl McpExchange<'_> {
         session.events.push(recorder::question_entry(&client.spec, conversation, &ask, shown_content(&ask)));
     }
 
-    /// Adds each call that the chat had permitted, and that the client now makes through the proxy, to the audit
-    /// records of the turn: the call goes to its server. If no action sends a message to the server, a freeze has
-    /// stopped the call, and nothing is recorded.
+    /// Records each call that the chat had permitted and that the client now makes through the proxy: it is sent to its
+    /// server. If no action sends a message to the server, a freeze has stopped the call, and nothing is recorded.
     pub(super) fn note_forwarded_call(&self, session: &mut ConversationState, actions: &[ProxyAction]) {
         // The tool and the digest of each such call since the last input.
         let taken = session.conversation.drain_taken_calls();
@@ -54,9 +53,9 @@ impl McpExchange<'_> {
         session.events.extend(ran.map(AuditEntry::from));
     }
 
-    /// Adds to the audit records of the turn what became of the call that a person has allowed in the question `asked`.
-    /// If one of `actions` sends a message to the server, the call runs and the approval is used. Otherwise the
-    /// approval is void, and is no longer stored as a used one.
+    /// Records whether the call runs that a person has allowed in the question `asked`. If one of `actions` sends a
+    /// message to the server, the call runs and the approval is used. Otherwise the approval is void, and no longer
+    /// stored as used.
     pub(super) async fn record_approval_outcome(
         &self,
         session: &mut ConversationState,
@@ -82,9 +81,9 @@ impl McpExchange<'_> {
         session.events.push(AuditEvent::ApprovalVoid { conversation, tool, digest, cause, reasons }.into());
     }
 
-    /// Adds the answer of the person at the client to the audit records of the turn, if the message `text` of the
-    /// client answers a question of the gateway. The record names the client, since the person has no name here.
-    /// Returns the question if the call is allowed (the action `accept`), and otherwise `None`.
+    /// Records the answer of the person at the client, if the message `text` of the client answers a question of the
+    /// gateway. The record names the client, since the gateway does not know who the person is. Returns the question if
+    /// the call is allowed (the action `accept`), and otherwise `None`.
     pub(super) fn note_answer(
         &self,
         session: &mut ConversationState,

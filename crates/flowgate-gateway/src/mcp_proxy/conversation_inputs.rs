@@ -1,7 +1,8 @@
-//! Hands an input to the state proxy of a server (`flowgate_mcp`): a message of the client or the server, or the
-//! outcome of a sent message. `exchange`, `server_requests` and `listening` call [`McpExchange::apply_event`].
+//! Hands an input to the proxy of a server (a state machine of `flowgate_mcp`), asks people, and stores the effects. An
+//! input is a message of the client or the server, or the outcome of a sent message. `exchange`, `server_requests` and
+//! `listening` call [`McpExchange::apply_event`].
 //!
-//! The conversation is locked from an input until its effects are stored; only then does the caller send anything.
+//! The conversation is locked from the input until its effects are stored; only then does the caller send anything.
 
 use axum::http::StatusCode;
 use flowgate_mcp::ProxyAction;
@@ -63,7 +64,7 @@ impl McpExchange<'_> {
                 "the request failed because of a bug in the gateway: its conversation was not loaded",
             )),
         };
-        // The audit records of the input; none if it failed.
+        // The audit records of the input; a failed input has none.
         let events = outcome.as_ref().map(|(_, events)| events.as_slice()).unwrap_or_default();
         let watched = locked.get().map(ConversationState::take_watched).unwrap_or_default();
         let recorded = match routes.recorder.record(events) {
@@ -76,16 +77,16 @@ impl McpExchange<'_> {
                 self.verdicts.count_watched(&watched);
                 self.trace.add_watched(&watched);
             }
-            // The log may have recorded approved calls as run, which do not run now.
+            // The audit log may already say that approved calls ran, but they do not: adds records that say so.
             Err(_) => routes.record_taken_back(events),
         }
         drop(locked);
         outcome.and_then(|(actions, _)| recorded.map(|()| actions))
     }
 
-    /// Checks whether the conversation may take an input, updates its state, hands the input to the proxy, and asks
-    /// people the questions that the proxy raises, until none is left. Returns the actions that no freeze stops, and
-    /// the audit records.
+    /// Checks whether the conversation may receive an input, updates the state that others may have changed, hands the
+    /// input to the proxy, and asks people the questions that the proxy raises, until none is left. Returns the actions
+    /// that no freeze stops, and the audit records.
     ///
     /// # Errors
     /// If the conversation has reached its size limit, a freeze stops it or its client, another request has approved
@@ -103,7 +104,7 @@ impl McpExchange<'_> {
         }
         session.add_caller_parameters(self.request.key.as_deref());
         session.begin_watching(&client.spec);
-        // The proxy learns that a sent call has failed even where a freeze stops everything else.
+        // The failure of a sent call is processed even under a freeze, since the proxy waits for its outcome.
         if !matches!(event, ProxyEvent::Failed { .. }) {
             routes.approvals.check_frozen(&client.spec, conversation).await?;
         }
@@ -157,8 +158,8 @@ impl McpExchange<'_> {
         actions
     }
 
-    /// Adds the answer of the person at the client to the audit records of the turn, if the input is a message of the
-    /// client that has one. Returns the answered question if the answer is a yes, and otherwise `None`.
+    /// Records the answer of the person at the client, as [`Self::note_answer`] does, if the input is a message of the
+    /// client. Returns the answered question if the answer is a yes, and otherwise `None`.
     fn note_answer_in(
         &self,
         session: &mut ConversationState,

@@ -25,15 +25,15 @@ pub(super) struct EventStream {
     splitter: EventSplitter,
     /// Messages that have arrived and were not returned yet.
     waiting: VecDeque<String>,
-    /// The number of bytes read, also of the streams that this one resumed.
+    /// The number of bytes read, including those of the earlier streams that this one resumes.
     read: usize,
-    /// The id of the event after which this stream resumed an earlier one, and the pause before; `None` if it resumed
-    /// none.
+    /// If this stream resumes an earlier one: the id of the last event of the earlier stream, and the pause before the
+    /// resumption.
     since: Option<(String, Duration)>,
 }
 
 impl EventStream {
-    /// Begins to read an event stream, which resumes no earlier one. `bytes` is the body of the server's answer.
+    /// Begins to read a new event stream. `bytes` is the body of the server's answer.
     pub(super) fn new(bytes: ServerAnswerBytes) -> Self {
         Self { bytes, splitter: EventSplitter::default(), waiting: VecDeque::new(), read: 0, since: None }
     }
@@ -41,7 +41,7 @@ impl EventStream {
     /// Returns the id of the event after which the stream can be resumed, and the pause before that; `None` if the
     /// server has sent no valid id.
     pub(super) fn resume_point(&self) -> Option<(&str, Duration)> {
-        // Until this stream has sent an id or a pause of its own, those by which it resumed an earlier stream apply.
+        // Until this stream has sent an id or a pause of its own, the values of the earlier stream apply.
         let (since, pause) =
             self.since.as_ref().map_or(("", DEFAULT_RESUME_PAUSE), |(since, pause)| (since.as_str(), *pause));
         let id = Some(self.splitter.last_id()).filter(|id| !id.is_empty()).unwrap_or(since);
@@ -62,7 +62,7 @@ impl EventStream {
     /// Returns the next message; `None` at the end of the stream.
     ///
     /// # Errors
-    /// If the stream broke off, is too long, is not UTF-8 or has an event that is too long, or if the wait is over.
+    /// If the stream broke off, is too long, is not UTF-8 or has a too long event, or if `stop` has ended the wait.
     pub(super) async fn next(&mut self, stop: &mut StopSignal<'_>) -> Result<Option<String>, &'static str> {
         loop {
             if let Some(message) = self.waiting.pop_front() {

@@ -1,9 +1,9 @@
 //! Processes one message of a client to an MCP server until it is answered. The HTTP service calls
 //! [`ModelRoutes::exchange`].
 //!
-//! The conversation is locked while a message is judged and labelled, but not while a server works on it. So calls of
-//! one conversation run in parallel, and turns of its chat and messages of its servers are processed one after the
-//! other.
+//! The conversation is locked while a message is judged and labelled, but not while a server works on it. Calls of one
+//! conversation therefore run in parallel at their servers, but their messages, and the turns of the chat, are judged
+//! one after the other.
 //!
 //! An exchange is a task that runs to its end even if its client disconnects: a message that was sent to a server has
 //! an outcome, which is labelled and stored.
@@ -32,9 +32,10 @@ use crate::log::{self, millis};
 use crate::page::figures::RequestFigures;
 
 impl ModelRoutes {
-    /// Answers a message of a client to an MCP server, and logs a request or a failure. A streamed answer is sent to
-    /// `parts`, and the result is then `None`. A message is a request, a notification, or the response of the client to
-    /// a request of the gateway, for which another task waits. `presence` says whether the client is still connected.
+    /// Processes a message of a client to an MCP server, and logs a request or a failure. The message is a request, a
+    /// notification, or the response of the client to a question of the gateway, for which another task waits. Returns
+    /// the reply, or `None` if the reply was sent to `parts` as a stream. `presence` says whether the client is still
+    /// connected.
     pub(crate) async fn exchange(
         &self,
         request: &McpRequest,
@@ -45,7 +46,8 @@ impl ModelRoutes {
         let Ok(text) = std::str::from_utf8(body) else {
             return Some(error_reply(StatusCode::BAD_REQUEST, "the body of the request is not valid UTF-8"));
         };
-        // This parse serves the checks of HTTP only; the proxy decides whether the message is valid.
+        // Only the checks below use this value (`null` if the text is not JSON); the proxy parses the text itself, and
+        // decides whether it is valid.
         let message: Value = serde_json::from_str(text).unwrap_or_default();
         if let Err(why) = request.headers.check(&message) {
             return Some(error_reply(StatusCode::BAD_REQUEST, &why));
@@ -58,7 +60,7 @@ impl ModelRoutes {
         }
         let is_request = message.get("method").is_some() && message.get("id").is_some();
         if matches!(request.place, ClientPlace::ListeningStream(_)) && !request.streams {
-            let why = "the request does not accept a stream, as which the messages of a server are sent: \
+            let why = "the messages of a server are sent as a stream, which this request does not accept: \
                 send `accept: text/event-stream`";
             return Some(error_reply(StatusCode::NOT_ACCEPTABLE, why));
         }
@@ -96,7 +98,7 @@ impl ModelRoutes {
     }
 }
 
-/// A request that is being answered.
+/// A message of a client that is being processed, with everything that its processing needs.
 pub(super) struct McpExchange<'e> {
     pub(super) routes: &'e ModelRoutes,
     pub(super) request: &'e McpRequest,
@@ -106,7 +108,8 @@ pub(super) struct McpExchange<'e> {
     pub(super) received: usize,
     /// The verdicts of the request.
     pub(super) verdicts: VerdictTotals,
-    /// The tool called last, or the method, as freezes name it.
+    /// The name by which a freeze stops the message that was sent last to the server: the tool of a call, or the
+    /// method.
     pub(super) called: String,
     /// The spans of the request.
     pub(super) trace: ExchangeTrace,
@@ -135,9 +138,8 @@ impl<'e> McpExchange<'e> {
         self.perform_actions(actions).await
     }
 
-    /// Writes the log line of a request, or of another message that failed, and reports if evaluating a call reached a
-    /// limit, such as that of fuel. `took` is the time that the message took, and `failure` is `None` if it did not
-    /// fail.
+    /// Writes the log line of a request, or of another message that failed. Also reports if the evaluation of a call
+    /// reached a limit, such as the limit on fuel. `took` is the time that the message took.
     fn log(&self, took: Duration, is_request: bool, failure: Option<&RequestError>) {
         let McpRequest { client, server, conversation, .. } = self.request;
         let is_watching = client.spec.watch.is_some();
@@ -186,7 +188,7 @@ impl<'e> McpExchange<'e> {
                         self.routes.remark(&format!("{}: {note}", self.request.client.spec.name));
                         Vec::new()
                     }
-                    // These actions were performed while the conversation was locked.
+                    // `conversation_inputs` has performed these actions while the conversation was locked.
                     ProxyAction::Ask(_) | ProxyAction::Pins(_) | ProxyAction::Unapproved { .. } => Vec::new(),
                 };
                 // In reverse, so that the first of them is performed next.

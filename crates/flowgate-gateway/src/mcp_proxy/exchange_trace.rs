@@ -1,6 +1,6 @@
-//! Records the spans of a message of a client to an MCP server: one for the request of the client, and one for each
-//! request to the server. `exchange` owns the trace of a message, and `conversation_inputs` and `server_requests` add
-//! to it.
+//! Records the spans (for OpenTelemetry) of a message of a client to an MCP server: one for the request of the client,
+//! and one for each request to the server. `exchange` owns the spans of a message, and `conversation_inputs` and
+//! `server_requests` add to them.
 //!
 //! A span never has content: everything in it is a number, a constant, or a name of the configuration or the policy
 //! (see [`crate::telemetry`]).
@@ -22,7 +22,7 @@ use crate::telemetry::{Telemetry, names};
 /// The method of a call of a tool.
 const CALL: &str = "tools/call";
 
-/// The trace of a message of a client. The default records nothing.
+/// The spans of a message of a client. The default records nothing.
 #[derive(Debug, Default)]
 pub(super) struct ExchangeTrace {
     span: Span,
@@ -31,8 +31,8 @@ pub(super) struct ExchangeTrace {
 }
 
 impl ExchangeTrace {
-    /// Begins the trace of a request of a client. `message` is the request; the span has its method and, if it calls
-    /// a tool, the tool.
+    /// Begins the span of a request of a client. `message` is the request; the span has its method and, if it calls a
+    /// tool, the name of the tool.
     pub(super) fn begin(telemetry: &Telemetry, request: &McpRequest, message: &Value) -> Self {
         let mut span = telemetry.begin_request(names::OTHER, request.trace_parent.as_ref());
         if span.is_recording() {
@@ -106,7 +106,7 @@ impl ExchangeTrace {
         span
     }
 
-    /// Ends the trace with the outcome of the message: its failure, or `None` if it was answered.
+    /// Ends the span of the client's request with its failure, or `None` if it was answered.
     pub(super) fn end(&mut self, failure: Option<&RequestError>) {
         if let Some(failure) = failure {
             self.span.set_number(names::STATUS, failure.status.as_u16());
@@ -127,13 +127,14 @@ impl Drop for ExchangeTrace {
     }
 }
 
-/// Returns the method of a message if it is one that MCP has for clients, which spans may name, and the constant [`names::OTHER`] otherwise.
+/// Returns the method of a message if MCP defines it for clients, and the constant [`names::OTHER`] otherwise: a span
+/// must not contain a text of the client.
 fn method_of(message: &Value) -> &'static str {
     let method = message.get("method").and_then(Value::as_str);
     flowgate_mcp::client_methods().find(|named| Some(*named) == method).unwrap_or(names::OTHER)
 }
 
-/// Returns the tool that a message calls, by the name that spans may have; `None` if it calls none.
+/// Returns the name of the tool that a message calls, in the form that spans may contain; `None` if it calls none.
 fn tool_of(request: &McpRequest, message: &Value) -> Option<String> {
     let name = message.pointer("/params/name").and_then(Value::as_str);
     let tool = Tool::of(&request.server.name, name?);

@@ -1,6 +1,6 @@
-//! Enforces freezes, by which an admin stops tools, servers, clients and conversations, on MCP servers: a stopped call
-//! is sent to no server, and no message of a stopped server is sent to a client. The other files of `mcp_proxy` ask it
-//! before they send a message.
+//! Enforces freezes (orders of an admin that stop tools, servers, clients and conversations) for MCP servers: a stopped
+//! call is not sent to its server, and no message of a stopped server is sent to a client. The other files of
+//! `mcp_proxy` call it before they send a message.
 
 use flowgate_mcp::ProxyAction;
 use serde_json::Value;
@@ -26,7 +26,7 @@ impl ModelRoutes {
         self.freeze_of(request, "").await
     }
 
-    /// Returns why a freeze stops a tool or a method of the server of a request, if one does. `name` is that of the
+    /// Returns why a freeze stops a tool or a method of the server of a request, if one does. `name` is the name of the
     /// tool or the method.
     pub(super) async fn freeze_of(&self, request: &McpRequest, name: &str) -> Option<String> {
         let McpRequest { client, server, conversation, .. } = request;
@@ -36,8 +36,8 @@ impl ModelRoutes {
 }
 
 impl McpExchange<'_> {
-    /// Removes messages to the server that a freeze stops from `actions`. For each stopped request, hands the proxy the
-    /// event that it was not sent, and adds the resulting actions, such as the error for the client.
+    /// Removes the messages to the server that a freeze stops from `actions`. Reports each stopped request to the proxy
+    /// as not sent, and adds the resulting actions, such as the error for the client.
     pub(super) async fn withhold_frozen(
         &mut self,
         session: &mut ConversationState,

@@ -1,7 +1,7 @@
 //! Generates and checks the HTTP headers that repeat parts of an MCP message.
 //!
-//! An intermediary of HTTP between client and server may decide by these headers, so they must agree with the message.
-//! For a server, they are generated from the message that is sent; a client's headers are compared with its message,
+//! An HTTP intermediary between client and server may decide by these headers, so they must agree with the message. The
+//! headers for a server are generated from the message that is sent. A client's headers are compared with its message,
 //! and the request is rejected if they differ. `request`, `exchange` and `server_requests` call it.
 
 use axum::http::{HeaderMap, HeaderName, Uri, header};
@@ -13,11 +13,12 @@ use serde_json::Value;
 const VERSION: &str = "mcp-protocol-version";
 /// The header that repeats the method of a message.
 const METHOD: &str = "mcp-method";
-/// The header that repeats what a message is about: the name of a tool or prompt, or the address of a resource.
+/// The header that repeats the subject of a message: the name of a tool or prompt, or the address of a resource.
 const NAME: &str = "mcp-name";
 /// The prefix of headers that repeat an argument of a call.
 const ARGUMENT: &str = "mcp-param-";
-/// The beginning and the end of a base64 value, by which a header has a text that it could not contain otherwise.
+/// The beginning and the end of a base64 value, in which a header contains a text with other characters than visible
+/// ASCII.
 const BASE64: (&str, &str) = ("=?base64?", "?=");
 
 /// The MCP headers of a client's request.
@@ -40,10 +41,12 @@ impl McpHeaders {
             let mut values = headers.get_all(name).iter();
             match (values.next(), values.next()) {
                 (None, _) => Ok(None),
-                (Some(value), None) => value
-                    .to_str()
-                    .map(|value| Some(value.to_owned()))
-                    .map_err(|_| format!("the header `{name}` contains characters other than visible ASCII")),
+                (Some(value), None) => value.to_str().map(|value| Some(value.to_owned())).map_err(|_| {
+                    format!(
+                        "the header `{name}` contains characters other than visible ASCII: encode it \
+                        as `=?base64?...?=`"
+                    )
+                }),
                 (Some(_), Some(_)) => Err(format!("the request has the header `{name}` twice: send it once")),
             }
         };
@@ -92,8 +95,8 @@ impl McpHeaders {
         if let Some(name) = subject_name(message) {
             headers.push((NAME.to_owned(), encoded(name)));
         }
-        // The tool's schema, which only the client reads, says which arguments a header repeats. A value that is not
-        // among the judged arguments is not sent.
+        // Only the client knows which arguments the schema of the tool wants in headers, so its headers are used. A
+        // value that is not among the judged arguments is not sent: it would bypass the judgement.
         let arguments = message.pointer("/params/arguments");
         for (name, value) in &self.arguments {
             let text = decoded(value);
@@ -105,9 +108,9 @@ impl McpHeaders {
     }
 }
 
-/// Returns whether a request comes from a web page of another host than the local one, by the header `Origin` that a
-/// browser sends. An origin that cannot be parsed counts as another host. Such requests are refused: the page has no
-/// key, but a proxy before the gateway may add one.
+/// Returns whether a browser sends the request for a web page of another host than the local one, according to its
+/// header `Origin`. An origin that cannot be parsed counts as another host. Such requests are refused: the page has no
+/// key, but a proxy in front of the gateway may add one.
 pub(super) fn is_from_web_page(headers: &HeaderMap) -> bool {
     let is_local = |origin: &str| {
         let uri = origin.parse::<Uri>().ok();
@@ -117,8 +120,8 @@ pub(super) fn is_from_web_page(headers: &HeaderMap) -> bool {
     headers.get_all(header::ORIGIN).iter().any(|origin| !origin.to_str().is_ok_and(is_local))
 }
 
-/// Returns the name of the tool or prompt, or the address of the resource, that a request is about; `None` for requests
-/// about none of these.
+/// Returns the subject of a request: the name of its tool or prompt, or the address of its resource. `None` if it has
+/// none of these.
 fn subject_name(message: &Value) -> Option<&str> {
     let field = match message.get("method")?.as_str()? {
         "tools/call" | "prompts/get" => "name",
@@ -128,8 +131,8 @@ fn subject_name(message: &Value) -> Option<&str> {
     message.get("params")?.get(field)?.as_str()
 }
 
-/// Returns whether a value is this text, or a list or an object whose items or values contain it. A number or a boolean
-/// is compared as JSON writes it.
+/// Returns whether a JSON value is this text, or contains it as one of its items or values. A number or a boolean is
+/// compared in its JSON form.
 fn contains_text(value: &Value, text: &str) -> bool {
     match value {
         Value::String(found) => found == text,
@@ -141,8 +144,8 @@ fn contains_text(value: &Value, text: &str) -> bool {
     }
 }
 
-/// Returns whether a header can have this text unchanged: visible ASCII, without spaces around it, and not in the form
-/// of a base64 value, which the two texts of [`BASE64`] enclose.
+/// Returns whether a header can contain this text unchanged: it is visible ASCII without spaces around it, and does not
+/// have the form of a base64 value ([`BASE64`]).
 fn is_plain(text: &str) -> bool {
     let is_framed = text.starts_with(BASE64.0) && text.ends_with(BASE64.1);
     text.bytes().all(|byte| (0x20..=0x7e).contains(&byte))
@@ -150,8 +153,8 @@ fn is_plain(text: &str) -> bool {
         && !is_framed
 }
 
-/// Returns a text as the value of a header. If a header cannot have it unchanged, it is in base64 between the two texts
-/// of [`BASE64`].
+/// Converts a text to the value of a header: unchanged if possible, and otherwise in base64 between the two texts of
+/// [`BASE64`].
 fn encoded(text: &str) -> String {
     match is_plain(text) {
         true => text.to_owned(),
@@ -159,8 +162,7 @@ fn encoded(text: &str) -> String {
     }
 }
 
-/// Returns the text of a header's value, which may be in base64 between the two texts of [`BASE64`]; `None` if that is
-/// invalid.
+/// Converts the value of a header back to its text, the inverse of [`encoded`]; `None` if its base64 is invalid.
 fn decoded(text: &str) -> Option<String> {
     match text.strip_prefix(BASE64.0).and_then(|rest| rest.strip_suffix(BASE64.1)) {
         Some(rest) => String::from_utf8(STANDARD.decode(rest).ok()?).ok(),

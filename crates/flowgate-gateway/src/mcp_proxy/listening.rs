@@ -1,5 +1,6 @@
-//! Forwards the server messages that answer no request, as long as a client listens: by `GET` in protocol revisions
-//! with sessions, by `subscriptions/listen` in the revision without sessions.
+//! Forwards the server messages that answer no request, in a *listening stream*. A client opens it by `GET` in protocol
+//! revisions with sessions, and by `subscriptions/listen` in the revision without sessions. `http::service` calls
+//! [`ModelRoutes::listen`] for `GET`; `server_requests` handles the messages of a subscription here.
 //!
 //! Such a stream does not count against the limit on ordinary requests, and does not lock its conversation. It ends
 //! when the client disconnects, when a freeze stops its server, conversation or client, and when the gateway shuts
@@ -27,7 +28,7 @@ use flowgate_mcp::{LISTEN_METHOD, SUBSCRIPTION_ID_KEY};
 
 /// The limit on server messages in one stream; [`TOO_MANY_MESSAGES`] states it.
 pub(crate) const MAX_UNSOLICITED: usize = 1_000;
-/// The limit on those among them that are requests of the server.
+/// The limit on requests of the server among these messages.
 const MAX_ASKED: usize = 64;
 
 impl ModelRoutes {
@@ -45,8 +46,8 @@ impl ModelRoutes {
         parts: Sender<ReplyPart>,
     ) -> Option<HttpReply> {
         if !request.streams {
-            let why = "the request does not accept a stream, as which messages of a server without a request \
-                are sent: send `accept: text/event-stream`";
+            let why = "the messages of a server are sent as a stream, which this request does not accept: \
+                send `accept: text/event-stream`";
             return Some(error_reply(StatusCode::NOT_ACCEPTABLE, why));
         }
         if let Some(why) = self.freeze_of_server(request).await {
@@ -78,7 +79,7 @@ impl ModelRoutes {
             }
         };
         exchange.reply.begin().await;
-        // Replaces the check: only now that the reply has begun, it can send comments to the client.
+        // Replaces the check of above, which could not send comments to the client: the reply has only begun now.
         let mut stop = exchange.add_stream_check(stop);
         if let Err(failure) = exchange.forward_messages(&mut events, &mut stop).await
             && !presence.is_disconnected()
@@ -101,9 +102,9 @@ pub(crate) fn opens_stream(body: &[u8]) -> bool {
 
 impl McpExchange<'_> {
     /// Handles a server's message in the stream of the subscription `id`: hands it to the proxy if it is a notification
-    /// of this subscription, and drops it otherwise. `text` is the unparsed `message`. Returns the actions that result
-    /// and, if the stream must end, why: there were too many messages, or a freeze stops the server. Only messages that
-    /// change the conversation are stored.
+    /// of this subscription, and drops it otherwise. `text` is the unparsed `message`. Returns the resulting actions
+    /// and, if the stream must end, the reason: there were too many messages, or a freeze stops the server. Only
+    /// messages that change the conversation are stored.
     pub(super) async fn handle_stream_message(
         &mut self,
         id: &Value,
@@ -180,9 +181,9 @@ impl McpExchange<'_> {
         Ok(())
     }
 
-    /// Handles a server's message that changes no state and need not be stored. Returns `None` if the message does
-    /// change state and must be processed as an input. Returns no actions, so that the message is dropped, if the
-    /// conversation has no state yet.
+    /// Handles a server's message that changes no state and need not be stored, and returns the resulting actions.
+    /// Returns `None` if the message changes state: the caller must process it as an input. If the conversation has no
+    /// state yet, the message is dropped, and the list of actions is empty.
     async fn handle_stateless_message(
         &self,
         text: &str,

@@ -27,7 +27,7 @@ pub(super) struct PendingReply {
     headers: Vec<(&'static str, String)>,
     /// The HTTP status of an answer that is not a stream.
     pub(super) status: StatusCode,
-    /// Whether the stream has begun, so that only messages can be sent any more.
+    /// Whether the stream has begun: its status and headers are sent, and only messages can follow.
     has_begun: bool,
     /// Whether the client has disconnected.
     pub(super) is_lost: bool,
@@ -36,8 +36,8 @@ pub(super) struct PendingReply {
 }
 
 impl PendingReply {
-    /// Creates a reply of which nothing is sent. `streams` says whether it may be a stream, whose parts go to `parts`.
-    /// A header of the reply names the `conversation`, as the client knows it.
+    /// Creates a reply of which nothing is sent yet. `streams` says whether it may be a stream; a stream is sent to
+    /// `parts`. A header of the reply has the name of the `conversation` in the form that the client knows.
     pub(super) fn new(parts: Sender<ReplyPart>, streams: bool, conversation: &str) -> Self {
         let headers = vec![(CONVERSATION, name_for_client(conversation).to_owned())];
         Self {
@@ -87,16 +87,15 @@ impl PendingReply {
         self.send_part(ReplyPart::Bytes(event.into_bytes())).await;
     }
 
-    /// Sends a part of the stream, or notes that the client has disconnected. A client that reads slowly makes its
-    /// exchange wait here.
+    /// Sends a part of the stream, or notes that the client has disconnected. Waits here if the client reads slowly.
     async fn send_part(&mut self, part: ReplyPart) {
         if self.parts.send(part).await.is_err() {
             self.is_lost = true;
         }
     }
 
-    /// Ends the reply: writes the answer to the stream if that has begun, and returns it as a whole otherwise. A
-    /// message that is no request has no answer, and is accepted with 202.
+    /// Ends the reply: writes the answer to the stream if the stream has begun, and otherwise returns the answer as the
+    /// reply. A message that is not a request has no answer, and is accepted with the status 202.
     pub(super) async fn finish(mut self, is_request: bool) -> Option<HttpReply> {
         match self.answer.take() {
             Some(answer) if self.has_begun => {
@@ -140,7 +139,7 @@ impl PendingReply {
     }
 }
 
-/// Returns whether an id belongs to a question of the gateway.
+/// Returns whether this is the JSON-RPC id of a question of the gateway to the person at the client.
 pub(super) fn is_generated_id(id: Option<&Value>) -> bool {
     id.and_then(Value::as_str).is_some_and(|id| id.starts_with("flowgate-"))
 }

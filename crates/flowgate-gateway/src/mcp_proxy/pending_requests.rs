@@ -1,4 +1,4 @@
-//! Holds the pending requests of the MCP routes, in memory and for all clients.
+//! Stores the pending requests of the MCP routes, in memory and for all clients, in two maps.
 //!
 //! * Questions to the person at an MCP client, each with the task that waits for the answer. The answer arrives in
 //!   another request of the client; `person_questions` then finds the task here.
@@ -13,7 +13,7 @@ use serde_json::Value;
 use tokio::sync::oneshot::Sender;
 use tokio_util::sync::CancellationToken;
 
-/// The limit on cancelled requests that are remembered, which begin later or have ended.
+/// The limit on remembered cancellations: of requests that begin later, and of requests that have already ended.
 pub(crate) const MAX_CANCELLED: usize = 10_000;
 
 /// The client, the conversation and the id (in JSON) of a question of the gateway.
@@ -63,8 +63,8 @@ impl PendingRequests {
         self.requests.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins the request with the id by which the server knows it. The returned token is cancelled with the request,
-    /// at once if the cancellation arrived before; dropping the result ends the request.
+    /// Registers a request that begins, by the id under which the server knows it. The token in the result is cancelled
+    /// when the client cancels the request, or at once if that happened before. Dropping the result ends the request.
     pub(crate) fn begin(&self, id: &Value) -> RunningRequest<'_> {
         let (id, cancelled) = (id.to_string(), CancellationToken::new());
         let mut requests = self.requests();
@@ -77,8 +77,8 @@ impl PendingRequests {
     }
 
     /// Cancels the request with this server-side id; if it does not run, remembers the cancellation. Returns true if
-    /// the memory of such cancellations was full and was cleared first: it also fills with those of requests that had
-    /// already ended.
+    /// [`MAX_CANCELLED`] cancellations were remembered and were forgotten to make room: cancellations of requests that
+    /// have already ended fill this memory too.
     pub(crate) fn cancel(&self, id: &Value) -> bool {
         let (id, mut requests) = (id.to_string(), self.requests());
         if let Some(running) = requests.running.get(&id) {

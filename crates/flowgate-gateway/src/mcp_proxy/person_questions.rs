@@ -36,8 +36,8 @@ impl ModelRoutes {
 
 impl McpExchange<'_> {
     /// Asks the person at the client the question `text` with the id `question_id`, and hands the answer to the proxy.
-    /// Without an answer in time, or if the reply cannot be a stream that asks, the proxy receives a cancellation,
-    /// which allows nothing.
+    /// Without an answer in time, or if the reply cannot be a stream (a question needs one), the proxy receives a
+    /// cancellation, which allows nothing.
     pub(super) async fn ask_at_client(
         &mut self,
         question_id: &Value,
@@ -81,9 +81,9 @@ impl McpExchange<'_> {
         answer
     }
 
-    /// Asks people the proxy's question with this name: whether a call may run. Returns the decision and, if it
-    /// allows the call, the reference to the stored question, whose approval is then noted as used in `session`. The
-    /// decision is [`ProxyDecision::Unanswered`] if the proxy has no such question, or no person decides in time.
+    /// Asks people the proxy's question with this name: whether a call may run. Returns the decision and, if it allows the call,
+    /// the reference to the stored question; its approval is then noted as used in `session`. The decision is
+    /// [`ProxyDecision::Unanswered`] if the proxy has no such question, or no person decides in time.
     ///
     /// # Errors
     /// If the question cannot be stored or recorded; the call then fails, and none of its effects are stored.

@@ -31,9 +31,9 @@ pub(crate) enum ProxyEvent {
     },
     /// A message of the server.
     Server(String),
-    /// The request with this id was sent to the server, and there is no answer that can be forwarded.
+    /// The request with this id was sent to the server, but no answer can be forwarded, because of `why`.
     Failed { id: serde_json::Value, why: String },
-    /// The request with this id was not sent to the server.
+    /// The request with this id was not sent to the server, because of `why`.
     Unsent { id: serde_json::Value, why: String },
     /// The tools that are approved now. With `accept_new`, further tools of the server's first list count as approved
     /// too.
@@ -104,9 +104,9 @@ impl ConversationProxies {
         self.proxies.get_mut(server).map(Proxy::take_judgements).unwrap_or_default()
     }
 
-    /// Returns and removes the verdicts of the proxies in watch mode by which they would have stopped something. In
-    /// watch mode, the conversation runs under a policy that permits everything, so verdicts that permit mean nothing
-    /// and are left out.
+    /// Returns and removes the verdicts in watch mode by which the proxies would have stopped something. Verdicts that
+    /// permit are left out: in watch mode, the conversation runs under a policy that permits everything, so they say
+    /// nothing about the watched policy.
     pub(crate) fn take_watched(&mut self) -> Vec<WatchedVerdict> {
         let watched = self.proxies.values_mut().flat_map(Proxy::take_watched);
         watched.filter(|verdict| verdict.outcome != Outcome::Permit).collect()
@@ -131,11 +131,11 @@ impl ConversationProxies {
 /// Returns the settings of the proxy between a client and a server in a conversation.
 fn proxy_settings(client: &ClientSettings, server: &McpServer, conversation: &Conversation) -> ProxySettings {
     ProxySettings {
-        is_interactive: client.asks_in_front,
+        is_interactive: client.asks_its_user,
         is_watching: client.watch.is_some(),
         // Several connections of the client may use the proxy, so it replaces their request ids by ids of the
         // conversation.
-        names: Some(conversation.text_digest(&server.name)),
+        id_word: Some(conversation.text_digest(&server.name)),
         // The gateway asks people where the client cannot.
         asks_elsewhere: true,
         // The size of the whole conversation is bounded elsewhere.

@@ -22,8 +22,8 @@ use crate::telemetry::refusal::RefusedRequest;
 use crate::tls::client_certificate::ClientCertificate;
 use crate::virtual_keys::valid_key::ValidKey;
 
-/// The name of the conversation for all requests that name none and come with one key of a client that uses no model.
-/// The labels of everything that the client was ever shown apply there.
+/// The name of the conversation for requests that name none, of a client that uses no model. All such requests with one
+/// key share it, and with it the labels of everything that the client was ever shown.
 const UNNAMED: &str = "mcp";
 /// The header by which a client asks for features of the gateway.
 const FEATURES: &str = "x-mcp-features";
@@ -51,11 +51,11 @@ pub(crate) struct McpRequest {
     pub(super) place: ClientPlace,
     /// The span of the client to which the request belongs, if the client names one and spans are recorded.
     pub(super) trace_parent: Option<SpanContext>,
-    /// The span of the request, if it is refused before its exchange begins.
+    /// Records the span of the request if it is refused before its exchange begins.
     pub(crate) refused: RefusedRequest,
 }
 
-/// The quota that a request takes of its client.
+/// The place of a request in one of the limits of its client on parallel requests and streams.
 #[derive(Debug)]
 pub(crate) enum ClientPlace {
     /// One of its parallel requests.
@@ -70,11 +70,11 @@ impl McpRequest {
         &self.client.spec.name
     }
 
-    /// Exchanges the place of an ordinary request, its share of the client's limit on parallel requests, for that of a
-    /// listening stream. Rejects the request, and logs the limit, if the client has reached its limit on streams.
+    /// Gives back the place in the limit on parallel requests, and takes one in the limit on listening streams instead.
+    /// Rejects the request, and logs the limit, if the client has reached its limit on streams.
     pub(crate) fn switch_place(&mut self, routes: &ModelRoutes) -> Result<(), HttpReply> {
         let Some(place) = StreamPlace::acquire(&self.client.listening) else {
-            routes.client_limit(&self.client, Some(&self.conversation), ClientLimit::Listening);
+            routes.log_client_limit(&self.client, Some(&self.conversation), ClientLimit::Listening);
             return Err(error_reply(StatusCode::TOO_MANY_REQUESTS, TOO_MANY_REQUESTS).mark_logged());
         };
         self.place = ClientPlace::ListeningStream(place);
@@ -112,8 +112,8 @@ impl ModelRoutes {
     }
 
     /// Authenticates the client of a request, takes the request from its quota, and finds its server and conversation.
-    /// `place` takes a place for the request against the client's limit `bound`; it returns `None` if that limit is
-    /// reached. The limits are checked before the rest of the headers. Returns the reply to send if any of this fails.
+    /// `place` takes a place in the client's limit `bound`, or returns `None` if that limit is reached. The limits are
+    /// checked before the rest of the headers. Returns the reply to send if any of this fails.
     async fn receive_with(
         &self,
         server: &str,
@@ -139,8 +139,8 @@ impl ModelRoutes {
         received.inspect_err(|reply| refused.record(reply.status))
     }
 
-    /// Takes an authenticated request from the quota of its client and a place for it, as [`Self::receive_with`] does, and
-    /// finds its server and conversation.
+    /// Does the part of [`Self::receive_with`] that follows the authentication: takes the request from the quota, takes
+    /// a place for it, and finds its server and conversation.
     async fn admit_message(
         &self,
         server: &str,
@@ -165,7 +165,7 @@ impl ModelRoutes {
             return Err(refusal.add_to(error_reply(refusal.status, &refusal.message)));
         }
         let Some(place) = place(&client) else {
-            self.client_limit(&client, named.as_deref(), bound);
+            self.log_client_limit(&client, named.as_deref(), bound);
             return Err(error_reply(StatusCode::TOO_MANY_REQUESTS, TOO_MANY_REQUESTS).mark_logged());
         };
         let bad = |why: String| error_reply(StatusCode::BAD_REQUEST, &why);

@@ -1,9 +1,8 @@
-//! Resumes a stream of server-sent events that an MCP server ends before its answer, so that the client receives
-//! everything in one stream. `server_requests` and `listening` call it.
+//! Resumes a stream of server-sent events that an MCP server ends before its answer: the client receives everything in
+//! one stream. `server_requests` calls it.
 //!
-//! If the server gives its server-sent events ids, the stream can be resumed after the last id. The field `retry` of
-//! an event says how long to wait first. Ids and pauses stay between the server and the gateway: no id goes to a
-//! client, and none is taken from one.
+//! If the server gives its events ids, the stream can be resumed after the last id. The field `retry` of an event says
+//! how long to wait first. Clients neither receive nor send such ids.
 
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
@@ -14,7 +13,7 @@ use super::request::McpRequest;
 use super::stop_signal::StopSignal;
 use super::upstream::{ANSWER_TIMEOUT, SESSION, ServerAnswerBody};
 
-/// The limit on consecutive resumptions that bring no new event.
+/// The limit on consecutive resumptions without a new event.
 const MAX_EMPTY: usize = 10;
 
 /// The limits on the resumptions of one answer.
@@ -33,9 +32,8 @@ impl ResumptionLimits {
         Self { until: Instant::now() + ANSWER_TIMEOUT, since: String::new(), empty: 0 }
     }
 
-    /// Counts a resumption after the event with the id `since`, and returns whether it is within the limits. One
-    /// limit is the time for the answer, the other the number of consecutive resumptions after one event, which
-    /// brought nothing new.
+    /// Counts a resumption after the event with the id `since`, and returns whether it is within the limits: the time
+    /// for the answer, and the number of consecutive resumptions without a new event.
     fn allows_another(&mut self, since: &str) -> bool {
         self.empty = if self.since == since { self.empty.saturating_add(1) } else { 0 };
         since.clone_into(&mut self.since);
@@ -45,9 +43,9 @@ impl ResumptionLimits {
 
 impl McpExchange<'_> {
     /// Resumes a stream that has ended, after the pause that its server asked for, and tries again if the server cannot
-    /// be reached. `session` is the id of the MCP session, if there is one. Returns true if `events` continues. Returns
-    /// false if the server cannot or does not resume the stream, a limit is reached, the wait is over, or a freeze
-    /// stops the server.
+    /// be reached. `session` is the id of the MCP session, if there is one. Returns true if the stream was resumed:
+    /// `events` then continues with its rest. Returns false if the server does not resume the stream, a limit is
+    /// reached, the wait is over, or a freeze stops the server.
     pub(super) async fn resume(
         &self,
         events: &mut EventStream,

@@ -22,21 +22,21 @@ use super::stream_check::StreamCheck;
 use super::upstream::{SESSION, ServerAnswer, ServerAnswerBody};
 use crate::chat::ModelRoutes;
 use crate::http::request_error::RequestError;
-use crate::http::value_budget::{SETTING, ValueBudgetError, ValueBudgetShare, WHAT};
+use crate::http::value_budget::{LIMIT_NAME, LIMIT_SETTING, ValueBudgetError, ValueBudgetShare};
 use crate::limits::estimated_memory;
 use crate::log;
 use crate::telemetry::trace_parent::TRACE_PARENT;
 
 /// The limit on server messages that one request may cause.
 const MAX_SERVER_MESSAGES: usize = 1_000;
-/// The problem of a request whose server exceeded the limit on messages.
+/// The message for the client if the server exceeds the limit on messages.
 pub(super) const TOO_MANY_MESSAGES: &str =
     "the MCP server sent more than 1000 messages before its answer: check that server";
 
 /// The time that a notification has to reach its server when the gateway shuts down.
 const NOTIFICATION_GRACE: Duration = Duration::from_secs(1);
 
-/// The actions that a server's message leads to, and a problem that ends the request.
+/// The actions that result from a server's message, and the problem, if one ends the request: a message for the client.
 pub(super) type MessageOutcome = (Vec<ProxyAction>, Option<&'static str>);
 
 impl ModelRoutes {
@@ -58,8 +58,8 @@ impl ModelRoutes {
     }
 }
 
-/// Returns whether a message of a server asks the client for this method: as a request, or among the inputs that an
-/// answer requires.
+/// Returns whether a server's message contains a request with this method for the client: the message itself, or one of
+/// the inputs that an answer requires.
 fn is_requested_method(message: &Value, method: &str) -> bool {
     let has_method = |request: &Value| request.get("method").and_then(Value::as_str) == Some(method);
     let input_requests = message.pointer("/result/inputRequests").and_then(Value::as_object);
@@ -72,9 +72,9 @@ fn is_answer(text: &str) -> bool {
 }
 
 impl<'e> McpExchange<'e> {
-    /// Sends a message to the server, and returns the actions that its answer leads to. Messages before the answer are
-    /// handled and forwarded meanwhile. If there is no answer, hands the proxy the failure, so that the client receives
-    /// an error. A notification, or a response to a request of the server, has no answer.
+    /// Sends a message to the server, and returns the actions that result from its answer. Messages before the answer
+    /// are handled and forwarded as they arrive. If no answer arrives, reports the failure to the proxy, so that the
+    /// client receives an error. A notification, or a response to a request of the server, has no answer.
     pub(super) async fn send_to_server(&mut self, text: String) -> Result<Vec<ProxyAction>, RequestError> {
         let message: Value = serde_json::from_str(&text).unwrap_or_default();
         let mut headers = self.request.headers.for_message(&message);
@@ -123,7 +123,8 @@ impl<'e> McpExchange<'e> {
         // A client that still waits for an answer receives an error.
         if !is_answered {
             span.fail("no_answer");
-            let why = problem.unwrap_or("the MCP server did not answer").to_owned();
+            let why =
+                problem.unwrap_or("the MCP server did not answer: check the log of that server").to_owned();
             let McpRequest { client, server, conversation, .. } = self.request;
             let fields =
                 vec![("conversation", conversation.as_str().into()), ("server", server.name.as_str().into())];
@@ -139,15 +140,15 @@ impl<'e> McpExchange<'e> {
         StopSignal { client: self.presence.clone(), cancelled, ..StopSignal::default() }
     }
 
-    /// Adds to a signal what also ends a listening stream: the shutdown of the gateway, and freezes. The check for
-    /// freezes also keeps the client's connection open, once the reply has begun.
+    /// Adds to a signal the further conditions that end a listening stream: the shutdown of the gateway, and freezes.
+    /// The check for freezes also keeps the client's connection open, once the reply has begun.
     pub(super) fn add_stream_check(&self, stop: StopSignal<'e>) -> StopSignal<'e> {
         let check = StreamCheck::new(self.routes, self.request, self.reply.begun_parts());
         StopSignal { closing: self.routes.closing.clone(), check: Some(Box::new(check)), ..stop }
     }
 
-    /// Labels the answer of the server to `message`, whose id at the server is `id`: a single message or a stream.
-    /// Returns the actions that the answer leads to and, if the request failed, the problem.
+    /// Handles the answer of the server to `message`, which the server knows by `id`: a single message or a stream.
+    /// Returns the resulting actions and, if the request failed, the problem.
     async fn handle_answer(
         &mut self,
         message: &Value,
@@ -178,11 +179,11 @@ impl<'e> McpExchange<'e> {
         })
     }
 
-    /// Reads a stream up to the answer to the request `id`, resuming it if the server ends it early, and performs the
-    /// actions that the messages before the answer lead to. `session` is the id of the MCP session, which a resumption
-    /// needs. Returns the actions that the answer leads to, and the problem if the stream broke off. A stream that ends
-    /// without an answer and cannot be resumed leads to no action and is no problem here: the caller finds that the
-    /// answer is missing.
+    /// Reads a stream up to the answer to the request `id`, and performs the actions that result from the messages
+    /// before the answer. Resumes the stream if the server ends it early. `session` is the id of the MCP session, which
+    /// a resumption needs. Returns the actions that result from the answer, and the problem if the stream broke off. If
+    /// the stream ends without an answer and cannot be resumed, returns neither: the caller notices that the answer is
+    /// missing.
     async fn read_stream(
         &mut self,
         id: &Value,
@@ -195,7 +196,7 @@ impl<'e> McpExchange<'e> {
         loop {
             let event = match events.next(stop).await {
                 Ok(Some(event)) => event,
-                // The guard resumes the stream; if it cannot, one of the next two arms applies.
+                // The condition of this arm resumes the stream; if it cannot, one of the next two arms applies.
                 Ok(None) | Err(BROKEN) if self.resume(&mut events, session, &mut limits, stop).await => {
                     continue;
                 }
@@ -207,7 +208,7 @@ impl<'e> McpExchange<'e> {
                 Ok(share) => share,
                 Err(why) => return Ok((Vec::new(), Some(why))),
             };
-            // What is not JSON becomes `null`, and is dropped like the answer to another request.
+            // A text that is not JSON becomes `null`, and is dropped like the answer to another request.
             let message: Value = serde_json::from_str(&event).unwrap_or_default();
             let is_answer = message.get("method").is_none();
             if is_answer && message.get("id") != Some(id) {
@@ -236,9 +237,9 @@ impl<'e> McpExchange<'e> {
         let McpRequest { client, conversation, .. } = self.request;
         self.routes.values.take(estimated_memory(text.as_bytes())).map_err(|why| {
             self.routes.log.limit(&log::Limit {
-                what: WHAT,
+                what: LIMIT_NAME,
                 effect: "an answer of a server was not read, and the client received an error for it",
-                setting: Some(SETTING),
+                setting: Some(LIMIT_SETTING),
                 advice: None,
                 most: u64::try_from(self.routes.values.total_bytes()).unwrap_or(u64::MAX),
                 client: &client.spec.name,
@@ -255,9 +256,9 @@ impl<'e> McpExchange<'e> {
         })
     }
 
-    /// Hands a server's message to the proxy, which judges and labels it. Returns a problem instead if the message
-    /// exceeds a limit, answers another request than `id`, or a freeze stops the server, the called tool or a method
-    /// that the message asks for.
+    /// Hands a server's message to the proxy, which judges and labels it, and returns the resulting actions. Returns a
+    /// problem instead if the message exceeds a limit or answers another request than `id`, or if a freeze stops the
+    /// server, the called tool or a method that the message requests of the client.
     pub(super) async fn handle_server_message(
         &mut self,
         id: &Value,
@@ -274,10 +275,10 @@ impl<'e> McpExchange<'e> {
         if message.get("method").is_none() && message.get("id") != Some(id) {
             return Ok((
                 Vec::new(),
-                Some("the MCP server ended its answer without a response to the request"),
+                Some("the MCP server ended its answer without a response to the request: check that server"),
             ));
         }
-        // The methods that the message asks of the client; a freeze can stop each by its name, like a tool.
+        // The methods that the message requests of the client; a freeze can stop each by its name, like a tool.
         let asked: Vec<_> =
             server_request_methods().filter(|method| is_requested_method(&message, method)).collect();
         for name in std::iter::once(self.called.as_str()).chain(asked) {

@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::http::client_presence::ClientPresence;
 
-/// The problem of an answer for which the wait has ended.
+/// The problem of a request if the wait for its answer was ended, for any of the conditions of [`StopSignal`].
 pub(super) const NOT_AWAITED: &str = "the client no longer waits for the answer";
 
 /// A check that a wait repeats until it ends.
@@ -67,16 +67,16 @@ impl StopSignal<'_> {
                 done = work.as_mut() => return Ok(done),
                 () = self.next_event() => {}
             }
-            // Outside of `select!`, in which every result of `work` would cancel the check: a fast stream of results
-            // could prevent the check forever.
+            // The check runs outside of `select!`, which would cancel it whenever `work` is ready: a fast stream could
+            // then prevent the check forever.
             if self.is_over().await {
                 return Err(NOT_AWAITED);
             }
         }
     }
 
-    /// Waits until one of the conditions may hold: a signal was given, the time for the answer is over, or a check is
-    /// due.
+    /// Waits until one of the conditions may hold: the client has disconnected or cancelled, the gateway shuts down,
+    /// the time is over, or a check is due.
     async fn next_event(&mut self) {
         let next = self.check.as_ref().map(|check| check.next_check());
         let next = [next, self.until].into_iter().flatten().min();

@@ -1,4 +1,5 @@
-//! Limits the listening streams of a client: answers that stay open to forward what an MCP server sends on its own.
+//! Limits the listening streams of a client: answers that stay open to forward messages of an MCP server that answer no
+//! request.
 //! `request` acquires a [`StreamPlace`] for each stream, which counts until it is dropped.
 
 use std::sync::Arc;
@@ -7,14 +8,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// The limit on parallel listening streams of one client.
 pub(crate) const MAX_LISTENING: usize = 32;
 
-/// One of a client's parallel listening streams, released when it is dropped. Contains the count of these streams.
+/// The place of one of a client's parallel listening streams, released when it is dropped. Contains the counter of
+/// these streams.
 #[derive(Debug)]
 pub(crate) struct StreamPlace(Arc<AtomicUsize>);
 
 impl StreamPlace {
-    /// Takes one of the places that `taken` counts; `None` if the client has reached its limit.
+    /// Takes a place for a stream; `None` if the client has reached its limit. `taken` counts the taken places.
     pub(crate) fn acquire(taken: &Arc<AtomicUsize>) -> Option<Self> {
-        // At the limit, the drop of `place` decrements the count again.
+        // The count is raised in any case. At the limit, `place` is dropped, which lowers the count again.
         let place = Self(Arc::clone(taken));
         (taken.fetch_add(1, Ordering::Relaxed) < MAX_LISTENING).then_some(place)
     }

@@ -1,7 +1,7 @@
-//! Restricts the tools of an MCP server that a client may see and call to those that the client's tenant has
-//! approved. An approval holds as long as the server describes the tool in the same words: a server could win
-//! approval with a harmless description and change it later. A person approves tools. Unless the configuration
-//! requires this from the beginning, the first list that a tenant receives from a server counts as approved.
+//! Restricts the tools of an MCP server that a client may see and call to the tools that the client's tenant has
+//! approved. An approval is valid only for the approved description of a tool, since a server could win approval with a
+//! harmless description and change it later. A person approves tools. Unless the configuration requires this from the
+//! beginning (`approves_first`), the first list that a tenant receives from a server counts as approved.
 //!
 //! `conversation_inputs` calls [`McpExchange::pin`], which gives the proxy the approved tools, before it hands an input
 //! to the proxy. After that it calls `note_tools`, which records new tools for a person to approve.
@@ -21,10 +21,9 @@ use flowgate_mcp::{Pins, ProxyAction};
 const MAX_PROPOSED: usize = 20;
 
 impl McpExchange<'_> {
-    /// If `event` is a request of the client to list tools, hands the proxy the approved tools with the digests of their
-    /// descriptions (the pins). The proxy then hides the other tools of the list. Does nothing for other inputs. The
-    /// first list of a server that a tenant receives counts as approved, unless the configuration requires an approval
-    /// first.
+    /// If `event` is a request of the client to list tools, hands the proxy the approved tools with the digests of
+    /// their descriptions (the *pins*). The proxy then hides the other tools of the list. Does nothing for other
+    /// inputs.
     pub(super) async fn pin(
         &mut self,
         session: &mut ConversationState,
@@ -48,9 +47,9 @@ impl McpExchange<'_> {
         Ok(())
     }
 
-    /// Stores the tools that the proxy newly accepted as approved, those of a first list ([`ProxyAction::Pins`]), and
-    /// asks people about those that the proxy did not accept, at most [`MAX_PROPOSED`] of one list. Removes the actions
-    /// that report these tools, which are for the gateway only.
+    /// Stores the tools of a first list, which the proxy has accepted as approved ([`ProxyAction::Pins`]), and asks
+    /// people about the tools that the proxy has not accepted, at most [`MAX_PROPOSED`] of one list. Removes the
+    /// actions that report these tools: they are for the gateway only.
     ///
     /// # Errors
     /// If the tenant has approved other descriptions at the same time; the client has to list the tools again.

@@ -33,11 +33,11 @@ const MAX_IDLE_CONNECTIONS: usize = 256;
 /// The limit on a JSON answer, in bytes.
 const MAX_JSON: usize = 8 << 20;
 
-/// The limit on open requests to one server, including those whose client has disconnected: as many as run at the same
-/// time by default.
+/// The limit on open requests to one server, including those whose client has disconnected. It is
+/// equal to the default limit on exchanges of the whole gateway.
 const MAX_OPEN_REQUESTS: usize = 8192;
 
-/// The problem of a request that could not be sent.
+/// The message for the client if a request could not be sent.
 const UNREACHABLE: &str = "the MCP server cannot be reached: check its `url` in [mcp]";
 
 /// The client of one MCP server.
@@ -128,8 +128,8 @@ impl McpServerClient {
         read_answer(bytes, ServerRequestKind::Answer, has_session, stop).await
     }
 
-    /// Opens a stream of messages that answer no request; or, if `since` is the id of an event, the rest of the stream
-    /// of that event. `stop` ends the wait for the server.
+    /// Opens a stream of messages that answer no request; with the id of an event in `since`, opens the rest of the
+    /// stream after that event. `stop` ends the wait for the server.
     ///
     /// # Errors
     /// The reason why there is no stream, without text of the server and without its address.
@@ -205,8 +205,8 @@ impl McpServerClient {
     }
 }
 
-/// Takes one of the [`MAX_OPEN_REQUESTS`] places for requests to one server, of which `open` counts those that are
-/// taken. Fails with the message for the client if all are taken.
+/// Takes one of the [`MAX_OPEN_REQUESTS`] places for requests to one server; `open` counts the taken ones. The error is
+/// the message for the client if all are taken.
 fn acquire(open: &Arc<AtomicUsize>) -> Result<OpenRequestPlace, &'static str> {
     OpenRequestPlace::acquire(open, MAX_OPEN_REQUESTS)
         .ok_or("too many requests to this MCP server are in progress: try again after some are answered")
@@ -229,8 +229,8 @@ async fn send(request: RequestBuilder, place: OpenRequestPlace) -> Result<Server
     }
 }
 
-/// Sends a request, and sends the beginning of its answer to `answer`. If the receiver stops waiting, the request still
-/// has [`ABANDONED_TIMEOUT`] to reach its server; after that, it is dropped.
+/// Sends a request to the server, and hands the answer to the channel `answer` when it begins. If the receiver stops
+/// waiting, the request still has [`ABANDONED_TIMEOUT`] to reach its server; after that, it is dropped.
 async fn deliver(
     request: RequestBuilder,
     place: OpenRequestPlace,
@@ -248,9 +248,9 @@ async fn deliver(
     let _ = answer.send(sent);
 }
 
-/// Interprets the status and the media type of an answer, and reads its body: whole if it is one JSON message, not yet
-/// if it is a stream. `kind` is what the request expects. `has_session` says that the request named an MCP session, so
-/// that status 404 means that the session is unknown.
+/// Interprets the status and the media type of an answer. Reads a body with one JSON message completely; the caller
+/// reads a stream. `kind` is the kind of answer that the request expects. `has_session` says whether the request named
+/// an MCP session: only then, the status 404 means that the session is unknown.
 ///
 /// # Errors
 /// If the server answers with a redirect or an error without a JSON body, the answer is too large or breaks off, or the

@@ -72,7 +72,7 @@ impl VerdictCounts {
     }
 }
 
-/// What a turn of an agent adds.
+/// The measurements of one turn of an agent, which are added to the counters.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct TurnMetrics {
     /// The time that the turn took, including the time for which it waited for models.

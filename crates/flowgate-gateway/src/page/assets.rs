@@ -5,8 +5,8 @@ use axum::http::{HeaderName, header};
 
 use crate::http::reply::HttpReply;
 
-/// What the page may load and do: only its own files, no inline script or style, no frame around it, and no text that
-/// becomes markup.
+/// The policy for the browser: the page may load only its own files and no inline script or style, no other site may
+/// frame it, and no script may turn text into markup.
 pub(crate) const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; \
     img-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'";
 

@@ -1,16 +1,16 @@
-//! Recognises requests that the page of another site causes in a person's browser. The routes for people refuse such
+//! Recognises requests that a web page of another site makes a person's browser send. The routes for people refuse such
 //! requests if they carry a session.
 //!
-//! A browser says in `Sec-Fetch-Site` or `Origin` which site a request comes from, and no script can change these
-//! headers. A request without both comes from a program, or from a browser that leaves them out of requests to its own
-//! site; the token of the session protects those.
+//! A browser names the site of the requesting web page in `Sec-Fetch-Site` or `Origin`, and no script can change these
+//! headers. A request with neither header comes from a program, or from a browser that omits them in requests to the
+//! same site; the token of the session protects such requests.
 
 use axum::http::{HeaderMap, HeaderName, header};
 
 const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
-/// Returns whether a request says that it comes from the page of another origin. An origin that cannot be compared
-/// counts as another one.
+/// Returns whether a request comes from a web page of another origin, according to its headers. An origin that cannot
+/// be compared counts as another one.
 pub(crate) fn is_foreign(headers: &HeaderMap) -> bool {
     // Returns the only value of a header, or `None` if it is absent. Fails if there are several, or it is not ASCII.
     let only = |name: &HeaderName| {
@@ -31,7 +31,7 @@ pub(crate) fn is_foreign(headers: &HeaderMap) -> bool {
     }
 }
 
-/// Returns whether the browser says that it reached the page over TLS, directly or by a proxy.
+/// Returns whether the browser reached the page over TLS, directly or through a proxy, according to `Origin`.
 pub(crate) fn is_over_tls(headers: &HeaderMap) -> bool {
     let origin = headers.get(header::ORIGIN).and_then(|origin| origin.to_str().ok());
     origin.is_some_and(|origin| origin.starts_with("https://"))

@@ -1,4 +1,5 @@
-//! Lists the stored conversations that a person may see, newest first, in pages. `http::service` calls it.
+//! Serves the list of the stored conversations that a person may see, newest first, in several answers. `http::service`
+//! calls it.
 
 use axum::http::{HeaderMap, StatusCode};
 use serde_json::json;
@@ -10,16 +11,16 @@ use crate::http::reply::HttpReply;
 
 /// The most conversations of one answer.
 const PAGE: usize = 50;
-/// The conversations that one query reads.
+/// The number of conversations that one query of the database reads.
 const CHUNK: i64 = 200;
 /// The most queries for one answer: a person of one tenant may have to pass many conversations of others.
 const MAX_QUERIES: usize = 20;
 
 impl ModelRoutes {
-    /// Lists conversations of the clients of the person's tenants, newest first, at most [`PAGE`]. The query can name
-    /// one client (`client`), and the number of a conversation (`before`): the page then has only older ones. In the
-    /// reply, `next` is the value of `before` for the next page; it is null if there is none. A page can be empty
-    /// although there is a next one, because the number of queries for one page is limited.
+    /// Lists conversations of the clients of the person's tenants, newest first, at most [`PAGE`]. The query can
+    /// restrict the list to one client (`client`) and to conversations older than the one with a number (`before`). In
+    /// the reply, `next` is the value of `before` for the next request, or null if no conversations are left. An answer
+    /// can be empty although conversations are left, since the number of database queries for one answer is limited.
     ///
     /// # Errors
     /// The reply to send if the person is not authenticated, the query is malformed, or the database fails.

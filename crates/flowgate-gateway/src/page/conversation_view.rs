@@ -1,7 +1,8 @@
-//! Serves a stored conversation to the page, labelled and with its verdicts. `http::service` calls it.
+//! Serves a stored conversation to the page, with its labels and verdicts. `http::service` calls
+//! [`ModelRoutes::requested_conversation`], and then [`RequestedConversation::show`] on one of a bounded number of
+//! worker threads.
 //!
-//! The conversation is replayed from its journal, as `flowgate trace export` does, by one of a bounded number of worker
-//! threads; nothing of it is changed.
+//! The conversation is replayed from its journal, as by `flowgate trace export`; it is not changed.
 
 use std::sync::Arc;
 
@@ -28,7 +29,7 @@ pub(crate) struct RequestedConversation {
     client: Arc<ClientState>,
     name: String,
     journal: ConversationJournal,
-    /// The number of the first event that the answer has.
+    /// The number of the first event in the answer.
     from: usize,
     person: Arc<Person>,
     /// The memory of the replayed values.
@@ -36,8 +37,8 @@ pub(crate) struct RequestedConversation {
 }
 
 impl ModelRoutes {
-    /// Reads the conversation that the query of a request names by `client` and `name`, if it is of a tenant that the
-    /// person sees. The query can also name the first event to show (`from`).
+    /// Reads the conversation with the `client` and the `name` in the query of the request, if the person may see its
+    /// tenant. The query can also have the number of the first event to show (`from`).
     ///
     /// # Errors
     /// The reply to send if the person is not authenticated, there is no such conversation, it is too large, or the
@@ -52,7 +53,8 @@ impl ModelRoutes {
         let (client, name) = (query.required("client")?, query.required("name")?);
         let from = query.number("from")?.unwrap_or(0);
         let unknown = || {
-            let message = "there is no conversation of this name, or it is of a tenant that you may not see";
+            let message = "there is no conversation of this name, or it is of a tenant that you may not see: \
+                choose one from the list of conversations";
             HttpReply::detail(StatusCode::NOT_FOUND, message)
         };
         let client =
@@ -62,7 +64,7 @@ impl ModelRoutes {
         let journal = journal.map_err(|error| HttpReply::of_database_error(&error))?.ok_or_else(unknown)?;
         if journal.config_fingerprint != client.spec.config_fingerprint {
             let message = "the policy or the settings of the client have changed since this conversation began, so it \
-                cannot be replayed: a conversation that begins now can be shown";
+                cannot be replayed: choose a conversation that began after the change";
             return Err(HttpReply::detail(StatusCode::CONFLICT, message));
         }
         let bytes: usize = journal.inputs.iter().map(String::len).sum();
@@ -82,7 +84,7 @@ impl ModelRoutes {
 
 impl RequestedConversation {
     /// Replays the conversation, and returns the reply with its events as the person may see them. The reply is an
-    /// error if the replay differs from what was recorded.
+    /// error if the replay diverges from the recorded state.
     pub(crate) fn show(self) -> HttpReply {
         let mut trace = Value::Null;
         let ConversationJournal { key, inputs, .. } = &self.journal;

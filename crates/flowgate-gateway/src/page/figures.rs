@@ -1,5 +1,6 @@
-//! Counts the requests of agents and the verdicts over time, since the start of the gateway, for the charts of the page.
-//! The routes of models and MCP servers count each request here, and `figures_route` serves the figures.
+//! Counts the requests of agents and the verdicts over time, since the start of the gateway: the *figures*, which the
+//! page shows as charts. The routes of models and MCP servers count each request here, and `figures_route` serves the
+//! figures.
 //!
 //! The time is divided into equal intervals. When there are too many of them, each pair of neighbours is merged, so
 //! that a bounded number of intervals covers the whole time.
@@ -14,7 +15,7 @@ const WIDTH: Duration = Duration::from_secs(10);
 /// The most intervals.
 const MAX_INTERVALS: usize = 240;
 
-/// What one request of an agent adds.
+/// The numbers that one request of an agent adds to the figures.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct RequestFigures {
     /// The time that it took.
@@ -80,7 +81,7 @@ impl FigureSeries {
     /// Returns the figures of all intervals up to `now` as JSON, for the charts of the page.
     pub(crate) fn to_json(&self, now: Instant) -> Value {
         let mut intervals = self.intervals.lock().unwrap_or_else(PoisonError::into_inner);
-        // The time since the last request has intervals as well, in which nothing happened.
+        // Called for its effect: adds empty intervals for the time since the last request.
         let _ = intervals.at(now.saturating_duration_since(self.begun));
         let written = intervals.figures.iter().map(|interval| {
             let [permitted, asked, denied] = interval.verdicts;

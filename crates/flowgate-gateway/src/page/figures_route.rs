@@ -1,4 +1,5 @@
-//! Serves the figures of the gateway to the page. `http::service` calls it.
+//! Serves the figures of the gateway (requests and verdicts over time, `figures`) to the page. `http::service` calls
+//! it.
 
 use std::time::Instant;
 
@@ -17,8 +18,8 @@ impl ModelRoutes {
     pub(crate) fn serve_figures(&self, headers: &HeaderMap) -> Result<HttpReply, HttpReply> {
         let person = self.approvals.person(headers, Role::Viewer)?;
         if !person.tenants.is_empty() {
-            let message =
-                "your role is limited to some tenants, but the figures are those of all clients together";
+            let message = "your role is limited to some tenants, but the figures are the sums of all clients: \
+                ask a person of all tenants";
             return Err(HttpReply::detail(StatusCode::FORBIDDEN, message));
         }
         Ok(HttpReply::json(StatusCode::OK, &self.figures.to_json(Instant::now())))

@@ -1,5 +1,6 @@
-//! Writes the trace of a conversation as a person may see it: every region with its label, what each step of the model
-//! saw, and the verdicts on calls with the regions that influenced them. `conversation_view` serves it.
+//! Converts the trace of a conversation to JSON as a person may see it: every region with its label, the label of what
+//! each step of the model saw, and the verdicts on calls with the regions that influenced them. `conversation_view`
+//! calls it.
 //!
 //! A region is shown if its label and the labels of all regions that contain it flow to the person's clearance. Events
 //! are numbered anew, so that the numbers do not reveal how many are left out.
@@ -56,9 +57,9 @@ impl<'m> LabelledTrace<'m> {
         Self { monitor, clearance, shown, labels: Vec::new(), bytes: 0 }
     }
 
-    /// Returns the events from number `from` on, as many as fit into one answer, with the verdicts on calls among
-    /// them. `judged` are all verdicts of the conversation, in order. In the JSON, `next` is the number from which
-    /// the next answer begins, or null after the last event.
+    /// Returns the events from number `from` on, as many as fit into one answer, with the verdicts on calls between
+    /// them. `judged` are all verdicts of the conversation, in order. In the JSON, `next` is the number of the first
+    /// event of the next answer, or null after the last event.
     pub(crate) fn page(mut self, from: usize, judged: &[CallVerdict]) -> Value {
         let (mut events, mut end) = (Vec::new(), from);
         for (number, id) in self.shown.clone().into_iter().enumerate().skip(from).take(MAX_EVENTS) {
@@ -91,7 +92,8 @@ impl<'m> LabelledTrace<'m> {
         })
     }
 
-    /// Writes a label: its elements in words, and the labels of the answer to which it flows.
+    /// Returns a label as JSON: the names of its elements, and the indices of the labels of the answer to which it
+    /// flows.
     fn label(&self, label: &Label) -> Value {
         let flows = self.labels.iter().enumerate().filter(|(_, upper)| label.flows_to(upper));
         json!({
@@ -100,8 +102,8 @@ impl<'m> LabelledTrace<'m> {
         })
     }
 
-    /// Returns the index of a label in the list of labels of the answer, to which a new label is added; `None` if the
-    /// list is full.
+    /// Returns the index of a label in the list of labels of the answer. Adds a label that is not in the list; returns
+    /// `None` if the list is full.
     fn index_of(&mut self, label: &Label) -> Option<usize> {
         let index = self.labels.iter().position(|listed| listed == label);
         if index.is_none() && self.labels.len() < MAX_LABELS {
@@ -111,14 +113,15 @@ impl<'m> LabelledTrace<'m> {
         index
     }
 
-    /// Writes the event `id` under its number in the answer; `None` if there is no such event. The JSON has its kind
-    /// and source, the event that it answers, the label of what the model saw before it, and the fields that the
-    /// clearance covers.
+    /// Returns the event `id`, which has this number in the answer, as JSON; `None` if there is no such event. The JSON
+    /// has its kind and source, the event that it answers, the label of what the model saw before it, and the fields
+    /// that the clearance covers.
     fn event(&mut self, number: usize, id: EventId) -> Option<Value> {
         let event = self.monitor.trace().event(id)?;
         let (kind, source) = kind_of(event, self.monitor);
         let saw = match (&event.body, &event.influence) {
-            // The frame of a call is the decision to make it; its slots may have been filled from text above that.
+            // The label of the frame is the label of the decision to call. The label of the whole call can be higher,
+            // since its slots may have been filled with text that the deciding step did not see.
             (EventBody::Call(_), PossibleInfluence::View(..)) => self.index_of(&event.document.frame_label()),
             (EventBody::Message(message), PossibleInfluence::View(label, _))
                 if message.role == "assistant" =>
@@ -129,7 +132,8 @@ impl<'m> LabelledTrace<'m> {
         };
         let answers = event.call.and_then(|call| self.number_of(call));
         let (mut fields, mut left_out) = (Vec::new(), false);
-        // The label of the root contains every field. That of an answer can be above the label of its existence.
+        // The root contains every field, so its label decides first. The label of an answer's root can be above the
+        // label of the answer's existence.
         let frame = event.document.frame_label();
         if self.clearance.covers(&frame) {
             for node in roots(&event.body).iter().filter_map(|root| event.document.key(0, root)) {
@@ -143,15 +147,16 @@ impl<'m> LabelledTrace<'m> {
             "kind": kind,
             "source": source,
             "answers": answers,
-            // The greatest label of what the step could be shown; null for what is no step of a model.
+            // The upper bound on the labels that the step of the model was shown; null for other events.
             "saw": saw,
             "fields": fields,
             "left_out": left_out,
         }))
     }
 
-    /// Adds the fields at a node and below it: each value with its label, and one entry for each hidden region. `around`
-    /// is the join of the labels of the regions that contain the node. Returns false if there are too many fields.
+    /// Adds the fields at a node of the event's JSON and below it: each value with its label, and one entry for each
+    /// hidden node. `around` is the join of the labels of the nodes that contain this one. Returns false if there are
+    /// too many fields.
     fn fields(&mut self, document: &Document, id: NodeId, around: &Label, fields: &mut Vec<Value>) -> bool {
         let Some(node) = document.node(id) else { return true };
         if fields.len() >= MAX_FIELDS {
@@ -177,12 +182,13 @@ impl<'m> LabelledTrace<'m> {
         children.into_iter().all(|child| self.fields(document, child, &within, fields))
     }
 
-    /// Returns the number of an event among the shown ones; `None` if it is not shown.
+    /// Returns the number under which an event is shown; `None` if it is not shown.
     fn number_of(&self, id: EventId) -> Option<usize> {
         self.shown.binary_search(&id).ok()
     }
 
-    /// Writes a verdict, whose label the clearance covers. `number` is that of the event that follows it.
+    /// Returns a verdict as JSON. The caller has checked that the clearance covers its label. `number` is the number of
+    /// the event that follows the verdict.
     fn verdict(&self, number: usize, verdict: &CallVerdict) -> Value {
         let outcome = match verdict.outcome {
             Outcome::Permit => "permitted",
@@ -201,7 +207,7 @@ impl<'m> LabelledTrace<'m> {
         })
     }
 
-    /// Writes a reason of a verdict; `None` if the clearance does not cover one of the regions that it names.
+    /// Returns a reason of a verdict as JSON; `None` if the clearance does not cover one of the regions that it names.
     fn reason(&self, reason: &Reason) -> Option<Value> {
         if !reason.regions.iter().all(|(region, _)| self.covers(region)) {
             return None;
@@ -246,15 +252,15 @@ impl<'m> LabelledTrace<'m> {
                 .all(|node| self.clearance.covers(&node.label))
     }
 
-    /// Writes a region that influenced a call, with its label in words; `None` if its event is not shown, such as a
-    /// withdrawn one.
+    /// Returns a region that influenced a call as JSON, with the names of its label's elements; `None` if its event is
+    /// not shown, such as a call that did not run.
     fn region(&self, region: &Region, label: &[String]) -> Option<Value> {
         let number = self.number_of(region.event)?;
         Some(json!({"event": number, "path": region.path.to_string(), "label": label}))
     }
 }
 
-/// Returns the kind of an event, and what it is: the role of a message, or the tool.
+/// Returns the kind of an event and its source: the role of a message, or the name of the tool.
 fn kind_of(event: &Event, monitor: &Monitor) -> (&'static str, String) {
     match &event.body {
         EventBody::Message(message) => ("message", message.role.clone()),
@@ -267,7 +273,7 @@ fn kind_of(event: &Event, monitor: &Monitor) -> (&'static str, String) {
     }
 }
 
-/// Returns the names of the members of an event's JSON that hold its content.
+/// Returns the names of the members of an event's JSON that contain its content.
 fn roots(body: &EventBody) -> &'static [&'static str] {
     match body {
         EventBody::Message(_) | EventBody::Output(_) => &["content", "structured"],

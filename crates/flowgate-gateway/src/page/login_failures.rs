@@ -1,7 +1,8 @@
-//! Limits the failed logins of one address, so that nobody tries many keys. `session_routes` calls it at each login.
+//! Limits the failed logins of one IP address, so that nobody can try many keys. `session_routes` calls it at each
+//! login.
 //!
-//! While an address is refused, a valid key does not log in either: otherwise the answer would reveal which key is
-//! valid. Requests with a session or a key are not affected.
+//! While an address is refused, a login with a valid key fails too: otherwise the answers would reveal which key is
+//! valid. Other requests with a session or a key are not affected.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -10,7 +11,7 @@ use std::time::{Duration, Instant};
 
 /// The most failed logins of one address in a [`WINDOW`].
 pub(crate) const MAX_FAILURES: u32 = 10;
-/// The time in which failed logins are counted, from the first one on.
+/// The time for which failed logins are counted, from the first one on.
 const WINDOW: Duration = Duration::from_mins(1);
 /// The most addresses whose failures are counted at the same time; beyond them, the oldest count is dropped.
 const MAX_ADDRESSES: usize = 4096;

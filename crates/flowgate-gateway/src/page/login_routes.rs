@@ -1,8 +1,9 @@
 //! Serves the routes by which people log in to the page at an issuer. `http::service` calls it.
 //!
-//! `GET /ui/login` sends the browser to the issuer, which sends it back to `GET /ui/login/callback`. From there the
-//! browser is sent to the page, which takes the completed login by `POST /ui/api/session`: so the page receives the token
-//! of its session, which no address contains. No address of these routes leads to another site than the issuer's.
+//! `GET /ui/login` redirects the browser to the issuer, and the issuer redirects it back to `GET /ui/login/callback`.
+//! This route redirects the browser to the page, which takes the completed login by `POST /ui/api/session` and receives
+//! the token of its session. By these steps, no address contains the token. No route redirects to another site than the
+//! issuer.
 
 use std::time::Instant;
 
@@ -21,19 +22,21 @@ use crate::log::LogEvent;
 
 /// The name of the cookie that shows which browser has begun a login.
 const COOKIE: &str = "flowgate-login";
-/// The header by which the page asks for the session of a completed login. Only scripts of the page's origin can send it.
+/// The header by which the page requests the session of a completed login. Only scripts of the page's origin can send
+/// it.
 pub(crate) const CLAIM_HEADER: &str = "x-flowgate-login";
 
-/// What a person sees whose login failed.
+/// The texts that a person sees after a failed login.
 const FAILED: &str = "Not logged in: the login was not begun in this browser, took too long, or was refused by the identity provider. Begin again.";
-const UNAVAILABLE: &str = "Not logged in: the gateway and the identity provider did not come to terms. The log of the gateway has the reason: ask its operator.";
+const UNAVAILABLE: &str = "Not logged in: the gateway and the identity provider could not complete the login. \
+    The log of the gateway has the reason: ask its operator.";
 const NO_ROLE: &str = "Not logged in: your account has no role at this gateway. Ask its operator to add you, or one of your groups.";
 
 impl ApprovalService {
-    /// Sends the browser to the issuer.
+    /// Begins a login, and returns the reply that redirects the browser to the issuer.
     ///
     /// # Errors
-    /// The reply to send if nobody can log in at an issuer, or the issuer cannot be reached.
+    /// The reply to send if the configuration has no `[login.oidc]`, or the issuer cannot be reached.
     pub(crate) async fn begin_login(&self) -> Result<HttpReply, HttpReply> {
         let login = self.people.login().ok_or_else(no_login_reply)?;
         let (cookie, target) = login.begin(&self.logins).await.map_err(|why| self.failed_login(&why))?;
@@ -41,7 +44,8 @@ impl ApprovalService {
         Ok(reply.with_header("set-cookie", &login_cookie(login, &cookie)))
     }
 
-    /// Completes a login with what the issuer has added to the address, and sends the browser to the page.
+    /// Completes a login with the query that the issuer has added to the address, and returns the reply that redirects
+    /// the browser to the page.
     ///
     /// # Errors
     /// The page to show if the login failed, or the person has no role.
@@ -52,8 +56,10 @@ impl ApprovalService {
     ) -> Result<HttpReply, HttpReply> {
         let login = self.people.login().ok_or_else(no_login_reply)?;
         let failed = |why: &LoginFailure| self.failed_login(why);
-        let malformed = LoginFailure::Request("the answer of the issuer in the address cannot be read");
-        // An issuer may add further names, such as `session_state`, which mean nothing here.
+        let malformed = LoginFailure::Request(
+            "the query that the issuer added to the address of `redirect` is malformed or has no `state`: begin again",
+        );
+        // Other names that an issuer may add, such as `session_state`, are ignored.
         let known = ["state", "code", "iss", "error"];
         let pairs = query.unwrap_or_default().split('&');
         let pairs: Vec<&str> = pairs
@@ -76,14 +82,15 @@ impl ApprovalService {
         Ok(reply.with_header("set-cookie", &login_cookie(login, &cookie)))
     }
 
-    /// Takes the completed login of the browser that sends a request, if the page asks for it.
+    /// Takes the completed login of the browser that sends a request, once. `None` if the request has no
+    /// [`CLAIM_HEADER`], or the browser has no completed login.
     pub(super) fn take_login(&self, headers: &HeaderMap) -> Option<LoginIdentity> {
         headers.get(CLAIM_HEADER)?;
         self.logins.take_complete(named_cookie(headers, COOKIE)?, Instant::now())
     }
 
-    /// Logs why a login failed, and returns the page to show. The failure does not count among those of the address: a state
-    /// cannot be guessed, and the page of another site can cause such requests.
+    /// Logs why a login failed, and returns the page to show. The failure does not count towards the limit on failed
+    /// logins of the address: a state cannot be guessed, and a web page of another site can cause such requests.
     fn failed_login(&self, why: &LoginFailure) -> HttpReply {
         self.log_login(why.sentence());
         match why {
@@ -94,26 +101,28 @@ impl ApprovalService {
         }
     }
 
+    /// Writes why a person was not logged in to the operator's log.
     fn log_login(&self, why: &str) {
         let sentence = format!("login.oidc: a person was not logged in: {why}");
         self.log.write(LogEvent::Refused, "", Vec::new(), &sentence);
     }
 }
 
-/// Returns the value of `Set-Cookie` for a login. The browser sends the cookie when the issuer sends it back, which is a
-/// navigation from another site.
+/// Returns the value of `Set-Cookie` for a login. `SameSite` is `Lax`, since the browser has to send the cookie when
+/// the issuer, another site, redirects it back.
 fn login_cookie(login: &LoginSettings, value: &str) -> String {
     let secure = if login.redirect.starts_with("https://") { "; Secure" } else { "" };
     let seconds = LOGIN_TIME.as_secs();
     format!("{COOKIE}={value}; Path=/ui; HttpOnly; SameSite=Lax; Max-Age={seconds}{secure}")
 }
 
+/// Returns the reply if the configuration has no `[login.oidc]`.
 fn no_login_reply() -> HttpReply {
     let message = "people log in with a key here: the operator can add [login.oidc] to the configuration";
     HttpReply::detail(StatusCode::NOT_FOUND, message)
 }
 
-/// Returns a page with a sentence, a constant.
+/// Returns an HTML page with a sentence. The sentence is a constant, so it need not be escaped.
 fn failure_page(status: StatusCode, sentence: &str) -> HttpReply {
     let html = format!(
         "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>Flowgate</title><link rel=\"stylesheet\" href=\"/ui/page.css\"></head>\

@@ -1,4 +1,5 @@
-//! Reads the query of a request to the page: pairs of known names and values, each name once.
+//! Parses the query of a request of the page: pairs of a known name and a value, each name once. The routes of the page
+//! and `policy_review` call it.
 
 use axum::http::StatusCode;
 
@@ -25,7 +26,7 @@ impl Query {
                 return Err(refuse(format!("the query has `{name}` twice: leave one out")));
             }
             let value = decode(value).ok_or_else(|| {
-                refuse(format!("the value of `{name}` in the query is not percent-encoded UTF-8"))
+                refuse(format!("the value of `{name}` in the query is not percent-encoded UTF-8: correct it"))
             })?;
             read.0.push((name, value));
         }
@@ -37,10 +38,10 @@ impl Query {
         self.0.iter().find(|(known, _)| *known == name).map(|(_, value)| value.as_str())
     }
 
-    /// Returns the value of a name, which must be an integer.
+    /// Returns the value of a name as an integer, if the query has the name.
     ///
     /// # Errors
-    /// The reply to send if it is none.
+    /// The reply to send if the value is not an integer of this type.
     pub(crate) fn number<N: std::str::FromStr>(&self, name: &str) -> Result<Option<N>, HttpReply> {
         let Some(value) = self.text(name) else { return Ok(None) };
         value.parse().map(Some).map_err(|_| {
@@ -56,8 +57,12 @@ impl Query {
     /// # Errors
     /// The reply to send if the query does not have it.
     pub(crate) fn required(&self, name: &str) -> Result<&str, HttpReply> {
-        self.text(name)
-            .ok_or_else(|| HttpReply::detail(StatusCode::BAD_REQUEST, &format!("the query has no `{name}`")))
+        self.text(name).ok_or_else(|| {
+            HttpReply::detail(
+                StatusCode::BAD_REQUEST,
+                &format!("the query has no `{name}`: add `{name}=...`"),
+            )
+        })
     }
 }
 

@@ -1,5 +1,5 @@
-//! Logs people in to the page and out of it, and answers the page's question who is logged in. `http::service` calls
-//! it.
+//! Serves the routes by which people log in to the page and out of it, and by which the page learns who is logged in.
+//! `http::service` calls it; the other routes for people call [`ApprovalService::authenticate`].
 //!
 //! A person logs in with the key of the configuration, in the same header as for the other routes. The page sends it
 //! once and does not store it.
@@ -22,7 +22,7 @@ use crate::log::Limit;
 
 impl ApprovalService {
     /// Returns the person who sends a request, and the session if the request has one in place of a key. `None` if the
-    /// request has neither a valid key nor a session. A request with a key that is not valid has no session.
+    /// request has neither a valid key nor a session. If a request has an invalid key, its session is ignored.
     pub(crate) fn authenticate(&self, headers: &HeaderMap) -> Option<(Arc<Person>, Option<SessionId>)> {
         if headers.contains_key(header::AUTHORIZATION) {
             return self.people.find(headers).map(|person| (person, None));
@@ -35,14 +35,16 @@ impl ApprovalService {
         Some((person, Some(session)))
     }
 
-    /// Begins a session of the person whose key the request carries, or who has logged in at an issuer in this browser. `address` is that of the connection.
+    /// Begins a session of the person whose key the request carries, or who has logged in at an issuer in this browser.
+    /// `address` is the address of the connection.
     ///
     /// # Errors
     /// The reply to send if the key is not valid, the address has failed too often, or the request comes from the page
     /// of another site.
     pub(crate) fn log_in(&self, headers: &HeaderMap, address: IpAddr) -> Result<HttpReply, HttpReply> {
         if browser_origin::is_foreign(headers) {
-            let message = "the request comes from the page of another site: open the page of this gateway";
+            let message =
+                "the request comes from a web page of another site: open the page of this gateway to log in";
             return Err(HttpReply::detail(StatusCode::FORBIDDEN, message));
         }
         let now = Instant::now();
@@ -50,14 +52,16 @@ impl ApprovalService {
         let (holder, person, lifetime) = match self.take_login(headers) {
             Some(identity) => {
                 let person = self.people.find_logged_in(&identity).map_err(|_| {
-                    HttpReply::detail(StatusCode::FORBIDDEN, "the person has no role at this gateway")
+                    let message = "the person has no role at this gateway: ask its operator to add you, or \
+                        one of your groups";
+                    HttpReply::detail(StatusCode::FORBIDDEN, message)
                 })?;
                 let bound = self.people.login().and_then(|login| login.session);
                 let of_token = || identity.expires.duration_since(SystemTime::now()).unwrap_or_default();
                 let lifetime = bound.unwrap_or_else(of_token);
                 (SessionHolder::LoggedIn(Arc::new(identity)), person, lifetime)
             }
-            // The cookie of a login cannot be guessed, so this is no attempt.
+            // Not counted as a failed login: the cookie of a login cannot be guessed.
             None if headers.contains_key(CLAIM_HEADER) => {
                 let message = "this browser has no completed login: begin again";
                 return Err(HttpReply::detail(StatusCode::UNAUTHORIZED, message));
@@ -72,7 +76,8 @@ impl ApprovalService {
             }
         };
         let secrets = self.sessions.begin(holder, now, lifetime).map_err(|_| {
-            let message = "the system of the gateway returned no random bytes: try again";
+            let message =
+                "no session was begun, since the operating system of the gateway returned no random bytes: try again";
             HttpReply::detail(StatusCode::SERVICE_UNAVAILABLE, message)
         })?;
         let mut reply = session_json(&person);
@@ -102,8 +107,8 @@ impl ApprovalService {
         Ok(())
     }
 
-    /// Returns the reply with the person who sends the request: name, role, tenants and clearance. A
-    /// refusal says whether people can log in at an issuer.
+    /// Returns the reply with the person who sends the request: name, role, tenants and clearance. If the request is
+    /// refused, a header of the reply says whether people can log in at an issuer, so that the page can offer it.
     ///
     /// # Errors
     /// The reply to send if the request has neither a valid key nor a session.
@@ -129,7 +134,7 @@ impl ApprovalService {
     }
 }
 
-/// Describes a person to the page: what the person may do there.
+/// Returns a person as JSON for the page: the name, the role, the tenants and the clearance.
 fn session_json(person: &Person) -> Value {
     json!({
         "person": person.name,

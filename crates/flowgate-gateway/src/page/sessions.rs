@@ -1,10 +1,10 @@
-//! Holds the sessions of people who are logged in to the page. `ApprovalService` uses it to find the person of a
+//! Stores the sessions of people who are logged in to the page. `ApprovalService` uses it to find the person of a
 //! request that has no key.
 //!
-//! A session has two secrets. The cookie is sent by the browser, and no script can read it; but a browser also sends
-//! it to other ports of the same host. The token is kept by the page, and sent in a header, which only scripts of the
-//! page's origin can do. Every request needs both. The gateway holds only their digests, in memory: when it stops,
-//! all sessions end.
+//! A session has two secrets, and every request needs both. The browser sends the *cookie*, which no script can read;
+//! but a browser also sends it to other ports of the same host. The page sends the *token* in a header, which only
+//! scripts of the page's origin can do. The gateway stores only the digests of both, in memory: when it stops, all
+//! sessions end.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -43,17 +43,19 @@ struct PageSession {
     ends: Instant,
 }
 
-/// Who has a session.
+/// The person who has a session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum SessionHolder {
-    /// A person of the configuration, by the name, who has shown a key.
+    /// A person who has logged in with a key: the name in the configuration.
     Person(String),
-    /// A person who has logged in at an issuer. What the person may do follows at each request from the configuration.
+    /// A person who has logged in at an issuer. The rights of the person are looked up in the configuration at each
+    /// request.
     LoggedIn(Arc<LoginIdentity>),
 }
 
 impl SessionHolder {
-    /// Returns whether this is the account of another session: a name of the configuration, or a subject of an issuer.
+    /// Returns whether both sessions have the same account: the same name of the configuration, or the same subject of
+    /// the same issuer.
     fn is_account_of(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Person(one), Self::Person(other)) => one == other,
@@ -76,8 +78,8 @@ pub(crate) struct SessionSecrets {
 }
 
 impl SessionSecrets {
-    /// Returns the value of `Set-Cookie` that begins the session. A cookie that a browser received over TLS is sent over
-    /// TLS only.
+    /// Returns the value of `Set-Cookie` that begins the session. A cookie that a browser received over TLS is sent
+    /// over TLS only.
     pub(crate) fn set_cookie(&self, is_over_tls: bool) -> String {
         cookie(&self.cookie, self.lifetime.as_secs(), is_over_tls)
     }
@@ -123,9 +125,8 @@ impl PageSessions {
         Ok(secrets)
     }
 
-    /// Returns the session whose cookie and token a request carries, and who has it. `None` if one of them
-    /// is missing or wrong, if the session is over at `now`, or if the request says that it comes from the page of
-    /// another site.
+    /// Returns the session whose cookie and token a request carries, and the person who has it. `None` if one of them
+    /// is missing or wrong, the session is over at `now`, or the request comes from a web page of another site.
     pub(crate) fn find(&self, headers: &HeaderMap, now: Instant) -> Option<(SessionId, SessionHolder)> {
         if browser_origin::is_foreign(headers) {
             return None;
@@ -134,7 +135,7 @@ impl PageSessions {
         let (token, None) = (tokens.next()?, tokens.next()) else { return None };
         let (id, token) = (digest(cookie_of(headers)?), digest(token.to_str().ok()?));
         let sessions = self.sessions();
-        // Digests of guesses are compared, so the time reveals nothing of the secrets.
+        // Digests are compared, and nobody can guess a secret by parts of its digest: the time reveals nothing.
         let session = sessions.get(&id).filter(|session| session.token == token && !session.is_over(now))?;
         Some((id, session.holder.clone()))
     }

@@ -27,7 +27,7 @@ struct CachedPolicies {
     compiled: HashMap<PolicyKey, (Arc<Policy>, u64)>,
     /// The keys by the number of their last use.
     used: BTreeMap<u64, PolicyKey>,
-    /// The number of uses so far, which is the number of the last one.
+    /// The number of uses so far.
     uses: u64,
     /// The bytes of all cached policies.
     bytes: usize,
@@ -43,8 +43,8 @@ impl PolicyCache {
         Self { policies, bytes, cached: Mutex::default() }
     }
 
-    /// Returns the policy of `source`, compiled now if it is not cached, or the diagnostics of the compiler. A policy
-    /// that is larger than the cache is not cached.
+    /// Returns the compiled policy of `source`, from the cache if it is there; otherwise compiles and caches it. The
+    /// error is the diagnostics of the compiler. A policy that is larger than the cache is not cached.
     pub(super) fn get_or_insert(
         &self,
         dialect: Dialect,
@@ -81,8 +81,8 @@ impl PolicyCache {
 }
 
 impl CachedPolicies {
-    /// Returns a cached policy, and marks it as used last; `None` if it is not cached. Counts hits and misses. All uses
-    /// are numbered: the list `used` finds the key of a policy by the number of its last use.
+    /// Returns a cached policy, and marks it as the most recently used one; `None` if it is not cached. Counts the hit
+    /// or the miss.
     fn get(&mut self, key: &PolicyKey) -> Option<Arc<Policy>> {
         let Some((policy, used)) = self.compiled.get_mut(key) else {
             self.misses += 1;
@@ -100,7 +100,7 @@ impl CachedPolicies {
     /// Adds a policy, and evicts the least recently used ones until at most `policies` policies are left, which take at
     /// most `bytes` bytes together.
     fn insert(&mut self, key: PolicyKey, policy: Arc<Policy>, policies: usize, bytes: usize) {
-        // Another thread has compiled the policy at the same time and added it.
+        // Does nothing if another thread has compiled and added the policy at the same time.
         if self.compiled.contains_key(&key) {
             return;
         }

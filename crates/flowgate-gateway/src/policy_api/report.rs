@@ -1,31 +1,29 @@
-//! Formats the diagnostics of a policy as text that a client of the policy API can print: for each, the line of the
-//! source with a caret under the position.
+//! Formats the diagnostics of a policy as text that a client of the policy API can print. For each diagnostic, the text
+//! has the line of the policy, a line with a caret under the position, and the message.
 //!
-//! The caret is on the line after that of the source, with the same indentation: clients search for these two lines
-//! together.
+//! The form of the first two lines, with equal indentation, must not change: clients search for them together.
 
 use std::fmt::Write;
 
 use flowgate::policy::{Diagnostic, Severity};
 
-/// The most findings that are shown; the others are counted.
-const MAX_FINDINGS: usize = 50;
+/// The most diagnostics that are shown; the others are counted.
+const MAX_DIAGNOSTICS: usize = 50;
 /// The number of characters of a line that are shown on either side of the position.
 const AROUND: usize = 120;
 
-/// Returns the text about the diagnostics of `source`, in their order, at most [`MAX_FINDINGS`]: for each, the line of
-/// the policy with a caret under the position, and then the message. Clients search for the first two lines together.
+/// Returns the text about the first [`MAX_DIAGNOSTICS`] diagnostics of the policy `source`, in their order.
 pub(super) fn report(source: &str, diagnostics: &[Diagnostic]) -> String {
     let errors = diagnostics.iter().filter(|diagnostic| diagnostic.severity == Severity::Error).count();
     let mut report = format!("the policy has {errors} error{}", if errors == 1 { "" } else { "s" });
     let lines: Vec<&str> = source.split('\n').collect();
     let width = lines.len().to_string().len();
-    for diagnostic in diagnostics.iter().take(MAX_FINDINGS) {
+    for diagnostic in diagnostics.iter().take(MAX_DIAGNOSTICS) {
         let (line, column) = diagnostic.position(source);
         let (shown, caret) = excerpt(lines.get(line - 1).unwrap_or(&""), column - 1);
         let severity = match diagnostic.severity {
             Severity::Warning => "warning",
-            // Also of a severity that is not known here.
+            // Every other severity counts as an error.
             _ => "error",
         };
         let _ = write!(
@@ -37,7 +35,7 @@ pub(super) fn report(source: &str, diagnostics: &[Diagnostic]) -> String {
             let _ = write!(report, "\nhelp: {help}");
         }
     }
-    if let Some(more) = diagnostics.len().checked_sub(MAX_FINDINGS).filter(|more| *more > 0) {
+    if let Some(more) = diagnostics.len().checked_sub(MAX_DIAGNOSTICS).filter(|more| *more > 0) {
         let _ = write!(report, "\n\nand {more} more");
     }
     report

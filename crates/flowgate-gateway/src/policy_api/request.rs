@@ -1,5 +1,5 @@
-//! Parses the bodies of requests for `policy_api`. A body must be strict JSON; an error is the reply with status 400,
-//! and names the field or the position.
+//! Parses the bodies of requests for `policy_api`. A body must be strict JSON. An error is the reply with status 400:
+//! it names the wrong field, or the position in malformed JSON.
 
 use flowgate::json::{self, Numbers};
 use serde_json::{Map, Value};
@@ -53,12 +53,12 @@ impl BatchRequest {
         let policies = fields.list("policies")?.into_iter().enumerate().map(|(index, policy)| match policy {
             Value::String(policy) => Ok(policy),
             _ => Err(PolicyApiError::bad_request(format!(
-                "the item `policies[{index}]` of the body is not a string"
+                "the item `policies[{index}]` of the body is not a string: send the text of a policy"
             ))),
         });
         let policies = policies.collect::<Result<_, _>>()?;
         let parameters = fields.object("parameters")?;
-        // Used by other services only; its type is still checked.
+        // Only Invariant's service uses this field. Its type is checked here as there.
         fields.optional_text("dataset_name")?;
         Ok(Self { messages, policies, parameters })
     }
@@ -72,7 +72,7 @@ impl BodyFields {
     fn read(body: &[u8], expected: &str) -> Result<Self, PolicyApiError> {
         let text = std::str::from_utf8(body).map_err(|error| {
             PolicyApiError::bad_request(format!(
-                "the body is not valid UTF-8 from byte {} on",
+                "the body of the request is not valid UTF-8 from byte {} on: send JSON in UTF-8",
                 error.valid_up_to()
             ))
         })?;
@@ -89,9 +89,9 @@ impl BodyFields {
 
     /// Takes a field that must be present.
     fn required(&mut self, name: &str) -> Result<Value, PolicyApiError> {
-        self.0
-            .swap_remove(name)
-            .ok_or_else(|| PolicyApiError::bad_request(format!("the body has no `{name}`")))
+        self.0.swap_remove(name).ok_or_else(|| {
+            PolicyApiError::bad_request(format!("the body of the request has no field `{name}`: add it"))
+        })
     }
 
     /// Takes a field that must be a string.

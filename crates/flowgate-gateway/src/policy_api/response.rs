@@ -1,5 +1,5 @@
-//! Defines the responses of the policy API. These types are the wire format; `openapi.json` describes them, and tests
-//! compare the two.
+//! Defines the responses of the policy API, which `policy_api` fills. These types are the wire format; `openapi.json`
+//! describes them, and tests compare the two.
 
 use flowgate::analysis::{EvaluationFailure, EvaluationFailureKind, Violation};
 use flowgate::policy::{Action, Diagnostic, Policy};
@@ -60,7 +60,7 @@ pub(crate) struct RuleMatchResponse {
 }
 
 impl RuleMatchResponse {
-    /// Converts a match for clients: with the line of its rule.
+    /// Converts a match of a rule of this policy to the form for clients.
     pub(super) fn of(violation: Violation, policy: &Policy) -> Self {
         let action = match violation.action {
             Action::Deny => "deny",
@@ -136,8 +136,8 @@ pub(crate) struct BatchResponse {
 
 /// The verdict of one of several policies.
 ///
-/// A client of the original service that sees an `error_message` ignores everything else: it is present only if there
-/// is nothing else.
+/// A client of Invariant's service that sees an `error_message` ignores everything else. It is therefore present only
+/// if the policy could not be used at all.
 #[derive(Debug, Serialize)]
 pub(crate) struct BatchVerdict {
     policy: String,
@@ -150,7 +150,8 @@ pub(crate) struct BatchVerdict {
 }
 
 impl BatchVerdict {
-    /// Creates the verdict of a policy that was evaluated; it is no success if a rule could not be evaluated.
+    /// Creates the verdict of a policy that was evaluated. `success` is false if one of its rules could not be
+    /// evaluated.
     pub(super) fn checked(policy: String, checked: CheckResponse) -> Self {
         let CheckResponse { errors, failures } = checked;
         Self { policy, success: failures.is_empty(), errors, failures, error_message: None }

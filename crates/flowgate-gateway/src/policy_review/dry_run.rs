@@ -1,8 +1,10 @@
-//! Tries an edited policy on the last stored conversations of a client: which calls would get another verdict than under
-//! the policy in force. Nothing is stored, and no service is asked.
+//! Tries an edited policy on the last stored conversations of a client, and lists the calls that would receive another
+//! verdict than under the policy in force. `http::service` calls [`ModelRoutes::requested_dry_run`], and then
+//! [`RequestedDryRun::run`] on a worker thread. Nothing is stored, and no service is asked.
 //!
-//! Both verdicts are those of the same replay, so a difference is an effect of the edit. Where the replay under the policy
-//! in force gives another verdict than the conversation had, such as after an approval, the answer says so.
+//! Both verdicts come from the same replay, so a difference is an effect of the edit. A call can have received another
+//! verdict in the conversation itself than in the replay under the policy in force, for example after an approval; the
+//! answer marks such calls.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -38,14 +40,14 @@ const MAX_DIAGNOSTICS: usize = 50;
 #[serde(deny_unknown_fields)]
 struct DryRunRequest {
     client: String,
-    /// The text of the policy's own file. Imported files are those of the policy in force.
+    /// The edited text of the policy's own file. The imported files are not edited.
     policy: String,
     /// The number of conversations on which the policy is tried, newest first; a default number if it is absent.
     #[serde(default)]
     last: Option<usize>,
 }
 
-/// A dry run that a person may ask for, before it runs.
+/// A dry run whose request was checked, before it runs.
 #[derive(Debug)]
 pub(crate) struct RequestedDryRun {
     client: Arc<ClientState>,
@@ -55,13 +57,13 @@ pub(crate) struct RequestedDryRun {
 }
 
 impl ModelRoutes {
-    /// Reads what a dry run needs, as the body of the request says. Also returns a guard, which the caller holds until
-    /// the answer is sent: when it is dropped, the dry run stops.
+    /// Checks a request for a dry run, and reads the conversations that it needs. Also returns a guard, which the
+    /// caller holds until the answer is sent: when it is dropped, the dry run stops.
     ///
     /// # Errors
-    /// The reply to send if the person is no approver or admin, may not read everything of the client, or has another
-    /// evaluation running. Also if the body is malformed or too large, there is no such client, the database fails,
-    /// or the gateway has no room.
+    /// The reply to send if the person is not an approver or admin, may not read everything of the client, or has
+    /// another evaluation running; if the body is malformed or too large; or if there is no such client, the database
+    /// fails, or the gateway has no room.
     pub(crate) async fn requested_dry_run(
         &self,
         headers: &HeaderMap,
@@ -75,7 +77,8 @@ impl ModelRoutes {
             HttpReply::detail(StatusCode::BAD_REQUEST, &message)
         })?;
         if text.len() > MAX_SOURCE {
-            let message = format!("the policy is longer than {MAX_SOURCE} bytes");
+            let message =
+                format!("the policy is longer than {MAX_SOURCE} bytes: move statements to imported files");
             return Err(HttpReply::detail(StatusCode::PAYLOAD_TOO_LARGE, &message));
         }
         let last = read_last(last)?;
@@ -117,7 +120,7 @@ impl RequestedDryRun {
     }
 }
 
-/// The differences between the policy in force and the edited one, in the conversations so far.
+/// The differences between the policy in force and the edited one, in the conversations that were judged so far.
 #[derive(Debug, Default)]
 struct DryRun {
     /// Whether the conversations ran under the policy in force, and not in watch mode.
@@ -135,9 +138,9 @@ struct DryRun {
 }
 
 impl DryRun {
-    /// Judges a conversation under both policies, and adds the differences. `name` is that of the conversation,
+    /// Judges a conversation under both policies, and adds the differences. `name` is the name of the conversation,
     /// `monitor` its session, and `judged` the verdicts that its calls had; `own` is the policy in force. Returns
-    /// `None` if the request no longer waits for the answer (`is_awaited`).
+    /// `None` if `is_awaited` returns false: the request no longer waits for the answer.
     fn add(
         &mut self,
         name: &str,
@@ -155,7 +158,7 @@ impl DryRun {
         let mut judged = judged.iter();
         // Both sessions have the same inputs, and so the same calls.
         for (old, new) in before.calls.iter().zip(&after.calls) {
-            // What Flowgate itself asks its policy, such as about links, is no call of the agent.
+            // Skips the calls that Flowgate itself has judged, such as those about links: the agent did not make them.
             if old.call.tool.server.as_deref() == Some(Tool::FLOWGATE_SERVER) {
                 continue;
             }
@@ -182,7 +185,8 @@ impl DryRun {
         Some(())
     }
 
-    /// Writes the result. `source` and `diagnostics` are those of the edited policy; without `counts`, it has an error.
+    /// Returns the result as JSON. `source` and `diagnostics` belong to the edited policy. `counts` are the numbers of
+    /// conversations; `None` if the edited policy has an error, so that nothing was judged.
     fn to_json(
         &self,
         source: &PolicySource,
@@ -221,9 +225,9 @@ fn stopped_count(findings: &[EventFinding]) -> usize {
     stopping.map(|finding| finding.event).collect::<BTreeSet<EventId>>().len()
 }
 
-/// Writes a call whose verdict changes, with the reasons under each policy. `old` is the call under the policy in
-/// force (`own`), and `new` the same call under the edited one. `differs` says that the conversation had another
-/// verdict than the replay under the policy in force.
+/// Returns a call whose verdict changes as JSON, with the reasons under each policy. `old` is the call under the policy
+/// in force (`own`), and `new` the same call under the edited one. `differs` says whether the call had another verdict
+/// in the conversation itself than in the replay under the policy in force.
 fn change(
     conversation: &str,
     old: &RejudgedCall,
@@ -257,7 +261,7 @@ fn change(
     })
 }
 
-/// Writes a reason of a verdict: its message, and the file and line of its statement in the policy, if it has one.
+/// Returns a reason of a verdict as JSON: its message, and the file and line of its statement in the policy, if any.
 fn reason_json(policy: &Policy, reason: &Reason) -> Value {
     let place = reason.statement.as_ref().map(|span| policy.locate(span));
     json!({
@@ -267,7 +271,7 @@ fn reason_json(policy: &Policy, reason: &Reason) -> Value {
     })
 }
 
-/// Writes an error or a warning about the edited policy, with its position.
+/// Returns an error or a warning about the edited policy as JSON, with its position.
 fn diagnostic_json(source: &PolicySource, diagnostic: &Diagnostic) -> Value {
     let place = source.locate(diagnostic.span.start);
     json!({
@@ -280,7 +284,7 @@ fn diagnostic_json(source: &PolicySource, diagnostic: &Diagnostic) -> Value {
     })
 }
 
-/// Returns the word for an outcome, as the page uses it.
+/// Returns the word for an outcome in the JSON for the page.
 fn outcome(outcome: Outcome) -> &'static str {
     match outcome {
         Outcome::Permit => "permitted",

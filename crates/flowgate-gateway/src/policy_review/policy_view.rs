@@ -1,5 +1,6 @@
-//! Lists the policies that a person may see, and shows the text of one with how often each statement applied in the last
-//! stored conversations of its client.
+//! Lists the policies that a person may see, and shows the text of one policy with the number of times that each
+//! statement applied in the last stored conversations of its client. `http::service` calls
+//! [`ModelRoutes::requested_policy`], and then [`RequestedPolicy::show`] on a worker thread.
 
 use std::sync::Arc;
 
@@ -23,7 +24,8 @@ use crate::page::query::Query;
 #[derive(Debug)]
 pub(crate) struct RequestedPolicy {
     client: Arc<ClientState>,
-    /// The conversations to count in, and the run of the person; `None` if the person may not read all of them.
+    /// The conversations in which statements are counted, and the run of the person; `None` if the person may not read
+    /// all conversations of the client, so that nothing is counted.
     counted: Option<(StoredConversations, ReviewRun)>,
 }
 
@@ -46,10 +48,10 @@ impl ModelRoutes {
         Ok(HttpReply::json(StatusCode::OK, &json!({"policies": listed.collect::<Vec<_>>()})))
     }
 
-    /// Reads the conversations in which the statements of a client's policy are counted, as the query says (`client`,
-    /// `last`). Also returns a guard, which the caller holds until the answer is sent: when it is dropped, the
-    /// evaluation stops. If the person may not read all of the conversations, nothing is counted, and there is no
-    /// guard.
+    /// Reads the last conversations of a client, in which the statements of its policy are counted. The query has the
+    /// client (`client`) and the number of conversations (`last`). Also returns a guard, which the caller holds until
+    /// the answer is sent: when it is dropped, the evaluation stops. If the person may not read all conversations of
+    /// the client, reads none, and returns no guard.
     ///
     /// # Errors
     /// The reply to send if the person is not authenticated or has another evaluation running, the query is malformed,
@@ -71,7 +73,7 @@ impl ModelRoutes {
         Ok((RequestedPolicy { client, counted: Some((conversations, run)) }, Some(guard)))
     }
 
-    /// Begins an evaluation of stored conversations for a person: returns the run, and the guard that ends it.
+    /// Begins an evaluation of stored conversations for a person. Returns the run and the guard that ends it.
     ///
     /// # Errors
     /// The reply to send if another one of the same person runs.
@@ -84,8 +86,8 @@ impl ModelRoutes {
 }
 
 impl RequestedPolicy {
-    /// Counts how often each statement of the policy applied, and writes the policy with the counts. Stops early if the
-    /// request no longer waits for the answer.
+    /// Counts how often each statement of the policy applied, and returns the reply with the policy and the counts.
+    /// Stops early if the request no longer waits for the answer.
     pub(crate) fn show(self) -> HttpReply {
         let policy = own_policy(&self.client);
         let mut counter = HitCounter::new(policy);
@@ -94,7 +96,8 @@ impl RequestedPolicy {
         if let Some((conversations, run)) = self.counted {
             counts = conversations.replay_each(&run, &mut |_, monitor, _| {
                 let session = monitor.rejudge(Arc::clone(policy), &mut || run.is_awaited())?;
-                // What Flowgate itself asks its policy, such as about links, is no call of the agent.
+                // Leaves out the calls that Flowgate itself has judged, such as those about links: the agent did not
+                // make them.
                 let is_own =
                     |call: &&RejudgedCall| call.call.tool.server.as_deref() != Some(Tool::FLOWGATE_SERVER);
                 calls += session.calls.iter().filter(is_own).count();
@@ -120,7 +123,7 @@ impl RequestedPolicy {
     }
 }
 
-/// Writes a statement; its counts are null if nothing was counted.
+/// Returns a statement of the policy as JSON. Its counts are null if nothing was counted.
 fn statement(policy: &Policy, hits: &StatementHits, is_counted: bool) -> Value {
     let place = policy.locate(&hits.span);
     let count = |number: u64| is_counted.then_some(number);
@@ -135,13 +138,12 @@ fn statement(policy: &Policy, hits: &StatementHits, is_counted: bool) -> Value {
     })
 }
 
-/// Returns the word for the mode of a client, as the page uses it.
+/// Returns the word for the mode of a client in the JSON for the page.
 fn mode(client: &ClientState) -> &'static str {
     if client.spec.watch.is_some() { "watch" } else { "enforce" }
 }
 
-/// Returns the reply of an evaluation that stopped because its request no longer waits for the answer, so nobody reads
-/// the reply.
+/// Returns the reply of an evaluation that stopped because its request no longer waits for the answer. Nobody reads it.
 pub(super) fn ended_reply() -> HttpReply {
     HttpReply::detail(StatusCode::SERVICE_UNAVAILABLE, "the evaluation was ended with its request")
 }

@@ -1,5 +1,6 @@
-//! Lets each person run one evaluation of stored conversations at a time, and ends it with its request: after the client
-//! has disconnected, or the time for an answer is over.
+//! Lets each person run one evaluation of stored conversations at a time, and stops the evaluation when its request
+//! ends: the browser has disconnected, or the time for an answer is over. `policy_view` and `dry_run` begin the
+//! evaluations.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,8 +11,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub(crate) struct ReviewRuns(Arc<Mutex<BTreeSet<String>>>);
 
 impl ReviewRuns {
-    /// Begins an evaluation for a person; `None` if another one of the same person runs. The worker thread that
-    /// evaluates owns the run, and the task that serves the request owns the guard that ends it.
+    /// Begins an evaluation for a person; `None` if the person has another one running. The worker thread that
+    /// evaluates owns the [`ReviewRun`]; the task that serves the request owns the [`EndOnDrop`], which stops the
+    /// evaluation.
     pub(crate) fn begin(&self, person: &str) -> Option<(ReviewRun, EndOnDrop)> {
         if !self.names().insert(person.to_owned()) {
             return None;
@@ -49,7 +51,7 @@ impl Drop for ReviewRun {
     }
 }
 
-/// Ends an evaluation when it is dropped, with the task that serves the request.
+/// Stops an evaluation when it is dropped: the task of its request owns it, and has ended then.
 #[derive(Debug)]
 pub(crate) struct EndOnDrop(Arc<AtomicBool>);
 

@@ -1,5 +1,9 @@
-//! Selects the last stored conversations of a client, within bounds of their number and size, and replays them one after
-//! the other on a worker thread.
+//! Selects the last stored conversations of a client, within limits on their number and size
+//! ([`ModelRoutes::stored_conversations`]), and replays them one after the other
+//! ([`StoredConversations::replay_each`]).
+//!
+//! `policy_view` and `dry_run` call it: they judge each replayed conversation under a policy. The journals are read in
+//! the task of the request; the replay runs on a worker thread, and the reserved memory is released when it ends.
 
 use std::sync::Arc;
 
@@ -25,25 +29,26 @@ const MAX_LAST: usize = 50;
 const MAX_JOURNAL: usize = 4 << 20;
 /// The most bytes of all journals of one evaluation.
 const MAX_JOURNALS: usize = 16 << 20;
-/// The conversations that one query reads.
+/// The number of conversations that one query of the database reads, of all clients.
 const CHUNK: i64 = 200;
-/// The most queries for one evaluation: many conversations of other clients may have to be passed.
+/// The most queries for one evaluation, so that it ends even if all other conversations belong to other clients.
 const MAX_QUERIES: usize = 20;
 
-/// The numbers of conversations of an evaluation, which are shown to the person.
+/// How many conversations an evaluation has replayed, and how many it left out for each reason. The person sees these
+/// numbers.
 #[derive(Debug, Clone, Copy, Default, Serialize)]
 pub(super) struct ConversationCounts {
-    /// Those that were replayed.
+    /// The number of conversations that were replayed.
     replayed: usize,
-    /// Those that began under another policy or other settings of the client.
+    /// The number that began under another policy or other settings of the client.
     other_policy: usize,
-    /// Those that exceed the bounds on sizes.
+    /// The number that exceed a limit on sizes.
     too_large: usize,
-    /// Those whose replay differs from what was recorded.
+    /// The number whose replay diverges from the recorded state.
     diverged: usize,
 }
 
-/// Stored conversations of a client, not yet replayed.
+/// The journals of the selected conversations of a client, before the replay.
 #[derive(Debug)]
 pub(super) struct StoredConversations {
     client: Arc<ClientState>,
@@ -54,7 +59,7 @@ pub(super) struct StoredConversations {
     _memory: ValueBudgetShare,
 }
 
-/// Returns the number of conversations that a request asks for.
+/// Returns the number of conversations that a request names (`last`), or the default.
 ///
 /// # Errors
 /// The reply to send if it is 0 or too large.
@@ -63,12 +68,14 @@ pub(super) fn read_last(last: Option<usize>) -> Result<usize, HttpReply> {
     if (1..=MAX_LAST).contains(&last) {
         return Ok(last);
     }
-    let message = format!("`last` is the number of conversations: it must be from 1 to {MAX_LAST}");
+    let message =
+        format!("`last`, the number of conversations, is {last}: send a number from 1 to {MAX_LAST}");
     Err(HttpReply::detail(StatusCode::BAD_REQUEST, &message))
 }
 
 impl ModelRoutes {
-    /// Reads the journals of the last `last` conversations of a client. Those that cannot be replayed are counted.
+    /// Reads the journals of the last `last` conversations of a client. Conversations that began under another
+    /// configuration or are too large are only counted.
     ///
     /// # Errors
     /// The reply to send if the database fails, or the gateway has no room for the conversations now.
@@ -93,7 +100,7 @@ impl ModelRoutes {
                 if considered == last {
                     break 'queries;
                 }
-                // A conversation may be deleted meanwhile.
+                // The conversation may have been deleted since the query.
                 let journal = self.approvals.store.read_journal(&stored.client, &stored.name).await;
                 let Some(journal) = journal.map_err(failed)? else { continue };
                 considered += 1;
@@ -113,7 +120,7 @@ impl ModelRoutes {
                 break;
             }
         }
-        // Three sessions at the same time: the recorded one, and one under each policy.
+        // One conversation is in memory at a time, but three times: the recorded session, and one under each policy.
         let memory = bytes.saturating_add(greatest.saturating_mul(3));
         let memory = self.values.take_for_conversation(memory).map_err(|_| {
             let message = "the gateway has no room for these conversations now: try again later";
@@ -123,14 +130,14 @@ impl ModelRoutes {
     }
 }
 
-/// Evaluates one conversation, given its name, its monitor and the verdicts that its calls had. Returns `None` to end
-/// the evaluation of all conversations.
+/// A function that evaluates one replayed conversation. It receives the name of the conversation, its monitor and the
+/// verdicts that its calls had, and returns `None` to end the evaluation of all conversations.
 pub(super) type ConversationVisitor<'a> = dyn FnMut(&str, &Monitor, &[CallVerdict]) -> Option<()> + 'a;
 
 impl StoredConversations {
-    /// Replays the conversations. Calls `each` after each replay with the name of the conversation, its monitor, which
-    /// has recorded its inputs, and the verdicts that its calls had. Returns the numbers of conversations; `None` if
-    /// the request no longer waits for the answer, or `each` returns `None`.
+    /// Replays the conversations, and calls `each` after each replay. The monitor that `each` receives has recorded the
+    /// inputs of the conversation, so it can judge them again under another policy. Returns the numbers of
+    /// conversations; `None` if the request no longer waits for the answer, or `each` returns `None`.
     pub(super) fn replay_each(
         self,
         run: &ReviewRun,
@@ -149,7 +156,7 @@ impl StoredConversations {
                 Ok(()) => counts.replayed += 1,
                 Err(_) => counts.diverged += 1,
             }
-            // The evaluation of a conversation that was replayed may have ended early.
+            // `each` has ended the evaluation.
             if outcome == Some(None) {
                 return None;
             }

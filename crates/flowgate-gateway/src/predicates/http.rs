@@ -1,9 +1,9 @@
 //! Asks a service over HTTP for the answer of an extern predicate.
 //!
-//! The question is `POST` with `{"predicate": "is_customer", "arguments": ["ann@example.org"]}`, the answer `200` with
-//! `{"answer": true}`. Anything else is no answer.
+//! The gateway sends `POST` with `{"predicate": "is_customer", "arguments": ["ann@example.org"]}`, and the service
+//! answers with the status `200` and `{"answer": true}`. Any other answer is an error.
 //!
-//! The service sees the arguments, which may contain what the agent has seen. The operator chooses the service.
+//! The service sees the arguments, which may contain text that the agent has seen. The operator chooses the service.
 
 use std::io::Read;
 use std::time::Duration;
@@ -16,11 +16,11 @@ use super::{MAX_ANSWER, PredicateSource};
 /// Returns the HTTP client for all services.
 pub(super) fn agent() -> ureq::Agent {
     let config = ureq::Agent::config_builder()
-        // The caller checks the status itself, to report it.
+        // `answer` checks the status itself, to report it.
         .http_status_as_error(false)
         // The operator chose neither the target of a redirect nor a proxy.
         .max_redirects(0)
-        // A service may close a connection at any time; a question on one that is being closed would have no answer.
+        // A service may close an idle connection at any time, and a question sent just then would have no answer.
         .max_idle_connections(0)
         .proxy(None)
         .build();

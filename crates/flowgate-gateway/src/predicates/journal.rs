@@ -1,10 +1,11 @@
 //! Records the answers of extern predicates in one conversation, so that the conversation can be replayed without
-//! asking the sources.
+//! asking the sources. `chat::conversations` creates a [`PredicateJournal`] for each conversation.
 //!
-//! One question can have several recorded answers: the guard may first evaluate a call on trial, without effect, and
-//! the source may answer the second evaluation differently. A replay asks in the same order, so a question receives its
-//! answers in the order in which they were recorded. A replay can ask a question more often than the recorded turn did,
-//! because it does not stream its reply; then the last answer is repeated.
+//! A *question* is a predicate with its arguments. One question can have several recorded answers: the guard may first
+//! evaluate a call on trial, without effect, and the source may answer the second evaluation differently. A replay asks
+//! in the same order, so a question receives its answers in the order in which they were recorded. A replay can ask a
+//! question more often than the recorded turn did, because it does not stream its reply; then the last answer is
+//! repeated.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,8 +21,8 @@ use super::{ANSWER_TIME, PredicateSources};
 /// The maximum time for all questions of one turn together.
 const TURN_TIME: Duration = Duration::from_secs(10);
 
-/// The only error that a conversation receives for a failed predicate. The cause is for the operator's log, since a
-/// source that has read the question can choose a status or a delay.
+/// The only error that a conversation receives for a failed predicate. The cause is written to the operator's log only:
+/// a source could choose it (a status, a delay) by the content of the question, and so leak this content.
 const NO_ANSWER: &str = "the predicate gave no valid answer; the log of the gateway has the cause";
 /// The maximum number of failures that are reported for one turn.
 const MAX_FAILURES: usize = 20;
@@ -39,7 +40,7 @@ pub(crate) struct RecordedPredicateAnswer {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct PredicateJournal(Arc<Mutex<PredicateJournalState>>);
 
-/// What all clones of a journal share.
+/// The state that all clones of a journal share.
 #[derive(Debug, Default)]
 struct PredicateJournalState {
     /// The time left for questions in this turn; `None` before the first turn and during a replay.
@@ -53,8 +54,8 @@ struct PredicateJournalState {
 }
 
 impl PredicateJournal {
-    /// Returns the predicates of the conversation: each records its answers in this journal, and in a replay answers
-    /// from it.
+    /// Returns the predicates of the conversation. In a turn, they ask the sources and record the answers in this
+    /// journal; in a replay, they return the recorded answers.
     pub(crate) fn predicates(&self, predicate_sources: &PredicateSources) -> Predicates {
         let mut predicates = Predicates::new();
         for (name, answerer) in &predicate_sources.answerers {
@@ -97,8 +98,8 @@ impl PredicateJournal {
     /// for it, and records the result. In a replay, returns the recorded answer.
     ///
     /// # Errors
-    /// If the source gives no valid answer in time, with a constant: the cause is only for the operator's log, which
-    /// reports the first failures of a turn. In a replay, the recorded error, or that no answer is recorded.
+    /// [`NO_ANSWER`], if the source gives no valid answer in time; the cause is stored for the operator's log. In a
+    /// replay, the recorded error, or a message that no answer is recorded.
     fn ask(
         &self,
         name: &str,
@@ -109,7 +110,7 @@ impl PredicateJournal {
         // `None` means that this is a replay, or that no turn has begun.
         let Some(left) = state.left else {
             let recorded = state.replayed.get_mut(&question_key(name, arguments));
-            // The last answer stays, for a question that the replay asks more often.
+            // The last answer is not removed, since the replay may ask the question more often.
             let next = recorded.and_then(|answers| {
                 if answers.len() > 1 { answers.pop_front() } else { answers.front().cloned() }
             });
@@ -130,8 +131,6 @@ impl PredicateJournal {
             if state.failures.len() < MAX_FAILURES {
                 state.failures.push((name.clone(), why));
             }
-            // The conversation does not learn the cause, which a source could choose by what it has read in the
-            // question.
             NO_ANSWER.to_owned()
         });
         state.new_answers.push(RecordedPredicateAnswer { name, arguments, answer: answer.clone() });
@@ -144,8 +143,7 @@ impl PredicateJournal {
     }
 }
 
-/// Runs work that blocks. On a thread of a multi-threaded runtime, the other tasks of the thread move to another thread
-/// meanwhile.
+/// Runs work that blocks. In a multi-threaded runtime, moves the other tasks of this thread to another thread first.
 fn run_blocking<T>(work: impl FnOnce() -> T) -> T {
     match Handle::try_current().map(|runtime| runtime.runtime_flavor()) {
         Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(work),

@@ -47,12 +47,15 @@ impl WasmPredicateSource {
     pub(super) fn load(name: &str, path: &Path) -> Result<Self, String> {
         let length = std::fs::metadata(path).map_err(|error| error.to_string())?.len();
         if length > MAX_MODULE {
-            return Err(format!("the module has {length} bytes, more than the limit of {MAX_MODULE}"));
+            return Err(format!(
+                "the module has {length} bytes, more than the limit of {MAX_MODULE}: build a smaller one"
+            ));
         }
         Self::compile(name, &std::fs::read(path).map_err(|error| error.to_string())?)
     }
 
-    /// Compiles a module, and checks that it imports nothing and has the exports that a predicate needs.
+    /// Compiles a module, checks that it imports nothing and has the exports that a predicate needs, and starts the
+    /// thread that measures the time of its answers.
     fn compile(name: &str, bytes: &[u8]) -> Result<Self, String> {
         let mut config = Config::new();
         config.consume_fuel(true).epoch_interruption(true);
@@ -76,16 +79,19 @@ impl WasmPredicateSource {
                 && function.results().all(|result| ValType::eq(&result, returns))
         };
         if !matches!(module.get_export("memory"), Some(ExternType::Memory(_))) {
-            return Err("the module exports no `memory`, which a module of a predicate needs".to_owned());
+            return Err(
+                "the module exports no `memory`, which the module of a predicate needs: export it".to_owned()
+            );
         }
         if !exports_function("alloc", &[ValType::I32], &ValType::I32) {
             return Err(
-                "the module exports no `alloc(i32) -> i32`, which a module of a predicate needs".to_owned()
+                "the module exports no `alloc(i32) -> i32`, which the module of a predicate needs: export it"
+                    .to_owned(),
             );
         }
         if !exports_function(name, &[ValType::I32, ValType::I32], &ValType::I64) {
             return Err(format!(
-                "the module exports no `{name}(i32, i32) -> i64`, which a module of a predicate needs"
+                "the module exports no `{name}(i32, i32) -> i64`, which the module of a predicate needs: export it"
             ));
         }
         // Fuel bounds the work; the clock stops an answer at its deadline, which is earlier if other questions have
@@ -126,7 +132,7 @@ impl WasmPredicateSource {
         let alloc = instance.get_typed_func::<u32, u32>(&mut store, "alloc")?;
         let answer = instance.get_typed_func::<(u32, u32), u64>(&mut store, &self.name)?;
 
-        // The module allocates memory for the question, and returns where its answer is.
+        // The module allocates memory for the question, which is copied there; then the predicate is called.
         let length = u32::try_from(question.len()).map_err(|_| WasmCallError::Outside)?;
         let question_address = alloc.call(&mut store, length)?;
         let offset = usize::try_from(question_address).map_err(|_| WasmCallError::Outside)?;
@@ -311,19 +317,19 @@ mod tests {
     #[test]
     fn modules_that_cannot_answer_are_refused() {
         let check = |text: &str, expected: &str| assert_eq!(wat(text).unwrap_err(), expected, "{text}");
-        check("(module)", "the module exports no `memory`, which a module of a predicate needs");
+        check("(module)", "the module exports no `memory`, which the module of a predicate needs: export it");
         check(
             "(module (memory (export \"memory\") 1))",
-            "the module exports no `alloc(i32) -> i32`, which a module of a predicate needs",
+            "the module exports no `alloc(i32) -> i32`, which the module of a predicate needs: export it",
         );
         check(
             "(module (memory (export \"memory\") 1) (func (export \"alloc\") (param i64) (result i32) i32.const 0))",
-            "the module exports no `alloc(i32) -> i32`, which a module of a predicate needs",
+            "the module exports no `alloc(i32) -> i32`, which the module of a predicate needs: export it",
         );
         check(
             "(module (memory (export \"memory\") 1) (func (export \"alloc\") (param i32) (result i32) i32.const 0)
                 (func (export \"is_customer\") (param i32 i32) (result i32) i32.const 0))",
-            "the module exports no `is_customer(i32, i32) -> i64`, which a module of a predicate needs",
+            "the module exports no `is_customer(i32, i32) -> i64`, which the module of a predicate needs: export it",
         );
         check(
             "(module (import \"wasi_snapshot_preview1\" \"fd_write\" (func)))",

@@ -1,8 +1,7 @@
-//! Tests for the health route whether a record could be written to the audit log now. The recorder owns the probe.
+//! Tests for the health route whether the audit log can be written now. The recorder owns the probe.
 //!
-//! The test runs on a separate thread, where it waits for the thread that writes the log. On a disk that does not
-//! answer, both threads hang; after a time limit, the health route reports that the log fails instead of waiting for
-//! them.
+//! The test runs on a separate thread, and waits there for the thread that writes the log. If the disk does not answer,
+//! both threads hang; the health route does not wait for them, but reports after a time limit that the log fails.
 
 use std::time::{Duration, Instant};
 
@@ -18,6 +17,7 @@ pub(super) const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
 #[derive(Debug, Default)]
 pub(super) struct LogProbe(Mutex<ProbeState>);
 
+/// The outcome of the last test, and the test that still runs.
 #[derive(Debug, Default)]
 struct ProbeState {
     /// The last outcome, and its time.

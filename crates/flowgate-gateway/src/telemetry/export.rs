@@ -25,7 +25,7 @@ use crate::log::{Limit, LogEvent, OperatorLog};
 pub(crate) const MAX_WAITING: usize = 4096;
 /// The most spans of one request to the collector.
 const MAX_BATCH: usize = 512;
-/// The time for which a span waits for others at most.
+/// The longest time for which a span waits until its batch is full.
 const PAUSE: Duration = Duration::from_secs(1);
 /// The time within which the spans that wait at the end are sent.
 const END_TIME: Duration = Duration::from_secs(3);
@@ -167,6 +167,7 @@ impl SpanQueue {
     pub(super) fn finish(&self) {
         self.close();
         let runs = |state: &mut QueueState| !state.has_ended;
+        // Whether the thread has ended or the time is over, the caller continues to shut down.
         let _ = self.changed.wait_timeout_while(self.state(), END_TIME, runs);
     }
 }
@@ -181,6 +182,7 @@ fn count(number: usize) -> u64 {
 pub(super) struct QueueingProcessor(pub(super) Arc<SpanQueue>);
 
 impl SpanProcessor for QueueingProcessor {
+    /// Does nothing: a span is queued when it ends.
     fn on_start(&self, _: &mut Span, _: &Context) {}
 
     fn on_end(&self, span: SpanData) {
@@ -255,6 +257,7 @@ impl ExportReport {
     /// Writes to the operator's log that the collector begins to fail, or works again. `is_ok` is the outcome of a
     /// request to the collector.
     fn tell_outcome(&mut self, is_ok: bool, now: Instant) {
+        // A success is news only after a reported failure, and a failure only if none is reported yet.
         if is_ok != self.is_failing || !is_due(self.told_outcome_at, now) {
             return;
         }

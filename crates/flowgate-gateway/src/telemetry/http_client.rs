@@ -56,6 +56,8 @@ impl CollectorClient {
 
 #[async_trait]
 impl HttpClient for CollectorClient {
+    /// Sends a request of the exporter, and blocks the thread until the answer has arrived: the thread does nothing
+    /// else.
     async fn send_bytes(&self, request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
         Ok(self.send(&request)?)
     }

@@ -28,7 +28,7 @@ pub(crate) const TOOL: &str = "gen_ai.tool.name";
 pub(crate) const MCP_METHOD: &str = "mcp.method.name";
 /// The host of the server that is asked.
 pub(crate) const SERVER_ADDRESS: &str = "server.address";
-/// Its port.
+/// The port of the server that is asked.
 pub(crate) const SERVER_PORT: &str = "server.port";
 /// The status of the reply to the client, if it is an error.
 pub(crate) const STATUS: &str = "http.response.status_code";
@@ -75,5 +75,5 @@ pub(crate) const EMBEDDINGS: &str = "embeddings";
 pub(crate) const GUARDRAIL: &str = "guardrail";
 /// The operation of a call of a tool.
 pub(crate) const EXECUTE_TOOL: &str = "execute_tool";
-/// What replaces a name that nobody on the side of the operator has written.
+/// The constant that replaces a name that an agent, a model or a server has chosen.
 pub(crate) const OTHER: &str = "other";

@@ -7,10 +7,12 @@ use opentelemetry::trace::SpanContext;
 
 use super::{Telemetry, names};
 
-/// What the span of a request has if it is refused. Cheap to clone; the default records nothing.
+/// Records the span of a request if the request is refused, and nothing otherwise. Cheap to clone; the default never
+/// records anything.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct RefusedRequest(Option<RefusedSpan>);
 
+/// The contents of the span of a refused request, and the recorder for it.
 #[derive(Debug, Clone)]
 struct RefusedSpan {
     telemetry: Telemetry,
@@ -20,8 +22,9 @@ struct RefusedSpan {
 }
 
 impl RefusedRequest {
-    /// Prepares the span of a request of a client, whose name until its model or tool is known is `operation`. `parent`
-    /// is the span of the client that it belongs to.
+    /// Prepares the span of a request for the case that it is refused. `operation` is the name of the span, as the
+    /// model or tool is not known yet; `client` is the name of the client, and `parent` the client's span that the
+    /// request belongs to.
     pub(crate) fn new(
         telemetry: &Telemetry,
         operation: &'static str,

@@ -53,8 +53,8 @@ impl ShownNames {
         }
     }
 
-    /// Returns the name that a span may have for the tool of a verdict of watch mode, which is one text: the server,
-    /// `/` and the tool, or only the tool.
+    /// Returns the name that a span may have for a tool that is given as `SERVER/TOOL` or `TOOL`, as verdicts of watch
+    /// mode name it.
     pub(crate) fn written_tool(&self, tool: &str) -> String {
         let tool = match tool.split_once('/') {
             Some((server, name)) => Tool::of(server, name),

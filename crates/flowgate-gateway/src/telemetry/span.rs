@@ -32,7 +32,8 @@ impl std::fmt::Debug for OpenSpan {
     }
 }
 
-/// The place of a span in its trace, under which other spans begin. Cheap to clone; the default is no place.
+/// The identity of a span in its trace, by which other spans begin as its children. Cheap to clone; the default
+/// (`None`) belongs to no span, and its children record nothing.
 #[derive(Clone, Default)]
 pub(crate) struct SpanPlace(Option<(Arc<Recording>, SpanContext)>);
 
@@ -64,7 +65,7 @@ impl Span {
         self.0.as_ref().is_some_and(|open| open.span.is_recording())
     }
 
-    /// Returns the place under which spans begin that belong to this one.
+    /// Returns the place of this span, under which its children begin.
     pub(crate) fn place(&self) -> SpanPlace {
         SpanPlace(self.0.as_ref().map(|open| (Arc::clone(&open.recording), open.span.span_context().clone())))
     }
@@ -136,7 +137,8 @@ impl Span {
 }
 
 impl SpanPlace {
-    /// Returns whether there is a place: if not, spans that begin here are not recorded, and no request names them.
+    /// Returns whether the place belongs to a span. If not, its children are not recorded, and no request to an
+    /// upstream names them.
     pub(crate) fn is_any(&self) -> bool {
         self.0.is_some()
     }
@@ -146,7 +148,7 @@ impl SpanPlace {
         self.build(SpanBuilder::from_name(name).with_kind(kind))
     }
 
-    /// Begins a span of the gateway itself at this place, which began at a time in the past.
+    /// Begins a span of the gateway itself at this place, with a start time in the past.
     pub(crate) fn begin_at(&self, name: String, start: SystemTime) -> Span {
         self.build(SpanBuilder::from_name(name).with_kind(SpanKind::Internal).with_start_time(start))
     }

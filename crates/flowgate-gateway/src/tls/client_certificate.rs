@@ -1,5 +1,5 @@
-//! Reads the names in the certificate that a client presents. `chat::clients` compares them with those of the
-//! configuration.
+//! Reads the names in the certificate that a client presents. `chat::clients` compares them with the names in the
+//! configuration, to find the client.
 
 use std::fmt;
 
@@ -16,7 +16,7 @@ pub enum CertificateName {
     Dns(String),
 }
 
-/// The reason why a text is no name of a certificate.
+/// The error if a text of the configuration is not a name that a certificate can have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CertificateNameError;
 

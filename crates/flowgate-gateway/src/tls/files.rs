@@ -1,4 +1,4 @@
-//! Reads the PEM files of the gateway's certificate, of its key, and of the authority that issues client certificates,
+//! Reads the PEM files of the gateway's certificate, of its key, and of the authorities that issue client certificates,
 //! and builds the TLS settings from them. `config` loads them at the start, and `reload` when they have changed.
 
 use std::fmt;
@@ -23,11 +23,11 @@ const PROTOCOLS: [&[u8]; 2] = [HTTP2_PROTOCOL, b"http/1.1"];
 /// The name of HTTP/2 in ALPN.
 pub(crate) const HTTP2_PROTOCOL: &[u8] = b"h2";
 
-/// The setting of the certificate, as errors name it.
+/// The name of the setting for the certificate, in error messages.
 const CERTIFICATE: &str = "certificate";
-/// The setting of the key, as errors name it.
+/// The name of the setting for the key, in error messages.
 const KEY: &str = "key";
-/// The setting of the authorities of clients, as errors name it.
+/// The name of the setting for the authorities of client certificates, in error messages.
 const CLIENT_CA: &str = "client-ca";
 
 /// The PEM files of a server with TLS.
@@ -58,7 +58,7 @@ pub struct TlsFileError {
     problem: TlsFileProblem,
 }
 
-/// What is wrong with a file.
+/// The problem with a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum TlsFileProblem {
     Unreadable(String),
@@ -69,7 +69,7 @@ enum TlsFileProblem {
     EncryptedKey,
     SeveralKeys,
     BadKey,
-    /// The key is not that of the first certificate of this file.
+    /// The key does not belong to the first certificate of this file.
     KeyMismatch(PathBuf),
     /// TLS cannot be set up with the files.
     Unusable(String),
@@ -107,7 +107,9 @@ impl fmt::Display for TlsFileError {
                 and begin its file with the certificate of the gateway",
                 certificate.display()
             ),
-            TlsFileProblem::Unusable(why) => write!(f, "TLS cannot be configured with this file: {why}"),
+            TlsFileProblem::Unusable(why) => {
+                write!(f, "TLS cannot be configured with this file: {why}; name another file")
+            }
         }
     }
 }
@@ -144,7 +146,7 @@ impl TlsFiles {
     /// # Errors
     /// If one of the files cannot be used.
     pub fn load(&self) -> Result<TlsSettings, TlsFileError> {
-        // Taken before the content is read: a later change is then a new version.
+        // Read before the content: a change during the reading is then noticed as a new version.
         let versions = self.versions();
         let config = Arc::new(self.config()?);
         Ok(TlsSettings { files: self.clone(), versions, config })
@@ -254,7 +256,7 @@ fn certificates(setting: &'static str, path: &Path) -> Result<Vec<CertificateDer
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct FileVersions(Vec<FileVersion>);
 
-/// The metadata of a file, which differ after a change of its content.
+/// The metadata of a file by which a change of its content is noticed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum FileVersion {
     /// The metadata cannot be read, for this reason.
@@ -264,8 +266,7 @@ enum FileVersion {
 }
 
 impl FileVersion {
-    /// Returns the present version of a file, by which a change is noticed. A file that cannot be examined has the kind
-    /// of the error as its version.
+    /// Returns the present version of a file. The version of a file that cannot be examined is the kind of the error.
     fn of(path: &Path) -> Self {
         match std::fs::metadata(path) {
             Ok(found) => Self::Present {

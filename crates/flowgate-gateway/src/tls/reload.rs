@@ -1,5 +1,5 @@
-//! Reloads the certificate of the gateway when its files change, while the gateway runs. The server asks it for the
-//! settings of each handshake.
+//! Reloads the certificate of the gateway when its files change, while the gateway runs. `http::server` calls
+//! [`ServerTls::settings`] for each handshake.
 //!
 //! Each handshake checks whether the files have changed. A changed file that cannot be used is reported once, and the
 //! earlier certificate remains in use. A certificate and its key are two files: after the replacement of the first
@@ -19,17 +19,17 @@ use crate::log::{LogEvent, OperatorLog};
 /// The time after a failure for which files with the same versions are not read again.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The files that were examined last.
+/// The versions of the files at the last examination, and whether they could be used.
 #[derive(Debug)]
 struct ExaminedFiles {
     versions: FileVersions,
-    /// When and why they could not be used.
+    /// The time and the reason of the failure, if they could not be used.
     failure: Option<(Instant, TlsFileError)>,
 }
 
 impl ExaminedFiles {
-    /// Returns whether files of these versions need not be read: they were examined, and did not fail or failed just
-    /// now.
+    /// Returns whether files of these versions need not be read again: they were examined, and could be used or failed
+    /// less than [`RETRY_INTERVAL`] ago.
     fn is_current(&self, found: &FileVersions) -> bool {
         let needs_no_retry = self.failure.as_ref().is_none_or(|(at, _)| at.elapsed() < RETRY_INTERVAL);
         self.versions == *found && needs_no_retry
@@ -77,9 +77,9 @@ impl ServerTls {
         Arc::clone(&self.current())
     }
 
-    /// Reads the files again if their versions differ from those that were examined, or the last failure was some time
-    /// ago. Reports in the operator's log that changed files are in use. Settings that cannot be used are reported
-    /// once, and the present ones stay in use.
+    /// Reads the files again, unless their versions are current ([`ExaminedFiles::is_current`]). If they can be used,
+    /// the next handshakes use them. The outcome is written to the operator's log, and the same failure only once;
+    /// after a failure, the present settings stay in use.
     fn read_changed_files(&self, mut examined: OwnedMutexGuard<ExaminedFiles>) {
         let versions = self.files.versions();
         if examined.is_current(&versions) {

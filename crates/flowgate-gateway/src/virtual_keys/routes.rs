@@ -1,7 +1,7 @@
 //! Serves the routes by which admins make, list and revoke virtual keys. `http::service` calls it.
 //!
-//! An admin sees and handles the keys of the clients of their tenants; no lesser role may, since a key acts for its
-//! client. The answer to the request that makes a key is the only place where the gateway shows it.
+//! An admin sees and handles the keys of the clients of their tenants. No lesser role may, since a key has the rights
+//! of its client. The gateway shows a key only once, in the reply to the request that makes it.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -19,7 +19,7 @@ use crate::http::reply::HttpReply;
 use crate::log::Limit;
 use crate::random;
 
-/// The most keys of one client, revoked ones excepted.
+/// The most keys of one client, not counting revoked ones.
 pub(crate) const MAX_KEYS: usize = 1000;
 /// The longest name of a key, in characters.
 const MAX_NAME: usize = 64;
@@ -51,7 +51,7 @@ impl MakeKeyRequest {
     /// which the key expires, and its limits.
     ///
     /// # Errors
-    /// The first mistake.
+    /// The message about the first invalid field.
     fn check(&self, client: &ClientSettings, now: u64) -> Result<(Option<i64>, KeyLimits), String> {
         let is_usual = |c: char| c.is_alphanumeric() || " ._@/+-".contains(c);
         if self.name.trim().is_empty()
@@ -64,7 +64,9 @@ impl MakeKeyRequest {
         }
         let expires = self.expires.map(|expires| i64::try_from(expires).unwrap_or(i64::MAX));
         if self.expires.is_some_and(|expires| expires <= now) {
-            return Err("expires: the time is past: write milliseconds since 1970".to_owned());
+            return Err(
+                "expires: the time is in the past: write a later one, in milliseconds since 1970".to_owned()
+            );
         }
         if self.requests_per_minute == Some(0) || self.tokens_per_day == Some(0) {
             return Err(
@@ -82,7 +84,7 @@ impl MakeKeyRequest {
             );
         }
         if self.models.len() > MAX_MODELS {
-            return Err(format!("models: a key can name at most {MAX_MODELS} models"));
+            return Err(format!("models: a key can name at most {MAX_MODELS} models: leave some out"));
         }
         // An empty list permits every model.
         let permitted =
@@ -94,7 +96,7 @@ impl MakeKeyRequest {
                 permitted.join(", ")
             ));
         }
-        // In millionths of the currency, as the database stores it. A limit of 0 would be none.
+        // In millionths of the currency, as the database stores it. At least 1, since a limit of 0 permits nothing.
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is at most 10^18")]
         let cost_per_day = self.cost_per_day.map(|cost| ((cost * 1e6).round() as u64).max(1));
         let limits = KeyLimits {
@@ -112,8 +114,8 @@ impl ModelRoutes {
     /// key is valid.
     ///
     /// # Errors
-    /// The reply to send if the person is no admin of the client's tenant, or the body is malformed. Also if the
-    /// client has a key of this name or too many keys, or the key cannot be recorded or stored.
+    /// The reply to send if the person is not an admin of the client's tenant, the body is malformed, the client has a
+    /// key of this name or too many keys, or the key cannot be recorded or stored.
     pub(crate) async fn make_key(&self, headers: &HeaderMap, body: &[u8]) -> Result<HttpReply, HttpReply> {
         let person = self.approvals.person(headers, Role::Admin)?;
         let bad = |why: &str| HttpReply::detail(StatusCode::BAD_REQUEST, why);
@@ -122,13 +124,14 @@ impl ModelRoutes {
         })?;
         let client = self.clients.find_by_name(&request.client);
         let client = client.filter(|client| person.sees_tenant(&client.spec.tenant)).ok_or_else(|| {
-            let message = "there is no client of this name, or it is of a tenant for which you are no admin";
+            let message = "there is no client of this name, or it is of a tenant for which you are no admin: correct \
+                `client`";
             HttpReply::detail(StatusCode::NOT_FOUND, message)
         })?;
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
         let now = u64::try_from(now).unwrap_or(u64::MAX);
         let (expires, limits) = request.check(&client.spec, now).map_err(|why| bad(&why))?;
-        // Checked before the record, which would otherwise be of a key that is not made.
+        // Checked before the audit log records the key: otherwise it would record a key that is not made.
         let store = self.sessions.store();
         let keys = store.virtual_keys(Some(&client.spec.tenant)).await.map_err(database_error_reply)?;
         let names = keys.iter().filter(|key| key.client == client.spec.name).map(|key| key.name.as_str());
@@ -256,8 +259,8 @@ impl ModelRoutes {
         Ok(HttpReply::json(StatusCode::OK, &json!({"id": key.id, "revoked": true})))
     }
 
-    /// Writes a key for the list of keys. Its state is `valid`, `expired` or, if the configuration no longer has the
-    /// client in the tenant of the key, `no-client`.
+    /// Returns a key as JSON for the list of keys. Its state is `valid`, `expired`, or `no-client` if the configuration
+    /// no longer has its client in its tenant.
     fn key_json(&self, key: &StoredVirtualKey) -> Value {
         let client = self.clients.find_by_name(&key.client);
         let state = match client {
@@ -296,7 +299,8 @@ impl ModelRoutes {
 
 /// Returns the reply if there is no key with the requested id that the person may handle.
 fn no_key_reply() -> HttpReply {
-    let message = "there is no key with this id, or it is of a tenant for which you are no admin";
+    let message = "there is no key with this id, or it is of a tenant for which you are no admin: take the id \
+        from the list of keys";
     HttpReply::detail(StatusCode::NOT_FOUND, message)
 }
 

@@ -1,18 +1,18 @@
-//! Separates the conversations of virtual keys: those of a key from those of another key of the same client, and from
-//! those of the client's own key.
+//! Separates the conversations of each virtual key from the conversations of the other keys of the same client. `chat`
+//! and `mcp_proxy` name conversations by it.
 //!
-//! Inside the gateway, the name of a conversation of a virtual key begins with the scope of the key, `«fgk:ID»`. A
-//! client cannot name a conversation so, since the header with the name is ASCII; and it never sees the scope. The
-//! digests of chat prefixes, by which a conversation without a name is found, depend on the scope as well.
+//! Inside the gateway, the name of a conversation of a virtual key begins with the *scope* of the key, `«fgk:ID»`. A
+//! client cannot send such a name, since the header with the name is ASCII, and it never sees the scope. The digests of
+//! chat prefixes, by which a conversation without a name is found, depend on the scope as well.
 
 use flowgate_guard::history::ChatPrefixDigest;
 use sha2::{Digest as _, Sha256};
 
 use crate::random;
 
-/// What precedes the id of a key in a scope.
+/// The text before the id of the key in a scope.
 const BEGIN: &str = "«fgk:";
-/// What follows the id of a key in a scope.
+/// The character after the id of the key in a scope.
 const END: char = '»';
 
 /// Returns the scope of the conversations of a virtual key, by its id; empty for the client's own key (`None`).
@@ -36,7 +36,8 @@ pub(crate) fn key_of(name: &str) -> Option<&str> {
     split(name).0.strip_prefix(BEGIN)?.strip_suffix(END)
 }
 
-/// Returns the stored form of the digest of a chat prefix, for conversations with this name or in this scope.
+/// Returns the digest of a chat prefix in the form for the database. `name` is the name of the conversation, or only
+/// its scope.
 pub(crate) fn stored_prefix(name: &str, prefix: &ChatPrefixDigest) -> String {
     match split(name).0 {
         "" => random::hex(prefix),

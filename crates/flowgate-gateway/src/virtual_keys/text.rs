@@ -1,5 +1,6 @@
-//! Defines the text of a virtual key: how it is made, recognised, digested, and hidden in other texts. The keys are
-//! those that admins make for clients of the configuration; the database has their digests only.
+//! Defines the text of a virtual key: generates it, recognises it, computes its digest, and hides it in other texts.
+//! The database has only the digests of the keys. `routes` makes keys, `chat::authentication` reads them, and
+//! `recorder` hides them.
 //!
 //! The text is `fgk-` and 64 hexadecimal digits: 256 random bits of the operating system. A digest without a salt is
 //! therefore enough: nobody can try all keys.
@@ -27,7 +28,7 @@ impl VirtualKeyText {
         random::bytes::<32>().map(|bytes| Self(format!("{PREFIX}{}", random::hex(&bytes))))
     }
 
-    /// Reads a key; `None` if the text is none.
+    /// Parses a key; `None` if the text does not have the form of a virtual key.
     pub(crate) fn read(text: &str) -> Option<Self> {
         let digits = text.strip_prefix(PREFIX)?;
         (digits.len() == DIGITS && digits.bytes().all(is_digit)).then(|| Self(text.to_owned()))
@@ -43,8 +44,7 @@ impl VirtualKeyText {
         random::hex(&Sha256::digest(&self.0))
     }
 
-    /// Returns whether `stored` is the digest of this key. The time of the comparison does not depend on how much of
-    /// them is equal.
+    /// Returns whether `stored` is the digest of this key. The comparison takes constant time.
     pub(crate) fn has_digest(&self, stored: &str) -> bool {
         self.digest().as_bytes().ct_eq(stored.as_bytes()).into()
     }
@@ -56,7 +56,7 @@ impl fmt::Debug for VirtualKeyText {
     }
 }
 
-/// Replaces all virtual keys in a text: those that are valid, and those that are not.
+/// Replaces everything in a text that has the form of a virtual key by `[key]`, whether or not the key is valid.
 pub(crate) fn redact(text: &str) -> Cow<'_, str> {
     let mut redacted = String::new();
     let mut rest = text;

@@ -1,5 +1,5 @@
-//! Defines a virtual key or a token that a request has shown, with the limits that apply in addition to those of its
-//! client. `chat::authentication` creates it once the database has the key, or the token has been verified.
+//! Defines the authenticated virtual key or token of a request, with the limits that apply in addition to the limits of
+//! its client. `chat::authentication` creates it after it has found the key in the database, or verified the token.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -18,20 +18,20 @@ pub(crate) struct ValidKey {
     pub(crate) id: String,
     /// The most requests in a minute.
     pub(crate) requests_per_minute: Option<u32>,
-    /// What the models may use on one day.
+    /// The tokens and the money that the models may use on one day.
     pub(crate) budget: Budget,
-    /// The models that may be asked for; an empty list for all that the client may ask for.
+    /// The models that requests may name; an empty list permits all models of the client.
     models: Vec<String>,
     /// The id by which requests and spending are counted.
     account: String,
-    /// The parameters of the policy that a token has.
+    /// The parameters of the policy that the claims of a token set; empty for a virtual key.
     pub(crate) input: Map<String, Value>,
-    /// When the token expires; `None` for a virtual key, for which the database is asked.
+    /// The time at which the token expires; `None` for a virtual key, whose expiry the database checks.
     pub(crate) expires: Option<SystemTime>,
 }
 
 impl ValidKey {
-    /// Creates the key from its row. `prices` are those of the configuration.
+    /// Creates the key from its row in the database. `prices` are the prices of the configuration.
     pub(crate) fn new(stored: StoredVirtualKey, prices: &Arc<Prices>) -> Self {
         let limits = stored.limits;
         let budget = Budget {
@@ -44,7 +44,8 @@ impl ValidKey {
         Self { id: stored.id, requests_per_minute, budget, models, account, input, expires }
     }
 
-    /// Creates the key that represents the caller of a request with a token, which `own` accepts until `expires`.
+    /// Creates the value for the caller of a request with a token. `own` is the client's section with the limits of
+    /// callers, and `expires` the time at which the token expires.
     pub(crate) fn of_token(
         caller: TokenCaller,
         (own, expires): (&ClientToken, SystemTime),
@@ -57,17 +58,17 @@ impl ValidKey {
         Self { id, requests_per_minute, budget, models, account, input, expires: Some(expires) }
     }
 
-    /// Returns the name under which the requests and the spending of the key are counted, which no client has.
+    /// Returns the name under which the requests and the spending of the key are counted. No client has such a name.
     pub(crate) fn account(&self) -> String {
         scope(Some(&self.account))
     }
 
-    /// Returns whether the key may be used to ask for a model.
+    /// Returns whether a request with the key may name this model.
     pub(crate) fn permits_model(&self, model: &str) -> bool {
         self.models.is_empty() || self.models.iter().any(|permitted| permitted == model)
     }
 
-    /// Returns the models that may be asked for, separated by commas.
+    /// Returns the models that requests with the key may name, separated by commas; empty if all are permitted.
     pub(crate) fn models(&self) -> String {
         self.models.join(", ")
     }

@@ -1,9 +1,10 @@
-//! Derives the policy under which a client in watch mode runs. It is the client's own policy without the statements
-//! that stop a call, ask a person, or limit what a step is shown; the statements about labels stay.
+//! Derives the permissive policy, under which the conversations of a client in watch mode run. It is the client's own
+//! policy without the statements that stop a call, ask a person, or limit what a step is shown; the statements about
+//! labels stay. `config` calls [`load`].
 //!
-//! Statements are left out of the text of the policy, before it is parsed, by Python's rules for lines: a statement
-//! begins at the outermost indentation, outside brackets and quotes. [`load`] verifies the result, so that a policy
-//! which would still stop something is an error of the configuration.
+//! Statements are removed from the text of the policy, before it is parsed, by Python's rules for lines: a statement
+//! begins at the outermost indentation, outside brackets and quotes. [`load`] verifies the result: a policy that would
+//! still stop something is an error of the configuration.
 
 use std::sync::Arc;
 
@@ -12,19 +13,19 @@ use flowgate::monitor::Monitor;
 use flowgate::policy::{Dialect, Policy};
 use flowgate::trace::Tool;
 
-/// The first words of the statements that are left out: they require, stop, ask or log something, or exempt from what
-/// another statement requires.
+/// The first words of the statements that are removed: they require, stop, ask or log something, or grant an exemption
+/// from the requirement of another statement.
 const LEFT_OUT: [&str; 9] =
     ["require", "payload", "consent", "endorse", "unsafe", "role", "raise", "ask", "log"];
 
 /// The statement that permits every call. Without any requirement, a call could carry only the bottom label.
 const PERMITS_EVERYTHING: &str = "\nrequire top if:\n    (call: ToolCall)\n";
 
-/// Returns the policy under which a client whose policy is `policy` runs in watch mode. `source` is the text of the
-/// policy's own file, and `read` returns the text of a file that it imports, by its path.
+/// Returns the permissive policy for a client with the policy `policy`. `source` is the text of the policy's own file,
+/// and `read` returns the text of an imported file, by its path.
 ///
 /// # Errors
-/// With a message for the operator, if the result does not compile, or would still stop something.
+/// The message for the operator if the result does not compile, or would still stop something.
 pub(crate) fn load(
     policy: &Policy,
     source: &str,
@@ -57,8 +58,8 @@ pub(crate) fn load(
     }
 }
 
-/// Returns whether the policy `permissive` requires something of a call, bounds what the model may be shown, or can
-/// stop a reply. `policy` is the client's own policy, whose tools are checked.
+/// Returns whether the policy `permissive` still requires something of a call, limits what the model may be shown, or
+/// can stop a reply. `policy` is the client's own policy, which names the tools to check.
 fn stops_something(permissive: &Arc<Policy>, policy: &Policy) -> bool {
     let monitor = Monitor::new(Arc::clone(permissive));
     let mut tools = policy.named_tools();
@@ -69,7 +70,7 @@ fn stops_something(permissive: &Arc<Policy>, policy: &Policy) -> bool {
         || monitor.may_stop_replies()
 }
 
-/// Returns the text of a policy without the statements that stop, ask or require something.
+/// Returns the text of a policy without the statements that begin with a word of [`LEFT_OUT`].
 fn without_enforcement(source: &str) -> String {
     // A statement begins in a line with the least indentation.
     let outermost = source.lines().filter(|line| !line.trim().is_empty()).map(indentation).min().unwrap_or(0);
@@ -82,7 +83,7 @@ fn without_enforcement(source: &str) -> String {
         if !is_blank && !scanner.is_open() && indentation(line) == outermost {
             stays = !is_left_out(trimmed);
         }
-        // Blank lines and comments remain, unless they are inside brackets or quotes of a statement that is left out.
+        // Blank lines and comments remain, unless they are inside brackets or quotes of a removed statement.
         if stays || is_blank && !scanner.is_open() {
             remaining.push_str(line);
         }
@@ -91,8 +92,8 @@ fn without_enforcement(source: &str) -> String {
     remaining
 }
 
-/// Returns whether the statement that begins with this line is left out. A constant or a predicate may have the name of
-/// a statement; its definition, with `:=`, is not left out.
+/// Returns whether the statement that begins with this line is removed. A constant or a predicate may have the name of
+/// a statement; its definition, with `:=`, stays.
 fn is_left_out(line: &str) -> bool {
     let end = line.find(|c: char| !(c.is_alphanumeric() || c == '_')).unwrap_or(line.len());
     let (word, rest) = line.split_at(end);
@@ -111,12 +112,13 @@ fn indentation(line: &str) -> usize {
 struct Scanner {
     /// The number of open brackets.
     depth: usize,
-    /// The quotation marks that end the open text; after a line, only those of a text that may have several lines.
+    /// The quotation marks that end the open string, if one is open. Between two lines, only a string in triple quotes
+    /// can be open.
     quote: Option<&'static str>,
 }
 
 impl Scanner {
-    /// Returns whether the next line continues a bracket or a text.
+    /// Returns whether the next line continues a bracket or a string.
     fn is_open(&self) -> bool {
         self.depth > 0 || self.quote.is_some()
     }
@@ -130,7 +132,7 @@ impl Scanner {
                     (self.quote, rest) = (None, after);
                     continue;
                 }
-                // What follows a backslash does not end the text.
+                // The character after a backslash does not end the string.
                 let skipped = if first == '\\' {
                     rest.chars().take(2).map(char::len_utf8).sum()
                 } else {
@@ -153,7 +155,7 @@ impl Scanner {
             }
             rest = rest.get(first.len_utf8()..).unwrap_or_default();
         }
-        // Only a text in triple quotes continues in the next line.
+        // Only a string in triple quotes continues in the next line.
         self.quote = self.quote.filter(|quote| quote.len() == 3);
     }
 }

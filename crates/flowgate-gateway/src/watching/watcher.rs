@@ -1,14 +1,14 @@
-//! Judges a conversation in watch mode by the policy of its client. The conversation itself runs under another policy,
-//! which permits everything.
+//! Judges a conversation in watch mode by the watched policy, the whole policy of its client. The conversation itself
+//! runs under the permissive policy. The chat and the MCP routes call [`Watcher::observe`] after each message.
 //!
-//! Each new event of the conversation's trace is pushed into a monitor with the whole policy. A call counts as
-//! influenced by everything before it, because its model was shown everything, and is recorded as one that ran,
-//! whatever the verdict is. Any other event carries at least the label that it has in the conversation: only there, it
-//! is known which messages were pinned by the operator, pasted, or quoted from other texts.
+//! Each new event of the conversation's trace is pushed into a monitor with the watched policy. A call counts as
+//! influenced by everything before it, because its model was shown everything, and is recorded as one that ran, even if
+//! its verdict denies it. Any other event carries at least the label that it has in the conversation, since only the
+//! conversation knows which messages were pinned by the operator, pasted, or quoted from other texts.
 //!
-//! With enforcement, descriptions of tools and lists of resources and prompts are shown only if their label flows to
-//! the requirement of every tool on offer. One whose label does not is reported and not pushed: with enforcement, it
-//! would be hidden and raise no label.
+//! Under enforcement, a model would be shown a description of a tool, or a list of resources or prompts, only if its
+//! label flows to the requirement of every tool on offer. Any other such text is reported and not pushed: under
+//! enforcement it would be hidden, and so raise no label.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,14 +23,14 @@ use serde_json::{Map, Value};
 use super::ClientWatch;
 use crate::predicates::PredicateSources;
 
-/// Why a description or a list would be hidden.
+/// The reason why enforcement would hide a description or a list.
 const NOT_SHOWABLE: &str = "its label does not permit showing it in a step that may call every tool";
 
-/// The time limit for all questions to the services that answer extern predicates, about the events of one message.
+/// The time limit for all answers of extern predicates about the events of one message.
 const PREDICATE_TIME: Duration = Duration::from_secs(10);
 
-/// The requests by which a client and a server of MCP begin. They are forwarded whatever the verdict on them is, so
-/// they are not judged here.
+/// The requests by which a client and a server of MCP begin. The gateway forwards them under every policy, so they are
+/// not judged here.
 const HANDSHAKES: [&str; 2] = ["initialize", "server/discover"];
 /// The requests for the lists of an MCP server, other than its tools.
 const LISTS: [&str; 3] = ["resources/list", "resources/templates/list", "prompts/list"];
@@ -42,9 +42,9 @@ pub(crate) struct Watcher {
     monitor: Monitor,
     /// The services that answer the policy's extern predicates.
     predicates: PredicateSources,
-    /// The number of events of the conversation that were read so far.
+    /// The number of events of the conversation that were judged or skipped so far.
     seen: usize,
-    /// The greatest label that flows to the requirement of every tool on offer; the bottom without tools.
+    /// The greatest label that flows to the requirement of every tool on offer; bottom if no tool is on offer.
     showable: Label,
 }
 
@@ -60,7 +60,8 @@ impl Watcher {
         Self { monitor, predicates: predicates.clone(), seen: 0, showable: Label::BOTTOM }
     }
 
-    /// Takes the parameters of the policy from the monitor of the conversation, whose caller may have further ones.
+    /// Copies the parameters of the policy from the monitor of the conversation: a caller with a token may have further
+    /// ones than the client.
     pub(crate) fn copy_parameters(&mut self, running: &Monitor) {
         self.monitor.copy_parameters(running);
     }
@@ -68,7 +69,7 @@ impl Watcher {
     /// Judges the events that were added to the conversation since the last call, and returns the verdicts. `running`
     /// is the monitor of the conversation.
     pub(crate) fn observe(&mut self, running: &Monitor) -> Vec<WatchedVerdict> {
-        // The time limit for predicates begins anew; the answers so far hold for the whole conversation.
+        // Restarts the time limit for predicates; the earlier answers remain valid for the whole conversation.
         let answers = self.monitor.predicate_answers();
         self.monitor.set_predicates(self.predicates.predicates(PREDICATE_TIME), answers);
         self.showable = self.greatest_showable_label(running);
@@ -86,8 +87,8 @@ impl Watcher {
         verdicts
     }
 
-    /// Returns the greatest label that may be shown without making any described tool uncallable; the bottom if no tool
-    /// was described.
+    /// Returns the greatest label of a text that may be shown while every described tool can still be called; bottom if
+    /// no tool was described.
     fn greatest_showable_label(&self, running: &Monitor) -> Label {
         let tools: Vec<&Tool> = running
             .trace()
@@ -104,10 +105,9 @@ impl Watcher {
         }
     }
 
-    /// Judges one event, and adds it to the monitor of the watch. Returns `None` for the description of a tool to
-    /// which the policy does not object. Returns `None` as well for the call or the output of a handshake, a request
-    /// by which a client and a server of MCP begin. A list or a description that enforcement would hide is reported,
-    /// and not added.
+    /// Judges one event, and adds it to the monitor of the watcher. Returns no verdict (`None`) on a tool description
+    /// to which the policy does not object, and on the calls and outputs of [`HANDSHAKES`]. A list or a description
+    /// that enforcement would hide receives a verdict, but is not added.
     fn judge(&mut self, running: &Monitor, event: &Event) -> Option<WatchedVerdict> {
         let agent = running.trace().agent_name(event.agent);
         let entry = TraceEntry {
@@ -163,13 +163,14 @@ impl Watcher {
         self.monitor.labels_if_pushed([entry.clone()]).iter().all(|label| label.flows_to(&self.showable))
     }
 
-    /// Adds the text `event` to the monitor of the watch, as `entry`, with at least the label that it has in the
-    /// conversation, whose monitor is `running`. The labels of the two monitors are compared by their names.
-    /// Returns the reason why enforcement would withhold the text; `None` if it would not. A text that the monitor
-    /// cannot accept counts as withheld.
+    /// Adds `event`, an event that is not a call, to the monitor of the watcher, in the form `entry`. The event carries
+    /// at least the label that it has in the conversation, whose monitor is `running`; the label is converted by the
+    /// names of its elements, since each monitor has a label space of its own. Returns the reason why enforcement
+    /// would withhold the text of the event; `None` if it would not. An event that the monitor does not accept counts
+    /// as withheld.
     fn push(&mut self, running: &Monitor, event: &Event, entry: TraceEntry) -> Option<String> {
         let carried = self.monitor.from_names(&running.to_names(&event.label));
-        // A floor raises the labels of all parts of the text, so it is applied only if the text would carry less.
+        // A floor raises the labels of all regions of the event, so it is used only if a region would carry less.
         let own_labels = self.monitor.labels_if_pushed([entry.clone()]);
         let pushed = match own_labels.iter().all(|label| carried.flows_to(label)) {
             true => self.monitor.push(entry),

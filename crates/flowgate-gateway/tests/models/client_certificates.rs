@@ -105,14 +105,20 @@ fn a_handshake_needs_a_certificate_of_the_authority() {
                 None,
                 "a client presented no certificate: give it one that the authority `client-ca` in [tls] signed",
             ),
-            (Some(&of_server), "the certificate of a client is not valid for TLS clients"),
+            (
+                Some(&of_server),
+                "the certificate of a client is not valid for TLS clients: issue one with the extended key usage \
+                 clientAuth",
+            ),
             (
                 Some(&of_others),
-                "the certificate of a client was signed by another authority than `client-ca` in [tls]",
+                "the certificate of a client was signed by another authority than `client-ca` in [tls]: give it \
+                 one that this authority signed",
             ),
             (
                 Some(&of_gateways),
-                "the certificate of a client was signed by another authority than `client-ca` in [tls]",
+                "the certificate of a client was signed by another authority than `client-ca` in [tls]: give it \
+                 one that this authority signed",
             ),
         ] {
             assert!(server.asks(protocols, shown, &[key]).is_err(), "{reason}");

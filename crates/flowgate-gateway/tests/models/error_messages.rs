@@ -17,7 +17,9 @@ const TRUSTED: &str = "user-messages = \"trust-unmarked-even-if-pasted\"";
 const AUDIT: &str = "[audit]\nfile = \"audit.jsonl\"\ncontent-days = 9\n";
 
 const STORE: &str = "the gateway's database failed, and the request was not stored; a call that was already sent to an MCP server may have run: check that before you send it again; the log of the gateway has the reason";
-const UNRECORDED: &str = "the request was not stored, since the audit log cannot be written; a call that was already sent to an MCP server may have run; the log of the gateway has the reason";
+const UNRECORDED: &str = "the request was not stored, since the audit log cannot be written; a call that was \
+    already sent to an MCP server may have run: check that before you send it again; the log of the gateway \
+    has the reason";
 const MODEL: &str =
     "the model's server sent no answer that can be forwarded; the log of the gateway has the reason";
 const SERVER: &str =

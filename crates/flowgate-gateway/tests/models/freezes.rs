@@ -85,7 +85,7 @@ fn a_freeze_stops_only_its_target() {
         ("tool", "raed", true, "no agent has offered a tool of this name"),
         ("tool", "Read", true, "no agent has offered a tool of this name"),
         ("tool", "bank/pay", false, "the configuration has no server `bank`"),
-        ("tool", "", false, "`what` is empty; write the name of the tool, or SERVER/NAME"),
+        ("tool", "", false, "`what` is empty: write the name of the tool, or SERVER/NAME"),
         ("server", "bank", false, "the configuration has no server of this name; known ones are: none"),
     ] {
         let (status, body) = post(json!({"kind": kind, "what": what, "frozen": true}));

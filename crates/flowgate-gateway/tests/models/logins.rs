@@ -235,7 +235,8 @@ fn people_without_a_role_are_rejected() {
         (
             json!({"preferred_username": "group:finance", "groups": ["desk"]}),
             502,
-            "the name of the person begins with `group:`, as that of a group does",
+            "the name of the person begins with `group:`, as the names of groups do: name another claim in \
+            `name-claim`",
         ),
         (json!({"groups": ["desk"]}), 502, name),
         (json!({"preferred_username": "a\u{202e}b", "groups": ["desk"]}), 502, name),

@@ -256,7 +256,10 @@ fn remembered_texts_can_be_listed_and_cleared() {
         let (status, body) = clear("amy", json!({"client": client}));
         assert_eq!(
             (status, body.as_str()),
-            (404, r#"{"detail":"the configuration has no client of this name"}"#)
+            (
+                404,
+                r#"{"detail":"the configuration has no client of this name that you may see: GET /api/v1/quotations lists them"}"#
+            )
         );
     }
     let (status, body) = list("bob");

@@ -108,7 +108,10 @@ fn a_client_without_tls_sees_why_it_is_refused() {
         "a client connected without TLS: the address in its configuration must begin with https://"
     );
     assert_eq!(raw(server.gateway.address, &[0, 1, 2, 3]), "");
-    assert_eq!(server.log.next("refused")["message"], "a client sent neither TLS nor HTTP");
+    assert_eq!(
+        server.log.next("refused")["message"],
+        "a client sent neither TLS nor HTTP: check which program connects to this port"
+    );
     // A record of TLS with nonsense in it is answered by an alert.
     raw(server.gateway.address, &[0x16, 3, 1, 0, 4, 9, 9, 9, 9]);
     assert_eq!(

@@ -192,7 +192,7 @@ fn requests_for_keys_are_checked() {
         ("  ", json!({}), 400, "name:"),
         ("a\nb", json!({}), 400, "name:"),
         (&"x".repeat(65), json!({}), 400, "name:"),
-        ("a", json!({"expires": 1}), 400, "expires: the time is past"),
+        ("a", json!({"expires": 1}), 400, "expires: the time is in the past"),
         ("a", json!({"expires": -1}), 400, "expires"),
         ("a", json!({"requests_per_minute": 0}), 400, "a limit of 0"),
         ("a", json!({"tokens_per_day": 0}), 400, "a limit of 0"),

@@ -97,12 +97,12 @@ impl<A: Approver> Approver for BudgetedApprover<A> {
     /// Asks the inner approver, and counts the question and a refusal. A question that nobody answers in time counts as
     /// a refusal. Once the limit on questions or on refusals in a row is reached, nobody is asked: returns
     /// [`Decision::Unasked`], which refuses the call.
-    fn decide<'a>(&'a mut self, ask: &'a ApprovalRequest) -> BoxFuture<'a, Decision> {
+    fn decide<'a>(&'a mut self, request: &'a ApprovalRequest) -> BoxFuture<'a, Decision> {
         Box::pin(async move {
             if !self.count.allows_question(self.budget) {
                 return Decision::Unasked;
             }
-            let decision = self.inner.decide(ask).await;
+            let decision = self.inner.decide(request).await;
             self.count.count(decision);
             decision
         })

@@ -61,7 +61,8 @@ pub(super) enum InputOutcome {
 }
 
 impl InputOutcome {
-    /// Returns the result of an input that adds a message. Other inputs count as if the session had no room.
+    /// Returns the result of an input that adds a message. The outcome of any other input, which no caller passes,
+    /// counts as if the session had no room.
     pub(super) fn into_added(self) -> Result<EventId, PushError> {
         if let Self::Added(result) = self { result } else { Err(PushError::Full) }
     }
@@ -91,7 +92,8 @@ impl InputOutcome {
         if let Self::Carried(result) = self { result } else { Ok(()) }
     }
 
-    /// Whether the input is to be recorded: also if it lacked its context and was not executed.
+    /// Whether the input is to be recorded in the journal: always, unless it changed nothing. An input that lacked its
+    /// context was not executed, but is recorded as well.
     pub(super) fn has_changed(&self) -> bool {
         !matches!(self, Self::Unchanged)
     }

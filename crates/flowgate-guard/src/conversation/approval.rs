@@ -13,7 +13,7 @@ use super::Conversation;
 use crate::approve::{ApprovalRequest, Excerpt};
 
 /// The length of an excerpt of a region, in characters.
-const EXCERPT: usize = 400;
+const MAX_EXCERPT_CHARS: usize = 400;
 
 impl Conversation {
     /// Builds the approval request for a question of the monitor. It has one excerpt for each region that a reason
@@ -30,7 +30,7 @@ impl Conversation {
             let value =
                 if is_text { document.to_value(node) } else { Value::String("(the structure)".to_owned()) };
             let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-            let text = text.chars().take(EXCERPT).collect();
+            let text = text.chars().take(MAX_EXCERPT_CHARS).collect();
             let source = self.excerpt_source(event);
             Some(Excerpt { region: region.clone(), source, label: label.clone(), text })
         };
@@ -75,8 +75,8 @@ impl Conversation {
         }
     }
 
-    /// Returns what an event is, with the tool that it belongs to. The label of the event's content is at least that of its
-    /// call, so a reader of the content may know the tool.
+    /// Describes for a person what an event is, such as `the answer of read_mail`. May name the tool: the call flows to
+    /// every label that its answer has, so a reader of the content may know the tool.
     fn excerpt_source(&self, event: &trace::Event) -> String {
         let answered = event.call.and_then(|call| self.monitor.trace().event(call));
         match (&event.body, answered.and_then(|call| call.tool())) {
@@ -99,7 +99,7 @@ impl Conversation {
             let document = self.monitor.trace().event(region.event).map(|event| &event.document);
             let region_label = document.and_then(|document| {
                 let node = (0..document.nodes().len()).find(|node| document.path(*node) == region.path)?;
-                // That there is such a region is information of the lists and maps around it.
+                // The lists and maps around a region show that the region exists, so their labels count as well.
                 let enclosing = std::iter::successors(Some(node), |node| {
                     Some(document.node(*node)?.parent).filter(|parent| parent != node)
                 });

@@ -24,9 +24,9 @@ impl Conversation {
     /// Sets the outcome of a call of the last step, and continues with the next call of that step.
     pub(super) fn set_outcome(&mut self, index: usize, outcome: CallOutcome) {
         if let Some(ConversationItem::Step(step)) = self.items.last_mut()
-            && let Some(made) = step.calls.get_mut(index)
+            && let Some(step_call) = step.calls.get_mut(index)
         {
-            made.answer = outcome;
+            step_call.answer = outcome;
         }
         self.phase = ConversationPhase::Calls(index + 1);
     }
@@ -45,7 +45,7 @@ impl Conversation {
     /// ends the turn if a call was handed over. Needs no input itself, so it returns `None`.
     pub(super) fn process_call(&mut self, index: usize) -> Option<Need> {
         let step = self.last_step()?;
-        let Some(made) = step.calls.get(index) else {
+        let Some(step_call) = step.calls.get(index) else {
             // All calls are processed, so no call refers to the hidden regions of this step's view any more.
             if let Some(ConversationItem::Step(step)) = self.items.last_mut() {
                 step.names = HiddenRegions::default();
@@ -54,7 +54,7 @@ impl Conversation {
                 if self.waits_for_answers() { ConversationPhase::User } else { ConversationPhase::Generate };
             return None;
         };
-        let (bound, call) = (step.bound, made.call.clone());
+        let (bound, call) = (step.bound, step_call.call.clone());
         if index >= self.settings.calls {
             self.refuse_malformed(index, "the message has too many calls", "make fewer calls at once");
             return None;
@@ -194,7 +194,7 @@ impl Conversation {
     pub(super) fn judge_filled_call(&mut self, filling: SlotFillState) -> Option<Need> {
         let SlotFillState { index, tool, mut arguments, sources, failed, .. } = filling;
         let mut endorsed = self.tools.catalogue().endorsed_slots(&tool);
-        // Of these, only the slots that this call fills.
+        // Only the slots that this call fills count.
         endorsed.retain(|argument, _| sources.iter().any(|(filled, ..)| filled == argument));
         // The bits that this call releases: the value of each endorsed slot, and whether that value is endorsed.
         self.turn.outcome.spent.bits += endorsed
@@ -244,7 +244,8 @@ impl Conversation {
             judgement.reasons.iter().any(is_about_endorsed).then_some((message, advice))
         });
         let outcome = if slot_problem.is_some() { Outcome::Deny } else { judgement.outcome() };
-        // What a refusal depends on; one because of a slot depends on the text of the slot as well.
+        // The label of everything that a refusal depends on. A refusal because of a slot depends on the slot's text,
+        // too.
         let refusal_label = match slot_problem {
             Some(_) => Some(judgement.decided.join(&slots_label)),
             None => Some(judgement.decided).filter(|_| outcome == Outcome::Deny),
@@ -317,10 +318,10 @@ impl Conversation {
 
     /// Returns the need to ask a person about a call, and makes the conversation wait for the decision.
     fn ask_person(&mut self, index: usize, question: Question) -> Need {
-        let ask = self.request_with_upcoming(index, &question);
+        let request = self.request_with_upcoming(index, &question);
         self.turn.outcome.spent.questions += 1;
         self.phase = ConversationPhase::Asking { index, question: Box::new(question) };
-        Need::Approve(Box::new(ask))
+        Need::Approve(Box::new(request))
     }
 
     /// Redeems a permit: the monitor judges the call once more. Returns the need to run it. If the call may not run any

@@ -31,7 +31,7 @@ use crate::view::{CallOutcome, ConversationItem, ModelStep, StepCall};
 pub enum CarryOverError {
     /// A turn has an input that is not part of a chat of its client, such as an answer of a tool that the guard ran.
     Unsupported,
-    /// The chat and the journal disagree, so the journal is not that of this conversation.
+    /// The chat and the journal disagree, so the journal belongs to another conversation.
     Inconsistent,
     /// The session has no room for the chat, or the labels of external state cannot be read.
     Rejected,
@@ -40,10 +40,13 @@ pub enum CarryOverError {
 impl fmt::Display for CarryOverError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Unsupported => "a turn has an input that is not part of a chat of the client",
-            Self::Inconsistent => "the chat and the journal disagree",
+            Self::Unsupported => {
+                "a turn has an input that is not part of a chat of the client; start a new conversation"
+            }
+            Self::Inconsistent => "the chat and the journal disagree; start a new conversation",
             Self::Rejected => {
-                "the session has no room for the chat, or the labels of external state cannot be read"
+                "the session has no room for the chat, or the labels of external state cannot be read; \
+                start a new conversation"
             }
         })
     }
@@ -98,7 +101,8 @@ impl Conversation {
                 Input::User(_) | Input::Task { .. } | Input::GoOn | Input::Ran(_) => {
                     return Err(CarryOverError::Unsupported);
                 }
-                // What the earlier policy decided, and what led to an answer, which carries the labels of everything.
+                // These inputs say what the earlier policy decided and how an answer came about. They are left out: the
+                // carried answer has the labels of everything before it.
                 Input::Need(_)
                 | Input::Choose(_)
                 | Input::Sampling(_)
@@ -261,6 +265,6 @@ impl Conversation {
 /// Returns the tools of the calls of a message, as [`Input::Carried`] has them.
 fn called_tools(message: &Message, tool_of: &dyn Fn(&str) -> Tool) -> Vec<(Option<String>, String)> {
     let Message::Assistant { calls, .. } = message else { return Vec::new() };
-    let names = |tool: Tool| (tool.server.as_deref().map(str::to_owned), (*tool.name).to_owned());
-    calls.iter().map(|call| names(tool_of(&call.name))).collect()
+    let server_and_name = |tool: Tool| (tool.server.as_deref().map(str::to_owned), (*tool.name).to_owned());
+    calls.iter().map(|call| server_and_name(tool_of(&call.name))).collect()
 }

@@ -1,9 +1,9 @@
-//! Adds texts that the client sends to a model that embeds them. The texts are an event of the trace, which the policy
-//! labels and rules can read, so that the policy can judge where they go.
+//! Records the texts that a client sends to an embedding model. They become one event of the trace: the policy labels
+//! it, and its rules can judge to which model the texts go.
 //!
 //! A client may embed texts that it was shown, such as answers of tools. So the event carries at least the labels of
-//! the texts that it quotes, like a new message ([`super::merge`]). Once the memory of shown texts has forgotten
-//! some, it is not known what the texts quote, and the event has the highest label.
+//! the texts that it quotes, like a new message ([`super::merge`]). Once the memory of shown texts has forgotten some
+//! of them, nobody knows what the new texts quote, and the event has the highest label.
 
 use flowgate::monitor::{Floors, PushError};
 use flowgate::trace::{Message, TraceEntry};
@@ -25,8 +25,8 @@ pub struct EmbeddedTexts {
 }
 
 impl Conversation {
-    /// Adds texts that the client sends to a model that embeds them, as one message of the role [`EMBEDDING_ROLE`].
-    /// This is no input of the journal: the conversation is that of one request, and is not stored.
+    /// Adds the texts that the client sends to an embedding model, as one message of the role [`EMBEDDING_ROLE`]. The
+    /// journal does not record this: the conversation serves one request only, and is not stored.
     ///
     /// # Errors
     /// If the session has no room for the texts.

@@ -33,7 +33,7 @@ impl Conversation {
     /// Whether calls of the last message run elsewhere and are not answered yet.
     pub(super) fn waits_for_answers(&self) -> bool {
         let is_handed = |answer: &CallOutcome| matches!(answer, CallOutcome::HandedOver(_));
-        self.last_step().is_some_and(|step| step.calls.iter().any(|made| is_handed(&made.answer)))
+        self.last_step().is_some_and(|step| step.calls.iter().any(|step_call| is_handed(&step_call.answer)))
     }
 
     /// Whether exactly these tools are on offer already: each with this description and this schema of its arguments,
@@ -152,18 +152,18 @@ impl Conversation {
         self.items.steps().find_map(|(at, step)| {
             let calls = step.calls.iter().enumerate();
             calls
-                .filter_map(|(index, made)| Some((at, index, event_of(&made.answer)?)))
+                .filter_map(|(index, step_call)| Some((at, index, event_of(&step_call.answer)?)))
                 .find(|(_, _, event)| has_id(event))
         })
     }
 
     /// Sets the outcome of a call of any step, without an effect on the phase. `item` is the index of the step among
-    /// the items of the chat, `index` that of the call in the step.
+    /// the items of the chat, and `index` is the index of the call in the step.
     fn set_outcome_at(&mut self, item: usize, index: usize, outcome: CallOutcome) {
         if let Some(ConversationItem::Step(step)) = self.items.get_mut(item)
-            && let Some(made) = step.calls.get_mut(index)
+            && let Some(step_call) = step.calls.get_mut(index)
         {
-            made.answer = outcome;
+            step_call.answer = outcome;
         }
     }
 }

@@ -24,7 +24,8 @@ pub(super) struct HandedOverCalls {
     taken: Vec<(Tool, String)>,
     /// Calls that were taken to run outside the chat, by id, with the event of the answer once there is one.
     answers: HashMap<String, Option<EventId>>,
-    /// The answers of the calls that ran outside the chat as separate calls, by tool, in the order of the trace.
+    /// The answers of *separate* calls, by tool, in the order of the trace. A separate call ran outside the chat
+    /// without having been handed over.
     own_answers: HashMap<Tool, Vec<EventId>>,
     /// Sets of equal calls, by the id of each member: a call that ran outside the chat, and the calls without an answer
     /// that had the same tool and arguments when it ran.
@@ -124,7 +125,7 @@ impl HandedOverCalls {
         call_id(call, trace).is_some_and(has_equal) || self.later_own_answers(call, trace).next().is_some()
     }
 
-    /// Returns the answers of calls of the same tool that ran outside the chat as separate calls, after this call.
+    /// Returns the answers of separate calls of the same tool that ran outside the chat after this call.
     fn later_own_answers(&self, call: EventId, trace: &Trace) -> impl Iterator<Item = EventId> {
         let of_tool = trace.event(call).and_then(|event| self.own_answers.get(event.tool()?));
         of_tool.into_iter().flatten().rev().copied().take_while(move |output| *output > call)

@@ -42,7 +42,7 @@ pub enum HiddenItemKind {
     System,
     /// A user message.
     User,
-    /// A message of another role, which only a conversation itself writes.
+    /// A message of another role, such as `assistant`: the client sent a chat that this conversation did not hold.
     Past,
     /// The schema of the form that the client demands of the model's text.
     Format,
@@ -92,8 +92,8 @@ impl Conversation {
                 ConversationItem::Message(id) | ConversationItem::ClientMessage(id) => {
                     self.hidden_message(client, *id, &mut probe).into_iter().for_each(&mut add);
                 }
-                ConversationItem::Step(step) => step.calls.iter().for_each(|made| {
-                    self.hidden_answer(&made.answer, &probe).into_iter().for_each(&mut add);
+                ConversationItem::Step(step) => step.calls.iter().for_each(|step_call| {
+                    self.hidden_answer(&step_call.answer, &probe).into_iter().for_each(&mut add);
                 }),
             }
         }
@@ -230,7 +230,7 @@ struct PolicyProbe<'c> {
     /// Roles, each with the label that the policy alone gave to the last labelled message of the role.
     label_of_role: Vec<(String, Label)>,
     /// The number of messages that may still be labelled; after that, the last result for the role is reused.
-    left: usize,
+    remaining_probes: usize,
     /// The greatest label that each tool on offer accepts.
     bounds: OnceCell<Vec<(&'c Tool, Label)>>,
 }
@@ -238,7 +238,12 @@ struct PolicyProbe<'c> {
 impl<'c> PolicyProbe<'c> {
     /// Creates a probe without cached results.
     fn new(conversation: &'c Conversation) -> Self {
-        Self { conversation, label_of_role: Vec::new(), left: MAX_PROBED, bounds: OnceCell::new() }
+        Self {
+            conversation,
+            label_of_role: Vec::new(),
+            remaining_probes: MAX_PROBED,
+            bounds: OnceCell::new(),
+        }
     }
 
     /// Returns the first tool on offer whose requirement a label exceeds. Such tools cause texts with the label to be
@@ -253,16 +258,16 @@ impl<'c> PolicyProbe<'c> {
         exceeded.map(|(tool, _)| (*tool).clone())
     }
 
-    /// Returns the label that the policy alone, without regard to the client, gives to a message of this role and text:
-    /// that of the message in an empty session. After [`MAX_PROBED`] messages, a message has the label of the last one
-    /// with its role.
+    /// Returns the label that the policy alone gives to a message of this role and text, as if it were the only message
+    /// of a session and of no particular client. After [`MAX_PROBED`] messages, no more are labelled: a message then
+    /// has the label of the last one with its role.
     fn policy_label(&mut self, message: &Message) -> Label {
-        // `left` is the number of messages that may still be labelled.
+        // Once no more messages may be labelled, the last label of the role is reused.
         let cached = self.label_of_role.iter().find(|(role, _)| *role == message.role);
-        if let Some((_, label)) = cached.filter(|_| self.left == 0) {
+        if let Some((_, label)) = cached.filter(|_| self.remaining_probes == 0) {
             return *label;
         }
-        self.left = self.left.saturating_sub(1);
+        self.remaining_probes = self.remaining_probes.saturating_sub(1);
         let mut fresh = Monitor::new(self.conversation.monitor.shared_policy());
         let probed = Message { role: message.role.clone(), content: truncated(&message.content) };
         let pushed = fresh.push(TraceEntry::from(probed));

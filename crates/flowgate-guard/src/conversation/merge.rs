@@ -49,8 +49,8 @@ impl Conversation {
         (rest, sources): (&[chat::Message], &Sources),
     ) -> Result<MergeSummary, PushError> {
         self.memorize_session(memory, history);
-        // The end of the user's texts before this chat: the merge appends the new ones to `history.own`.
-        let own = history.own.clone();
+        // Copied now, because the merge appends the new texts of the user to `history.own`.
+        let earlier_user_texts = history.own.clone();
         self.labels.run_calls_elsewhere();
         // The right to run handed-over calls outside the chat ends with the next message of the client.
         self.handed.revoke();
@@ -169,7 +169,7 @@ impl Conversation {
             true => history.append_messages(items_before, merged),
             false => history.replace_messages(merged),
         }
-        memory.add_joined_user_texts(&own);
+        memory.add_joined_user_texts(&earlier_user_texts);
         // The texts of all items up to here are in the memory.
         history.memorized.1 = self.items.len();
         self.memorize_session(memory, history);
@@ -192,7 +192,7 @@ impl Conversation {
     /// Returns the ids of the calls that were handed over for the answer that the caller received, in order.
     fn ids_of_answer(&self, history: &History) -> Vec<String> {
         let calls = self.steps_of_answer(history).flat_map(|step| &step.calls);
-        let handed_over = calls.filter_map(|made| match &made.answer {
+        let handed_over = calls.filter_map(|step_call| match &step_call.answer {
             CallOutcome::HandedOver(event) => self.monitor.trace().event(*event),
             _ => None,
         });
@@ -219,7 +219,7 @@ impl Conversation {
     /// verdicts on its calls. The verdicts count because a call is in the answer only if it was permitted.
     fn label_of_answer(&self, history: &History) -> Label {
         let steps = self.steps_of_answer(history);
-        let decided = steps.flat_map(|step| &step.calls).map(|made| match &made.answer {
+        let decided = steps.flat_map(|step| &step.calls).map(|step_call| match &step_call.answer {
             CallOutcome::HandedOver(event) => {
                 self.monitor.trace().event(*event).map_or(Label::BOTTOM, |call| call.decided)
             }
@@ -503,7 +503,7 @@ impl Conversation {
     }
 }
 
-/// A message that was not known.
+/// A sent message that is not in the history of the session.
 #[derive(Clone, Copy)]
 struct NewMessage<'a> {
     message: &'a chat::Message,
@@ -537,10 +537,10 @@ fn texts_of(messages: &[chat::Message]) -> Vec<&str> {
     parts.filter_map(|part| if let Part::Text(text) = part { Some(text.as_str()) } else { None }).collect()
 }
 
-/// Calls `visit` with each text of an event and its label. A client may join what it received in pieces. So `visit`
-/// is also called with joined strings of a tool's answer: each string with the one before it, and the first one with
-/// the last string of the author's earlier answers. `source` is the author of the event, and `pieces` has the ends of
-/// the earlier texts of each author.
+/// Calls `visit` with each text of an event and its label. A client may join texts that it received separately. For a
+/// tool's answer, `visit` is therefore also called with joined texts: each text with the one before it, and the first
+/// one with the last text of the author's earlier answers. `source` is the author of the event, and `pieces` has the
+/// ends of the earlier texts of each author.
 fn texts_of_event(
     event: &Event,
     (pieces, source): (&mut Pieces, &str),
@@ -565,7 +565,8 @@ fn texts_of_event(
                 }
             }
             (NodeContent::List | NodeContent::Map, Some(text)) => visit(text, &label),
-            // One that was never spelled as text is printed as a whole, and not once more for each list or map in it.
+            // A value that was never spelled as text is printed once as a whole, and not again for each list or map in
+            // it.
             (NodeContent::List | NodeContent::Map, None) if node.parent == 0 && id != 0 => {
                 visit(&document.to_value(id).to_string(), &label);
             }
@@ -582,9 +583,9 @@ fn texts_of_item(item: &ConversationItem, visit: &mut impl FnMut(&str, &Label)) 
     for text in step.thoughts.iter().flat_map(|thought| &thought.texts) {
         visit(text, &step.label);
     }
-    for made in &step.calls {
+    for step_call in &step.calls {
         if let CallOutcome::Refused { text, label, .. } | CallOutcome::Rewritten { text, label } =
-            &made.answer
+            &step_call.answer
         {
             visit(text, label);
         }

@@ -26,7 +26,7 @@ impl Conversation {
         &mut self.monitor
     }
 
-    /// Returns the keyed digest of a call, as questions to people and records contain it.
+    /// Returns the keyed digest of a call, by which questions to people and records identify the call.
     pub fn call_digest(&self, call: &Call) -> String {
         self.settings.key.digest_of(call)
     }
@@ -56,7 +56,7 @@ impl Conversation {
             },
             _ => None,
         });
-        // Equal calls of earlier messages count as well: the caller may report the answer as that of any of them.
+        // Equal calls of earlier messages count as well: the caller may report the answer as the answer to any of them.
         let equal_calls: Vec<&Call> = unanswered.filter(is_equal_call).collect();
         let key = &self.settings.key;
         self.handed.take(&equal_calls, |call| key.digest_of(call))

@@ -13,8 +13,8 @@ pub const CONTINUE: &str = "continue";
 
 impl Conversation {
     /// Ends the turn for its caller, and returns what it has produced so far; the [question](super::Need::Approve)
-    /// stays open. The message that a person was asked reveals the verdict, so the label of the verdict is added to the
-    /// output. Without an open question, returns an empty turn.
+    /// stays open. The caller learns that a person was asked; this reveals the verdict, so the label of the verdict is
+    /// added to the output. Without an open question, returns an empty turn.
     pub(super) fn postpone_turn(&mut self) -> Turn {
         let ConversationPhase::Asking { question, .. } = &self.phase else { return Turn::default() };
         self.labels.add_output(&question.judgement().decided);

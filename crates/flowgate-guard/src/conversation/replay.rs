@@ -59,8 +59,8 @@ impl Conversation {
         for (index, input) in inputs.iter().enumerate() {
             self.replay_input(&mut state, input).ok_or(ReplayDiverged { input: index })?;
         }
-        // Updates the history only, from which quotations in the next live message are labelled: the memory takes
-        // nothing.
+        // Updates only the history, by which quotations in the next live message are labelled. The client's memory has
+        // these texts already: a lookup of recorded answers adds nothing to it.
         self.memorize_session(&mut QuotationLookup::from_recorded(state.client, &[]), state.history);
         self.journal = journal;
         Ok(state.judged)
@@ -104,7 +104,7 @@ impl Conversation {
             // The caller of the original run took the judged calls and approvals of the aborted turn.
             (Input::Stop, _) => {
                 judged.extend(self.turn.take_judged_calls());
-                // The voided calls are dropped, so their cause is left empty.
+                // Only the state of the turn is reset: the result is not used, so the cause may be empty.
                 self.turn.void_approved_calls("");
             }
             (_, InputOutcome::Asked(turn)) => judged.extend(turn.judged),

@@ -28,10 +28,9 @@ pub(super) struct AlignedChat {
 }
 
 impl Conversation {
-    /// Compares a sent chat with the history. The history takes on the digests of respelled messages, so that later
-    /// chats and [prefixes](History::prefixes) with this spelling match at once. `digests` are those of the sent
-    /// messages; `messages_after(n)` returns the messages after the first n, or `None` if not all of them are at
-    /// hand.
+    /// Compares a sent chat with the history. The history takes on the digests of respelled messages: later chats and
+    /// [prefixes](History::prefixes) with this spelling then match at once. `digests` are the digests of the sent
+    /// messages; `messages_after(n)` returns the messages after the first n, or `None` if not all of them are at hand.
     pub(super) fn align_chat<'m>(
         &self,
         history: &mut History,
@@ -85,7 +84,7 @@ impl Conversation {
         };
         // The calls of the last message are the ones that a chat most often has for the first time.
         let mut calls = self.items.steps().flat_map(|(_, step)| &step.calls);
-        calls.find_map(|made| match &trace.event(call_of(&made.answer)?)?.body {
+        calls.find_map(|step_call| match &trace.event(call_of(&step_call.answer)?)?.body {
             EventBody::Call(call) if call.id == id => Some(call),
             _ => None,
         })

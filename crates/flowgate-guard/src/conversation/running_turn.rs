@@ -59,7 +59,7 @@ impl RunningTurn {
         (self.outcome, self.selected_tools, self.resumed) = (Turn::default(), None, None);
     }
 
-    /// Takes the outcome of the turn, which is complete.
+    /// Takes the outcome of the complete turn, with the findings of rules.
     pub(super) fn finish(&mut self) -> Turn {
         let mut turn = std::mem::take(&mut self.outcome);
         turn.rule_messages.append(&mut self.rule_messages);

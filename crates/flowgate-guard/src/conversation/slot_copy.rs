@@ -85,8 +85,9 @@ fn accepted_types<'s>(schema: &'s Value, name: &str) -> Option<Vec<&'s str>> {
     schema_types(schema.get("properties")?.get(name)?, true)
 }
 
-/// Returns the JSON types that a schema accepts, by its `type` or, at the top, by a choice of schemas; `None` if it
-/// declares none. Choices within choices (not `is_top`) are not searched, and count as undeclared.
+/// Returns the JSON types that a schema accepts: by its `type` or, if `is_top` is true, by a choice of schemas such as
+/// `anyOf`. Returns `None` if the schema declares no types. Choices within choices are not searched, and count as
+/// undeclared.
 fn schema_types(schema: &Value, is_top: bool) -> Option<Vec<&str>> {
     match schema.get("type") {
         Some(Value::String(one)) => return Some(with_integer(vec![one])),

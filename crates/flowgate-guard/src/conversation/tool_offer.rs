@@ -15,7 +15,8 @@ use crate::catalogue::{Catalogue, DescriptionAuthor, OfferedTool};
 #[derive(Debug)]
 pub(super) struct ToolOffer {
     catalogue: Catalogue,
-    /// The last offer after the first, if all of it was accepted.
+    /// The tools of the last replaced offer, by which the same offer is recognised; `None` before the first
+    /// replacement, or if the session had no room for its descriptions.
     accepted: Option<Vec<Arc<OfferedTool>>>,
 }
 

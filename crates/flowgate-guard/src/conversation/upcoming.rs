@@ -46,8 +46,8 @@ impl Conversation {
         let (method, hidden) = (self.settings.method, step.names.all().len());
         let entries: Vec<_> = later
             .enumerate()
-            .filter_map(|(number, made)| {
-                let (tool, arguments) = self.written_call(step, &made.call)?;
+            .filter_map(|(number, step_call)| {
+                let (tool, arguments) = self.written_call(step, &step_call.call)?;
                 let call = Call { id: format!("upcoming-{number}"), tool, arguments: Ok(arguments) };
                 Some((TraceEntry::from(call), Attribution::view(method.name(), step.label, hidden)))
             })

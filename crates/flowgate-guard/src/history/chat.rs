@@ -49,8 +49,8 @@ impl<'m> SentChat<'m> {
         Self::continuing(&MessageDigests::default(), messages)
     }
 
-    /// Creates a chat that begins with the messages of `prefix`, of which only the digests are known, and continues
-    /// with `messages`.
+    /// Creates a chat that begins with the messages of `prefix` and continues with `messages`. Only the digests of the
+    /// messages of `prefix` are known.
     pub fn continuing(prefix: &MessageDigests, messages: &'m [Message]) -> Self {
         let (count, mut hasher) = (prefix.len() + messages.len(), MessageHasher::default());
         let (mut digests, mut written) = (Vec::with_capacity(count), Vec::with_capacity(count));

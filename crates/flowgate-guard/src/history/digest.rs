@@ -14,7 +14,7 @@ use super::MessageDigest;
 use crate::canonical_json::canonical_json;
 
 /// The size of the buffer, in bytes.
-const ROOM: usize = 4096;
+const BUFFER_SIZE: usize = 4096;
 
 /// Formats and hashes messages one after the other.
 #[derive(Debug, Default)]
@@ -27,12 +27,12 @@ pub(super) struct MessageHasher {
 impl Write for MessageHasher {
     /// Adds a piece to the buffer, and hashes the buffer when it is full: hashing many short pieces would be slow.
     fn write_str(&mut self, piece: &str) -> fmt::Result {
-        if self.text.len() + piece.len() > ROOM {
+        if self.text.len() + piece.len() > BUFFER_SIZE {
             self.hash.update(&self.text);
             self.text.clear();
         }
         match piece.len() {
-            0..=ROOM => self.text.push_str(piece),
+            0..=BUFFER_SIZE => self.text.push_str(piece),
             _ => self.hash.update(piece),
         }
         Ok(())
@@ -76,7 +76,8 @@ impl MessageHasher {
         }
     }
 
-    /// Writes the `Debug` output of the parts; that of a single text, the usual content, without the formatter.
+    /// Writes the `Debug` output of the parts. A single text, the usual content, is written directly, because the
+    /// formatter is slow.
     fn write_parts(&mut self, parts: &[Part]) -> fmt::Result {
         let [Part::Text(text)] = parts else { return write!(self, "{parts:?}") };
         self.write_str("[Text(")?;
@@ -141,7 +142,7 @@ mod tests {
             ('\0'..'\u{3100}').chain(['\u{fe0f}', '\u{200b}', '\u{1f600}', '\u{e0001}']).collect();
         let spread: String = every.chars().flat_map(|c| [c, 'a', 'b']).collect();
         let long = format!("{}\n{}\"{}", "a".repeat(31), "b".repeat(32), "c".repeat(70));
-        let longer = format!("{long}{}\n{long}", "d".repeat(2 * ROOM)).repeat(3);
+        let longer = format!("{long}{}\n{long}", "d".repeat(2 * BUFFER_SIZE)).repeat(3);
         for text in [
             "",
             "Hello, it's 5 o'clock.",

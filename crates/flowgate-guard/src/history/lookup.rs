@@ -1,10 +1,10 @@
 //! Finds the parts of a sent chat that quote texts which the client was shown before, so that these parts carry the
 //! labels of the texts. The merge of the chat into a conversation uses it.
 //!
-//! In a live conversation, the lookup searches the memory that the guard has of each client: which texts it was shown.
-//! This memory changes independently of the conversation, because it also contains what the client was shown in others.
-//! The results of the lookup are therefore recorded with the inputs of the conversation, and a replay uses the recorded
-//! results ([`crate::journal`]).
+//! In a live conversation, the lookup searches the guard's memory of the texts that the client was shown. This memory
+//! changes independently of the conversation, because it also contains texts that the client was shown in other
+//! conversations. The results of the lookup are therefore recorded with the inputs of the conversation, and a replay
+//! uses the recorded results ([`crate::journal`]).
 
 use flowgate_lm::chat::{Part, Source};
 use serde::{Deserialize, Serialize};

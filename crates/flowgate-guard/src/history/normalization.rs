@@ -17,7 +17,7 @@ use unicode_normalization::char::{compose, decompose_compatible, is_combining_ma
 use unicode_properties::{GeneralCategory, GeneralCategoryGroup, UnicodeGeneralCategory as _};
 
 /// How many levels of nested escapes are decoded.
-const PASSES: usize = 8;
+const MAX_ESCAPE_LEVELS: usize = 8;
 /// The longest tag, comment or link address that is recognised as markup, in characters.
 const LONGEST_MARKUP: usize = 1 << 18;
 /// The longest markup once the searches for ends of markup have read [`MAX_SEARCHED`] times the length of the text:
@@ -28,7 +28,7 @@ const LONGEST_MARKUP_OF_MANY: usize = 2_000;
 const MAX_SEARCHED: usize = 8;
 /// How many bytes a character may become for each of its own bytes. A ligature of a whole phrase (U+FDFA) stays as it
 /// is, so that a short text does not become a long one.
-const GROWTH: usize = 4;
+const MAX_GROWTH: usize = 4;
 /// The longest entity without its `&` and `;`, in characters.
 const LONGEST_ENTITY: usize = 32;
 
@@ -90,15 +90,15 @@ impl<P: Copy> NormalizedText<P> {
     }
 }
 
-/// Appends a character to the normal forms that it contributes to: `alphanumeric`; `signs`, the other symbols; or
-/// `unseen`, what invisible characters encode. ASCII that is not alphanumeric contributes to none. `position` is the
+/// Appends a character to the normal forms that it contributes to: `alphanumeric`; `symbols`, such as emoji; or
+/// `invisible`, what invisible characters encode. ASCII that is not alphanumeric contributes to none. `position` is the
 /// position of the character in the source.
 pub(super) fn append_normalized<P: Copy>(
     c: char,
     position: P,
     alphanumeric: &mut NormalizedText<P>,
-    signs: &mut NormalizedText<P>,
-    unseen: &mut NormalizedText<P>,
+    symbols: &mut NormalizedText<P>,
+    invisible: &mut NormalizedText<P>,
 ) {
     if c.is_ascii() {
         if c.is_ascii_alphanumeric() {
@@ -107,7 +107,7 @@ pub(super) fn append_normalized<P: Copy>(
         return;
     }
     if let Some(hidden) = decode_invisible(c) {
-        fold(hidden, &mut |c| unseen.push_char(c, position));
+        fold(hidden, &mut |c| invisible.push_char(c, position));
         return;
     }
     // `fold` emits no ASCII but letters and digits, so every other character that it emits is a symbol.
@@ -115,17 +115,18 @@ pub(super) fn append_normalized<P: Copy>(
         if c.is_alphanumeric() {
             alphanumeric.push_char(c, position);
         } else {
-            signs.push_char(c, position);
+            symbols.push_char(c, position);
         }
     });
 }
 
-/// Emits the normal form of a character; nothing if it is dropped. A character whose decomposition is much longer than
-/// the character itself is emitted unchanged, so that a text cannot grow without bound.
+/// Passes each character of the normal form of `c` to `out`; none if the normal form drops `c`. A character whose
+/// decomposition is much longer than the character itself is passed unchanged, so that a text cannot grow without
+/// bound.
 pub(super) fn fold(c: char, out: &mut impl FnMut(char)) {
     let mut length = 0;
     decompose_compatible(c, |c| length += c.len_utf8());
-    if length > GROWTH * c.len_utf8() {
+    if length > MAX_GROWTH * c.len_utf8() {
         return out(c);
     }
     let mut emit_compared = |c: char| {
@@ -183,9 +184,9 @@ pub(super) fn source_chars(text: &str) -> Vec<SourceChar> {
     decode_escapes(all)
 }
 
-/// Decodes escapes, up to [`PASSES`] levels deep.
+/// Decodes escapes, up to [`MAX_ESCAPE_LEVELS`] levels deep.
 pub(super) fn decode_escapes(mut chars: Vec<SourceChar>) -> Vec<SourceChar> {
-    for _ in 0..PASSES {
+    for _ in 0..MAX_ESCAPE_LEVELS {
         if !chars.iter().any(|char| matches!(char.c, '\\' | '&' | '%')) {
             break;
         }
@@ -247,21 +248,22 @@ type DecodedEscape = (Vec<(u32, usize, usize)>, usize);
 /// the length of the escape in characters.
 fn decode_backslash(rest: &[SourceChar]) -> Option<DecodedEscape> {
     let slashes = rest.iter().take_while(|char| char.c == '\\').count();
-    let behind = rest.get(slashes..)?;
-    match behind.first()?.c {
-        'u' | 'U' if behind.get(1).is_some_and(|char| char.c == '{') => {
-            let digits = behind.iter().skip(2).take_while(|char| char.c.is_ascii_hexdigit()).count();
-            let is_closed = behind.get(2 + digits).is_some_and(|char| char.c == '}');
-            let code = parse_number(behind.get(2..2 + digits)?, 16).filter(|_| is_closed && digits <= 6)?;
+    let following = rest.get(slashes..)?;
+    match following.first()?.c {
+        'u' | 'U' if following.get(1).is_some_and(|char| char.c == '{') => {
+            let digits = following.iter().skip(2).take_while(|char| char.c.is_ascii_hexdigit()).count();
+            let is_closed = following.get(2 + digits).is_some_and(|char| char.c == '}');
+            let code =
+                parse_number(following.get(2..2 + digits)?, 16).filter(|_| is_closed && digits <= 6)?;
             Some((vec![(code, 0, slashes + 3 + digits)], slashes + 3 + digits))
         }
-        'u' => Some((vec![(parse_number(behind.get(1..5)?, 16)?, 0, slashes + 5)], slashes + 5)),
-        'U' => Some((vec![(parse_number(behind.get(1..9)?, 16)?, 0, slashes + 9)], slashes + 9)),
+        'u' => Some((vec![(parse_number(following.get(1..5)?, 16)?, 0, slashes + 5)], slashes + 5)),
+        'U' => Some((vec![(parse_number(following.get(1..9)?, 16)?, 0, slashes + 9)], slashes + 9)),
         'x' => decode_hex_bytes(rest, &['\\', 'x']),
         // An octal escape of one byte has up to three digits.
         '0'..='3' => {
-            let digits = behind.iter().take(3).take_while(|char| char.c.is_digit(8)).count();
-            let code = parse_number(behind.get(..digits)?, 8)?;
+            let digits = following.iter().take(3).take_while(|char| char.c.is_digit(8)).count();
+            let code = parse_number(following.get(..digits)?, 8)?;
             Some((vec![(code, 0, slashes + digits)], slashes + digits))
         }
         'n' | 'r' | 't' | 'b' | 'f' | 'a' | 'v' => {
@@ -322,25 +324,25 @@ fn decode_hex_bytes(rest: &[SourceChar], signs: &[char]) -> Option<DecodedEscape
 /// `None` if no known entity begins there. Returns the code points, each with the range of characters of `rest` that
 /// spell it, and the length of the entity in characters.
 fn decode_entity(rest: &[SourceChar]) -> Option<DecodedEscape> {
-    let behind = rest.get(1..)?;
-    if behind.first()?.c == '#' {
-        let (skipped, radix) = match behind.get(1)?.c {
+    let following = rest.get(1..)?;
+    if following.first()?.c == '#' {
+        let (skipped, radix) = match following.get(1)?.c {
             'x' | 'X' => (2, 16),
             _ => (1, 10),
         };
-        let digits = behind.iter().skip(skipped).take_while(|char| char.c.is_digit(radix)).count();
-        let code = windows_1252(parse_number(behind.get(skipped..skipped + digits)?, radix)?);
+        let digits = following.iter().skip(skipped).take_while(|char| char.c.is_digit(radix)).count();
+        let code = windows_1252(parse_number(following.get(skipped..skipped + digits)?, radix)?);
         let length = 1 + skipped + digits;
         let length = length + usize::from(rest.get(length).is_some_and(|char| char.c == ';'));
         return Some((vec![(code, 0, length)], length));
     }
-    let name: String = behind
+    let name: String = following
         .iter()
         .take(LONGEST_ENTITY)
         .map(|char| char.c)
         .take_while(char::is_ascii_alphanumeric)
         .collect();
-    let is_closed = behind.get(name.len()).is_some_and(|char| char.c == ';');
+    let is_closed = following.get(name.len()).is_some_and(|char| char.c == ';');
     let decode = |name: &str, has_end: bool| {
         let spelled = format!("&{name};");
         let read = html_escape::decode_html_entities(&spelled);
@@ -390,11 +392,12 @@ fn parse_number(digits: &[SourceChar], radix: u32) -> Option<u32> {
 pub(super) fn markup_mask(chars: &[SourceChar]) -> Option<Vec<bool>> {
     let mut is_markup = vec![false; chars.len()];
     let (mut at, mut has_markup) = (0, false);
-    // Each beginning without an end is searched for its end up to the maximal length; the budget bounds the sum.
-    let mut budget = MAX_SEARCHED.saturating_mul(chars.len());
+    // The end of each piece of markup is searched up to a maximal length. Once these searches have read too much in
+    // total, the maximal length is smaller.
+    let mut may_still_read = MAX_SEARCHED.saturating_mul(chars.len());
     while let Some(char) = chars.get(at) {
         let rest = chars.get(at..).unwrap_or_default();
-        let max_length = if budget > 0 { LONGEST_MARKUP } else { LONGEST_MARKUP_OF_MANY };
+        let max_length = if may_still_read > 0 { LONGEST_MARKUP } else { LONGEST_MARKUP_OF_MANY };
         let found = match char.c {
             '<' => find_tag_end(rest, max_length),
             ']' => find_address_end(rest, max_length),
@@ -402,7 +405,7 @@ pub(super) fn markup_mask(chars: &[SourceChar]) -> Option<Vec<bool>> {
             '\u{1b}' => MarkupEnd::of(control_sequence_length(rest)),
             _ => MarkupEnd::of(None),
         };
-        budget = budget.saturating_sub(found.read);
+        may_still_read = may_still_read.saturating_sub(found.read);
         let Some(length) = found.length else {
             at += 1;
             continue;
@@ -517,14 +520,17 @@ fn bbcode_tag_length(rest: &[SourceChar]) -> Option<usize> {
     let name: String =
         rest.iter().skip(from).take(8).map(|char| char.c).take_while(char::is_ascii_alphabetic).collect();
     NAMES.contains(&name.to_ascii_lowercase().as_str()).then_some(())?;
-    let behind = from + name.len();
-    let value = match rest.get(behind)?.c {
-        '=' => {
-            rest.iter().skip(behind).take(200).take_while(|char| !matches!(char.c, ']' | '[' | '\n')).count()
-        }
+    let after_name = from + name.len();
+    let value = match rest.get(after_name)?.c {
+        '=' => rest
+            .iter()
+            .skip(after_name)
+            .take(200)
+            .take_while(|char| !matches!(char.c, ']' | '[' | '\n'))
+            .count(),
         _ => 0,
     };
-    (rest.get(behind + value)?.c == ']').then_some(behind + value + 1)
+    (rest.get(after_name + value)?.c == ']').then_some(after_name + value + 1)
 }
 
 /// Returns the length of the terminal's control sequence that begins `rest`, in characters; `None` if none does. It

@@ -151,10 +151,10 @@ impl QuotationQuery {
 /// if there is markup, the text without it. With `has_lines`, also adds the forms with lines or line prefixes left out.
 fn add_normalized(texts: &ConsecutiveTexts, has_lines: bool, normalized_texts: &mut Vec<JoinedText>) {
     let (alphanumeric, starts) = lines_of(texts);
-    let [mut signs, mut invisible, mut without_markup] = [(); 3].map(|()| JoinedText::new(texts));
+    let [mut symbols, mut invisible, mut without_markup] = [(); 3].map(|()| JoinedText::new(texts));
     let mut has_markup = false;
     for (text, chars) in texts.iter().enumerate() {
-        [&mut signs, &mut invisible, &mut without_markup]
+        [&mut symbols, &mut invisible, &mut without_markup]
             .into_iter()
             .for_each(|joined| joined.begin_run(text));
         let is_markup = markup_mask(chars);
@@ -167,7 +167,7 @@ fn add_normalized(texts: &ConsecutiveTexts, has_lines: bool, normalized_texts: &
                     char.c,
                     position,
                     &mut NormalizedText::default(),
-                    &mut signs.normalized,
+                    &mut symbols.normalized,
                     &mut invisible.normalized,
                 );
             }
@@ -185,7 +185,7 @@ fn add_normalized(texts: &ConsecutiveTexts, has_lines: bool, normalized_texts: &
     if has_lines && alphanumeric.normalized.bytes.len() <= MAX_LINES {
         normalized_texts.extend(line_variants(&alphanumeric, &starts));
     }
-    normalized_texts.extend([alphanumeric, signs, invisible]);
+    normalized_texts.extend([alphanumeric, symbols, invisible]);
     normalized_texts.extend(has_markup.then_some(without_markup));
 }
 

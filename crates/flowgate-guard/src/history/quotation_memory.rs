@@ -27,10 +27,10 @@ pub use super::windows::SHORTEST;
 use super::windows::{MarkedWindows, RecentWindows, WindowMark, windows};
 
 /// The default number of windows that are remembered for all sources: at most about 160 MB.
-const ROOM: usize = 8 << 20;
-/// The number by which the room of a memory is divided: the result is the number of windows that one source may use.
+const DEFAULT_ROOM: usize = 8 << 20;
+/// How many sources could fill the whole memory: one source may use this fraction of the windows.
 pub const SHARE: usize = 8;
-/// The most sources with separate room; the others share that of the first.
+/// The most sources with separate room; the others share the room of the first source, [`OTHERS`].
 const MAX_SOURCES: usize = 64;
 /// The most labels that are distinguished.
 const MAX_LABELS: usize = 10_000;
@@ -120,7 +120,7 @@ pub struct QuotationSpan {
 
 impl QuotationMemory {
     /// Creates an empty memory with room for `room` windows (stretches of [`SHORTEST`] bytes, by which texts are
-    /// recognised), of which each source has its share.
+    /// recognised). Each source may fill its share of the room.
     pub fn with_room(room: usize) -> Self {
         Self {
             room,
@@ -252,8 +252,8 @@ impl QuotationMemory {
         })
     }
 
-    /// Returns the number of a source, which is assigned when the source is first named. Beyond the limit, sources
-    /// share the number 0, that of [`OTHERS`]. The first call must name [`OTHERS`].
+    /// Returns the number of a source, and assigns one when the source is first named. Beyond [`MAX_SOURCES`], further
+    /// sources share the number 0, which belongs to [`OTHERS`]. The first call must therefore name [`OTHERS`].
     fn source_number(&mut self, name: &str) -> usize {
         if let Some(number) = self.sources.iter().position(|source| source.name == name) {
             return number;
@@ -449,7 +449,7 @@ impl QuotationMemory {
 
 impl Default for QuotationMemory {
     fn default() -> Self {
-        Self::with_room(ROOM)
+        Self::with_room(DEFAULT_ROOM)
     }
 }
 

@@ -50,8 +50,8 @@ const DEPTH: usize = 2;
 const SHORTEST_RUN: usize = 28;
 /// The longest run of base64 that is decoded at once, in characters; a longer one is decoded in pieces.
 const LONGEST_RUN: usize = 1 << 16;
-/// The size of the blocks, in characters, of which three quarters must be readable, so that images are not read as
-/// text.
+/// The size of a block of decoded characters. A block in which fewer than three quarters of the characters are readable
+/// is dropped: it is binary data, such as an image.
 const BLOCK: usize = 32;
 
 /// Whether a text is remembered or compared with remembered texts. Each variant states how many bytes a character may
@@ -242,8 +242,9 @@ fn base64_run(rest: &[SourceChar]) -> (Vec<(u8, SourceChar)>, usize) {
 /// refers to the source bytes that encode it.
 ///
 /// Bytes that are not UTF-8, and control characters other than white space, are unreadable. The decoded characters are
-/// divided into blocks of [`BLOCK`]. The text consists of the readable characters of the blocks of which at least three
-/// quarters are readable: binary data is not text. Returns `None` if the text has fewer than [`SHORTEST`] bytes.
+/// divided into blocks of [`BLOCK`]. A block counts if at least three quarters of it are readable: binary data is not
+/// text. The text consists of the readable characters of these blocks. Returns `None` if the text has fewer than
+/// [`SHORTEST`] bytes.
 fn decode_base64_run(run: &[(u8, SourceChar)]) -> Option<Vec<SourceChar>> {
     let bytes: Vec<u8> = run
         .chunks(4)

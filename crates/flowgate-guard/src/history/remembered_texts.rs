@@ -13,10 +13,12 @@ pub(super) fn normalized_texts(text: &str) -> Vec<Vec<u8>> {
     let readings = Readings::of(text, ComparisonSide::Remembered);
     let mut normalized: Vec<Vec<u8>> = Vec::new();
     for (number, chars) in (0..READINGS).filter_map(|number| Some((number, readings.get(number)?))) {
-        let (mut letters, mut signs, mut unseen) =
+        let (mut letters, mut symbols, mut invisible) =
             (NormalizedText::default(), NormalizedText::default(), NormalizedText::default());
-        chars.iter().for_each(|char| append_normalized(char.c, (), &mut letters, &mut signs, &mut unseen));
-        let mut forms = vec![letters.bytes, signs.bytes, unseen.bytes];
+        chars
+            .iter()
+            .for_each(|char| append_normalized(char.c, (), &mut letters, &mut symbols, &mut invisible));
+        let mut forms = vec![letters.bytes, symbols.bytes, invisible.bytes];
         if let Some(is_markup) = markup_mask(&chars) {
             let mut plain = NormalizedText::default();
             let shown = chars.iter().zip(is_markup).filter(|(_, is_markup)| !is_markup);

@@ -12,9 +12,9 @@ use foldhash::fast::RandomState;
 
 /// The shortest span that counts, in bytes of the normal form: 20 ASCII letters and digits.
 pub const SHORTEST: usize = 20;
-/// The fewest bytes on each side of a border between two texts by which a quotation extends over it. With fewer, it
-/// would often extend over a character that a client writes next to it and that happens to follow in the remembered
-/// text.
+/// The fewest bytes that a quotation must have on each side of a border between two texts to extend over the border.
+/// With fewer, it would often extend to a character that a client writes after the quotation, and that happens to
+/// follow in the remembered text as well.
 pub(super) const LEAST_ACROSS_BORDER: usize = 4;
 
 /// The prime of the fingerprints, and the point at which their polynomial is evaluated.
@@ -153,7 +153,7 @@ impl MarkedWindows {
             return false;
         }
         let mut marks = before.to_vec();
-        // The new mark replaces that of the older generation of the same source and label.
+        // The new mark replaces the mark of the same source and label from an older generation.
         marks.retain(|known| (known.source, known.label) != (mark.source, mark.label));
         marks.push(mark);
         let set = self.set_number(marks).unwrap_or_else(|| self.insert_set(vec![mark_if_full]));

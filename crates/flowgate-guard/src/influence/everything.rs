@@ -28,6 +28,7 @@ impl InfluenceMethod for EverythingMethod {
 }
 
 impl AttributionSession for EverythingMethod {
+    // A call depends on every event that the agent has seen, whatever its content.
     fn observe(&mut self, _: &Trace, _: EventId) {}
 
     fn attribute(&mut self, _: &Trace, _: &TraceEntry) -> Attribution {

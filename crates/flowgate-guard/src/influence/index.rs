@@ -32,7 +32,7 @@ struct IndexedText {
 #[derive(Debug, Default)]
 pub(crate) struct RegionIndex {
     /// All texts; an [`IndexedTextId`] is an index of this list.
-    pieces: Vec<IndexedText>,
+    texts: Vec<IndexedText>,
     /// The texts that state each number, date or time.
     facts: HashMap<StatedValue, Vec<IndexedTextId>>,
     /// The positions where each word begins.
@@ -90,17 +90,17 @@ impl RegionIndex {
 
     /// Adds one text: its words, and the values that it states, each once.
     fn add_text(&mut self, event: EventId, node: NodeId, text: &str) {
-        let piece = self.pieces.len();
+        let text_id = self.texts.len();
         for fact in stated_values(&text.to_lowercase()) {
-            let pieces = self.facts.entry(fact).or_default();
-            if pieces.last() != Some(&piece) {
-                pieces.push(piece);
+            let text_ids = self.facts.entry(fact).or_default();
+            if text_ids.last() != Some(&text_id) {
+                text_ids.push(text_id);
             }
         }
         for (word, range) in words(text) {
-            self.words.entry(word).or_default().push((piece, range.start));
+            self.words.entry(word).or_default().push((text_id, range.start));
         }
-        self.pieces.push(IndexedText { event, node, text: text.to_owned() });
+        self.texts.push(IndexedText { event, node, text: text.to_owned() });
     }
 
     /// Whether a value contains a number, a code or an address of at least six bytes that a region states which
@@ -191,8 +191,8 @@ impl RegionIndex {
         // Whether some usable region contains the year as a word.
         let is_stated = |year: &u16| {
             let positions = self.words.get(&year.to_string()).into_iter().flatten();
-            let pieces = positions.filter_map(|(piece, _)| self.pieces.get(*piece));
-            pieces.take(MAX_EXAMINED).any(|piece| usable(piece.event, piece.node))
+            let texts = positions.filter_map(|(text_id, _)| self.texts.get(*text_id));
+            texts.take(MAX_EXAMINED).any(|indexed| usable(indexed.event, indexed.node))
         };
         let any_year = match fact {
             StatedValue::Date { year: Some(year), month, day } if is_stated(year) => {
@@ -224,11 +224,11 @@ impl RegionIndex {
         }
         let (offset, positions) = rarest?;
         // The number of examined positions is bounded: a word that occurs everywhere identifies little.
-        let pieces = positions.iter().take(MAX_EXAMINED).filter_map(|(piece, start)| {
+        let text_ids = positions.iter().take(MAX_EXAMINED).filter_map(|(text_id, start)| {
             let at = start.checked_sub(offset)?;
-            self.pieces.get(*piece).filter(|indexed| occurs_at(&indexed.text, at, needle)).map(|_| *piece)
+            self.texts.get(*text_id).filter(|indexed| occurs_at(&indexed.text, at, needle)).map(|_| *text_id)
         });
-        self.lowest_region(trace, pieces, usable)
+        self.lowest_region(trace, text_ids, usable)
     }
 
     /// Returns the region of these texts with the lowest label, among those that `usable` accepts; among incomparable
@@ -236,17 +236,17 @@ impl RegionIndex {
     fn lowest_region(
         &self,
         trace: &Trace,
-        pieces: impl Iterator<Item = IndexedTextId>,
+        text_ids: impl Iterator<Item = IndexedTextId>,
         usable: &RegionFilter<'_>,
     ) -> Option<(EventId, NodeId)> {
         let mut best: Option<((EventId, NodeId), Label)> = None;
-        for piece in pieces.filter_map(|piece| self.pieces.get(piece)) {
-            let region = (piece.event, piece.node);
+        for indexed in text_ids.filter_map(|text_id| self.texts.get(text_id)) {
+            let region = (indexed.event, indexed.node);
             let label = trace
-                .event(piece.event)
-                .and_then(|event| event.document.node(piece.node))
+                .event(indexed.event)
+                .and_then(|event| event.document.node(indexed.node))
                 .map(|node| node.label);
-            let Some(label) = label.filter(|_| usable(piece.event, piece.node)) else { continue };
+            let Some(label) = label.filter(|_| usable(indexed.event, indexed.node)) else { continue };
             if best.as_ref().is_none_or(|(_, lowest)| label.flows_to(lowest) && !lowest.flows_to(&label)) {
                 best = Some((region, label));
             }
@@ -255,8 +255,8 @@ impl RegionIndex {
     }
 }
 
-/// Returns the predicate for regions that the agent has seen at `position`, that of its call in the trace: only these
-/// regions can have been used.
+/// Returns a filter that accepts the regions which the agent has seen at `position`, the position of its call in the
+/// trace: only these regions can have influenced the call.
 pub(crate) fn seen_filter<'a>(
     trace: &'a Trace,
     position: &'a EventPosition,
@@ -264,8 +264,8 @@ pub(crate) fn seen_filter<'a>(
     move |event, _| trace.has_seen(position, event)
 }
 
-/// Returns the origin of a value with these parts: the regions of all parts, derived if a part is derived, and empty if
-/// all parts are empty.
+/// Returns the origin of a value that consists of parts with these origins: the regions of all parts; derived if a part
+/// is derived; empty if all parts are empty.
 fn combine_origins(parts: impl Iterator<Item = ValueOrigin>) -> ValueOrigin {
     let mut regions = Vec::new();
     for part in parts {

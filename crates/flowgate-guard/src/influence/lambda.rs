@@ -116,9 +116,9 @@ impl AttributionSession for LambdaSession {
             .filter_map(|document| seen.get(document).map(|(event, node, _)| (*event, *node)))
             .collect();
         // The method scores the call as a whole: the decision and each argument depend on the same regions.
-        let part = || CallDependency::Regions(regions.clone());
-        let arguments = arguments.iter().map(|(name, _)| (name.clone(), part())).collect();
-        Attribution { method: NAME, decision: part(), arguments, hidden: 0 }
+        let dependency = || CallDependency::Regions(regions.clone());
+        let arguments = arguments.iter().map(|(name, _)| (name.clone(), dependency())).collect();
+        Attribution { method: NAME, decision: dependency(), arguments, hidden: 0 }
     }
 }
 

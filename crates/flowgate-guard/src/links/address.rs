@@ -103,7 +103,7 @@ fn encode(text: &str, part: UrlPart, written: &mut String) {
         let is_plain = match c {
             // A letter is written as it is, unless it would complete an entity such as `&amp`.
             'A'..='Z' | 'a'..='z' | '0'..='9' => before != '&' || !begins_entity(rest),
-            '%' => is_triplet(after),
+            '%' => begins_with_hex_byte(after),
             '/' => before != '/',
             // Some renderers could take the text around this dot for a host name.
             '.' if part != UrlPart::Path => is_between && !ends_name(after),
@@ -111,7 +111,8 @@ fn encode(text: &str, part: UrlPart, written: &mut String) {
             '=' => part == UrlPart::Query && before != '=',
             '&' => {
                 part == UrlPart::Query
-                    && (next.is_ascii_alphanumeric() || is_triplet(after.get(1..).unwrap_or_default()))
+                    && (next.is_ascii_alphanumeric()
+                        || begins_with_hex_byte(after.get(1..).unwrap_or_default()))
             }
             _ => false,
         };
@@ -135,8 +136,8 @@ fn ends_name(after: &str) -> bool {
     super::host_names::begins_top_level(after.get(..end).unwrap_or_default())
 }
 
-/// Whether a percent sign before this text begins an encoded byte.
-fn is_triplet(after: &str) -> bool {
+/// Whether the text after a percent sign begins with two hexadecimal digits, which together encode a byte.
+fn begins_with_hex_byte(after: &str) -> bool {
     after.get(..2).is_some_and(|digits| digits.bytes().all(|b| b.is_ascii_hexdigit()))
 }
 

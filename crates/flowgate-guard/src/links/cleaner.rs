@@ -127,8 +127,8 @@ impl Cleaner {
     }
 }
 
-/// Returns the end of the segment at the beginning of `rest`, of which the first `from` bytes were searched already;
-/// `None` if the segment continues in the next piece.
+/// Returns the end of the segment at the beginning of `rest`; `None` if the segment continues in the next piece. The
+/// first `from` bytes were searched already and are skipped.
 fn segment_end(rest: &str, from: usize) -> Option<usize> {
     // `from` is a character boundary, since pieces are whole texts.
     rest.get(from..)?.char_indices().find(|(_, c)| is_boundary(*c)).map(|(at, _)| from + at)

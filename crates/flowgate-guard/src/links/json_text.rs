@@ -1,4 +1,4 @@
-//! Disarms the addresses in a reply whose form the client demands: JSON.
+//! Disarms the addresses in a reply that must be JSON because the client demands it.
 //!
 //! The client decodes the JSON and shows the strings in it. In them, an escape such as `\u003a` is the character that
 //! it denotes, so addresses are searched in the decoded strings, and a string that contains a refused one is encoded
@@ -69,7 +69,8 @@ fn string_end(token: &str) -> usize {
     token.len()
 }
 
-/// Cleans a text that is no JSON.
+/// Cleans a reply that is no valid JSON. If the decoded escapes of the reply spell a refused address, the result is the
+/// cleaned decoded text, otherwise the cleaned reply as it was written.
 fn clean_partial(text: &str, clean: &mut dyn FnMut(&str) -> CleanedText) -> (String, Vec<String>) {
     let decoded = decode_escapes(text);
     if decoded != text {
@@ -99,7 +100,7 @@ fn decode_escapes(text: &str) -> String {
     decoded
 }
 
-/// Returns the length of the escape at the beginning of `text`; that of its backslash if it is none.
+/// Returns the length of the escape that begins `text`; 1, for the backslash alone, if this is no escape of JSON.
 fn escape_length(text: &str) -> usize {
     let is_unicode = |text: &str| {
         text.starts_with("\\u")

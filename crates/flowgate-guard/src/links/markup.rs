@@ -27,7 +27,7 @@ pub(super) fn is_mark(c: char) -> bool {
 /// Returns the index of the character before which a space breaks the construct that the character at `index` belongs
 /// to. `is_after_dots` tells whether the preceding segment is `..`, which opens a construct of reStructuredText.
 /// `None` if the character belongs to no construct.
-pub(super) fn broken_before(chars: &[char], index: usize, is_after_dots: bool) -> Option<usize> {
+pub(super) fn break_position(chars: &[char], index: usize, is_after_dots: bool) -> Option<usize> {
     let at = |index: usize| chars.get(index).copied();
     let next = at(index + 1);
     // Each branch recognises one construct of the module's list by its last sign; a space before or after that sign
@@ -66,17 +66,17 @@ fn word_before(chars: &[char], end: usize) -> String {
 
 /// Whether a backslash begins a command of TeX that opens an address.
 fn is_command(chars: &[char], backslash: usize) -> bool {
-    let behind = chars.get(backslash + 1..).unwrap_or_default();
-    let word: String = behind.iter().take(24).take_while(|c| c.is_ascii_alphabetic()).collect();
-    let after = behind.get(word.len()).copied();
+    let following = chars.get(backslash + 1..).unwrap_or_default();
+    let word: String = following.iter().take(24).take_while(|c| c.is_ascii_alphabetic()).collect();
+    let after = following.get(word.len()).copied();
     COMMANDS.contains(&word.as_str()) && after.is_none_or(|c| matches!(c, '{' | '[' | '*' | '\\'))
 }
 
 /// Whether a backslash begins an escape of a visible ASCII character.
 fn is_escape(chars: &[char], backslash: usize) -> bool {
-    let behind = chars.get(backslash + 1..).unwrap_or_default();
+    let following = chars.get(backslash + 1..).unwrap_or_default();
     // Escapes of JSON and programming languages; those of style sheets have digits right after the backslash.
-    let (skipped, max_digits) = match behind {
+    let (skipped, max_digits) = match following {
         ['u' | 'U', '{', ..] => (2, 6),
         ['u', ..] => (1, 4),
         ['U', ..] => (1, 8),
@@ -84,7 +84,7 @@ fn is_escape(chars: &[char], backslash: usize) -> bool {
         _ => (0, 6),
     };
     let digits: String =
-        behind.iter().skip(skipped).take(max_digits).take_while(|c| c.is_ascii_hexdigit()).collect();
+        following.iter().skip(skipped).take(max_digits).take_while(|c| c.is_ascii_hexdigit()).collect();
     u32::from_str_radix(&digits, 16).is_ok_and(|code| (0x21..0x7f).contains(&code))
 }
 
@@ -97,7 +97,7 @@ mod tests {
         let check = |text: &str, is_after_dots: bool, expected: &str| {
             let chars: Vec<char> = text.chars().collect();
             let breaks: Vec<usize> =
-                (0..chars.len()).filter_map(|index| broken_before(&chars, index, is_after_dots)).collect();
+                (0..chars.len()).filter_map(|index| break_position(&chars, index, is_after_dots)).collect();
             let written: String = (0..chars.len())
                 .flat_map(|index| {
                     let space = breaks.contains(&index).then_some(' ');

@@ -11,7 +11,8 @@ pub(crate) struct RenderedChar {
     pub(crate) c: char,
     /// The first byte in the source.
     pub(crate) start: usize,
-    /// The byte after it in the source; `start` for all but the first, where one source character becomes several.
+    /// The byte after it in the source. Where one source character becomes several, only the first of these covers its
+    /// bytes, and for the others `end` is `start`.
     pub(crate) end: usize,
     /// Whether a Markdown renderer may drop it: an escape before punctuation, or a sign of emphasis or code.
     pub(crate) is_silent: bool,
@@ -64,7 +65,7 @@ pub(super) fn is_transparent(c: char) -> bool {
             || ('\u{e0000}'..='\u{e0fff}').contains(&c))
 }
 
-/// Whether the character only modifies the one before it.
+/// Whether the character is a mark, which only modifies the character before it.
 pub(super) fn is_mark(c: char) -> bool {
     matches!(c.general_category(), GeneralCategory::NonspacingMark | GeneralCategory::EnclosingMark)
 }

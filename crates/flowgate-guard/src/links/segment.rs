@@ -34,7 +34,7 @@ pub(super) fn clean(
     judge: LinkJudge<'_>,
 ) -> Option<Vec<String>> {
     let rendered = rendered_chars(segment);
-    let has_signs = rendered.iter().any(|seen| SIGNS.contains(&seen.c));
+    let has_signs = rendered.iter().any(|char| SIGNS.contains(&char.c));
     // `__` alone is an anonymous link of reStructuredText.
     if !has_signs && !is_after_dots && !rendered.iter().map(|seen| seen.c).eq("__".chars()) {
         writer.push_str(segment);
@@ -65,7 +65,7 @@ pub(super) fn clean(
     Some(refused)
 }
 
-/// Whether some renderer reads a segment as `..`.
+/// Whether some renderer reads a segment as two dots (`..`), which begin a construct of reStructuredText.
 pub(super) fn is_dots(segment: &str) -> bool {
     segment.len() < MAX_DOTS_LENGTH && rendered_chars(segment).iter().map(|seen| seen.c).eq("..".chars())
 }
@@ -166,7 +166,7 @@ impl SegmentReader<'_, '_> {
             self.break_host_name(index);
         }
         let next = self.text.char_at(index + 1).or(self.after);
-        if let Some(break_at) = markup::broken_before(&self.text.chars, index, self.is_after_dots) {
+        if let Some(break_at) = markup::break_position(&self.text.chars, index, self.is_after_dots) {
             self.insert_space(break_at);
             self.add_refused(MARKUP);
         }
@@ -464,13 +464,13 @@ impl SegmentReader<'_, '_> {
         // The current run of slashes, as indices into `plain`.
         let mut run: Vec<usize> = Vec::new();
         let mut plain = 0;
-        for seen in rendered {
-            match seen.c {
+        for rendered_char in rendered {
+            match rendered_char.c {
                 '/' | '\\' => run.push(plain),
                 c if c == '_' || EMPHASIS.contains(&c) || markup::is_mark(c) => {}
                 _ => self.separate_run(&mut run),
             }
-            plain += usize::from(!seen.is_silent);
+            plain += usize::from(!rendered_char.is_silent);
         }
         let is_followed = rendered
             .last()

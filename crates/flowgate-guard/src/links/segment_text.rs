@@ -43,12 +43,13 @@ impl SegmentText<'_> {
             .all(|(i, c)| self.char_at(start + i).is_some_and(|seen| seen.eq_ignore_ascii_case(&c)))
     }
 
-    /// Whether a character other than emphasis directly precedes this one.
+    /// Whether the character directly before this one is no emphasis sign; at the beginning of the segment, whether a
+    /// character precedes the segment.
     pub(super) fn is_preceded(&self, index: usize) -> bool {
         self.head(index).chars().next_back().map_or(self.is_inside, |c| !EMPHASIS.contains(&c))
     }
 
-    /// Whether any character other than emphasis precedes this one in the segment.
+    /// Whether any character other than emphasis signs is before this one in the segment.
     pub(super) fn has_before(&self, index: usize) -> bool {
         self.head(index).chars().any(|c| !EMPHASIS.contains(&c))
     }

@@ -1,10 +1,13 @@
 //! Implements the method *lowest first*: a step is shown what flows to the strictest requirement of the tools on offer,
 //! and more where the model requests it with the tool `look`.
 //!
-//! Hidden text does not influence a step whose bound is this requirement, with three exceptions, whose bits
-//! [`TurnUsage`](crate::conversation::TurnUsage) counts. The value of an endorsed slot is taken from hidden text. The
-//! answer to a call can reveal whether the slots of the call could be filled. And a question about a call of a step
-//! above that bound can change the label of a store (external state), from which an observer learns at most one bit.
+//! Hidden text does not influence a step whose bound is this requirement, with three exceptions;
+//! [`TurnUsage`](crate::conversation::TurnUsage) counts their bits:
+//!
+//! * The value of an endorsed slot is taken from hidden text.
+//! * The answer to a call can reveal whether the slots of the call could be filled.
+//! * A question about a call of a step above that bound can change the label of a store (external state). An observer
+//!   of the store learns at most one bit from this.
 //!
 //! [`crate::conversation`] implements looks, and raises the bound of the steps after a look.
 

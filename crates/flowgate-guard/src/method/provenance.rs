@@ -63,8 +63,8 @@ impl DraftProvenance {
         self.read = trace.events().len();
     }
 
-    /// Returns the join of the current level and of the labels that the arguments of the calls depend on, apart from
-    /// arguments that can be slots.
+    /// Returns the join of the label of the current level and of the labels of the regions from which the arguments of
+    /// the calls come, apart from arguments that can be slots.
     fn needed_label(&mut self, draft: &Draft<'_>) -> Label {
         let trace = draft.monitor.trace();
         self.observe_new_events(trace);

@@ -1,6 +1,6 @@
-//! Implements Algorithm 1 of Permissive Information-Flow Analysis (section 3.2) exactly: once as the recursion of the
-//! paper, and once as a machine without I/O. Tests and benchmarks compare the faster [`HittingSet`](super::HittingSet)
-//! with it.
+//! Implements Algorithm 1 of Permissive Information-Flow Analysis (section 3.2) exactly: as the recursion of the paper
+//! ([`minimal_labels`]), and as a machine without I/O ([`Literal`]). Tests and benchmarks compare the faster
+//! [`HittingSet`](super::HittingSet) with both; `find` uses `Literal` if the options of a search ask for it.
 //!
 //! The algorithm finds the least *similar* labels, those whose documents alone give an answer nearly the same utility
 //! as all documents do. It starts at the top of the lattice, and descends to every similar child.
@@ -9,9 +9,9 @@
 //! record which labels they have visited, as section 3.3 suggests, so that each label is tested once.
 //!
 //! If the utility is not monotone, the result need not be an antichain: of two children, one may lead to a label below
-//! a label that the other returns. For example, let the labels be the sets of a to d, of which {abcd, abc, abd, ad, a}
-//! are similar: the result is {abc, a}. [`minimal`] reduces such a result. The algorithm itself does not, so that it
-//! stays comparable with the paper.
+//! a label that the other returns. For example, let the labels be all sets of the letters a to d, and let the sets
+//! abcd, abc, abd, ad and a be similar. Then the result is the sets abc and a, although a is below abc. [`minimal`]
+//! reduces such a result. The algorithm itself does not, because it must stay comparable with the paper.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -76,9 +76,9 @@ impl AnswerCache {
         answers.push_back((words(&cached.question), cached));
     }
 
-    /// Returns the answer to the most similar question among those whose labels flow to `bound`, and of equally
-    /// similar ones one with a lower label; `None` if no question is similar enough. What the caller makes of it
-    /// carries the label of the answer and that of its own question.
+    /// Returns the stored answer to the question that is most similar to `question`, among the answers whose labels
+    /// flow to `bound`; of equally similar ones, one with a lower label. Returns `None` if no question is similar
+    /// enough. What the caller makes of the answer carries two labels: the answer's and the caller's own question's.
     #[must_use]
     pub fn get(&self, question: &str, bound: &Label) -> Option<&CachedAnswer> {
         let asked = words(question);

@@ -1,6 +1,6 @@
 //! Finds the labels whose documents are sufficient for an answer, by scoring the answer with a model. The searches do
-//! no I/O themselves: this file drives them within a budget, and applies the prunings that the options ask for. The
-//! wrapper of [`crate::propagation`] and the influence method `lambda` call it.
+//! no I/O themselves: this file drives them up to a number of tests, and applies the prunings that the options ask for.
+//! [`Propagator`](super::wrapper::Propagator) and the influence method `lambda` call it.
 
 use std::collections::BTreeMap;
 
@@ -16,8 +16,8 @@ use super::search::{LabelSearch, SimilarLabels};
 use super::shapley::{ShapleyPlan, prune};
 use super::utility::is_similar;
 
-/// Returns the minimal labels whose subcontexts are λ-similar to the context; the naive label, that of all documents,
-/// alone if there is no better one.
+/// Returns the minimal labels whose subcontexts are λ-similar to the context. If there is no better one, returns only
+/// the naive label, the join of the labels of all documents.
 ///
 /// Each label other than the naive one was scored, and its subcontext loses at most λ of the utility. Two options
 /// change the result:
@@ -47,9 +47,9 @@ pub async fn find_labels(
     Ok(found)
 }
 
-/// Returns the utility that an answer at `label` loses: that of the context less that of the documents that flow to the
-/// label. This is the reverse of [`find_labels`], which is given the loss and finds the labels (Permissive
-/// Information-Flow Analysis, section 6.3).
+/// Returns the utility that an answer at `label` loses: the utility of the whole context, minus the utility of the
+/// documents that flow to the label. [`find_labels`] does the reverse: it gets the loss and finds the labels
+/// (Permissive Information-Flow Analysis, section 6.3).
 ///
 /// # Errors
 /// If the model cannot score the subcontext.
@@ -90,8 +90,8 @@ async fn search_below(
     Ok(found)
 }
 
-/// Returns the leave-one-in scores, one for each label of the span: what the documents of the label alone add to the
-/// utility of no documents.
+/// Returns the leave-one-in scores, one for each label of the span: by how much the utility with the documents of this
+/// label alone exceeds the utility without documents.
 ///
 /// # Errors
 /// If the model cannot score a subcontext.
@@ -104,8 +104,8 @@ pub async fn leave_one_in(scorer: &mut ContextScorer<'_>) -> Result<Vec<f64>, Er
     Ok(utilities.iter().skip(1).map(|utility| utility - none).collect())
 }
 
-/// Searches for labels at or below `goal` that lose no more than the goal itself, the least loss that reaches it, and
-/// adds them to `found`. If the goal loses more than `most`, returns `found` with one more test and no other change.
+/// Searches for labels at or below `goal` that lose no more utility than `goal` itself, and adds them to `found`. If
+/// `goal` loses more than `most`, returns `found` with one more test and no other change.
 ///
 /// # Errors
 /// If the model cannot score a subcontext.
@@ -131,7 +131,8 @@ async fn search_goal(
     Ok(SimilarLabels { elements, is_complete, tests: tests + below.tests })
 }
 
-/// Drives a search in batches, until it is complete or has spent the budget. Returns what it has found.
+/// Drives a search in batches, until it is complete or has made the most tests that the options allow. Returns what it
+/// has found.
 ///
 /// # Errors
 /// If the model cannot score a subcontext.
@@ -143,10 +144,10 @@ async fn drive(
 ) -> Result<SimilarLabels, Error> {
     let mut tests = 0;
     loop {
-        let left = options.budget.saturating_sub(tests);
-        // One element is requested even if the budget is spent, to learn whether the search is complete.
-        let needed = search.need(options.batch.clamp(1, left.max(1)));
-        if needed.is_empty() || left == 0 {
+        let remaining_tests = options.budget.saturating_sub(tests);
+        // One element is requested even if no test is left, to learn whether the search is complete.
+        let needed = search.need(options.batch.clamp(1, remaining_tests.max(1)));
+        if needed.is_empty() || remaining_tests == 0 {
             let is_complete = needed.is_empty();
             return Ok(SimilarLabels { elements: search.found(), is_complete, tests });
         }
@@ -174,15 +175,15 @@ async fn is_element_similar(
     Ok(utility.is_some_and(|utility| is_similar(context, utility, lambda)))
 }
 
-/// Returns the least utility that a similar subcontext may have: that of the context less `lambda`, and a little less,
-/// so that rounding does not decide.
+/// Returns the least utility that a similar subcontext may have: the utility of the context minus `lambda`, and minus
+/// a small margin for rounding errors.
 fn least_utility(scorer: &ContextScorer<'_>, lambda: f64) -> f64 {
     let context = scorer.context_utility();
     context - lambda - 1e-8 * (1.0 + context.abs())
 }
 
-/// Returns the elements that need only documents whose labels have at least the Shapley value of the option; the naive
-/// element alone if there is none.
+/// Returns those of the elements that need no document whose label has a Shapley value below the threshold of
+/// `pruning`. If there is none, returns only the element of the naive label.
 ///
 /// # Errors
 /// If the model cannot score a subcontext.

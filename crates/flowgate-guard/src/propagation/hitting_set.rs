@@ -1,19 +1,26 @@
-//! Searches for the minimal *similar* labels with few tests. A label is similar if its documents alone give the answer
-//! nearly the same utility as all documents do. The search finds all minimal similar labels if similarity is monotone:
-//! if more documents never make a similar label dissimilar. It is a tree of hitting sets over the labels that each
-//! minimal label needs (Reiter, *A theory of diagnosis from first principles*, 1987). `find` drives the search with a
+//! Finds the lowest labels whose documents suffice for an answer, with few tests. It is the default label search:
+//! `find` creates a [`HittingSet`], which owns the state of one search, and tests the labels that it requests with a
 //! model.
 //!
-//! The labels of the documents span a lattice ([`LabelSpan`]), whose elements are sets of these labels. A
-//! [coordinate](LabelSpan::coordinates) is an element; every element but the top lies at or below at least one
-//! coordinate.
+//! A label is *similar* if the documents at or below it alone give the answer nearly the same utility as all documents
+//! do. Testing a label costs an evaluation of the model. The search finds all minimal similar labels if similarity is
+//! *monotone*, that is, if every label above a similar one is similar. The algorithm builds a tree of hitting sets
+//! (Reiter, *A theory of diagnosis from first principles*, 1987).
 //!
-//! The search maintains a *frontier*, a list of elements such that each minimal similar element that was not found
-//! yet lies at or below one of them. It tests an element of the frontier. If the element is not similar, nothing
-//! below it is. If it is similar, the search shrinks it to a minimal similar element M. It replaces the element by
-//! its meet with coordinates as long as the result is similar, with blocks of several coordinates at once, as
-//! QuickXplain does. Then each element of the frontier to which M flows is replaced by the greatest elements below it
-//! to which M does not flow.
+//! The search works on the *elements* of the lattice that the labels of the documents span ([`LabelSpan`]). An element
+//! is a set of these labels, and represents their join. A [coordinate](LabelSpan::coordinates) is an element without
+//! the labels that share one bit; every element but the top lies at or below at least one coordinate. The meet of an
+//! element with a coordinate thus removes labels from the element.
+//!
+//! The search maintains a *frontier*, a list of elements such that each minimal similar element that was not found yet
+//! lies at or below one of them. It repeats three steps until the frontier is empty:
+//!
+//! 1. It tests an element of the frontier. If the element is not similar, no element below it is, and it is dropped.
+//! 2. If the element is similar, the search shrinks it to a minimal similar element M. It replaces the element by its
+//!    meet with coordinates as long as the result is similar, with blocks of several coordinates at once, as
+//!    QuickXplain does.
+//! 3. Each element of the frontier to which M flows is replaced by the greatest elements below it to which M does not
+//!    flow.
 //!
 //! # When it equals Algorithm 1
 //!
@@ -44,11 +51,11 @@ use flowgate::label::span::{SpanElement, maximal, minimal};
 
 use super::search::LabelSearch;
 
-/// The search for all minimal similar elements; the module explains it.
+/// The state of a search for all minimal similar elements; the head of this file explains the search.
 #[derive(Debug, Clone)]
 pub struct HittingSet {
     span: LabelSpan,
-    /// The elements to which the minimal ones that were not found yet flow.
+    /// The elements at or below which the minimal similar elements lie that were not found yet.
     frontier: Vec<SpanElement>,
     /// Whether each tested element is similar; the start counts as tested.
     tested: BTreeMap<SpanElement, bool>,
@@ -148,8 +155,9 @@ impl HittingSet {
         None
     }
 
-    /// Excludes a minimal element that was found from the search: replaces each element of the frontier that contains
-    /// it by the greatest elements below that do not. The elements still to be found lie at or below the frontier.
+    /// Excludes a minimal element that was found from the search: replaces each element of the frontier to which
+    /// `minimal` flows by the greatest elements below it to which `minimal` does not flow. The elements still to be
+    /// found lie at or below the new frontier.
     fn avoid(&mut self, minimal: SpanElement) {
         let mut frontier = Vec::new();
         for element in std::mem::take(&mut self.frontier) {

@@ -57,9 +57,9 @@ pub fn introspection_request(
     request
 }
 
-/// Parses the sets of documents from an answer, as the elements that they span, reduced to the minimal ones; `none`
-/// gives the bottom. `None` if the answer is malformed or names a document that the context does not have: then the
-/// label is the naive one.
+/// Parses the sets of documents that the model's reply names. Returns the elements that these sets span, reduced to the
+/// minimal ones; the bottom if the reply says that no document is needed. `None` if the reply is malformed or names a
+/// document that the context does not have: the caller then uses the naive label.
 #[must_use]
 pub fn parse_introspection(answer: &str, span: &LabelSpan) -> Option<Vec<SpanElement>> {
     let line = answer.lines().rev().find_map(|line| line.trim().strip_prefix(NEEDED))?.trim();

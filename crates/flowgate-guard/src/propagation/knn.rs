@@ -5,7 +5,8 @@
 //! it, and the token itself. The probability of a token of the answer is a mixture. It is γ times the share of the
 //! token among the nearest entries of the visible documents, plus (1 - γ) times its probability for the model without
 //! documents. A question therefore costs two evaluations of the model, one of the documents and one of the answer, and
-//! every subcontext after that only arithmetic. Only the benchmarks use this, to compare it with documents in the prompt.
+//! every subcontext after that only arithmetic. The benchmarks compare these utilities with those of documents in the
+//! prompt; [`Propagator`](super::wrapper::Propagator) does not use them.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -177,7 +178,7 @@ fn nearest(datastore: &Datastore, state: &[f32], token: &ScoredToken) -> KnnToke
     KnnToken { text: token.text.clone(), logprob: token.logprob, entries }
 }
 
-/// Counts the entries of each document; for reports.
+/// Returns the number of entries of each document, for reports. A document without entries is left out.
 #[must_use]
 pub fn entries_by_document(datastore: &Datastore) -> BTreeMap<usize, usize> {
     datastore.entries.iter().fold(BTreeMap::new(), |mut counts, entry| {

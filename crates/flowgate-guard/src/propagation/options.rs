@@ -1,5 +1,5 @@
 //! Defines the options of a label search, which finds the least labels whose documents are sufficient for an answer,
-//! and their defaults.
+//! and their defaults. A program sets them; `wrapper` and `find` read them.
 
 use flowgate::label::Label;
 

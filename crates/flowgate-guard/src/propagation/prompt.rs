@@ -7,7 +7,7 @@
 
 use flowgate::label::{Label, LabelSpan};
 
-/// A document with its label. A document without a label is given the top of the label space.
+/// A document with its label. A caller that knows no label of a document uses the top of the label space.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LabelledDocument {
     /// The text, without the markers of the prompt.

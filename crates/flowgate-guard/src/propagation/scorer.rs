@@ -72,7 +72,7 @@ pub struct ContextScorer<'a> {
     /// For each element whose scoring stopped early, a bound: the utility of the element is below it.
     below: BTreeMap<SpanElement, f64>,
     /// The number of tokens of the completion, known once one text was scored to the end.
-    tokens: usize,
+    completion_length: usize,
     cost: Cost,
 }
 
@@ -84,8 +84,16 @@ impl<'a> ContextScorer<'a> {
     pub async fn new(task: ScoringTask<'a>, span: LabelSpan) -> Result<Self, Error> {
         let order = order_by_label(&span);
         let (prefixes, utilities, below) = (Vec::new(), BTreeMap::new(), BTreeMap::new());
-        let mut scorer =
-            Self { task, span, order, prefixes, utilities, below, tokens: 0, cost: Cost::default() };
+        let mut scorer = Self {
+            task,
+            span,
+            order,
+            prefixes,
+            utilities,
+            below,
+            completion_length: 0,
+            cost: Cost::default(),
+        };
         let whole = task.context.prompt(&scorer.order);
         scorer.cost.forward_tokens = (task.count)(&whole) + (task.count)(task.completion);
         let top = scorer.span.top();
@@ -151,8 +159,7 @@ impl<'a> ContextScorer<'a> {
             return Ok(());
         }
         // The sum of log-probabilities below which the utility is certain to be below `least`.
-        // `self.tokens` is the length of the completion.
-        let bound = least.and_then(|least| self.task.utility.bound(least, self.tokens));
+        let bound = least.and_then(|least| self.task.utility.bound(least, self.completion_length));
         let mut prefixes = Vec::with_capacity(elements.len());
         for element in elements {
             prefixes.push(self.prefix(*element).await?);
@@ -178,7 +185,7 @@ impl<'a> ContextScorer<'a> {
                 self.cost.stopped += 1;
                 self.below.insert(*element, least.unwrap_or(f64::NEG_INFINITY));
             } else {
-                self.tokens = score.tokens.len();
+                self.completion_length = score.tokens.len();
                 self.utilities.insert(*element, self.task.utility.of(&score));
             }
         }

@@ -23,7 +23,8 @@ pub struct ShapleyValues {
     pub errors: Vec<f64>,
 }
 
-/// Says which utilities the values need, and computes the values from them.
+/// A plan for computing Shapley values: lists the elements whose utilities are needed, and computes the values from
+/// these utilities.
 #[derive(Debug, Clone)]
 pub struct ShapleyPlan {
     span: LabelSpan,
@@ -119,8 +120,8 @@ impl ShapleyPlan {
     }
 }
 
-/// Returns the elements that need no label with a value below the threshold: the join of their other labels is the
-/// same element.
+/// Returns those of the `elements` that need no label with a Shapley value below the threshold. An element needs a
+/// label if the join of its other labels is a smaller element.
 #[must_use]
 pub fn prune(
     span: &LabelSpan,
@@ -133,8 +134,8 @@ pub fn prune(
     elements.iter().filter(is_kept).copied().collect()
 }
 
-/// Returns a random order of the numbers below `count` (Fisher and Yates). `state` is that of the random numbers, and
-/// advances.
+/// Returns a random order of the numbers below `count` (Fisher and Yates). Draws random numbers from the generator with
+/// this `state`, which advances.
 fn shuffled(count: usize, state: &mut u64) -> Vec<usize> {
     let mut order: Vec<usize> = (0..count).collect();
     for last in (1..count).rev() {

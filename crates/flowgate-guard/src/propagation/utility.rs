@@ -12,8 +12,8 @@ pub trait Utility: Send + Sync {
     /// Returns the utility of a whole score; higher is better.
     fn of(&self, score: &Score) -> f64;
 
-    /// Returns a sum of log-probabilities of `tokens` tokens below which the utility is below `least`, so that scoring
-    /// may stop there; `None` if no sum decides.
+    /// Returns a bound on the sum of the log-probabilities of `tokens` tokens: once the sum is below it, the utility is
+    /// certain to be below `least`, and scoring may stop. `None` if there is no such bound.
     fn bound(&self, least: f64, tokens: usize) -> Option<f64>;
 }
 
@@ -65,7 +65,7 @@ impl Utility for MeanLogProbability {
 #[must_use]
 pub fn is_similar(context: f64, subcontext: f64, lambda: f64) -> bool {
     let loss = context - subcontext;
-    // A score that is equal but for the last bits loses nothing.
+    // Scores that differ only by rounding count as equal.
     loss <= lambda + SLACK * (1.0 + context.abs())
 }
 

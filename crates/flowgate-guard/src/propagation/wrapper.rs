@@ -1,5 +1,6 @@
-//! Answers a question about labelled documents with as permissive a label as possible: the wrapper of Permissive
-//! Information-Flow Analysis, section 3.4.
+//! Answers a question about labelled documents with as permissive a label as possible. [`Propagator`] implements the
+//! wrapper around retrieval of Permissive Information-Flow Analysis, section 3.4; embedding programs and the benchmarks
+//! call it.
 //!
 //! 1. The model answers from the whole context, or the caller gives the answer: y.
 //! 2. A search finds labels whose documents give y nearly the same utility.
@@ -33,7 +34,7 @@ pub trait AnswerModel: Send + Sync {
     fn answer<'a>(&'a self, prompt: &'a str) -> BoxFuture<'a, Result<String, Error>>;
 }
 
-/// A label among which the caller chooses.
+/// One of the labels that a search has found, among which the caller chooses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Candidate {
     /// The label that the answer would carry.
@@ -42,7 +43,7 @@ pub struct Candidate {
     pub documents: Vec<usize>,
 }
 
-/// How to find and choose a label.
+/// Answers questions at permissive labels, with these models, this search and this choice among the labels found.
 pub struct Propagator<'a> {
     /// The model that answers.
     pub answers: &'a dyn AnswerModel,
@@ -69,7 +70,7 @@ impl std::fmt::Debug for Propagator<'_> {
 pub struct LabelledAnswer {
     /// The answer: generated from `documents` alone.
     pub answer: String,
-    /// Its label: that of the question, joined with those of the documents.
+    /// The label of the answer: the join of the labels of the question and of the documents.
     pub label: Label,
     /// The documents that it was generated from.
     pub documents: Vec<usize>,
@@ -83,7 +84,8 @@ pub struct LabelledAnswer {
     pub choice_bits: usize,
     /// What scoring has cost.
     pub cost: Cost,
-    /// Why the label is the naive one although it was not searched for, or not to the end: the model failed.
+    /// The failure of a model that kept the search or the second answer from being completed; the label is then the
+    /// naive one.
     pub failure: Option<Error>,
 }
 
@@ -93,7 +95,7 @@ const COUNTED_ELEMENTS: usize = 4096;
 impl Propagator<'_> {
     /// Answers with a label that is as permissive as the options allow. `completion` is the answer to the whole
     /// context, if the caller knows it; otherwise the model generates it. If the scoring model or the second answer
-    /// fails, the result is the first answer with the naive label, that of the whole context.
+    /// fails, the result is the first answer with the naive label: the label of the whole context.
     ///
     /// # Errors
     /// If the model cannot answer from the whole context, or the documents have too many labels.
@@ -191,8 +193,8 @@ pub async fn answer_at(
 }
 
 /// Chooses a candidate: tries `bounds` in order, the most preferred first, and returns the index of the first candidate
-/// whose label flows to the bound. If none flows to any bound, returns that of the candidate with the fewest documents,
-/// or 0 without candidates.
+/// whose label flows to the bound. If none flows to any bound, returns the index of the candidate with the fewest
+/// documents, or 0 without candidates.
 #[must_use]
 pub fn prefer(candidates: &[Candidate], bounds: &[Label]) -> usize {
     let serves = |bound: &Label| candidates.iter().position(|candidate| candidate.label.flows_to(bound));
@@ -201,7 +203,8 @@ pub fn prefer(candidates: &[Candidate], bounds: &[Label]) -> usize {
 }
 
 /// Returns the most bits that the choice of a label can reveal: the binary logarithm of the number of elements of the
-/// lattice, rounded up. If these are too many to be counted, returns the number of labels, of which elements are sets.
+/// lattice, rounded up. If there are more than [`COUNTED_ELEMENTS`], returns the number of labels instead: an element
+/// is a set of labels, so this many bits suffice to name one.
 fn choice_bits(span: &LabelSpan) -> usize {
     let counted = span.elements(COUNTED_ELEMENTS);
     counted.map_or(span.labels().len(), |elements| elements.len().next_power_of_two().ilog2() as usize)

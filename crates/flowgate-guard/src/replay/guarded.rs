@@ -133,7 +133,7 @@ impl<'r> Replay<'r> {
     fn run(mut self) -> Vec<CallResult> {
         for entry in &self.run.entries {
             match &entry.body {
-                // The result is ignored: `replay_with` has reported a message that does not fit.
+                // The results below are ignored: `replay_with` has reported each message that does not fit.
                 EventBody::Message(message) if message.role == "user" => {
                     let _is_reported = self.conversation.add_user_message(message.content.clone());
                     self.model.begin_turn();

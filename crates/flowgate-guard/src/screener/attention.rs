@@ -40,7 +40,7 @@ pub struct AttentionScreener {
     pub threshold: f64,
 }
 
-/// The error of a request that is no question of the judge.
+/// The error for a request that is not the question of the screener `judge`.
 const NOT_OF_JUDGE: Error =
     Error::Unsupported("answers to requests of other methods than `judge`; use it with this method only");
 
@@ -99,8 +99,8 @@ impl AttentionScreener {
     }
 }
 
-/// Returns the answer of the judge with these regions. Without a list, the answer is malformed on purpose: every region
-/// then counts as needed.
+/// Returns an answer in the form of the judge that names these regions. With `None`, the answer is malformed on
+/// purpose: every region then counts as needed.
 fn answer(regions: Option<Vec<String>>) -> Completion {
     let arguments = match regions {
         Some(regions) => json!({"reasoning": "the attention of a local model", "regions": regions}),

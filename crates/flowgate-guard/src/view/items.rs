@@ -57,7 +57,8 @@ pub(crate) struct ViewPrefix {
     pub(crate) summary: ViewSummary,
     /// The number of items that these messages represent.
     pub(crate) items: usize,
-    /// The tools on offer; valid as long as it does not change whether the view hides anything.
+    /// The tools on offer in the view. A longer view may reuse them only if both views hide something or neither does,
+    /// because `look` and slots are offered only in a view that hides something.
     pub(crate) tools: Option<Vec<ToolSpec>>,
 }
 

@@ -55,11 +55,12 @@ pub enum Seal {
     Signature(String),
     /// The content of a redacted thinking block of Anthropic's format, which has no readable text.
     Redacted(String),
-    /// The signature of a part of a message in Gemini's format: the reasoning is that before the part.
+    /// The signature that a server of Gemini's format adds to a call or to the text of a message. It stands for the
+    /// reasoning that came before this call or text.
     Part {
         /// The signature.
         signature: String,
-        /// The index of the call to which it belongs; `None` if it belongs to the text.
+        /// The index of the signed call; `None` if the text is signed.
         call: Option<usize>,
     },
     /// A reasoning item of OpenAI's Responses API.

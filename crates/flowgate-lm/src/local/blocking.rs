@@ -1,21 +1,22 @@
-//! Locates blocked texts in the prompt of a chat: [`render_blocking`]. `generate.rs` uses the result.
+//! Finds where the blocked texts of a chat (texts that the model must not attend to) are in its prompt:
+//! [`render_blocking`]. `generate.rs` calls it and hides these pieces of the prompt from the model.
 //!
 //! A chat template is a program that may change what it prints. The chat is therefore rendered twice: as it is, and
-//! with a mark at both ends of each blocked text. Without the marks, the second prompt must equal the first one. A
-//! template that cuts off, trims or moves a part of a blocked text fails, so that nothing of it stays unblocked
-//! without notice.
+//! with a mark at both ends of each blocked text. Without the marks, the second prompt must equal the first one. If
+//! the template cuts off, trims or moves a part of a blocked text, rendering fails: otherwise this part would stay
+//! unblocked without notice.
 
 use super::template::ChatTemplate;
 use crate::chat::{Message, Part, ToolSpec};
 use crate::{BlockedText, Error};
 
-/// The error of a blocked text that the chat does not have.
+/// The error if a blocked text is not in the chat.
 const NOT_IN_CHAT: Error = Error::Unsupported(
     "the blocking of a text that is not in the chat; name a message, a part and a range of it",
 );
-/// The error of two blocked texts that share bytes.
+/// The error if two blocked texts share bytes.
 const OVERLAP: Error = Error::Unsupported("the blocking of texts that overlap; block their union");
-/// The error of a template that changes a blocked text or its ends.
+/// The error if the chat template changes a blocked text or its ends.
 const MOVED: Error = Error::Unsupported(
     "the blocking of a text that its chat template changes; block a text without white space at its ends, or the whole part",
 );
@@ -28,8 +29,9 @@ pub(super) struct PromptPiece {
     pub(super) is_blocked: bool,
 }
 
-/// Renders a chat as [`ChatTemplate::render`] does, divided at the ends of the blocked texts. A template that prints
-/// a message twice gives two blocked pieces for it.
+/// Renders a chat as [`ChatTemplate::render`] does, and returns the prompt as pieces: each blocked text is one piece,
+/// and the texts between them are others. If the template prints a message twice, its blocked text is two of the
+/// pieces.
 pub(super) fn render_blocking(
     template: &ChatTemplate,
     messages: &[Message],

@@ -85,8 +85,8 @@ impl DependencyClassifier {
                 let gradients: Gradients = named.collect();
                 // The share of the batches of all passes that are left: the learning rate falls with it, almost to 0.
                 #[expect(clippy::cast_precision_loss, reason = "passes are few")]
-                let left = 1.0 - (pass * batches + number) as f64 / (PASSES * batches) as f64;
-                optimizer.step(&classifier.variables, &gradients, RATE * left).map_err(failed)?;
+                let remaining_share = 1.0 - (pass * batches + number) as f64 / (PASSES * batches) as f64;
+                optimizer.step(&classifier.variables, &gradients, RATE * remaining_share).map_err(failed)?;
             }
             if step() {
                 break;

@@ -220,11 +220,11 @@ impl Decoder {
         }
         let row = |row: usize| {
             // The position of the token of this row.
-            let own = start + row;
+            let own_column = start + row;
             (0..total).map(move |column| {
-                let can_attend = column <= own
-                    && own - column < reach
-                    && blocked.is_none_or(|blocked| blocked.can_read(own, column));
+                let can_attend = column <= own_column
+                    && own_column - column < reach
+                    && blocked.is_none_or(|blocked| blocked.can_read(own_column, column));
                 if can_attend { 0.0 } else { f32::NEG_INFINITY }
             })
         };

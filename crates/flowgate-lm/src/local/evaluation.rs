@@ -86,11 +86,11 @@ impl LocalModel {
         tokens: &[u32],
         blocked: Option<&BlockedTokens>,
     ) -> Result<KeyValueCache, Error> {
-        let mut left = tokens;
-        while !left.is_empty() {
-            let (piece, rest) = left.split_at(left.len().min(PIECE - cache.len() % PIECE));
+        let mut remaining = tokens;
+        while !remaining.is_empty() {
+            let (piece, rest) = remaining.split_at(remaining.len().min(PIECE - cache.len() % PIECE));
             cache = self.evaluate(piece, &cache, &mut Probe::blocking(blocked))?.1;
-            left = rest;
+            remaining = rest;
         }
         Ok(cache)
     }

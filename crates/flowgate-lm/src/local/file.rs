@@ -18,7 +18,10 @@ pub(crate) fn open(path: &Path) -> Result<(File, u64), LoadError> {
         .map_err(|error| LoadError::new(path, format!("the file cannot be read: {error}")))?;
     // A pipe or a device has no end.
     if !metadata.is_file() {
-        return Err(LoadError::new(path, "the path does not name a regular file"));
+        return Err(LoadError::new(
+            path,
+            "the path does not name a regular file; put the model's file there",
+        ));
     }
     let file = File::open(path)
         .map_err(|error| LoadError::new(path, format!("the file cannot be opened: {error}")))?;

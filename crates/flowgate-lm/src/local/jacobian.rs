@@ -1,4 +1,4 @@
-//! Estimates the bounds of [`JacobianModel`] for local models.
+//! Implements [`JacobianModel`] for local models: estimates how much an output can reveal of each token of its prompt.
 //!
 //! A tensor of zeros is added to the embeddings of all tokens; candle returns the gradient with respect to it. The
 //! whole text is evaluated at once, with a graph of gradients, so memory grows with the square of its length.

@@ -68,10 +68,10 @@ impl Sampler {
         }
         // Draws a candidate with a probability proportional to its weight: subtracts the weights, one after the other,
         // from a random part of their sum, until nothing is left.
-        let mut left = self.random.uniform() * mass;
+        let mut remaining = self.random.uniform() * mass;
         for (id, weight) in ranked.iter().take(candidates) {
-            left -= weight;
-            if left <= 0.0 {
+            remaining -= weight;
+            if remaining <= 0.0 {
                 return Ok(*id);
             }
         }

@@ -103,42 +103,38 @@ impl LocalModel {
 
     /// Scores requests in batches of bounded size, and returns the scores in the order of the requests.
     fn score_all(&self, requests: &[ScoreRequest<'_>]) -> Result<Vec<Score>, Error> {
-        let mut questions = Vec::with_capacity(requests.len());
+        let mut tasks = Vec::with_capacity(requests.len());
         for request in requests {
-            questions.push(self.question(request)?);
+            tasks.push(self.prepare_task(request)?);
         }
         // Requests that reuse the same number of tokens of the same cached prefix are evaluated together. They are
         // ordered by length, since the rows of a batch are padded to the longest. In the key of such a group, the
         // address identifies the stored cache of the prefix; it is 0 without a prefix.
-        let key = |question: &ScoreTask<'_>| {
-            let prefix = question.request.prefix.and_then(Prefix::state::<PrefixState>);
-            (prefix.map_or(0, |state| std::ptr::from_ref(state).addr()), question.cached)
+        let key = |task: &ScoreTask<'_>| {
+            let prefix = task.request.prefix.and_then(Prefix::state::<PrefixState>);
+            (prefix.map_or(0, |state| std::ptr::from_ref(state).addr()), task.cached)
         };
-        let mut order: Vec<usize> = (0..questions.len()).collect();
-        order.sort_by_key(|&index| {
-            questions.get(index).map(|question| (key(question), question.pair.text.ids.len()))
-        });
+        let mut order: Vec<usize> = (0..tasks.len()).collect();
+        order.sort_by_key(|&index| tasks.get(index).map(|task| (key(task), task.pair.text.ids.len())));
         let mut batch: Vec<usize> = Vec::new();
         for index in order {
-            let Some(question) = questions.get(index) else { continue };
-            let is_same = batch
-                .first()
-                .and_then(|&first| questions.get(first))
-                .is_none_or(|first| key(first) == key(question));
-            // The number of rows with this question. It is the longest so far, so each row is padded to its length.
+            let Some(task) = tasks.get(index) else { continue };
+            let is_same =
+                batch.first().and_then(|&first| tasks.get(first)).is_none_or(|first| key(first) == key(task));
+            // The number of rows with this task. It is the longest so far, so each row is padded to its length.
             let rows = batch.len() + 1;
-            if !is_same || rows.saturating_mul(question.pair.text.ids.len()) > BATCH_TOKENS {
-                self.score_rows(&mut questions, &std::mem::take(&mut batch))?;
+            if !is_same || rows.saturating_mul(task.pair.text.ids.len()) > BATCH_TOKENS {
+                self.score_rows(&mut tasks, &std::mem::take(&mut batch))?;
             }
             batch.push(index);
         }
-        self.score_rows(&mut questions, &batch)?;
-        Ok(questions.into_iter().map(|question| question.score).collect())
+        self.score_rows(&mut tasks, &batch)?;
+        Ok(tasks.into_iter().map(|task| task.score).collect())
     }
 
     /// Converts a request to tokens, with an empty score. Fails if the text is too long, or if no token precedes the
     /// continuation: the model computes probabilities only of tokens that follow another token.
-    fn question<'a>(&self, request: &'a ScoreRequest<'a>) -> Result<ScoreTask<'a>, Error> {
+    fn prepare_task<'a>(&self, request: &'a ScoreRequest<'a>) -> Result<ScoreTask<'a>, Error> {
         let prompt = request.whole_prompt();
         let pair = self.tokenizer.encode_pair(&prompt, request.continuation)?;
         self.check_length(pair.text.ids.len())?;
@@ -153,46 +149,44 @@ impl LocalModel {
         Ok(ScoreTask { request, pair, cached, score: Score::default(), sum: 0.0 })
     }
 
-    /// Scores the questions with the indices `batch`, which begin with the same `cached` tokens of a prefix, and writes
-    /// the scores into the questions. Each question is one row, and a column is the position of a token in its text.
+    /// Scores the tasks with the indices `batch`, which begin with the same `cached` tokens of a prefix, and writes
+    /// the scores into the tasks. Each task is one row, and a column is the position of a token in its text.
     /// Evaluates the rows piece by piece, and removes a row as soon as it is scored or below its bound. Rows that are
     /// shorter than others are padded with token 0, which no earlier token depends on.
-    fn score_rows(&self, questions: &mut [ScoreTask<'_>], batch: &[usize]) -> Result<(), Error> {
-        // Returns the index of a question if the question is open: tokens are left to score, and it is not below its
+    fn score_rows(&self, tasks: &mut [ScoreTask<'_>], batch: &[usize]) -> Result<(), Error> {
+        // Returns the index of a task if the task is open: tokens are left to score, and it is not below its
         // bound.
-        let if_open = |questions: &[ScoreTask<'_>], row: usize| {
-            questions.get(row).is_some_and(ScoreTask::is_open).then_some(row)
+        let if_open = |tasks: &[ScoreTask<'_>], row: usize| {
+            tasks.get(row).is_some_and(ScoreTask::is_open).then_some(row)
         };
-        let mut rows: Vec<usize> = batch.iter().filter_map(|&row| if_open(questions, row)).collect();
-        let Some(first) = rows.first().and_then(|&row| questions.get(row)) else { return Ok(()) };
+        let mut rows: Vec<usize> = batch.iter().filter_map(|&row| if_open(tasks, row)).collect();
+        let Some(first) = rows.first().and_then(|&row| tasks.get(row)) else { return Ok(()) };
         // The next column to evaluate. The columns before it are in the cache of the prefix.
         let mut column = first.cached;
         let (prefix_cache, _) = self.cached_prefix(first.request.prefix, &first.pair.text.ids);
         let mut cache = prefix_cache.truncated(column).map_err(failed)?;
         while !rows.is_empty() {
-            // The questions of the remaining rows.
-            let open = || rows.iter().filter_map(|&row| questions.get(row));
+            // The tasks of the remaining rows.
+            let open = || rows.iter().filter_map(|&row| tasks.get(row));
             // The last token of a text need not be evaluated: no token that is scored follows it.
-            let end = open().map(|question| question.pair.text.ids.len() - 1).max().unwrap_or(column);
+            let end = open().map(|task| task.pair.text.ids.len() - 1).max().unwrap_or(column);
             // Where a bound may stop a row, a short piece wastes less work; elsewhere, long pieces are faster.
-            let has_bound_here = open()
-                .any(|question| question.request.bound.is_some() && column + 1 >= question.pair.boundary);
+            let has_bound_here =
+                open().any(|task| task.request.bound.is_some() && column + 1 >= task.pair.boundary);
             let max_time = if has_bound_here { BOUNDED_PIECE } else { PIECE };
             let time = (end - column).min(max_time);
             let tokens: Vec<u32> = open()
-                .flat_map(|question| {
-                    (column..column + time).map(|at| question.pair.text.ids.get(at).copied().unwrap_or(0))
+                .flat_map(|task| {
+                    (column..column + time).map(|at| task.pair.text.ids.get(at).copied().unwrap_or(0))
                 })
                 .collect();
             let (hidden, extended) = self.evaluate_rows(&tokens, (rows.len(), time), &cache)?;
             cache = extended;
-            self.add_scores(questions, &rows, (column, time), &hidden)?;
+            self.add_scores(tasks, &rows, (column, time), &hidden)?;
             column += time;
-            // The rows that continue: the index in the batch and that of the question.
-            let still_open: Vec<(u32, usize)> = (0..)
-                .zip(&rows)
-                .filter_map(|(index, &row)| Some((index, if_open(questions, row)?)))
-                .collect();
+            // The rows that continue: the index in the batch and that of the task.
+            let still_open: Vec<(u32, usize)> =
+                (0..).zip(&rows).filter_map(|(index, &row)| Some((index, if_open(tasks, row)?))).collect();
             if still_open.len() < rows.len() && !still_open.is_empty() {
                 let indices: Vec<u32> = still_open.iter().map(|(index, _)| *index).collect();
                 let select = || cache.rows(&Tensor::new(indices.as_slice(), self.decoder.device())?);
@@ -216,24 +210,24 @@ impl LocalModel {
             .map_err(failed)
     }
 
-    /// Adds to the questions of these rows the log-probabilities of the tokens that follow the `time` columns from
+    /// Adds to the tasks of these rows the log-probabilities of the tokens that follow the `time` columns from
     /// `column` on, as far as they belong to the continuation. `hidden` are the hidden states of these columns, of
     /// shape (rows, time, width).
     fn add_scores(
         &self,
-        questions: &mut [ScoreTask<'_>],
+        tasks: &mut [ScoreTask<'_>],
         rows: &[usize],
         (column, time): (usize, usize),
         hidden: &Tensor,
     ) -> Result<(), Error> {
         // For each token to score: the index of the hidden state before it (of all rows, one after the other), the
-        // token, and the index of its question.
+        // token, and the index of its task.
         let (mut states, mut targets, mut owners) = (Vec::new(), Vec::new(), Vec::new());
         for (index, &row) in rows.iter().enumerate() {
-            let Some(question) = questions.get(row) else { continue };
-            // The last token of the prompt predicts the first one to score. The prompt of an open question has a token.
-            for at in column.max(question.pair.boundary - 1)..column + time {
-                if let Some(&target) = question.pair.text.ids.get(at + 1) {
+            let Some(task) = tasks.get(row) else { continue };
+            // The last token of the prompt predicts the first one to score. The prompt of an open task has a token.
+            for at in column.max(task.pair.boundary - 1)..column + time {
+                if let Some(&target) = task.pair.text.ids.get(at + 1) {
                     states.push(u32::try_from(index * time + at - column).unwrap_or(u32::MAX));
                     targets.push(target);
                     owners.push(row);
@@ -248,10 +242,10 @@ impl LocalModel {
             hidden.flatten(0, 1)?.index_select(&states, 0)
         };
         let logprobs = self.logprobs(&select().map_err(failed)?, &targets)?;
-        // A question whose sum falls below its bound within this piece is closed: its further tokens are not scored.
+        // A task whose sum falls below its bound within this piece is closed: its further tokens are not scored.
         for (row, logprob) in owners.into_iter().zip(logprobs) {
-            if let Some(question) = questions.get_mut(row).filter(|question| question.is_open()) {
-                question.add(logprob);
+            if let Some(task) = tasks.get_mut(row).filter(|task| task.is_open()) {
+                task.add(logprob);
             }
         }
         Ok(())

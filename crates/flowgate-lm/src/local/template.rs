@@ -39,8 +39,9 @@ impl ChatTemplate {
         let template_file = folder.join("chat_template.jinja");
         // If it is unknown whether the file exists, reading it gives the error.
         let (source, file) = if template_file.try_exists().unwrap_or(true) {
-            let source = String::from_utf8(file::read(&template_file, file::TEXT_LIMIT)?)
-                .map_err(|_| LoadError::new(&template_file, "the file is not valid UTF-8"))?;
+            let source = String::from_utf8(file::read(&template_file, file::TEXT_LIMIT)?).map_err(|_| {
+                LoadError::new(&template_file, "the file is not valid UTF-8; save it in UTF-8")
+            })?;
             (source, &template_file)
         } else if let Some(source) = settings.get("chat_template").and_then(default_template) {
             (source.to_owned(), &settings_file)
@@ -78,7 +79,8 @@ impl ChatTemplate {
         let source = python::without_tag(&python::without_tag(source, "generation"), "endgeneration");
         let template = Self { source, first, end };
         if let Err(error) = environment().template_from_str(&template.source) {
-            return Err(LoadError::new(file, format!("the chat template is malformed: {error}")));
+            let problem = "the chat template is malformed; use the template of the original model";
+            return Err(LoadError::new(file, format!("{problem}: {error}")));
         }
         Ok(template)
     }
@@ -274,7 +276,7 @@ mod tests {
         );
         check(
             "{% if %}",
-            "cannot load the model from `t`: the chat template is malformed: syntax error: unexpected end of block (in <string>:1)",
+            "cannot load the model from `t`: the chat template is malformed; use the template of the original model: syntax error: unexpected end of block (in <string>:1)",
         );
     }
 }

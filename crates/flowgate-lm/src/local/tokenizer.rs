@@ -1,5 +1,6 @@
 //! Converts texts to tokens and back: [`TextTokenizer`]. Each token has the byte range of the text that it spells, so
-//! that scores and attention can be attributed to regions of the text.
+//! that scores and attention can be attributed to regions of the text. [`LocalModel`](super::LocalModel) and the
+//! trainer use this module.
 
 mod gguf;
 
@@ -51,8 +52,9 @@ impl TextTokenizer {
     /// Reads a tokenizer from the file `tokenizer.json`. Fails if the file is longer than [`FILE_LIMIT`] or malformed.
     pub(super) fn read(path: &Path) -> Result<Self, LoadError> {
         let bytes = file::read(path, FILE_LIMIT)?;
-        let value = serde_json::from_slice(&bytes)
-            .map_err(|error| LoadError::new(path, format!("the file is not valid JSON: {error}")))?;
+        let value = serde_json::from_slice(&bytes).map_err(|error| {
+            LoadError::new(path, format!("the file is not valid JSON; download it again: {error}"))
+        })?;
         Self::from_json(path, value)
     }
 
@@ -73,8 +75,11 @@ impl TextTokenizer {
                 keep_spaces(processor, 8);
             }
         }
-        let tokenizer: Tokenizer = serde_json::from_value(value)
-            .map_err(|error| LoadError::new(path, format!("the tokenizer cannot be loaded: {error}")))?;
+        let tokenizer: Tokenizer = serde_json::from_value(value).map_err(|error| {
+            let problem =
+                "the tokenizer cannot be loaded; use the complete `tokenizer.json` of a supported model";
+            LoadError::new(path, format!("{problem}: {error}"))
+        })?;
         // The ids may have gaps, so the tokens are not just counted: the result is one more than the largest id.
         let ids = tokenizer.get_vocab(true);
         let token_count =

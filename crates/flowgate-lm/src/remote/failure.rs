@@ -1,8 +1,8 @@
 //! Maps errors of the HTTP client to errors of models, without content of the request, and decides after which of them
 //! a retry may succeed. `client.rs` and `response.rs` use it.
 //!
-//! The HTTP client reports an error as a chain of causes, from its own error to that of the system. The most specific
-//! cause in the chain determines the result.
+//! The HTTP client reports an error as a chain of causes, from its own error to the error of the operating system. The
+//! most specific cause in the chain determines the result.
 
 use std::error::Error as StdError;
 use std::io;

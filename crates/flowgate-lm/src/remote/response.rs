@@ -83,8 +83,8 @@ impl HttpResponse {
             && !bytes.is_empty()
         {
             // The part of the new bytes that is within the limit.
-            let left = MAX_ERROR.saturating_sub(text.len());
-            text.extend_from_slice(bytes.get(..left).unwrap_or(&bytes));
+            let room = MAX_ERROR.saturating_sub(text.len());
+            text.extend_from_slice(bytes.get(..room).unwrap_or(&bytes));
             if text.len() >= MAX_ERROR {
                 break;
             }

@@ -156,7 +156,8 @@ impl Assembly {
 /// The error of an answer with more than [`MAX_THOUGHTS`] parts of reasoning.
 pub(super) const TOO_MANY_THOUGHTS: Error =
     Error::Malformed("the answer has more than 4096 parts of reasoning");
-/// The error of an event that continues a part of the reasoning which cannot be continued in this way.
+/// The error of an event that continues a part of the reasoning, if that part does not exist or has another kind of
+/// seal.
 const NO_THOUGHT: Error =
     Error::Malformed("an event continues reasoning that did not begin, or that has no signature");
 

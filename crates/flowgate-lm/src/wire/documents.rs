@@ -14,7 +14,7 @@ const PDF: &str = "application/pdf";
 /// The name of a PDF in OpenAI's formats, which require one.
 const NAME: &str = "document.pdf";
 
-/// The problem of an address of an image or a document.
+/// The problem of an image or a document of which the request has only the address.
 pub(super) const FETCHED: &str =
     "would be fetched by the provider, and what it returns has no label; send the content in base64";
 
@@ -31,7 +31,7 @@ pub(super) fn source_of(
     Ok(document.source()?.or(of_message).or(Some(Source::File)))
 }
 
-/// Returns the text of a document that has a title and a context, which are text for the model, too.
+/// Returns one text with the title, the context and the content of a document: the model reads all three.
 pub(super) fn titled_text(title: Option<&str>, context: Option<&str>, text: &str) -> String {
     let line = |name: &str, value: Option<&str>| {
         value.filter(|value| !value.is_empty()).map_or_else(String::new, |value| format!("{name}: {value}\n"))
@@ -56,7 +56,7 @@ pub(super) fn parse_pdf(url: &str) -> Option<Part> {
     pdf(media_type, data)
 }
 
-/// Whether a part is a PDF, which every format encodes otherwise than an image.
+/// Whether a part is a PDF. Every format encodes a PDF in another way than an image.
 pub(super) fn is_pdf(part: &Part) -> bool {
     matches!(part, Part::ImageData { media_type, .. } if media_type == PDF)
 }

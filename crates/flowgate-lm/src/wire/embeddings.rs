@@ -17,7 +17,7 @@ use crate::json::Json;
 pub const MAX_TEXTS: usize = 2048;
 
 /// The problem of an input that consists of tokens.
-const TOKENS: &str = "is neither a text nor a list of texts; tokens cannot be judged, so send texts";
+const TOKENS: &str = "is neither a string nor a list of strings; tokens cannot be judged, so send strings";
 
 known_fields! {
     REQUEST = "request" {
@@ -143,7 +143,7 @@ impl EmbeddingsResponse {
         let mut embeddings: Vec<Option<Embedding>> = vec![None; texts];
         for (position, item) in data.iter().enumerate() {
             let index = count(item, "index").map_or(Some(position), |index| usize::try_from(index).ok());
-            let place = index.and_then(|index| embeddings.get_mut(index)).ok_or(WRONG)?;
+            let entry = index.and_then(|index| embeddings.get_mut(index)).ok_or(WRONG)?;
             let embedding = match item.get("embedding") {
                 Some(Value::String(text)) => Embedding::Base64(text.clone()),
                 Some(Value::Array(numbers)) => {
@@ -155,7 +155,7 @@ impl EmbeddingsResponse {
                 }
                 _ => return Err(WRONG),
             };
-            if place.replace(embedding).is_some() {
+            if entry.replace(embedding).is_some() {
                 return Err(WRONG);
             }
         }

@@ -1,5 +1,5 @@
 //! Reads Flowgate's own field `"flowgate": {"is_error": true}` of a tool output, by which a client declares that the
-//! tool failed. Chat Completions and Responses have no field for that.
+//! tool failed. Chat Completions and Responses have no field for that. Their decoders of requests call this file.
 
 use super::WireError;
 use super::fields::{EXTENSION, ObjectFields};

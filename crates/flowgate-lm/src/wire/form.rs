@@ -16,8 +16,8 @@ use crate::json::Json;
 use crate::model::Listener;
 use crate::sse::SseEvent;
 
-/// Encodes an answer as a stream, with one event for each piece of its text. The flag is whether the stream reports the
-/// usage.
+/// The type of a function that encodes an answer as a stream, with one event for each piece of its text. The Boolean
+/// says whether the stream also reports the token usage.
 type EncodeStream = fn(&Completion, &[&str], ResponseHead<'_>, (bool, ReasoningOrder)) -> Vec<SseEvent>;
 
 /// The descriptor of a format.
@@ -45,21 +45,24 @@ pub struct Form {
     pub id_prefix: &'static str,
     /// Whether servers of this format compute embeddings.
     pub has_embeddings: bool,
-    /// Whether clients may leave out the ids of calls, so that an answer numbers its calls by their position in the chat.
+    /// Whether clients may leave out the ids of calls. An answer then gives each call an id by its position in the
+    /// chat.
     pub numbers_calls: bool,
-    /// The request for a number of tokens.
+    /// How a client asks for the number of tokens of a request; `None` if the format has no such request.
     pub token_count: Option<TokenCountRequest>,
-    /// Whether a refusal has no text of another kind, so that an answer whose text was sent early cannot become one.
+    /// Whether the format sends the text of a refusal in a field of its own. If the gateway has already sent the
+    /// beginning of an answer as ordinary text, it can then not turn the answer into a refusal.
     pub(super) separates_refusals: bool,
     /// The number of events before the first text in the stream of an answer without reasoning.
     pub(super) events_before_text: usize,
     /// The objects of requests, with the rules of their fields.
     pub(super) objects: &'static [KnownFields],
-    /// The path below a server's base address for an answer of a model; the flag is whether it is to be streamed.
+    /// Returns the path, below a server's base address, at which a model answers; if `stream` is true, in a stream.
     pub(super) path: fn(model: &str, stream: bool) -> Cow<'static, str>,
-    /// The feature of a request that the format cannot express and without which the answer would be wrong.
+    /// Returns the name of a feature that the request has and the format cannot express, if the answer would be wrong
+    /// without it.
     pub(super) unsupported_feature: fn(&Request) -> Option<&'static str>,
-    /// Encodes the body of a request to a model; the flag is whether the answer is to be streamed.
+    /// Encodes the body of a request to a model; if `stream` is true, asks for a streamed answer.
     pub(super) encode_request: fn(&Request, model: &str, stream: bool) -> Value,
     /// Decodes the body of a request, without the dropped parts.
     pub(super) decode_request: fn(&Json<'_>, &DroppedParts) -> Result<ReceivedRequest, WireError>,
@@ -82,7 +85,7 @@ pub struct Form {
 }
 
 impl Form {
-    /// Returns whether the address of a request names the model and whether the answer is streamed.
+    /// Returns whether the address of a request, and not its body, states the model and whether the answer is streamed.
     #[must_use]
     pub fn is_addressed(&self) -> bool {
         self.routes.iter().any(|route| matches!(route, FormRoute::ModelMethod(_)))
@@ -104,21 +107,21 @@ pub enum FormRoute {
     ModelList(&'static str),
 }
 
-/// The header in which a client sends its key.
+/// The HTTP header in which a client sends its key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KeyHeader {
     /// The name of the header, in lower case.
     pub name: &'static str,
-    /// The text before the key.
+    /// The text before the key in the value of the header, such as `Bearer `.
     pub prefix: &'static str,
 }
 
 impl KeyHeader {
-    /// The header `Authorization` of HTTP.
+    /// The header `Authorization: Bearer KEY`.
     pub const BEARER: Self = Self { name: "authorization", prefix: "Bearer " };
 }
 
-/// The request for a number of tokens.
+/// How a client asks for the number of tokens of a request.
 #[derive(Debug)]
 pub struct TokenCountRequest {
     /// The field of the answer with the number.

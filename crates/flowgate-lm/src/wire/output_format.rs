@@ -16,7 +16,7 @@ use crate::json::Json;
 
 /// The most bytes of a schema, as compact JSON.
 const MAX_BYTES: usize = 262_144;
-/// The most lists and objects of a schema that contain each other.
+/// The most levels of nested lists and objects in a schema.
 const MAX_DEPTH: usize = 64;
 /// The most characters of the name of a schema, as in OpenAI's formats.
 const MAX_NAME: usize = 64;
@@ -85,7 +85,7 @@ pub(super) fn checked_schema(
     }
 }
 
-/// Returns what is wrong with a schema; `None` if nothing is.
+/// Returns what is wrong with a schema; `None` if it is valid.
 fn problem(schema: &Value) -> Option<&'static str> {
     // A stack, because the depth of the schema is not known yet.
     let mut open = vec![(schema, 1)];
@@ -125,8 +125,8 @@ pub(super) fn encode_named_schema(schema: &OutputSchema) -> Map<String, Value> {
     fields
 }
 
-/// Returns the schema for a format that has no field for its description: the description becomes that of the schema
-/// itself, if it has none.
+/// Returns the schema for a format without a field for the description of a schema: writes the description into the
+/// schema itself, unless the schema already has one.
 pub(super) fn described_schema(schema: &OutputSchema) -> Value {
     let mut described = (*schema.schema).clone();
     if let (Value::Object(entries), false) = (&mut described, schema.description.is_empty()) {

@@ -6,7 +6,7 @@
 //! cannot be marked as an error: its content is sent as it is.
 //!
 //! The model's reasoning is a list of items with encrypted content. It is encoded with this content, and decoded from
-//! answers. The reasoning in a client's request is dropped: the server has its own copy.
+//! answers. The reasoning in a client's request is dropped: the gateway has its own copy.
 
 mod fields;
 mod request;

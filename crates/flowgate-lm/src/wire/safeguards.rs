@@ -10,7 +10,7 @@ use crate::chat::ToolCall;
 /// The kind of safeguard that is known: a verdict on each call.
 pub(super) const DANGEROUS_TOOL_USE: &str = "dangerous_tool_use";
 
-/// What an answer says about the calls in it, if its request asked.
+/// What an answer says about the danger of its calls, if its request asked for that.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum SafeguardAnswer {
     /// That nothing here judges whether calls are dangerous. The client then judges them itself.

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::safeguards::SafeguardAnswer;
 use crate::chat::ToolCall;
 
-/// The argument of a custom tool that contains its text.
+/// The name of the only argument of a custom tool when it is offered as a function; the argument is the tool's text.
 const INPUT: &str = "input";
 
 /// The form of a tool that is not a plain function.
@@ -20,7 +20,7 @@ const INPUT: &str = "input";
 pub(super) struct ToolForm {
     /// The namespace, and the name of the tool in it; `None` if the tool is in no namespace.
     pub(super) namespace: Option<(String, String)>,
-    /// Whether the tool is a custom one, which takes a text.
+    /// Whether the tool is a custom one: its input is a plain text, and not JSON.
     pub(super) is_custom: bool,
 }
 

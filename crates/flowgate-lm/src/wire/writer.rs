@@ -10,7 +10,7 @@ use super::{Api, ReasoningOrder, ResponseHead, ToolForms, pieces, put};
 use crate::chat::{Completion, Stop};
 use crate::sse::SseEvent;
 
-/// An answer that may be partly written.
+/// The stream of an answer: a part of its text may already have been sent to the client.
 #[derive(Debug)]
 pub struct ResponseWriter {
     api: Api,
@@ -27,7 +27,8 @@ pub struct ResponseWriter {
 }
 
 impl ResponseWriter {
-    /// Creates an answer of which nothing is written. `usage` is as in [`ReceivedRequest`](super::ReceivedRequest).
+    /// Creates the stream of an answer; nothing of it is written yet. `usage` is as in
+    /// [`ReceivedRequest`](super::ReceivedRequest).
     #[must_use]
     pub fn new(api: Api, head: ResponseHead<'_>, usage: bool) -> Self {
         let (id, model) = (head.id.to_owned(), head.model.to_owned());
@@ -66,7 +67,7 @@ impl ResponseWriter {
         let written: String = self.text_pieces.concat();
         let rest = completion.text.strip_prefix(&written);
         let text = if rest.is_some() { completion.text.clone() } else { written };
-        // The written text was sent as text of another kind than that of a refusal.
+        // If the format sends a refusal in a field of its own, the text that was already sent cannot become a refusal.
         let separates_refusals = self.api.form().separates_refusals;
         let stop = match completion.stop {
             Stop::Refused if !self.text_pieces.is_empty() && separates_refusals => Stop::End,

@@ -95,9 +95,9 @@ proptest::proptest! {
             proptest::prop_assert!(!is_sent || last.is_some_and(holds));
             let is_out = |out: &ProxyAction| matches!(out, ProxyAction::Client(text) if text.contains("SEALED"));
             proptest::prop_assert!(!out.iter().any(is_out));
-            proptest::prop_assert!(session.proxy.asked.len() <= 3 && session.proxy.asking.len() <= 3);
+            proptest::prop_assert!(session.proxy.client_requests.len() <= 3 && session.proxy.outgoing_requests.len() <= 3);
         }
         session.proxy.handle_server_exit(&mut session.monitor);
-        proptest::prop_assert!(session.proxy.asked.is_empty());
+        proptest::prop_assert!(session.proxy.client_requests.is_empty());
     }
 }

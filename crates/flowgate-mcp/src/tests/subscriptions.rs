@@ -81,7 +81,7 @@ fn forbidden_resources_are_not_subscribed() {
 /// Where the server receives generated request IDs, each client receives its own.
 #[test]
 fn each_client_receives_its_own_ids() {
-    let settings = ProxySettings { names: Some("x".to_owned()), ..ProxySettings::new("files") };
+    let settings = ProxySettings { id_word: Some("x".to_owned()), ..ProxySettings::new("files") };
     let mut session = ProxySession::with(settings, super::POLICY);
     for theirs in [json!("b"), json!(5)] {
         let sent = session.client(&listen(&theirs, &json!({"toolsListChanged": true})));

@@ -18,7 +18,7 @@ use crate::trace::{EventBody, EventId, NodeContent, NodeId, Origin, Trace, chara
 /// Maximum total size of the messages of the violations of one analysis, in bytes.
 const MAX_MESSAGE_BYTES: usize = 64 << 20;
 
-/// Receives the matches and failures of the rules, and collects them in an [`Analysis`].
+/// Receives the matches and failures of the rules of a policy, and collects them in an [`Analysis`].
 pub(super) struct ViolationCollector<'a> {
     plan: &'a Plan,
     trace: &'a Trace,
@@ -106,8 +106,8 @@ impl<'a> ViolationCollector<'a> {
     }
 
     /// Returns the representation of a value in a key of invariant-ai: the index of its event in the list of messages,
-    /// or -1 if the value is not an event. In that list a call has no index of its own, but that of the message that
-    /// proposes it; each tool of a list of tools has an index. The first call computes the indices of all events.
+    /// or -1 if the value is not an event. A call has the index of the message that proposes it; each tool of a list of
+    /// tools has an index of its own. The first call of this method computes the indices of all events.
     fn compat_index(&mut self, value: &Value) -> String {
         let Value::Event(id) = value else { return "-1".to_owned() };
         if self.compat_indices.is_empty() {
@@ -115,7 +115,7 @@ impl<'a> ViolationCollector<'a> {
             for event in self.trace.events() {
                 let is_proposed_call = event.message.is_some();
                 message_count += usize::from(!is_proposed_call);
-                // A proposed call follows its message, so the index of the last message is that of the proposing one.
+                // A proposed call follows its message, so the last message is the one that proposes it.
                 self.compat_indices.push(message_count.saturating_sub(1));
             }
         }
@@ -300,8 +300,8 @@ fn call_json(body: &EventBody) -> Json {
 }
 
 /// Returns the address of a location in the list of messages from which the trace was read, such as
-/// `messages.1.content:5-10`. The address is empty if the event was not read from such a list; that of a whole event
-/// is then its number in the trace, `events.3`.
+/// `messages.1.content:5-10`. If the event was not read from such a list, the address is empty, or for a whole event
+/// its number in the trace, `events.3`.
 fn address(trace: &Trace, mark: &MatchLocation) -> String {
     let origin = |id: &EventId| trace.event(*id).and_then(|event| event.origin);
     match mark {
@@ -352,8 +352,8 @@ fn address(trace: &Trace, mark: &MatchLocation) -> String {
     }
 }
 
-/// Returns the address of a node of an event, and whether the address is final, so that no range of characters may be
-/// appended. It is final if it already ends with a range (that of the node within an enclosing text), or addresses a
+/// Returns the address of a node of an event, and whether the address is final; then no range of characters may be
+/// appended. It is final if it already ends with the range of the node within an enclosing text, or addresses a
 /// whole name or event. `origin` states where the event was read from.
 fn node_address(trace: &Trace, origin: Origin, id: EventId, node: NodeId) -> (String, bool) {
     let Some(event) = trace.event(id) else { return (String::new(), false) };

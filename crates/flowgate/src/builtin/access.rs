@@ -14,8 +14,8 @@ pub(super) const TABLE: &[Function] = &[Function {
     )
 }];
 
-/// Implements `should_allow_rbac(data, scope, user, user_roles, role_grants)`: returns whether a role of the user grants
-/// the scope. An unknown user has no roles. `data` has no effect: it is a parameter only because invariant-ai's
+/// Implements `should_allow_rbac(data, scope, user, user_roles, role_grants)`: returns whether a role of the user
+/// grants the scope. An unknown user has no roles. `data` has no effect: it is a parameter only because invariant-ai's
 /// function of this name has it.
 fn should_allow(e: &mut Evaluator<'_>, a: &[Value]) -> Result<Value> {
     let (scope, user) = (resolved_argument(e, a, 1)?, resolved_argument(e, a, 2)?);

@@ -1,5 +1,5 @@
 //! Implements the policy language's built-in functions on lists and maps: `any`, `all`, `sum`, `keys` and similar
-//! functions.
+//! functions. The evaluator calls them through the table in [`builtin`](super).
 
 use super::{Function, method, resolved_argument, row, type_error};
 use crate::eval::{Evaluator, Result, Value};
@@ -91,7 +91,7 @@ fn structure(e: &mut Evaluator<'_>, a: &[Value]) -> Result<Value> {
     a.first().map_or(Ok(Value::Absent), |value| e.resolve_structure(value))
 }
 
-/// Returns the first argument without resolving it.
+/// Returns the first argument. A part of an event stays a reference to its region.
 ///
 /// # Errors
 /// If the argument is missing where a value is needed. `what` names the function in the error.
@@ -104,7 +104,7 @@ fn argument(e: &mut Evaluator<'_>, a: &[Value], what: &str) -> Result<Value> {
 /// of one item.
 ///
 /// # Errors
-/// In the dialect of Flowgate, if the argument is missing or null; if it is of a type without items, such as a number.
+/// If the argument has a type without items, such as a number, or, in the dialect of Flowgate, is missing or null.
 fn items(e: &mut Evaluator<'_>, a: &[Value]) -> Result<Vec<Value>> {
     let list = argument(e, a, "a function over a list")?;
     if let Value::Bool(_) = list {

@@ -63,7 +63,7 @@ pub(crate) fn seconds(text: &str) -> Option<i64> {
         Some(clock) => time(clock)?,
         None => (0, 0, None),
     };
-    // Howard Hinnant's `days_from_civil`: years begin in March, so that a leap day is the last day of its year, and are
+    // Howard Hinnant's `days_from_civil`: years begin in March, so a leap day is the last day of its year, and are
     // grouped in eras of 400 years with the same number of days. 719 468 days precede 1970. With the months counted
     // from March, `(153 * month + 2) / 5` days of the year precede a month.
     let year = i64::from(year) - i64::from(month <= 2);

@@ -143,7 +143,7 @@ pub(super) const TABLE: &[Function] = &[
             for piece in texts(e, a)? {
                 for link in markup::parse(&piece.text).links {
                     links.push(Value::text(&link.url));
-                    e.mark_bytes(piece.place, link.span);
+                    e.mark_bytes(piece.location, link.span);
                 }
             }
             Ok(Value::list(links))
@@ -163,7 +163,7 @@ pub(super) const TABLE: &[Function] = &[
                     for link in found.links.into_iter().chain(found.images) {
                         if markup::is_exfiltration_shaped(&link.url) {
                             links.push(Value::text(&link.url));
-                            e.mark_bytes(piece.place, link.span);
+                            e.mark_bytes(piece.location, link.span);
                         }
                     }
                 }
@@ -188,7 +188,7 @@ fn kinds(e: &mut Evaluator<'_>, a: &[Value], detect: impl Fn(&str) -> Vec<Findin
     for piece in texts(e, a)? {
         for finding in detect(&piece.text) {
             kinds.push(Value::text(finding.kind));
-            e.mark_bytes(piece.place, finding.span);
+            e.mark_bytes(piece.location, finding.span);
         }
     }
     Ok(Value::list(kinds))
@@ -237,7 +237,7 @@ fn prompt_injection(e: &mut Evaluator<'_>, a: &[Value]) -> Result<Value> {
         // Without any phrase no threshold is reached, however low.
         if injection.score >= threshold && !injection.findings.is_empty() {
             found = true;
-            injection.findings.into_iter().for_each(|finding| e.mark_bytes(piece.place, finding.span));
+            injection.findings.into_iter().for_each(|finding| e.mark_bytes(piece.location, finding.span));
         }
     }
     Ok(Value::Bool(found))
@@ -261,7 +261,7 @@ fn categories(e: &mut Evaluator<'_>, a: &[Value]) -> Result<Value> {
                     categories.push(category);
                 }
                 if wanted.is_some() {
-                    e.mark_bytes(piece.place, at..at + c.len_utf8());
+                    e.mark_bytes(piece.location, at..at + c.len_utf8());
                 }
             }
         }
@@ -292,7 +292,7 @@ fn is_flagged_by_moderation(e: &mut Evaluator<'_>, a: &[Value]) -> Result<Value>
         if scores.iter().any(|(category, score)| *score > 0.0 && *score >= threshold(category)) {
             found = true;
             for finding in moderation::find(&piece.text) {
-                e.mark_bytes(piece.place, finding.span);
+                e.mark_bytes(piece.location, finding.span);
             }
         }
     }
@@ -331,7 +331,7 @@ fn python_code(e: &mut Evaluator<'_>, a: &[Value], ipython: bool) -> Result<Valu
         syntax_error = syntax_error.or(code.syntax_error);
         for finding in code.unsafe_calls {
             unsafe_calls.push(finding.kind);
-            e.mark_bytes(piece.place, finding.span);
+            e.mark_bytes(piece.location, finding.span);
         }
     }
     let entries = [
@@ -351,7 +351,7 @@ fn dict<const N: usize>(entries: [(&str, Value); N]) -> Value {
 }
 
 /// Implements `shell_code`: returns a map of what the shell scripts in all texts run together. `commands` has the names
-/// of the commands, and `unreadable` is true if anything cannot be read, so that it can run any command; `reasons` says
+/// of the commands, and `unreadable` is true if anything cannot be read, since that can run any command; `reasons` says
 /// why. Records the locations of unsafe commands and of what cannot be read.
 fn shell_code(e: &mut Evaluator<'_>, a: &[Value]) -> Result<Value> {
     let (mut commands, mut invocations, mut unsafe_commands, mut reasons) = (vec![], vec![], vec![], vec![]);
@@ -368,11 +368,11 @@ fn shell_code(e: &mut Evaluator<'_>, a: &[Value]) -> Result<Value> {
         }
         for issue in code.issues {
             unsafe_commands.push(issue.kind.as_str());
-            e.mark_bytes(piece.place, issue.span);
+            e.mark_bytes(piece.location, issue.span);
         }
         for part in code.unread {
             reasons.push(part.reason.as_str());
-            e.mark_bytes(piece.place, part.span);
+            e.mark_bytes(piece.location, part.span);
         }
     }
     Ok(dict([
@@ -417,7 +417,7 @@ fn semgrep(e: &mut Evaluator<'_>, a: &[Value]) -> Result<Value> {
                 ("lang", Value::text(&lang)),
             ];
             issues.push(dict(entries));
-            e.mark_bytes(piece.place, span);
+            e.mark_bytes(piece.location, span);
         }
     }
     Ok(Value::list(issues))
@@ -444,7 +444,7 @@ fn fuzzy_contains(e: &mut Evaluator<'_>, a: &[Value]) -> Result<Value> {
         e.spend(piece.text.len() / 4 * (1 + query.len() / 64))?;
         if let Some(span) = fuzzy::find(&piece.text, query, threshold) {
             found = true;
-            e.mark_bytes(piece.place, span);
+            e.mark_bytes(piece.location, span);
         }
     }
     Ok(Value::Bool(found))

@@ -45,7 +45,7 @@ pub struct DescribedArgument {
     pub description: String,
     /// What its value is for, as its name or its schema suggests.
     pub role: Option<ArgumentRole>,
-    /// Whether its value is a number, a boolean, or one of the values that the schema lists.
+    /// Whether its value cannot be a free text: it is a number, a Boolean, null, or one of the values of the schema.
     pub is_narrow: bool,
 }
 
@@ -113,16 +113,16 @@ impl DescribedArgument {
             (Some("uri" | "url" | "iri" | "hostname"), _) => Some(ArgumentRole::Url),
             (Some("password"), _) => Some(ArgumentRole::Credential),
             (_, Some(role)) => Some(role),
-            (_, None) => more_roles(name),
+            (_, None) => role_of_last_word(name),
         };
         let description = text("description").unwrap_or_default().to_owned();
         Self { name: name.to_owned(), description, role, is_narrow }
     }
 }
 
-/// Returns the role of an argument whose name suggests none by [`suggested_role`]; `None` if the last word of its name
-/// is not listed here either. A draft can use these less certain words, since a person reviews it.
-fn more_roles(name: &str) -> Option<ArgumentRole> {
+/// Guesses the role of an argument from the last word of its name. The words listed here are less certain signs than
+/// the words of [`suggested_role`], but a draft can use them, since a person reviews it. `None` for any other word.
+fn role_of_last_word(name: &str) -> Option<ArgumentRole> {
     let words = name_words(name);
     match words.last().map(String::as_str) {
         Some("id" | "ids" | "uuid" | "key" | "number") => Some(ArgumentRole::Selector),

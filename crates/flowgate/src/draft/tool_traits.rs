@@ -24,7 +24,7 @@ pub enum ToolEffect {
     Unknown,
 }
 
-/// Who can receive what a tool is given.
+/// Who can receive the arguments of a tool's calls.
 ///
 /// The list is exhaustive on purpose: a draft has to state what it assumes of each tool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,7 +46,7 @@ pub struct ToolTraits {
     pub reach: ToolReach,
     /// Why: a sentence without a full stop.
     pub reach_reason: &'static str,
-    /// Whether its answer is a text of the web, which anybody wrote and anybody may read.
+    /// Whether its answer is a page of the web: anybody can have written it, and anybody may read it.
     pub reads_web: bool,
 }
 
@@ -223,22 +223,22 @@ fn reach(tool: &DescribedTool, uses_hints: bool) -> (ToolReach, &'static str) {
     }
 }
 
-/// Returns whether the first verb in a tool's name, or a verb after `and`, `or` or `then`, says that it sends, publishes or
-/// orders something.
+/// Returns whether the first verb in a tool's name, or a verb after `and`, `or` or `then`, says that it sends,
+/// publishes or orders something.
 pub(super) fn sends(name: &str) -> bool {
     let words = name_words(name);
     let is_verb = |word: &String| [DESTROY, ACT, READ].iter().any(|list| list.contains(&word.as_str()));
     let first = words.iter().position(is_verb);
     words.iter().enumerate().any(|(at, word)| {
         let before = at.checked_sub(1).and_then(|before| words.get(before)).map(String::as_str);
-        let is_meant = Some(at) == first || matches!(before, Some("and" | "or" | "then"));
-        is_meant && SEND.contains(&word.as_str())
+        let is_main_verb = Some(at) == first || matches!(before, Some("and" | "or" | "then"));
+        is_main_verb && SEND.contains(&word.as_str())
     })
 }
 
-/// Returns what a tool changes by the first verb in its name, such as `delete`; of further verbs after `and`, `or` or
-/// `then`, the one with the greatest effect counts. A tool that acts on money spends it, which cannot be undone, so it
-/// counts as one that destroys. [`ToolEffect::Unknown`] if no word is a known verb.
+/// Guesses the effect of a tool from the first verb in its name, such as `delete`. If further verbs follow after `and`,
+/// `or` or `then`, the greatest effect of all counts. A tool that acts on money spends it, which cannot be undone, so
+/// it counts as one that destroys. [`ToolEffect::Unknown`] if no word is a known verb.
 fn effect_of_name(name: &str) -> ToolEffect {
     let words = name_words(name);
     let of_word = |word: &str| {

@@ -1,5 +1,6 @@
 //! Evaluates the quantified blocks of conditions, `forall:` and `count(min=1, max=2):`, of rules and statements. They
-//! count the assignments of values to the variables of the block that satisfy its conditions.
+//! count the assignments of values to the variables of the block that satisfy its conditions. The evaluator of
+//! expressions calls it.
 
 use super::{EvalError, Evaluator, Frame, MatchLocation, Result, Value};
 use crate::policy::plan::{QuantifiedBlock, QuantifierKind};
@@ -8,8 +9,8 @@ impl Evaluator<'_> {
     /// Evaluates a block to a truth value: for `count`, whether the number of satisfying assignments is within the
     /// bounds; for `forall`, whether every assignment satisfies the conditions; for a negated `forall`, whether one
     /// does not. A `forall` over nothing does not hold in the dialect of Flowgate, so that an empty list cannot
-    /// satisfy a condition; in that of invariant-ai (`or_none`) it does. `frame` contains the values of the variables
-    /// outside the block.
+    /// satisfy a condition. In the dialect of invariant-ai (`or_none`), it does hold. `frame` contains the values of
+    /// the variables outside the block.
     pub(super) fn evaluate_quantified(
         &mut self,
         block: &QuantifiedBlock,

@@ -28,7 +28,7 @@ impl Evaluator<'_> {
         let is_written_none = |ex: &CompiledExpr| matches!(ex, CompiledExpr::Constant(Value::None));
         let tests_presence = is_equality && (is_written_none(left) || is_written_none(right));
         let (left_reference, right_reference) = match tests_presence {
-            true => (self.value_of_present_object(left, frame)?, self.value_of_present_object(right, frame)?),
+            true => (self.evaluate_or_none(left, frame)?, self.evaluate_or_none(right, frame)?),
             false => (self.evaluate(left, frame)?, self.evaluate(right, frame)?),
         };
         let left_value = self.resolve(&left_reference)?;
@@ -60,7 +60,7 @@ impl Evaluator<'_> {
                 }
                 contains_all
             }
-            // Only in the dialect of invariant-ai: in that of Flowgate, `check_decidable` has failed before.
+            // Only in the dialect of invariant-ai: in Flowgate's own dialect, `check_decidable` has failed before.
             _ if left_value.is_absent_or_none() || right_value.is_absent_or_none() => false,
             Comparison::Less => self.order(&left_value, &right_value)?.is_lt(),
             Comparison::LessEqual => self.order(&left_value, &right_value)?.is_le(),
@@ -106,7 +106,7 @@ impl Evaluator<'_> {
     /// Evaluates one side of a comparison with `None`: a missing field (`x.field`, `x.get("field")`) yields
     /// [`Value::None`], so that `x.field is None` tests whether the field is present. The object itself is evaluated as
     /// usual: only a field that is missing in it becomes `None`. `frame` contains the values of variables.
-    fn value_of_present_object(&mut self, ex: &CompiledExpr, frame: &mut Frame) -> Result<Value> {
+    fn evaluate_or_none(&mut self, ex: &CompiledExpr, frame: &mut Frame) -> Result<Value> {
         let value = match ex {
             CompiledExpr::Member(object, name) => {
                 let object = self.evaluate(object, frame)?;
@@ -239,7 +239,7 @@ impl Evaluator<'_> {
     ) -> Result<bool> {
         let id = match event {
             Value::Event(id) | Value::Function(id) => *id,
-            Value::Absent | Value::None => return self.negative_outcome(),
+            Value::Absent | Value::None => return self.outcome_of_missing_value(),
             other => {
                 let message = format!(
                     "the left side of `is tool:` has the type {}, not ToolCall or ToolOutput",
@@ -250,7 +250,7 @@ impl Evaluator<'_> {
         };
         // The compiler has added the pattern to the same plan, so `else` is unreachable.
         let Some(pattern) = self.plan.patterns.get(pattern.0) else { return Ok(false) };
-        let Some(tool) = self.tool_of(id) else { return self.negative_outcome() };
+        let Some(tool) = self.tool_of(id) else { return self.outcome_of_missing_value() };
         if !pattern.matches(tool) {
             return Ok(false);
         }
@@ -262,13 +262,13 @@ impl Evaluator<'_> {
         };
         match self.arguments(call)? {
             Value::Node(event, node) => self.has_shape(&Value::Node(event, node), shape, frame),
-            _ => self.negative_outcome(),
+            _ => self.outcome_of_missing_value(),
         }
     }
 
-    /// Returns the result of a test of the shape or the tool of a missing value: false in a rule, an error (undecided)
-    /// in a statement that grants something.
-    fn negative_outcome(&self) -> Result<bool> {
+    /// Returns the result of `is tool:` if the tested value is missing: false in a rule, and an error, which leaves the
+    /// condition undecided, in a statement that grants something.
+    fn outcome_of_missing_value(&self) -> Result<bool> {
         match self.missing {
             MissingValueMode::IsNone => Ok(false),
             MissingValueMode::FailsAll => Err(EvalError::Missing),
@@ -276,15 +276,15 @@ impl Evaluator<'_> {
     }
 
     /// Returns whether a value has the shape that a tool pattern requires of an argument, such as `{to: "bob"}`. A
-    /// missing or null value satisfies no shape that needs a value: the result is then that of
-    /// [`negative_outcome`](Self::negative_outcome). `frame` contains the values of variables.
+    /// missing or null value satisfies no shape that needs a value: then
+    /// [`outcome_of_missing_value`](Self::outcome_of_missing_value) decides. `frame` contains the values of variables.
     fn has_shape(&mut self, value: &Value, shape: &ArgumentShape, frame: &mut Frame) -> Result<bool> {
         self.spend(1)?;
         // A tool may take a null for a missing value.
         let may_be_null =
             matches!(shape, ArgumentShape::Anything | ArgumentShape::Equal(_) | ArgumentShape::Computed(_));
         if !may_be_null && self.is_null(value) {
-            return self.negative_outcome();
+            return self.outcome_of_missing_value();
         }
         match shape {
             ArgumentShape::Anything => Ok(true),
@@ -292,7 +292,7 @@ impl Evaluator<'_> {
                 for (key, shape) in entries {
                     let found = self.member(value, key)?;
                     if found == Value::Absent {
-                        return self.negative_outcome();
+                        return self.outcome_of_missing_value();
                     }
                     if !self.has_shape(&found, shape, frame)? {
                         return Ok(false);
@@ -341,10 +341,10 @@ impl Evaluator<'_> {
     }
 
     /// Returns whether a value equals an expected one. A missing or null value equals only an expected `None`; compared
-    /// with any other value, the result is that of [`negative_outcome`](Self::negative_outcome).
+    /// with any other value, [`outcome_of_missing_value`](Self::outcome_of_missing_value) decides.
     fn is_value(&mut self, value: &Value, expected: &Value) -> Result<bool> {
         if !expected.is_absent_or_none() && self.is_null(value) {
-            return self.negative_outcome();
+            return self.outcome_of_missing_value();
         }
         Ok(self.resolve(value)?.equals(expected))
     }

@@ -273,7 +273,7 @@ impl Evaluator<'_> {
             for piece in pieces {
                 for range in self.find(pattern, &piece.text)? {
                     matches.extend(piece.text.get(range.clone()).map(Value::text));
-                    self.mark_bytes(piece.place, range);
+                    self.mark_bytes(piece.location, range);
                 }
             }
             return Ok(Value::list(matches));
@@ -306,7 +306,7 @@ impl Evaluator<'_> {
                 "the pattern matches more than {MAX_FOUND} times in a text; write a pattern that matches less often"
             )));
         }
-        let cost = ranges.iter().map(|range| pattern.cost_of_length(text.len() - range.end)).sum();
+        let cost = ranges.iter().map(|range| pattern.cost_after_match(text.len() - range.end)).sum();
         self.spend(cost)?;
         self.charge_bytes(ranges.iter().map(|range| ITEM + range.len()).sum())?;
         Ok(ranges)

@@ -1,4 +1,5 @@
-//! Evaluates the conditions of `endorse` statements that ask whether trusted text lists a value of the judged call:
+//! Evaluates the conditions of `endorse` and `consent` statements that ask whether trusted text lists a value of the
+//! judged call:
 //!
 //! * `VALUE in tool:NAME` holds if an answer of the tool contains the value in a list that only trusted principals
 //!   could extend.
@@ -258,7 +259,7 @@ fn is_vouched_for(space: &Space, label: &Label) -> bool {
         .all(|one| space.restrict(label, one) != space.restrict(&space.top(), one))
 }
 
-/// Returns the dimensions that do not express integrity; they express how confidential a text is, or its age.
+/// Returns all dimensions except the integrity dimensions. They express how confidential a text is, or how old.
 fn secrecy(space: &Space) -> DimensionSet {
     space.all().without(space.integrity())
 }

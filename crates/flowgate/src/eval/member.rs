@@ -1,5 +1,5 @@
 //! Evaluates access to parts of values: fields of events and maps, items of lists, and slices. Decides which fields
-//! events of each kind have.
+//! events of each kind have. The evaluator of expressions calls it for each field, index and slice.
 
 use super::{
     BYTES_PER_STEP, EvalError, Evaluator, Frame, ITEM, MissingValueMode, RegionKind, RegionRead, Result,
@@ -10,8 +10,8 @@ use crate::policy::plan::CompiledExpr;
 use crate::trace::{EventBody, EventId, NodeContent, NodeId, PathStep, Status, Tool, sole_text};
 
 impl Evaluator<'_> {
-    /// Evaluates `object.name`. Each kind of value looks the name up in its own way. The result is a missing value if
-    /// there is no such field. A missing object and a scalar such as a number have no fields.
+    /// Evaluates `object.name`, the access to a field of an event, of a map, or of a text that encodes a map. The
+    /// result is a missing value if there is no such field. A missing object and a number have no fields.
     pub(super) fn member(&mut self, object: &Value, name: &str) -> Result<Value> {
         match object {
             Value::Absent | Value::None => Ok(Value::Absent),
@@ -316,7 +316,7 @@ impl Evaluator<'_> {
         }
     }
 
-    /// Returns the server of an event: as the client reports it in the metadata, or that of the event's tool;
+    /// Returns the server of an event: the one in the client's metadata, or else the server of the event's tool;
     /// [`Value::None`] if there is neither, and a missing value if `value` is not an event.
     pub(crate) fn server_of(&mut self, value: &Value) -> Value {
         let Value::Event(id) = value else { return Value::Absent };

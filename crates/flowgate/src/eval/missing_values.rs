@@ -1,8 +1,8 @@
 //! Decides the result of operations on missing or null values. The other parts of the evaluator and the built-in
 //! functions call these methods for each value that they need.
 //!
-//! Omitting a value or writing null must not decide whether a rule applies or a statement grants: an operation that
-//! needs a value has no result without one.
+//! Nobody may decide whether a rule applies or a statement grants by omitting a value or writing null. So an operation
+//! that needs a value has no result if the value is missing or null.
 
 use super::{EvalError, Evaluator, MissingValueMode, RegionRead, Result, Value};
 use crate::policy::dialect::Dialect;

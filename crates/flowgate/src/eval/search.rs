@@ -27,8 +27,8 @@ impl Evaluator<'_> {
         frame: &mut Frame,
         found: &mut MatchCallback<'_>,
     ) -> Result<bool> {
-        // The failures of an enclosing search are set aside, so that only those of this search count. The number of its
-        // undecided assignments is restored afterwards.
+        // The failures of an enclosing search are set aside, so that only the failures of this search count. The number
+        // of undecided assignments of the enclosing search is restored afterwards.
         let outer = (std::mem::take(&mut self.failures), self.undecided);
         let result = self.search(ops, frame, found);
         let failures = std::mem::replace(&mut self.failures, outer.0);
@@ -44,9 +44,9 @@ impl Evaluator<'_> {
         failure.map_or(Ok(false), Err)
     }
 
-    /// Calls `found` for each assignment that satisfies `ops` until it returns `true`. Returns the number of
-    /// undecided assignments, and the reason of the first one (`None` if there are none); `count` needs both, since an
-    /// undecided assignment may not matter. `frame` contains the values of variables.
+    /// Calls `found` for each assignment that satisfies `ops` until it returns `true`. Unlike [`Self::solve`], does not
+    /// fail because of undecided assignments: returns their number, and the reason of the first one (`None` if there
+    /// are none), since they may not change the result of a `count`. `frame` contains the values of variables.
     ///
     /// # Errors
     /// If the fuel is spent.
@@ -130,7 +130,7 @@ impl Evaluator<'_> {
                 }
             },
             SearchOp::Events(slot, ty) => {
-                // Candidates are selected for the variables of a rule; those of a predicate range over all events.
+                // Candidates are selected for the variables of a rule; a predicate's variables range over all events.
                 let events = self.candidates.events(*slot, frame).filter(|_| self.depth == 0);
                 let events = events.unwrap_or_else(|| (0..self.trace.len()).map(EventId).collect());
                 let events = events.into_iter().map(Value::Event).collect();
@@ -193,8 +193,8 @@ impl Evaluator<'_> {
 
     /// Returns the values that a variable of the type `ty` ranges over; `domain` is the expression after `in`. In a
     /// rule, they are all values of the type in the domain, at any depth. In any other statement, they are the items
-    /// of the domain, of which the caller skips those of another type; within a predicate, which may be negated, such
-    /// an item is an error instead. `frame` contains the values of variables.
+    /// of the domain, and the caller skips items of another type. Within a predicate, such an item is an error instead,
+    /// since the predicate may be negated. `frame` contains the values of variables.
     pub(crate) fn domain_values(
         &mut self,
         domain: &CompiledExpr,
@@ -205,7 +205,8 @@ impl Evaluator<'_> {
         let has_type_already = matches!(domain, CompiledExpr::Parts(..));
         let domain = self.evaluate(domain, frame)?;
         // A statement may be evaluated twice, the second time so that missing values restrict (`doubt_restricts`). It
-        // ranges over the same items both times: a search at any depth would depend on whether a field is a list or a map.
+        // ranges over the same items both times: a search at any depth would depend on whether a field is a list or a
+        // map.
         if self.missing == MissingValueMode::IsNone && !self.doubt_restricts {
             if ty == Type::Any || has_type_already {
                 return self.items(&domain);

@@ -15,7 +15,7 @@ use crate::trace::{EventBody, EventId, NodeContent, NodeId, PathStep, sole_text}
 /// A text, and its location if it is part of an event.
 #[derive(Debug, Clone)]
 pub(crate) struct TextPiece {
-    pub(crate) place: Option<TextLocation>,
+    pub(crate) location: Option<TextLocation>,
     pub(crate) text: Arc<str>,
 }
 
@@ -85,7 +85,7 @@ impl Evaluator<'_> {
             return Err(EvalError::Type(message));
         }
         match value {
-            Value::Str(text) => pieces.push(TextPiece { place: None, text: Arc::clone(text) }),
+            Value::Str(text) => pieces.push(TextPiece { location: None, text: Arc::clone(text) }),
             Value::List(items) | Value::Texts(items) => {
                 for item in items.iter() {
                     self.collect(item, pieces)?;
@@ -93,7 +93,7 @@ impl Evaluator<'_> {
             }
             Value::Dict(entries) => {
                 for (key, item) in entries.iter() {
-                    pieces.push(TextPiece { place: None, text: Arc::clone(key) });
+                    pieces.push(TextPiece { location: None, text: Arc::clone(key) });
                     self.collect(item, pieces)?;
                 }
             }
@@ -115,7 +115,10 @@ impl Evaluator<'_> {
             }
             Value::ToolName(event) => {
                 if let Some(text) = self.resolve(value)?.as_text() {
-                    pieces.push(TextPiece { place: Some(TextLocation::ToolName(*event)), text: text.into() });
+                    pieces.push(TextPiece {
+                        location: Some(TextLocation::ToolName(*event)),
+                        text: text.into(),
+                    });
                 }
             }
             Value::Part(_, event, node) => self.collect_nodes(*event, *node, pieces)?,
@@ -153,7 +156,7 @@ impl Evaluator<'_> {
                 && !is_block_of_text(document, node.parent)
             {
                 self.spend(name.len() / BYTES_PER_STEP)?;
-                pieces.push(TextPiece { place: None, text: Arc::clone(name) });
+                pieces.push(TextPiece { location: None, text: Arc::clone(name) });
             }
             // A text that encodes a list or a map is one text; several text blocks are several texts.
             let spelled = node.text.as_ref().filter(|_| !is_list_of_text_blocks(document, next));
@@ -166,7 +169,7 @@ impl Evaluator<'_> {
                 && document.key(node.parent, "text").is_some();
             if let (Some(text), false) = (text, is_block_type) {
                 self.spend(text.len() / BYTES_PER_STEP)?;
-                pieces.push(TextPiece { place: Some(TextLocation::Node(event, next)), text });
+                pieces.push(TextPiece { location: Some(TextLocation::Node(event, next)), text });
             }
             next = if spelled.is_some() { node.end } else { next + 1 };
         }
@@ -366,7 +369,7 @@ impl Evaluator<'_> {
                 self.mark_parts(part, &item)?;
             } else if self.resolve(&item)?.as_text() == Some(part) {
                 for piece in self.pieces(&item)? {
-                    self.mark_bytes(piece.place, 0..piece.text.len());
+                    self.mark_bytes(piece.location, 0..piece.text.len());
                 }
             }
         }
@@ -385,7 +388,7 @@ impl Evaluator<'_> {
         for piece in self.pieces(value)? {
             self.spend(piece.text.len() / BYTES_PER_STEP)?;
             for (start, found) in piece.text.match_indices(part).take(MAX_MARKS) {
-                self.mark_bytes(piece.place, start..start + found.len());
+                self.mark_bytes(piece.location, start..start + found.len());
             }
         }
         Ok(())

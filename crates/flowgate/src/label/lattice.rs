@@ -1,4 +1,5 @@
-//! Represents finite lattices, given by their edges and compiled to bit sets.
+//! Represents finite lattices, given by their edges and compiled to bit sets. A [`Dimension`](super::Dimension) of
+//! named elements owns one.
 //!
 //! A label must be joined and compared in nanoseconds whatever order the policy declares, so an element
 //! `x` is represented by the set of *meet-irreducible* elements that it is not below. Then

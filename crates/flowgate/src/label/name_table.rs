@@ -69,10 +69,10 @@ impl NameTable {
         Some(names.len() - 1)
     }
 
-    /// Returns the label that the dimension called `dimension` gives to a set of names: the elements of a set, or the
-    /// readers.
+    /// Returns the label of a set of names in the dimension called `dimension`: the names are the elements of a set, or
+    /// the only principals who may read the text.
     ///
-    /// Names that cannot be represented are rounded to the safe side: in a label of data up, in a requirement down. A
+    /// If a name cannot be represented, the label is rounded to the safe side: up for data, down for a requirement. A
     /// requirement computed from no names is bottom: an empty or absent address list is not a permission. Returns
     /// `None` if the dimension has no names.
     pub fn set(

@@ -19,8 +19,8 @@ use super::space::{DimensionSet, Space};
 const TOP: &str = "top";
 
 impl Space {
-    /// Returns a label as a JSON object with one entry for each dimension: an element, a list of names, a time, or `TOP`. A
-    /// part of the label that has no portable name is written as `TOP`, which permits least.
+    /// Returns a label as a JSON object with one entry for each dimension: an element, a list of names, a time, or
+    /// `TOP`. A part of the label that has no portable name is written as `TOP`, which permits least.
     pub fn to_names(&self, label: &Label, name_table: &NameTable) -> Value {
         let mut names = Map::new();
         for (index, dimension) in self.dimensions().iter().enumerate() {

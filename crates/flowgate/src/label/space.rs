@@ -179,7 +179,7 @@ impl Space {
         self.dimensions.iter().map(bits).sum()
     }
 
-    /// Returns top, the greatest label: by default that of text that no statement labels.
+    /// Returns top, the greatest label. By default, text that no statement labels has it.
     pub fn top(&self) -> Label {
         self.top
     }

@@ -155,8 +155,9 @@ impl LabelSpan {
         labelled.filter(|(_, label)| element.0 >> **label & 1 == 1).map(|(document, _)| document).collect()
     }
 
-    /// Returns the coordinates. The meets of an element with them include all maximal elements below it, so a search
-    /// can remove labels from an element coordinate by coordinate, in this order.
+    /// Returns the coordinates of the span: for each bit of a label the element of the labels without it, and for each
+    /// age the element of the younger labels. The meets of an element with them include all maximal elements below it,
+    /// so a search can remove labels from an element coordinate by coordinate, in this order.
     #[must_use]
     pub fn coordinates(&self) -> &[SpanElement] {
         &self.coordinates
@@ -170,8 +171,8 @@ impl LabelSpan {
 
     /// Returns the maximal elements below `element` that `avoided`, which flows to `element`, does not flow to.
     ///
-    /// Such an element lacks a bit of `avoided`, so it flows to the coordinate of that bit; and the meet of `element` with
-    /// that coordinate lacks the bit as well.
+    /// Such an element lacks a bit of `avoided`, so it flows to the coordinate of that bit; and the meet of `element`
+    /// with that coordinate lacks the bit as well.
     #[must_use]
     pub fn maximal_below(&self, element: SpanElement, avoided: SpanElement) -> Vec<SpanElement> {
         let below = self.coordinates.iter().map(|coordinate| element.meet(*coordinate));

@@ -66,7 +66,7 @@ pub(super) fn statements_for_kind(plan: &Plan, kind: Type) -> ApplicableStatemen
     ApplicableStatements { labels, ..ApplicableStatements::default() }
 }
 
-/// Returns the type of the event that a statement is about, which is the first variable of its query.
+/// Returns the type of the event that a statement is about: the type of the first variable of its query.
 fn first_type(query: &CompiledQuery) -> Type {
     query.variables.iter().find(|variable| variable.slot == 0).map_or(Type::Any, |variable| variable.ty)
 }

@@ -26,7 +26,7 @@ pub enum CallDependency {
         /// The regions that filled the slot, each with everything in it.
         regions: Vec<(EventId, NodeId)>,
     },
-    /// Something that the method hides from the model: the model cannot have written the call in this form.
+    /// Something that the influence method hides from the model: the model cannot have written the call in this form.
     Hidden,
 }
 

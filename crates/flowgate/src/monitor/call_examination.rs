@@ -48,8 +48,7 @@ impl Monitor {
             method: attribution.method,
             hidden: attribution.hidden,
         };
-        // Denies a call that is not appended to the trace, so that it has no event, reads no store and has seen
-        // nothing.
+        // Denies a call that is not appended to the trace. So it has no event, reads no store and has seen nothing.
         let refuse = |mut judgement: Judgement, entry, kind, message: String| {
             judgement.reasons.push(Reason::new(kind, Action::Deny, message));
             ExaminedCall {

@@ -13,13 +13,13 @@ impl Monitor {
     /// call or appends an event calls this first: a dropped permit only sets a flag, since it has no access to the
     /// monitor.
     pub(super) fn withdraw_dropped_permits(&mut self) {
-        if self.reserved.iter().all(|(_, ticket)| !ticket.is_given_up()) {
+        if self.reserved.iter().all(|(_, drop_flag)| !drop_flag.is_dropped()) {
             return;
         }
         let given_up: Vec<EventId> = self
             .reserved
             .iter()
-            .filter(|(_, ticket)| ticket.is_given_up())
+            .filter(|(_, drop_flag)| drop_flag.is_dropped())
             .map(|(event, _)| *event)
             .collect();
         for event in given_up {

@@ -3,8 +3,8 @@
 //!
 //! What counts is every call of the session to a tool that the consent is about, including the judged one: calls that
 //! wait to run, that have run, that the consent did not cover, and those of other agents. So calls of one message count
-//! together, and a call that was approved by a person uses up the limit as well. A call that was withdrawn before it ran
-//! does not count. If one of these calls has no amount that can be summed exactly, the consent does not apply.
+//! together, and a call that was approved by a person uses up the limit as well. A call that was withdrawn before it
+//! ran does not count. If one of these calls has no amount that can be summed exactly, the consent does not apply.
 //!
 //! The session has no clock, so there are no limits for a day. The verdict on a call depends on other calls, and so
 //! carries the label of all of them ([`super::call_examination`]): an observer of the verdict could otherwise learn

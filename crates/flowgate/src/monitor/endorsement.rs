@@ -1,5 +1,5 @@
-//! Applies the `endorse` statements to a call: lowers the integrity labels of the arguments that they endorse, before the
-//! call is compared with its requirements. The arguments then have the canonical form that was checked.
+//! Applies the `endorse` statements to a call: lowers the integrity labels of the arguments that they endorse, before
+//! the call is compared with its requirements. The arguments then have the canonical form that was checked.
 //! [`super::call_examination`] calls [`Monitor::endorse`] for each call.
 
 use std::collections::{BTreeMap, HashSet};

@@ -1,5 +1,5 @@
-//! Finds the regions that the reason of a denial or of a question names: those on which the call depends and whose
-//! labels exceed a requirement. [`super::requirement`] calls it for each reason.
+//! Finds the regions that the reason of a denial or of a question names: the regions on which the call depends and
+//! whose labels exceed a requirement. [`super::requirement`] calls it for each reason.
 //!
 //! The search is bounded. Text that the reader of the reason may not see influences neither which events are searched
 //! nor which regions are named.
@@ -35,6 +35,7 @@ impl Monitor {
             CallDependency::Regions(regions) | CallDependency::Slot { regions, .. } => {
                 candidates.clone_from(regions)
             }
+            // The model cannot have written such a call, and which regions are hidden must not be named.
             CallDependency::Hidden => {}
             CallDependency::View(view) => {
                 // What the view hides must not affect the result: neither how far back is searched, nor which

@@ -106,7 +106,7 @@ impl Monitor {
                 (None, Some(Value::Null)) => (None, None),
                 _ => {
                     return Err(ExternalStateError(
-                        "an entry of `stores` has neither the name of a store nor that of a server",
+                        "an entry of `stores` names neither a store nor a server",
                     ));
                 }
             };

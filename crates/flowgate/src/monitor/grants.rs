@@ -5,10 +5,10 @@
 //! value). A call with another value, reason or label is a new question.
 //!
 //! Where every reason comes from a statement with `by class`, the value of an argument that an `endorse` statement
-//! describes may differ as well, as long as the same statement endorses the new value. Which statements describe a class
-//! that a grant may cover is decided by `policy::compile::value_class`: a recipient is open only within the values that
-//! a trusted answer lists. If several statements describe classes of one argument, it stays fixed, since a question names
-//! one class. An argument that a reason is about stays fixed in any case.
+//! describes may differ as well, as long as the same statement endorses the new value. Which statements describe a
+//! class that a grant may cover is decided by `policy::compile::value_class`: a recipient is open only within the
+//! values that a trusted answer lists. If several statements describe classes of one argument, it stays fixed, since a
+//! question names one class. An argument that a reason is about stays fixed in any case.
 //!
 //! A question can be answered with a grant only if each of its reasons comes from a statement with the scope `grant
 //! conversation` or a longer one. A reason of a rule that matched other events as well prevents it. A call of a tool
@@ -113,8 +113,8 @@ impl Monitor {
         self.withdraw_grants_if(|_| true)
     }
 
-    /// Withdraws the grants whose approved call meets a condition, as [`withdraw_grants`](Self::withdraw_grants) does with
-    /// all of them. Returns whether there was one.
+    /// Withdraws the grants whose approved call meets a condition, as [`withdraw_grants`](Self::withdraw_grants) does
+    /// with all of them. Returns whether there was one.
     pub fn withdraw_grants_if(&mut self, mut is_withdrawn: impl FnMut(&Call) -> bool) -> bool {
         let before = self.grants.len();
         self.grants.retain(|grant| !is_withdrawn(&grant.call));
@@ -145,7 +145,7 @@ impl Monitor {
             is_offered
                 && !free.contains(&class.argument)
                 && !reasons.iter().any(|reason| is_about(&class.argument, reason))
-                && self.described_classes(&call.tool, &class.argument) == 1
+                && self.class_statement_count(&call.tool, &class.argument) == 1
         });
         free.extend(classes.iter().map(|class| class.argument.clone()));
         let (tool, decided) = (call.tool.clone(), question.judgement.decided);
@@ -170,8 +170,9 @@ impl Monitor {
             .then(|| format!("An answer for longer than this call covers other values: {phrases}."))
     }
 
-    /// Returns how many statements about calls of a tool describe a class of values of an argument that a grant can cover.
-    fn described_classes(&self, tool: &Tool, argument: &str) -> usize {
+    /// Returns how many statements about calls of a tool describe a class of values of an argument that a grant can
+    /// cover.
+    fn class_statement_count(&self, tool: &Tool, argument: &str) -> usize {
         let plan = &self.policy.plan;
         let applicable = applicable_statements::statements_for_tool(plan, tool).endorsements;
         let statements = applicable.iter().filter_map(|index| plan.endorsements.get(*index));
@@ -181,7 +182,7 @@ impl Monitor {
     }
 
     /// Moves the reasons against a call to the notes, so that the call is permitted, if one grant covers the call and
-    /// all of its reasons. The label of the question that the grant answered (`decided`) must flow to that of this
+    /// all of its reasons. The label of the question that the grant answered (`decided`) must flow to the label of this
     /// verdict, since the verdict reveals that there is a grant.
     pub(super) fn apply_grants(&self, call: &Call, judgement: &mut Judgement) {
         if judgement.reasons.is_empty() {
@@ -207,9 +208,9 @@ impl Monitor {
     }
 }
 
-/// Returns the arguments of a call with `null` for the values that may change, those of the arguments in `free`. Such
-/// an argument is not removed, since its presence is part of the decision that the person approved. `None` if the call
-/// has no valid arguments.
+/// Returns the arguments of a call, with `null` for the value of each argument in `free`, since these values may
+/// change. Such an argument is not removed, since its presence is part of the decision that the person approved. `None`
+/// if the call has no valid arguments.
 fn fixed_arguments(call: &Call, free: &[String]) -> Option<Map<String, Value>> {
     let mut arguments = call.arguments.clone().ok()?;
     for name in free {

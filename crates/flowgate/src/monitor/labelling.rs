@@ -43,7 +43,7 @@ struct ReadSummary {
     label: Label,
 }
 
-/// The result of evaluating a label statement.
+/// The effects of a label statement on an event: the labels that it grants, and what it has read.
 #[derive(Default)]
 struct StatementMatches {
     /// The labels that the statement grants.
@@ -63,10 +63,10 @@ impl Monitor {
     /// a model that was shown a view; `caller_floors` are lower bounds from the caller; `is_failure` means that the
     /// event is the outcome of a failed call, which no statement labels. Returns the event and the findings about it.
     ///
-    /// `base` is the label of a part that no statement mentions. `floor` is the least label of every part: that of what
-    /// the model had seen, or that of the call and of the stores that the tool has read. A statement can lower `base`,
-    /// but not below `floor`. For a part that the policy declares independent of the arguments, the label of the
-    /// decision to call replaces that of the call in the floor.
+    /// `base` is the label of a part that no statement mentions. `floor` is the least label of every part: the label of
+    /// what the model had seen, or the label of the call joined with the stores that the tool has read. A statement can
+    /// lower `base`, but not below `floor`. For a part that the policy declares independent of the arguments, the label
+    /// of the decision to call replaces the label of the call in the floor.
     pub(super) fn label_and_append(
         &mut self,
         entry: TraceEntry,
@@ -307,7 +307,7 @@ impl Monitor {
                     closed = closed.union(statement.label.dims);
                     Some(reason)
                 } else {
-                    let matches = self.matches(plan, id, statement, fuel)?;
+                    let matches = self.evaluate_statement(plan, id, statement, fuel)?;
                     let StatementMatches {
                         grants,
                         raising_grants,
@@ -330,7 +330,7 @@ impl Monitor {
                             event.document.mark_read(read.node, read.deep);
                         }
                     }
-                    raised |= self.grant(space, id, grants, index);
+                    raised |= self.declare_granted_labels(space, id, grants, index);
                     failed
                 };
                 if let Some(mut reason) = reason {
@@ -352,7 +352,7 @@ impl Monitor {
     ///
     /// # Errors
     /// If the fuel is spent.
-    fn matches(
+    fn evaluate_statement(
         &mut self,
         plan: &Plan,
         id: EventId,
@@ -364,11 +364,11 @@ impl Monitor {
         let mut too_high = Vec::new();
         let space = &plan.space;
         let (mut result, mut read_summary) =
-            self.grants(plan, id, statement, MissingValueMode::FailsAll, fuel)?;
+            self.evaluate_in_mode(plan, id, statement, MissingValueMode::FailsAll, fuel)?;
         // `true`: a value was missing.
         if let Ok((_, true)) = result {
             let (result_with_none, reads_with_none) =
-                self.grants(plan, id, statement, MissingValueMode::IsNone, fuel)?;
+                self.evaluate_in_mode(plan, id, statement, MissingValueMode::IsNone, fuel)?;
             read_summary.label = read_summary.label.join(&reads_with_none.label);
             read_summary.reads.extend(reads_with_none.reads);
             match result_with_none {
@@ -490,7 +490,7 @@ impl Monitor {
     ///
     /// # Errors
     /// If the fuel is spent. Any other error is part of the result.
-    fn grants(
+    fn evaluate_in_mode(
         &mut self,
         plan: &Plan,
         id: EventId,
@@ -554,8 +554,14 @@ impl Monitor {
 
     /// Applies the labels that one `label` statement, given by its index in the policy, grants to regions of an event,
     /// and creates the regions that it captures; a statement has one capture. Returns whether a label was raised that
-    /// the conditions of an earlier statement had read, so that the caller must apply the statements again.
-    fn grant(&mut self, space: &Space, id: EventId, mut grants: Vec<LabelGrant>, statement: usize) -> bool {
+    /// the conditions of an earlier statement had read; then the caller must apply the statements again.
+    fn declare_granted_labels(
+        &mut self,
+        space: &Space,
+        id: EventId,
+        mut grants: Vec<LabelGrant>,
+        statement: usize,
+    ) -> bool {
         let Some(event) = self.trace.event_mut(id) else { return false };
         let mut raised = false;
         // Captured parts shift the nodes after them, so all captures of a statement are made at once. Several grants

@@ -26,7 +26,7 @@ const NODE_COST: usize = 32;
 /// The least characters of a value that is compared with similar ones.
 const LEAST_SIMILAR: usize = 5;
 
-/// Where a value was found.
+/// The places in the trace where a value, or a similar text, was found.
 #[derive(Debug, Default)]
 struct EvidencePlaces {
     /// Whether a trusted message of the user contains the value.
@@ -81,10 +81,10 @@ impl Monitor {
     }
 
     /// Searches the regions that flow to `visible` for each value. Returns the occurrences of each value, in the order
-    /// of `values`, and whether all of these regions were searched before the budget was spent.
+    /// of `values`, and whether all of these regions were searched; the search ends after [`MAX_SEARCHED`] bytes.
     fn occurrences(&self, values: &[String], visible: &Label) -> (Vec<EvidencePlaces>, bool) {
         let mut occurrences: Vec<EvidencePlaces> = values.iter().map(|_| EvidencePlaces::default()).collect();
-        let mut budget = MAX_SEARCHED;
+        let mut remaining_bytes = MAX_SEARCHED;
         for event in self.trace().events() {
             let document = &event.document;
             if !document.frame_label().flows_to(visible) {
@@ -103,8 +103,10 @@ impl Monitor {
                     _ => None,
                 };
                 let cost = NODE_COST + text.as_ref().map_or(0, |text| text.len());
-                let Some(rest_of_budget) = budget.checked_sub(cost) else { return (occurrences, false) };
-                budget = rest_of_budget;
+                let Some(bytes_after) = remaining_bytes.checked_sub(cost) else {
+                    return (occurrences, false);
+                };
+                remaining_bytes = bytes_after;
                 if let Some(text) = text {
                     for (value, occurrences) in values.iter().zip(&mut occurrences) {
                         self.compare_text(event, next, &text, value, occurrences);
@@ -206,8 +208,8 @@ fn contains_words(text: &str, value: &str) -> bool {
     })
 }
 
-/// Returns the first word of a text that differs from a value in exactly one character. Words end at white space, and signs
-/// at their ends that no address begins or ends with do not belong to them.
+/// Returns the first word of a text that differs from a value in exactly one character. Words end at white space, and
+/// signs at their ends that no address begins or ends with do not belong to them.
 fn similar_word<'t>(text: &'t str, value: &str) -> Option<&'t str> {
     let words =
         text.split_whitespace().map(|word| word.trim_matches(|c: char| ".,:;!?()[]{}<>\"'`".contains(c)));

@@ -114,9 +114,9 @@ impl MatchReceiver for ReasonCollector<'_> {
     }
 }
 
-/// Returns the message of a match: the first argument of the rule's violation, evaluated for the match. If the argument is
-/// absent, cannot be evaluated or is not a text, returns a message that says that a rule matches, and why its own message is
-/// missing.
+/// Returns the message of a match: the first argument of the rule's violation, evaluated for the match. If the argument
+/// is absent, cannot be evaluated or is not a text, returns a message that says that a rule matches, and why its own
+/// message is missing.
 ///
 /// # Errors
 /// If the fuel is spent.
@@ -131,8 +131,8 @@ fn message(evaluator: &mut Evaluator<'_>, rule: &Rule, frame: &Frame) -> Result<
     Ok(value.as_text().map_or_else(|| format!("a rule matches ({})", value.type_name()), str::to_owned))
 }
 
-/// Returns the events that a match binds to the variables of the rule itself, without those of its `count` and `forall`
-/// blocks, which are only counted.
+/// Returns the events that a match binds to the variables of the rule itself. Events that a `count` or `forall` block
+/// of the rule only counts are left out.
 fn events(rule: &Rule, frame: &Frame) -> Vec<EventId> {
     let mut events: Vec<EventId> = rule
         .events

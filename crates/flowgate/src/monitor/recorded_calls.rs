@@ -1,4 +1,4 @@
-//! Records calls that ran already: those of a log, and those of a session under another policy. `flowgate replay` and
+//! Records calls that ran already: in a log, or in a session under another policy. `flowgate replay` and
 //! carried conversations use it; live calls are redeemed in [`super`].
 
 use super::attribution::Attribution;

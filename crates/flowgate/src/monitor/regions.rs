@@ -22,7 +22,7 @@ pub(super) fn statement_path(statement: &LabelStatement) -> Option<Vec<TargetSte
     Some(partial_paths.into_iter().rev().flatten().collect())
 }
 
-/// Returns whether a statement labels a part of the region at `path`, so that its effect depends on how the region is
+/// Returns whether a statement labels a part of the region at `path`; then its effect depends on how the region is
 /// divided. True if the path of the statement is unknown.
 pub(super) fn labels_parts_of(statement: &LabelStatement, path: &Path) -> bool {
     let Some(steps) = statement_path(statement) else { return true };

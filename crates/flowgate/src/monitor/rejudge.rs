@@ -130,7 +130,7 @@ impl Rejudgement<'_> {
             MonitorInput::Ran { call, event } => {
                 let Some((entry, attribution)) = self.judged.get(call) else { return };
                 let new = self.session.monitor.run_as_recorded(entry.clone(), attribution);
-                self.map(*event, new);
+                self.record_counterpart(*event, new);
             }
             MonitorInput::ExternalState(record) => {
                 // A record that was joined once can be read. If it cannot, every store is top.
@@ -174,11 +174,11 @@ impl Rejudgement<'_> {
             // The limits are the same, so this happens only where both sessions are full.
             Err(_) => None,
         };
-        self.map(*event, new);
+        self.record_counterpart(*event, new);
     }
 
     /// Records which event of the new session has the content of a recorded event; `None` if there is no such event.
-    fn map(&mut self, recorded: EventId, new: Option<EventId>) {
+    fn record_counterpart(&mut self, recorded: EventId, new: Option<EventId>) {
         if self.events.len() <= recorded.0 {
             self.events.resize(recorded.0 + 1, None);
         }
@@ -217,7 +217,8 @@ impl Rejudgement<'_> {
         })
     }
 
-    /// Translates the attribution of a call, which the recorded session had when it had `events_before` events.
+    /// Translates the attribution of a call to the new session. `events_before` is the number of events that the
+    /// recorded session had before the call.
     fn attribution(&mut self, attribution: &Attribution, events_before: usize) -> Attribution {
         let arguments = attribution.arguments.iter();
         Attribution {
@@ -230,8 +231,9 @@ impl Rejudgement<'_> {
         }
     }
 
-    /// Translates what a part of a call depends on: views become labels of the new policy, and regions those of the new
-    /// session with the same content. The recorded session had `events_before` events then.
+    /// Translates what a part of a call depends on to the new session: a view becomes a label of the new policy, and a
+    /// region becomes the region of the new session with the same content. `events_before` is the number of events that
+    /// the recorded session had before the call.
     fn dependency(&mut self, dependency: &CallDependency, events_before: usize) -> CallDependency {
         match dependency {
             CallDependency::Everything => CallDependency::Everything,

@@ -244,8 +244,8 @@ impl Monitor {
     }
 
     /// Returns the arguments for which a `consent` statement holds, each with the label that it may carry; none if a
-    /// part of the call is untrusted. Withdrawn consents, those that cannot be evaluated, and those whose limits the call
-    /// exceeds do not count.
+    /// part of the call is untrusted. Withdrawn consents, those that cannot be evaluated, and those whose limits the
+    /// call exceeds do not count.
     fn consented_arguments(
         &mut self,
         plan: &Plan,

@@ -150,8 +150,8 @@ impl StoreLabels {
         self.states.iter().any(|state| state.is_written)
     }
 
-    /// Undoes all changes since `before`, an earlier state. Stores that were used for the first time since then stay,
-    /// and are as if they were unused, so that their indices remain valid.
+    /// Undoes all changes since `before`, an earlier state. Stores that were used for the first time since then stay in
+    /// the list as unused ones, so that the indices of stores remain valid.
     pub(super) fn restore(&mut self, before: &Self) {
         for (index, state) in self.states.iter_mut().enumerate() {
             match before.states.get(index) {

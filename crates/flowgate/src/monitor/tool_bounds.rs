@@ -271,7 +271,7 @@ impl Monitor {
         // From now on, the label of what rules read of other calls covers the view.
         self.trace.record_view(view);
         let mut tools: Vec<Tool> = self.known_tools.iter().cloned().collect();
-        // `access` may create stores, whose order must not depend on that of a hash set.
+        // `access` may create stores, whose order must not depend on the order of a hash set.
         tools.sort_by(|a, b| (&a.server, &a.name).cmp(&(&b.server, &b.name)));
         for tool in tools {
             let harmless = is_harmless(plan, &tool);
@@ -320,7 +320,7 @@ fn greatest_required_label(space: &Space, requirement: &Requirement) -> Label {
 
 /// Returns the greatest label at which some call of the tool may be permitted without a question: bottom in each
 /// dimension that no requirement bounds. A requirement with conditions need not apply to that call, and a computed
-/// bound can be any, so they do not restrict the label further.
+/// bound can be any label, so they do not restrict the label further.
 pub(super) fn greatest_permitted_label(plan: &Plan, tool: &Tool) -> Label {
     let space = &plan.space;
     let requirements = requirements(plan, tool);

@@ -77,7 +77,7 @@ pub struct Judgement {
     /// Matches of rules that only log, and excesses that standing consent covers.
     pub notes: Vec<Reason>,
     /// The `require`, `payload` and `endorse` statements that applied to the call, whether or not it met them, in the
-    /// order of the policy. With the statements of `reasons` and `notes`, they are all that had a hand in the verdict.
+    /// order of the policy. Together with the statements of `reasons` and `notes`, they decided the verdict.
     pub applied: Vec<Span>,
     /// The arguments that the policy endorses by a class of values, in the order of the statements.
     pub classes: Vec<ValueClass>,
@@ -101,7 +101,7 @@ impl Judgement {
     }
 }
 
-/// A class of values that an `endorse` statement describes, and of which the value of an argument is one.
+/// A class of values that an `endorse` statement describes, such as dates, and to which an argument's value belongs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ValueClass {
     /// The name of the argument.
@@ -244,7 +244,7 @@ pub struct Permit {
     /// The monitor that created it.
     pub(super) session_identity: Arc<()>,
     /// Set when the permit is dropped; the monitor reads it.
-    pub(super) ticket: Arc<PermitDropFlag>,
+    pub(super) drop_flag: Arc<PermitDropFlag>,
 }
 
 impl Permit {
@@ -261,20 +261,20 @@ impl Permit {
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        self.ticket.is_given_up.store(true, Ordering::Release);
+        self.drop_flag.is_dropped.store(true, Ordering::Release);
     }
 }
 
 /// Reports to the monitor that a permit was dropped.
 #[derive(Debug, Default)]
 pub(super) struct PermitDropFlag {
-    is_given_up: AtomicBool,
+    is_dropped: AtomicBool,
 }
 
 impl PermitDropFlag {
-    /// Returns whether the permit was dropped, so that the monitor withdraws its call.
-    pub(super) fn is_given_up(&self) -> bool {
-        self.is_given_up.load(Ordering::Acquire)
+    /// Returns whether the permit was dropped; the monitor then withdraws its call.
+    pub(super) fn is_dropped(&self) -> bool {
+        self.is_dropped.load(Ordering::Acquire)
     }
 }
 
@@ -291,7 +291,7 @@ pub struct Question {
     pub(super) stores: Vec<(usize, u64)>,
     /// The stores to whose state the call refers, with the number of writes by other sessions to each.
     pub(super) referred: StoreVersions,
-    /// Whether the tool can read external state, so that an equal call can mean something else later.
+    /// Whether the tool can read external state; then an equal call can mean something else later.
     pub(super) reads_state: bool,
     /// The monitor that asks.
     pub(super) session_identity: Arc<()>,

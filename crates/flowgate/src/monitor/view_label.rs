@@ -169,7 +169,7 @@ label out.structured as trusted, private if:
         check(&[whole, decided], &answer, public);
         check(&[whole, decided, ("out.content.count as private", "")], &answer, private);
         check(&[whole, decided, ("out.content.count as untrusted", "")], &answer, private);
-        // A statement labels a part of what is hidden, so that its form matters.
+        // A statement labels a part of what is hidden, so its form matters.
         check(&[whole, page, ("out.content.page.id as trusted", "")], &answer, private);
         // All of it is hidden: an error could be in its place.
         let hidden = ("out.content as untrusted, public", "");

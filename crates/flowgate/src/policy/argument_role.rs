@@ -179,7 +179,7 @@ pub fn suggested_role(name: &str) -> Option<ArgumentRole> {
 }
 
 /// Returns the words of a name in snake, kebab or camel case, in lower case: `file_path`, `file-path` and `filePath`
-/// give `file` and `path`. Each capital letter begins a word, so that `userID` gives `user`, `i` and `d`.
+/// give `file` and `path`. Each capital letter begins a word, so `userID` gives `user`, `i` and `d`.
 pub fn name_words(name: &str) -> Vec<String> {
     let mut words = vec![String::new()];
     for c in name.chars() {

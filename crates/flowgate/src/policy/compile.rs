@@ -55,7 +55,7 @@ pub(super) struct Compiler<'a> {
     /// The definitions of the constants, by name.
     constants: HashMap<&'a str, &'a Expr>,
     /// The names of the constants that are being substituted, so that a constant cannot contain itself.
-    open: Vec<String>,
+    open_constants: Vec<String>,
     imports: imports::Imports,
     /// The indices of the predicates in the plan, by name.
     predicates: HashMap<&'a str, usize>,
@@ -66,10 +66,11 @@ pub(super) struct Compiler<'a> {
     /// The ids of the tool patterns, by their text.
     patterns: HashMap<String, PatternId>,
     /// The number of parts that the expressions of the policy may still add.
-    budget: usize,
+    parts_left: usize,
     /// The size that its patterns may still add.
     patterns_left: usize,
-    /// Whether the conditions being compiled may test a value against a list in trusted text: those of `endorse` and `consent`.
+    /// Whether the conditions being compiled may test a value against a list in trusted text: those of `endorse` and
+    /// `consent`.
     tests_lists: bool,
     /// Whether the policy intends to have labels, even if its lattices are invalid.
     has_lattice: bool,
@@ -82,7 +83,7 @@ pub(super) fn compile(file: &PolicyFile, dialect: Dialect) -> (Plan, Vec<Diagnos
         plan: Plan { dialect, ..Plan::default() },
         diagnostics: Vec::new(),
         constants: HashMap::new(),
-        open: Vec::new(),
+        open_constants: Vec::new(),
         imports: imports::Imports::default(),
         predicates: HashMap::new(),
         externs: HashMap::new(),
@@ -90,7 +91,7 @@ pub(super) fn compile(file: &PolicyFile, dialect: Dialect) -> (Plan, Vec<Diagnos
         patterns: HashMap::new(),
         tests_lists: false,
         has_lattice: false,
-        budget: MAX_PARTS,
+        parts_left: MAX_PARTS,
         patterns_left: MAX_PATTERNS,
     };
     compiler.dimensions(file);

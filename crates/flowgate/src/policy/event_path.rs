@@ -121,7 +121,7 @@ impl<'p> StatementPaths<'p> {
             if let ExprKind::Quantified(_, body) = &*expr.kind {
                 let declared = variables_in(body);
                 // The conditions of a block hold only within it, so they restrict the variables that it declares, not
-                // those of the statement around it.
+                // the variables of the statement around it.
                 resolved.restrict(body, &|variable| declared.contains(variable));
             }
         });
@@ -266,8 +266,8 @@ impl<'p> StatementPaths<'p> {
         }
     }
 
-    /// Returns the variables that a condition restricts to tools, each with its patterns, at least one of which matches
-    /// the tool if the condition holds.
+    /// Returns the variables whose tool a condition restricts, each with its patterns. If the condition holds, at least
+    /// one of the patterns matches the tool of the variable's event.
     fn restrictions(&self, condition: &Expr) -> Vec<(String, Vec<ToolPattern>)> {
         match &*condition.kind {
             ExprKind::And(parts) => parts.iter().flat_map(|part| self.restrictions(part)).collect(),

@@ -1,15 +1,14 @@
-//! Defines [`ExactAmount`], a number that can be summed without rounding. The limits of a `consent` are such numbers, and
-//! so must the values be that count against them.
+//! Defines [`ExactAmount`], a number that can be summed without rounding. The parser reads the limits of `consent`
+//! statements as exact amounts, and the monitor sums the arguments of calls to compare them with these limits.
 
 use serde_json::Value as Json;
 
-/// The digits behind the decimal point that an amount can have.
+/// The most digits of an amount after the decimal point.
 const FRACTION_DIGITS: usize = 6;
-/// The digits before the decimal point that an amount can have. A sum of as many amounts as a session has events then
-/// fits into the type.
+/// The most digits of an amount before the decimal point. The sum over all events of a session then fits into the type.
 const WHOLE_DIGITS: usize = 15;
 
-/// A number from zero, with at most six digits behind the point, as a multiple of 0.000001.
+/// A number of at least 0, with at most six digits after the point, stored as a multiple of 0.000001.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub(crate) struct ExactAmount(u128);
 
@@ -29,8 +28,8 @@ impl ExactAmount {
         digits.parse().ok().map(Self)
     }
 
-    /// Returns the amount that a value of an argument is; `None` if it is no number, is negative, or cannot be summed
-    /// exactly. A text is no number, whatever it spells.
+    /// Converts the value of an argument; `None` if it is not a number, is negative, or has too many digits. A text is
+    /// not a number, even if it consists of digits.
     pub(crate) fn of_value(value: &Json) -> Option<Self> {
         match value {
             Json::Number(number) => Self::parse(&number.to_string()),
@@ -38,7 +37,7 @@ impl ExactAmount {
         }
     }
 
-    /// Returns this amount as many times as the unit of a count: one call counts as 1.
+    /// Returns the amount 1, by which each call counts against a limit on the number of calls.
     pub(crate) fn one() -> Self {
         Self(10_u128.pow(6))
     }

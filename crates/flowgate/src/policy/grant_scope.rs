@@ -12,18 +12,18 @@ pub enum GrantScope {
     Call,
     /// For equal calls of the rest of the conversation: `grant conversation`.
     Conversation,
-    /// For equal calls of all conversations of the client, for at most so many days: `grant 30 days`.
+    /// For equal calls of all conversations of the client, for at most this many days: `grant 30 days`.
     Days(u32),
     /// For equal calls of all conversations of the client, until the grant is withdrawn: `grant always`.
     Always,
 }
 
-/// What a statement offers to a person who approves what it objects to.
+/// The terms on which a person may approve calls that a statement asks about: `grant ...` of the statement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct GrantClause {
     /// For how long the approval may hold.
     pub(crate) scope: GrantScope,
-    /// Whether it may cover other values of the class that an endorsement describes: `by class`.
+    /// Whether the approval may cover other values of the class that an endorsement describes: `by class`.
     pub(crate) is_by_class: bool,
 }
 

@@ -184,7 +184,7 @@ pub(crate) const STATEMENTS: [&str; 16] = [
     "raise", "ask", "log", "extern", "import", "from",
 ];
 
-/// Returns whether the name at `span` is the first word of a statement: whether it begins its line, which is not
+/// Returns whether the name at `span` is the first word of a statement: whether it begins its line, and the line is not
 /// indented deeper than `base`, the indentation of the policy as a whole.
 fn begins_statement(source: &str, span: &Span, base: usize) -> bool {
     let line = source.get(..span.start).and_then(|text| text.rsplit('\n').next()).unwrap_or_default();
@@ -223,10 +223,10 @@ fn continues_line(source: &str, token: Token, span: &Span) -> bool {
     }
 }
 
-/// Returns whether a token is an operator that needs two operands, so that a line that ends or begins with it
-/// continues. `*` does not count, since it can also end a line, as the end of the name of a tool
-/// (`read by bank/get_*`). `-` does not count, since it can also begin a line, as a sign. `<`, `>` and `/` do not
-/// continue a line either.
+/// Returns whether a token is an operator that needs two operands. A line that ends with one continues on the next
+/// line, and a line that begins with one continues the line before. `*` does not count, since it can also end a line,
+/// as the end of the name of a tool (`read by bank/get_*`). `-` does not count, since it can also begin a line, as a
+/// sign. `<`, `>` and `/` do not continue a line either.
 fn is_operator(token: Token) -> bool {
     matches!(
         token,
@@ -260,8 +260,8 @@ fn remove_line_end(tokens: &mut Vec<Lexeme>) -> bool {
 
 /// Adds the tokens for the indentation of a line that begins at `column`. These are an indent, dedents down to an
 /// enclosing block, or nothing for a line of the same block. If no enclosing block begins at this column, also adds
-/// [`Token::BadIndent`]. `indents` are the
-/// columns of the enclosing blocks, and `span` is the location of the first token of the line.
+/// [`Token::BadIndent`]. `indents` are the columns of the enclosing blocks, and `span` is the location of the first
+/// token of the line.
 fn add_indentation(tokens: &mut Vec<Lexeme>, indents: &mut Vec<usize>, column: usize, span: &Span) {
     let here = span.start..span.start;
     if column > indents.last().copied().unwrap_or(0) {

@@ -1,4 +1,5 @@
-//! Converts tokens to the syntax tree by recursive descent, with one function for each production.
+//! Converts tokens to the syntax tree by recursive descent, with one function for each production of the grammar. The
+//! loader of the policy's files (`source`) calls [`parse_range`] for each file.
 //!
 //! The parser always returns a tree. It reports an error and continues with the next line or statement, so that one
 //! error does not hide the next. A statement with an error is not part of the tree: without one of its conditions, it
@@ -22,8 +23,8 @@ const MAX_HEIGHT: usize = 100;
 /// Maximum number of errors that are reported, and of warnings.
 const MAX_DIAGNOSTICS: usize = 100;
 
-/// Parses the file of a policy that is at `range` in `source`, the text of all files. Spans refer to `source`. Returns
-/// the statements without errors, and the diagnostics; no statement and one error for a file that is too long.
+/// Parses one file of a policy, which is at `range` in `source`, the text of all files. Spans refer to `source`.
+/// Returns the statements without errors, and the diagnostics; no statement and one error for a file that is too long.
 pub(super) fn parse_range(source: &str, range: Span, dialect: Dialect) -> (PolicyFile, Vec<Diagnostic>) {
     let text = source.get(range.clone()).unwrap_or_default();
     if text.len() > MAX_SOURCE {
@@ -33,9 +34,9 @@ pub(super) fn parse_range(source: &str, range: Span, dialect: Dialect) -> (Polic
                 .help("use several policies, each for some clients or servers");
         return (PolicyFile::default(), vec![diagnostic]);
     }
-    let moved = |span: Span| span.start + range.start..span.end + range.start;
+    let shifted = |span: Span| span.start + range.start..span.end + range.start;
     let tokens = lexer::lex(text).into_iter().filter(|(token, _)| *token != Token::Comment);
-    let tokens = tokens.map(|(token, span)| (token, moved(span))).collect();
+    let tokens = tokens.map(|(token, span)| (token, shifted(span))).collect();
     // The files after this one are cut off, so that the end of the text is the end of this file.
     let source = source.get(..range.end).unwrap_or_default();
     let mut parser = Parser { source, dialect, tokens, position: 0, depth: 0, diagnostics: Vec::new() };

@@ -44,7 +44,7 @@ impl fmt::Display for ToolPattern {
 }
 
 impl ToolPattern {
-    /// Compiles a pattern. It is *qualified* if it contains a slash, so that it names the server; `*` alone is
+    /// Compiles a pattern. It is *qualified* if it contains a slash and so names the server; `*` alone is
     /// qualified too, since it means every tool of every server. A quoted name never is: its slash belongs to the
     /// tool's name.
     ///
@@ -99,8 +99,8 @@ impl ToolPattern {
         })
     }
 
-    /// Returns the tool that the pattern names, if it names one: for `bank/pay` that of the server, for `/pay` and for
-    /// `pay` alone that of the agent itself. `None` for a pattern with `*` or a regular expression.
+    /// Returns the tool that the pattern names, if it names one: for `bank/pay` the tool of the server, for `/pay` and
+    /// for `pay` alone the agent's own tool. `None` for a pattern with `*` or a regular expression.
     pub(crate) fn tool(&self) -> Option<Tool> {
         let NamePattern::Exact(name) = &self.name else { return None };
         if !self.qualified {
@@ -203,8 +203,8 @@ impl MatchedServers {
         }
     }
 
-    /// Returns whether the pattern is ambiguous, so that it grants nothing: whether tools of two servers match it, with
-    /// `tool` counted as registered.
+    /// Returns whether the pattern is ambiguous and therefore grants nothing: whether tools of two servers match it,
+    /// with `tool` counted as registered.
     pub(crate) fn is_ambiguous_for(
         &self,
         patterns: &[ToolPattern],

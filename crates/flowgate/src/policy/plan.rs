@@ -130,7 +130,7 @@ pub(crate) struct Requirement {
     pub(crate) target: Option<TargetPath>,
     /// Whether the decision depends on everything that the agent has seen, whatever the influence method says.
     pub(crate) is_strict: bool,
-    /// For how long a person's approval of what exceeds the requirement may hold, and for what.
+    /// The terms on which a person may approve a call that exceeds the requirement.
     pub(crate) grant: GrantClause,
     /// Whether a call that exceeds the requirement is denied instead of confirmed.
     pub(crate) denies: bool,
@@ -180,7 +180,8 @@ pub(crate) struct Endorsement {
     pub(crate) target: TargetPath,
     pub(crate) label: LabelPlan,
     pub(crate) value: EndorsedValue,
-    /// The name of the argument and the class of its values in words, if a grant `by class` may leave the argument open.
+    /// The name of the argument and the class of its values in words, if a grant `by class` may leave the argument
+    /// open.
     pub(crate) class: Option<(String, String)>,
     pub(crate) query: CompiledQuery,
 }
@@ -190,7 +191,7 @@ pub(crate) struct Endorsement {
 pub(crate) struct Rule {
     pub(crate) span: Span,
     pub(crate) action: Action,
-    /// For how long a person's approval of a match may hold, and for what.
+    /// The terms on which a person may approve a call that the rule matches.
     pub(crate) grant: GrantClause,
     /// Its message: the arguments of `Violation(...)`, by position and by name.
     pub(crate) args: Vec<CompiledExpr>,

@@ -105,10 +105,10 @@ impl Pattern {
         }
     }
 
-    /// Returns the cost of the search for the match after one that ends `left` bytes before the end of the text, in
-    /// steps of fuel. The search may read all of these bytes, or find the next match at once, so they cost a quarter of
-    /// a first search. Backtracking costs its limit of steps, whatever the length.
-    pub(crate) fn cost_of_length(&self, left: usize) -> usize {
+    /// Returns the cost of the search for a further match, in steps of fuel. `left` is the number of bytes between the
+    /// previous match and the end of the text. The search may read all of these bytes, or find the next match at once,
+    /// so they cost a quarter of a first search. Backtracking costs its limit of steps, whatever the length.
+    pub(crate) fn cost_after_match(&self, left: usize) -> usize {
         match self.program {
             Program::Linear(_) => left / 64,
             Program::Backtracking(_) => BACKTRACKS / 16,
@@ -122,8 +122,8 @@ impl Pattern {
     pub(crate) fn is_match(&self, text: &str) -> Result<bool, EvalError> {
         match self.program(text) {
             TextSearcher::Linear(regex) => Ok(regex.is_match(text)),
-            TextSearcher::Backtracking(_) if text.len() > MAX_TRIED => Err(too_long()),
-            TextSearcher::Backtracking(regex) => regex.is_match(text).map_err(|_| too_long()),
+            TextSearcher::Backtracking(_) if text.len() > MAX_TRIED => Err(backtracking_limit_error()),
+            TextSearcher::Backtracking(regex) => regex.is_match(text).map_err(|_| backtracking_limit_error()),
         }
     }
 
@@ -136,11 +136,11 @@ impl Pattern {
             TextSearcher::Linear(regex) => {
                 Ok(regex.find_iter(text).take(limit).map(|found| found.range()).collect())
             }
-            TextSearcher::Backtracking(_) if text.len() > MAX_TRIED => Err(too_long()),
+            TextSearcher::Backtracking(_) if text.len() > MAX_TRIED => Err(backtracking_limit_error()),
             TextSearcher::Backtracking(regex) => regex
                 .find_iter(text)
                 .take(limit)
-                .map(|found| found.map(|found| found.range()).map_err(|_| too_long()))
+                .map(|found| found.map(|found| found.range()).map_err(|_| backtracking_limit_error()))
                 .collect(),
         }
     }
@@ -167,8 +167,8 @@ fn backtracking(source: &str, extent: MatchExtent, end: EndAnchor) -> Result<fan
     builder.map_err(|error| error.to_string().replace('\n', " "))
 }
 
-/// Returns the error for a search by backtracking whose text is too long, or that takes too many steps.
-fn too_long() -> EvalError {
+/// Returns the error of a search by backtracking that exceeds a limit: on the length of the text, or on its steps.
+fn backtracking_limit_error() -> EvalError {
     EvalError::Type(
         "the search for a pattern with look-around exceeded its limit of steps; simplify the pattern"
             .to_owned(),
@@ -237,7 +237,7 @@ fn has_end_anchor(source: &str) -> bool {
     !is_per_line && translate(source, EndAnchor::Python) != translate(source, EndAnchor::OfText)
 }
 
-/// Rewrites a pattern in Python's syntax to that of the libraries, where the two differ: `\Z`, `\<`, white space, a
+/// Rewrites a pattern from Python's syntax to the libraries' syntax where the two differ: `\Z`, `\<`, white space, a
 /// brace that begins no repetition, and brackets and operators within a class. With [`EndAnchor::Python`], `$` also
 /// matches before a final line break.
 fn translate(source: &str, end: EndAnchor) -> Cow<'_, str> {
@@ -358,9 +358,12 @@ mod tests {
         let bomb = Pattern::new("(?=(a+)+$)b", MatchExtent::Anywhere).unwrap();
         let _ = bomb.is_match(&"a".repeat(5_000));
         let bomb = Pattern::new(r"^(a|aa)+\1c$", MatchExtent::Whole).unwrap();
-        assert_eq!(bomb.is_match(&"a".repeat(5_000)), Err(too_long()));
+        assert_eq!(bomb.is_match(&"a".repeat(5_000)), Err(backtracking_limit_error()));
         let long = "a".repeat(MAX_TRIED + 1);
-        assert_eq!(Pattern::new("(?=a)b", MatchExtent::Anywhere).unwrap().find(&long, 2), Err(too_long()));
+        assert_eq!(
+            Pattern::new("(?=a)b", MatchExtent::Anywhere).unwrap().find(&long, 2),
+            Err(backtracking_limit_error())
+        );
         let found =
             |pattern, text| Pattern::new(pattern, MatchExtent::Anywhere).unwrap().find(text, 2).unwrap();
         assert_eq!(found("a", "aaaa"), [0..1, 1..2]);

@@ -94,8 +94,8 @@ impl PolicySource {
     /// span in it.
     pub fn excerpt_file(&self, span: &Span) -> (Option<&str>, &str, Span) {
         let (file, text, offset) = self.file_at(span.start);
-        let moved = |at: usize| at.saturating_sub(offset).min(text.len());
-        (file, text, moved(span.start)..moved(span.end))
+        let shifted = |at: usize| at.saturating_sub(offset).min(text.len());
+        (file, text, shifted(span.start)..shifted(span.end))
     }
 
     /// Returns the file that contains a byte of the text of all files: its path (`None` for the policy's own file), its
@@ -156,11 +156,11 @@ pub(super) struct Loader<R> {
 
 impl<R: FnMut(&str) -> Result<String, String>> Loader<R> {
     /// Reads and parses the policy's own file, whose text is `own`, and the files that it imports, by `read`. Returns
-    /// the text of all files, their statements (those of an imported file first), and the diagnostics.
+    /// the text of all files, their statements (an imported file's statements first), and the diagnostics.
     pub(super) fn load(own: &str, dialect: Dialect, read: R) -> (PolicySource, PolicyFile, Vec<Diagnostic>) {
         let source = PolicySource::default();
         let mut loader = Self { source, dialect, read, statements: Vec::new(), diagnostics: Vec::new() };
-        // The empty path is that of the policy's own file.
+        // The empty path stands for the policy's own file.
         loader.add("", own);
         let Self { source, statements, diagnostics, .. } = loader;
         (source, PolicyFile { statements }, diagnostics)

@@ -10,24 +10,30 @@ use crate::trace::EventId;
 
 /// Reports all matches of all rules over the whole trace.
 pub(crate) fn analyze(context: RuleContext<'_>, fuel: &mut u64, report: &mut impl MatchReceiver) {
-    matches(context, None, fuel, report);
+    report_matches(context, None, fuel, report);
 }
 
-/// Reports the matches that the event `id`, the last one of the trace, completes: those that bind it to a variable, and
-/// those that become true because a `count` block of the rule counts it. Tests compare them with those of
-/// [`RuleMatcher`](super::RuleMatcher).
+/// Reports the matches that the event `id`, the last one of the trace, completes: matches that bind it to a variable,
+/// and matches that become true because a `count` block of the rule counts it. Tests compare them with the matches that
+/// [`RuleMatcher`](super::RuleMatcher) reports.
 pub(crate) fn match_event(
     context: RuleContext<'_>,
     id: EventId,
     fuel: &mut u64,
     report: &mut impl MatchReceiver,
 ) {
-    matches(context, Some(id), fuel, report);
+    report_matches(context, Some(id), fuel, report);
 }
 
-/// Reports all matches of all rules; with `new`, only those with this event in a variable, and those of rules with a
-/// block that may count it. A failure, also spent fuel, is reported for its rule, and the next rule is tried.
-fn matches(context: RuleContext<'_>, new: Option<EventId>, fuel: &mut u64, report: &mut impl MatchReceiver) {
+/// Reports all matches of all rules. If `new` is an event, reports only the matches that bind it to a variable, and all
+/// matches of rules with a block that may count it. A failure, also spent fuel, is reported for its rule, and the next
+/// rule is tried.
+fn report_matches(
+    context: RuleContext<'_>,
+    new: Option<EventId>,
+    fuel: &mut u64,
+    report: &mut impl MatchReceiver,
+) {
     for (index, rule) in context.plan.rules.iter().enumerate() {
         let mut evaluator = context.evaluator(fuel);
         let concerns_block_of_rule = new.is_some_and(|id| concerns_block(&mut evaluator, rule, id));
@@ -86,7 +92,7 @@ fn assign(
     found: &mut AssignmentCallback<'_>,
 ) -> Result<(), EvalError> {
     evaluator.spend(1)?;
-    let bound = name_values(evaluator, items, bound, frame)?;
+    let bound = bind_definitions(evaluator, items, bound, frame)?;
     let next =
         variables.iter().position(|v| v.domain.as_ref().is_none_or(|ex| ex.required_slots() & !bound == 0));
     let Some(index) = next else { return found(evaluator, frame) };
@@ -118,9 +124,9 @@ fn assign(
     Ok(())
 }
 
-/// Assigns values to the names in `items` that can be computed from the bound variables. Returns the set of slots with
-/// a value then.
-fn name_values(
+/// Evaluates the definitions in `items` (`NAME := VALUE`) that need only bound variables, and binds their names.
+/// Returns the set of slots that have a value afterwards.
+fn bind_definitions(
     evaluator: &mut Evaluator<'_>,
     items: &[QueryItem],
     mut bound: u64,

@@ -48,8 +48,8 @@ impl<'s> ToolMatcher<'s> {
         (!tools.is_empty()).then_some(MatchedTools { tools, is_restricted: true })
     }
 
-    /// Returns the tools that the event of a variable can be about: those that its patterns match, or all if it has no
-    /// pattern. `None` if it can be about tools that are not listed, or about none, so that nothing can be reported.
+    /// Returns the tools that the event of a variable can be about: the tools that its patterns match, or all if it has
+    /// no pattern. `None` if it can be about tools that are not listed, or about none; nothing can then be reported.
     pub(super) fn of_variable(&self, paths: &StatementPaths<'_>, variable: &str) -> Option<MatchedTools<'s>> {
         let patterns = paths.patterns_of(variable);
         if patterns.is_empty() {
@@ -171,7 +171,7 @@ impl NameChecker<'_> {
         self.found.push(Diagnostic::error("unlisted-tool", span.clone(), message).help(help));
     }
 
-    /// Warns about a pattern without a server if listed tools of two servers match it: it is ambiguous, so that the
+    /// Warns about a pattern without a server if listed tools of two servers match it: it is ambiguous, so the
     /// statement grants nothing.
     fn check_ambiguity(&mut self, pattern: &ToolPattern, matching: &[&ToolSchema], span: &Span) {
         let servers: BTreeSet<_> = matching.iter().map(|schema| &schema.tool.server).collect();

@@ -74,7 +74,12 @@ pub(crate) fn read_list(text: &str) -> Result<ToolList, ToolListError> {
     let (items, place) = match (holder, holder.get("tools")) {
         (Value::Array(items), _) => (items, prefix.trim_end_matches('.').to_owned()),
         (_, Some(Value::Array(items))) => (items, format!("{prefix}tools")),
-        (_, Some(_)) => return Err(ToolListError::new(format!("{prefix}tools"), "not a list")),
+        (_, Some(_)) => {
+            return Err(ToolListError::new(
+                format!("{prefix}tools"),
+                "the value is not a list; write a list of tools",
+            ));
+        }
         (_, None) if document.get("error").is_some() => {
             return Err(ToolListError::new(
                 "error",
@@ -103,7 +108,10 @@ pub(crate) fn read_list(text: &str) -> Result<ToolList, ToolListError> {
 /// model runs, such as `web_search`, whose names are unknown.
 fn read_tool(item: &Value, place: &str) -> Result<Option<ListedTool>, ToolListError> {
     let Value::Object(object) = item else {
-        return Err(ToolListError::new(place, "the tool is not a JSON object"));
+        return Err(ToolListError::new(
+            place,
+            "the tool is not a JSON object; write an object with a `name`",
+        ));
     };
     if object.contains_key("role") {
         let problem = "the entry is a message, not a tool; give a trace as an argument without `--tools`";
@@ -119,7 +127,7 @@ fn read_tool(item: &Value, place: &str) -> Result<Option<ListedTool>, ToolListEr
     let name = match fields.get("name") {
         Some(Value::String(name)) if !name.is_empty() => name.clone(),
         None if is_hosted(object) => return Ok(None),
-        _ => return Err(ToolListError::new(place, "the tool has no `name`")),
+        _ => return Err(ToolListError::new(place, "the tool has no `name`; add one")),
     };
     let schema = |keys: &[&str]| {
         let Some((key, value)) = keys.iter().find_map(|key| Some((key, fields.get(*key)?))) else {
@@ -206,22 +214,22 @@ mod tests {
                 "{\"result\": {}}",
                 "result: there is no list of tools; give the result of MCP `tools/list`, or a request to a model with `tools`",
             ),
-            ("{\"tools\": {}}", "tools: not a list"),
+            ("{\"tools\": {}}", "tools: the value is not a list; write a list of tools"),
             (
                 "{\"error\": {\"code\": 1}}",
                 "error: the response reports an error and has no tools; ask the server again for its list",
             ),
-            ("[1]", "[0]: the tool is not a JSON object"),
+            ("[1]", "[0]: the tool is not a JSON object; write an object with a `name`"),
             (
                 "[{\"role\": \"user\", \"content\": \"hi\"}]",
                 "[0]: the entry is a message, not a tool; give a trace as an argument without `--tools`",
             ),
-            ("{\"tools\": [{\"name\": \"a\"}, {}]}", "tools[1]: the tool has no `name`"),
+            ("{\"tools\": [{\"name\": \"a\"}, {}]}", "tools[1]: the tool has no `name`; add one"),
             (
                 "{\"tools\": [{\"type\": \"function\", \"function\": {}}]}",
-                "tools[0].function: the tool has no `name`",
+                "tools[0].function: the tool has no `name`; add one",
             ),
-            ("{\"tools\": [{\"name\": \"\"}]}", "tools[0]: the tool has no `name`"),
+            ("{\"tools\": [{\"name\": \"\"}]}", "tools[0]: the tool has no `name`; add one"),
             (
                 "{\"result\": {\"tools\": [{\"name\": \"a\", \"inputSchema\": 3}]}}",
                 "result.tools[0].inputSchema: the schema is not a JSON object; write a JSON Schema",

@@ -73,7 +73,7 @@ impl<'s> SchemaSet<'s> {
         set
     }
 
-    /// Returns the schemas of the contents of answers, given those of their structured forms. A server wraps a
+    /// Returns the schemas of the contents of answers, given the schemas of their structured forms. A server wraps a
     /// structured answer that is not an object as `{"result": ...}`, but not its text, so the wrapper is removed here.
     pub(super) fn unwrapped(self) -> Self {
         let mut set = Self { nodes: Vec::new(), is_open: self.is_open };
@@ -149,8 +149,8 @@ impl<'s> SchemaSet<'s> {
         properties.flat_map(|(properties, _)| properties.keys().map(String::as_str)).collect()
     }
 
-    /// Returns the values that the schemas list. `None` if one of them permits others, or if the set is open or empty,
-    /// so that the permitted values are unknown.
+    /// Returns the values that the schemas list. `None` if the permitted values are unknown: if a schema permits values
+    /// that it does not list, or if the set is open or empty.
     pub(super) fn values(&self) -> Option<Vec<&'s Value>> {
         if self.is_open || self.nodes.is_empty() {
             return None;

@@ -1,8 +1,9 @@
 //! Represents an event's value as a tree of labelled regions.
 //!
-//! Each field has a node. Each list, map and text that encodes a list or a map has a node, too, whose label is that of
-//! the structure: the keys, the number of rows, and the bytes between the fields. So the nodes of an event are disjoint
-//! labelled regions that together cover the whole event. The monitor labels documents; rules and redaction read them.
+//! Each field has a node. Each list, map and text that encodes a list or a map has a node, too. Its label is the label
+//! of the structure: the keys, the number of rows, and the bytes between the fields. So the nodes of an event are
+//! disjoint labelled regions that together cover the whole event. The monitor labels documents; rules and redaction
+//! read them.
 
 mod build;
 mod undivided;
@@ -67,8 +68,8 @@ pub struct DocumentNode {
     labelled_by: StatementSet,
 }
 
-/// The indices of the first `label` statements that labelled a node: at most three of them, in the order in which they
-/// did. It takes no allocation, since every node of every event has one.
+/// The indices of the first `label` statements that labelled a node, at most three, in the order of labelling. It takes
+/// no allocation, since every node of every event has one.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct StatementSet {
     /// Each index plus one; 0 is none.
@@ -87,7 +88,7 @@ impl StatementSet {
         }
     }
 
-    /// Returns the indices.
+    /// Returns the indices of the statements in the set.
     pub(crate) fn iter(self) -> impl Iterator<Item = usize> {
         self.indices.into_iter().filter_map(|number| number.checked_sub(1)).map(usize::from)
     }
@@ -99,18 +100,18 @@ pub struct Document {
     nodes: Vec<DocumentNode>,
     /// The reason why a text was not decomposed although it resembles a list or a map.
     pub defect: Option<LocateError>,
-    /// Whether a tool returned its output both as text and as a value (its *twins*), and the two differ.
+    /// Whether a tool returned its output in two forms (*twins*), as text and as a JSON value, and the two differ.
     pub twins_differ: bool,
     /// Whether the event has too many parts to be decomposed.
     pub is_oversize: bool,
-    /// What the labels depend on besides statements about the event.
+    /// Influences on the labels that are not statements about the event.
     pub(crate) origin: LabelOrigin,
 }
 
-/// What the labels of an event depend on besides the statements about it.
+/// Influences on the labels of an event that are not statements about it.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct LabelOrigin {
-    /// The join of the labels that were joined into every node: those of the call and of the stores that it reads.
+    /// The join of the labels that were joined into every node: of the call, and of the stores that it reads.
     pub(crate) raised: Label,
     /// Whether the labels depend on how the event came about, such as an answer to no call.
     pub(crate) is_irregular: bool,
@@ -224,8 +225,8 @@ impl Document {
     /// floor of its node. A second declaration for the same node is joined with the first.
     ///
     /// A declaration is the effect of a `label` statement. Its conditions can read labels that another one sets, so all
-    /// are applied in rounds: `relied_on` is what an earlier round has read. Returns whether this call raised a label
-    /// that was read already, so that another round is needed.
+    /// are applied in rounds: `relied_on` is what an earlier round has read. Returns whether another round is needed,
+    /// since this call raised a label that was read already.
     pub(crate) fn declare(&mut self, space: &Space, id: NodeId, partial: &PartialLabel) -> bool {
         let Some(node) = self.nodes.get(id) else { return false };
         let (end, declared_before) = (node.end, node.declared);
@@ -259,12 +260,13 @@ impl Document {
         raised
     }
 
-    /// Returns the join of what statements have read in order to label a node, and of other lower bounds on its label.
+    /// Returns the lower bound on the label of a node: the join of the labels of the regions that statements have read
+    /// in order to label it, and of other floors.
     pub(crate) fn floor_of(&self, id: NodeId) -> Label {
         self.nodes.get(id).map_or(Label::BOTTOM, |node| node.floor.join(&node.relied_on))
     }
 
-    /// Returns the label of the root: of the fact that the event exists.
+    /// Returns the label of the root node, that is, of the fact that the event exists.
     pub fn frame_label(&self) -> Label {
         self.label_at(0)
     }
@@ -321,8 +323,8 @@ impl Document {
         }
     }
 
-    /// Raises the structured form of an output by the label of its text where the two differ: it may repeat the
-    /// content of the text in another form, and no statement labels it.
+    /// Joins the label of an output's text into the structured form of the output, if the two forms differ: the
+    /// structured form may repeat the content of the text, and no statement labels it.
     pub(crate) fn join_twins(&mut self) {
         let twins = self.key(0, "content").zip(self.key(0, "structured")).filter(|_| self.twins_differ);
         let Some((content, structured)) = twins else { return };
@@ -338,8 +340,8 @@ impl Document {
         }
     }
 
-    /// Joins `floor` into every label, except those of regions that depend on no argument of the call, into which it
-    /// joins `independent`. It must follow all declarations, as [`raise`](Self::raise).
+    /// Joins `floor` into the label of every region. For a region that depends on no argument of the call, joins
+    /// `independent` instead. Must be called after all declarations, like [`raise`](Self::raise).
     pub(crate) fn raise_outcome(&mut self, floor: &Label, independent: &Label) {
         for node in &mut self.nodes {
             node.label = node.label.join(if node.is_independent { independent } else { floor });
@@ -367,9 +369,8 @@ impl Document {
         raised
     }
 
-    /// Sets the label of one node to that of `part` in the dimensions of `part`, for an endorsement. The result may be
-    /// below the floor of the node, the label below which no declaration sets it. Does nothing if there is no such
-    /// node.
+    /// Sets the label of one node to `part` in the dimensions of `part`, for an endorsement. The result may be below
+    /// the floor of the node, the label below which no declaration sets it. Does nothing if there is no such node.
     pub(crate) fn lower(&mut self, space: &Space, id: NodeId, part: &PartialLabel) {
         if let Some(node) = self.nodes.get_mut(id) {
             node.label = space.replace(&node.label, part);
@@ -413,22 +414,22 @@ impl Document {
     /// `parts` is sorted by node, with at most one range for each node; a range outside the text is skipped. Returns
     /// the ids of the new nodes. Each new node directly follows its parent, so the ids of all later nodes increase.
     pub(crate) fn capture(&mut self, name: &str, parts: &[(NodeId, Range<usize>)]) -> Vec<NodeId> {
-        let pieces: Vec<(NodeId, DocumentNode)> =
+        let new_nodes: Vec<(NodeId, DocumentNode)> =
             parts.iter().filter_map(|(id, part)| Some((*id, self.captured_part(*id, name, part)?))).collect();
         // The number of new nodes before a node, by which its id increases.
-        let shift = |id: NodeId| pieces.partition_point(|(parent, _)| *parent < id);
-        let mut created = Vec::with_capacity(pieces.len());
-        let mut nodes = Vec::with_capacity(self.nodes.len() + pieces.len());
+        let shift = |id: NodeId| new_nodes.partition_point(|(parent, _)| *parent < id);
+        let mut created = Vec::with_capacity(new_nodes.len());
+        let mut nodes = Vec::with_capacity(self.nodes.len() + new_nodes.len());
         let old = std::mem::take(&mut self.nodes);
         for (id, mut node) in old.into_iter().enumerate() {
             node.parent += shift(node.parent);
             node.end += shift(node.end);
             nodes.push(node);
-            if let Ok(index) = pieces.binary_search_by_key(&id, |(parent, _)| *parent)
-                && let Some((_, piece)) = pieces.get(index)
+            if let Ok(index) = new_nodes.binary_search_by_key(&id, |(parent, _)| *parent)
+                && let Some((_, new_node)) = new_nodes.get(index)
             {
                 let new = nodes.len();
-                nodes.push(DocumentNode { parent: new - 1, end: new + 1, ..piece.clone() });
+                nodes.push(DocumentNode { parent: new - 1, end: new + 1, ..new_node.clone() });
                 created.push(new);
             }
         }
@@ -469,7 +470,7 @@ impl Document {
 
     /// Returns the bytes of the enclosing text that spell a part of the scalar `id`. The scalar is spelled at `span`
     /// there, and `decoded` is its value; `part` are bytes of the value. `None` if the scalar is spelled with escapes
-    /// before the end of the part, so that bytes of the value and of the text do not correspond.
+    /// before the end of the part, since bytes of the value and of the text then do not correspond.
     fn span_within(
         &self,
         id: NodeId,
@@ -611,10 +612,10 @@ mod tests {
         let text = "{'Hotel': 'Rating: 4.2\\nReviews: nice', 'Inn': 'x'}";
         let mut document = output(text, None);
         let hotel = find(&document, "content.Hotel");
-        let piece = document.capture("rating", &[(hotel, 8..11)])[0];
-        assert_eq!(document.path(piece).to_string(), "content.Hotel<rating>");
-        assert_eq!(document.to_value(piece), "4.2");
-        assert_eq!(text.get(document.node(piece).unwrap().span.clone().unwrap()), Some("4.2"));
+        let new_node = document.capture("rating", &[(hotel, 8..11)])[0];
+        assert_eq!(document.path(new_node).to_string(), "content.Hotel<rating>");
+        assert_eq!(document.to_value(new_node), "4.2");
+        assert_eq!(text.get(document.node(new_node).unwrap().span.clone().unwrap()), Some("4.2"));
         assert_eq!(document.to_value(find(&document, "content.Inn")), "x");
         let ends: Vec<_> = document.children(0).map(|id| document.path(id).to_string()).collect();
         assert_eq!(ends, ["content", "is_error"]);

@@ -243,7 +243,7 @@ impl fmt::Display for ArgumentsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Json(error) => write!(f, "the arguments are not strict JSON: {error}"),
-            Self::NoObject => f.write_str("the arguments are not a JSON object"),
+            Self::NoObject => f.write_str("the arguments are not a JSON object; write one, such as `{}`"),
         }
     }
 }
@@ -258,8 +258,8 @@ impl std::error::Error for ArgumentsError {
 }
 
 impl Call {
-    /// Creates a call from arguments in JSON text. Empty text means no arguments. Arguments that are not one JSON object,
-    /// or that two parsers could read differently, become the error that the call then carries in their place.
+    /// Creates a call from arguments in JSON text. Empty text means no arguments. Arguments that are not one JSON
+    /// object, or that two parsers could read differently, become the error that the call then carries in their place.
     pub fn from_json(id: impl Into<String>, tool: Tool, arguments: &str) -> Self {
         let parsed = if arguments.trim().is_empty() {
             Ok(Map::new())
@@ -318,7 +318,7 @@ mod tests {
         };
         check("", "{}");
         check(r#"{"to":"bob"}"#, r#"{"to":"bob"}"#);
-        check("[1]", "the arguments are not a JSON object");
+        check("[1]", "the arguments are not a JSON object; write one, such as `{}`");
         check(
             r#"{"to":"bob","to":"mallory"}"#,
             "the arguments are not strict JSON: duplicate key at line 1 column 16",

@@ -67,7 +67,7 @@ pub struct LocatedText {
 ///
 /// # Errors
 ///
-/// See [`LocateError`]. If no notation fits, the error is that of the last one tried.
+/// See [`LocateError`]. If no notation fits, the error says why the last one tried does not.
 pub fn locate(text: &str, form: Option<Notation>) -> Result<LocatedText, LocateError> {
     if text.len() > TEXT_LIMIT {
         return Err(LocateError::TooLarge);

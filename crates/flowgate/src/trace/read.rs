@@ -83,8 +83,8 @@ pub fn line(text: &str, number: usize) -> Result<JsonLine, ReadError> {
     value_to_line(value).map_err(located)
 }
 
-/// Reads a whole file: one JSON document, or JSON lines. Lines that are single messages form one run together, the
-/// last.
+/// Reads a whole file: one JSON document, or JSON lines. All lines that are single messages form one run together,
+/// which is the last one of the result.
 ///
 /// # Errors
 /// If a line is not strict JSON, or holds nothing that could be a run or a message. The error is about the first one.
@@ -145,7 +145,8 @@ fn value_to_line(value: Value) -> Result<JsonLine, MessageProblem> {
         Value::Object(_) => Ok(JsonLine::Part(read_message(&value).map_err(|problem| (None, problem))?)),
         _ => Err((
             None,
-            "the line is not a message, a list of messages or an object with `messages`".to_owned(),
+            "the line is not a message, a list of messages or an object with `messages`; write one of these"
+                .to_owned(),
         )),
     }
 }
@@ -170,17 +171,17 @@ fn messages(items: &[Value]) -> Result<Vec<TraceEntry>, MessageProblem> {
     Ok(entries)
 }
 
-/// Shifts the recorded origins of events by `by` messages.
-fn shift_origins(entries: &mut [TraceEntry], by: usize) {
+/// Adds `offset` to the index of the message in the origin of each event.
+fn shift_origins(entries: &mut [TraceEntry], offset: usize) {
     for origin in entries.iter_mut().filter_map(|entry| entry.origin.as_mut()) {
-        origin.message += by;
+        origin.message += offset;
     }
 }
 
 /// Returns the events of one message, in the order in which they happened. An error is the problem with the message;
 /// the caller adds its location.
 fn read_message(item: &Value) -> Result<Vec<TraceEntry>, String> {
-    let object = item.as_object().ok_or("the message is not a JSON object")?;
+    let object = item.as_object().ok_or("the message is not a JSON object; write one with a `role`")?;
     if object.contains_key("jsonrpc") {
         // Metadata that a server adds to its messages must not choose the agent or the parents.
         return mcp::read(object);
@@ -191,9 +192,9 @@ fn read_message(item: &Value) -> Result<Vec<TraceEntry>, String> {
     Ok(entries)
 }
 
-/// Sets the agent, the name and the parents of the events of one message, for which no provider's format has fields, by
-/// `metadata.agent`, `metadata.id` and `metadata.parents`. The agent holds for all events; the parents for the first
-/// and the name for the last, since the events of a message follow each other.
+/// Sets the agent, the name and the parents of the events of one message from `metadata.agent`, `metadata.id` and
+/// `metadata.parents`, since no provider's format has fields for them. All events get the agent, the first one the
+/// parents, and the last one the name, since the events of a message follow each other.
 fn read_agent_and_parents(object: &Map<String, Value>, entries: &mut [TraceEntry]) -> Result<(), String> {
     let Some(metadata) = object.get("metadata").and_then(Value::as_object) else { return Ok(()) };
     let agent = metadata.get("agent").map(|agent| text_field(agent, "metadata.agent")).transpose()?;
@@ -213,7 +214,7 @@ fn read_agent_and_parents(object: &Map<String, Value>, entries: &mut [TraceEntry
     Ok(())
 }
 
-/// Returns the text of the field `field`; an error that names the field if its value is not a text.
+/// Returns the string `value` of the field `field`; an error that names the field if the value is not a string.
 fn text_field(value: &Value, field: &str) -> Result<String, String> {
     value.as_str().map(str::to_owned).ok_or_else(|| format!("`{field}` is not a string"))
 }
@@ -326,13 +327,19 @@ mod tests {
             "{\"role\":\"user\"}\n{\"role\":",
             "line 2: not strict JSON: EOF while parsing a value at column 8",
         );
-        check("[{\"role\":\"user\"},3]", "line 1, message 1: the message is not a JSON object");
-        check("3", "line 1: the line is not a message, a list of messages or an object with `messages`");
+        check(
+            "[{\"role\":\"user\"},3]",
+            "line 1, message 1: the message is not a JSON object; write one with a `role`",
+        );
+        check(
+            "3",
+            "line 1: the line is not a message, a list of messages or an object with `messages`; write one of these",
+        );
         check(r#"{"role":"user","role":"system"}"#, "line 1: not strict JSON: duplicate key at column 21");
-        check(r#"{"content":"x"}"#, "line 1: the message has no `role`");
+        check(r#"{"content":"x"}"#, "line 1: the message has no `role`; add one, such as `user`");
         check(
             r#"[{"role":"assistant","tool_calls":[{"id":"a"}]}]"#,
-            "line 1, message 0: a tool call of the message has no `function.name`",
+            "line 1, message 0: a tool call of the message has no `function.name`; add the name of the tool",
         );
         check(r#"{"role":"user","metadata":{"agent":1}}"#, "line 1: `metadata.agent` is not a string");
         check("", "");

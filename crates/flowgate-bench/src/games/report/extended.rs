@@ -77,8 +77,8 @@ fn defences(all: &[ExtendedFigures]) -> Vec<Defence> {
     defences
 }
 
-/// Returns the figures of one game under one defence by name, for JSON lines and CSV. A figure that does not exist, because nothing was counted,
-/// is null.
+/// Returns the figures of one game under one defence as a row for JSON lines and CSV, whose keys are the names of the
+/// figures. A figure that does not exist, because nothing was counted, is null.
 pub fn figure_row(row: &ExtendedFigures, model: &str) -> Map<String, Value> {
     let figures = &row.figures;
     let mut fields = Map::new();
@@ -160,8 +160,9 @@ pub fn page(
     html::page(&format!("Games beyond the paper, model {model}"), manifest, &drawings, &tables)
 }
 
-/// Returns the executions of a run with identifiers that name their game, so that each task is compared with itself, and tasks are grouped by the first part of
-/// the game's name.
+/// Returns the executions of a run with the game's name before the id of each task. Tasks of different games can have
+/// equal ids; with the name, each task is compared with itself, and tasks are grouped by the first part of the game's
+/// name.
 fn named_by_game(executions: &[(ExtendedGame, Execution)]) -> Vec<Execution> {
     let named = executions.iter().map(|(game, execution)| Execution {
         task: format!("{}/{}", game.name(), execution.task),

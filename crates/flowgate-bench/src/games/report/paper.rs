@@ -24,7 +24,7 @@ pub(super) fn paper_table_list(runs: &[ModelFigures<'_>]) -> Vec<Table> {
     if compared.is_empty() {
         return Vec::new();
     }
-    let whose = whose(runs);
+    let models = model_phrase(runs);
     // Each figure has two columns: that of the runs, and that of the paper.
     let with_paper = |titles: &[&str]| -> Vec<String> {
         let pairs = titles.iter().flat_map(|title| [(*title).to_owned(), "paper".to_owned()]);
@@ -40,7 +40,7 @@ pub(super) fn paper_table_list(runs: &[ModelFigures<'_>]) -> Vec<Table> {
             std::iter::once(defence.name()).chain(cells).collect::<Vec<_>>()
         };
         let rows: Vec<Vec<String>> = compared.iter().map(row).collect();
-        table(&format!("Table {number} of the paper beside {whose}"), &header, &rows)
+        table(&format!("Table {number} of the paper beside {models}"), &header, &rows)
     };
     vec![
         build(4, &["ASR", "advantage", "RAG leak", "closed", "benign utility"], &|figures| {
@@ -65,7 +65,7 @@ pub fn paper_rows(runs: &[ModelFigures<'_>]) -> Vec<Value> {
         json!({
             "type": "paper",
             "models": runs.iter().map(|(model, _)| *model).collect::<Vec<_>>(),
-            "same_models": are_the_papers(runs),
+            "same_models": are_the_paper_models(runs),
             "defence": defence.name(),
             "run": values(ours),
             "paper": values(paper),
@@ -104,15 +104,16 @@ fn compared(runs: &[ModelFigures<'_>]) -> Vec<(Defence, CompositeFigures, Compos
 }
 
 /// Returns whether the runs are those of the two models of AgentSecBench, judged by the names of the models.
-fn are_the_papers(runs: &[ModelFigures<'_>]) -> bool {
+fn are_the_paper_models(runs: &[ModelFigures<'_>]) -> bool {
     are_paper_models(&runs.iter().map(|(model, _)| *model).collect::<Vec<_>>())
 }
 
-/// Returns the phrase for the titles of tables that names the models of the runs, and says whether they are those of the paper.
-fn whose(runs: &[ModelFigures<'_>]) -> String {
+/// Returns the part of a table's title that names the models of the runs, and says whether the paper measured the
+/// same models.
+fn model_phrase(runs: &[ModelFigures<'_>]) -> String {
     let names: Vec<&str> = runs.iter().map(|(model, _)| *model).collect();
     let names = names.join(", ");
-    if are_the_papers(runs) {
+    if are_the_paper_models(runs) {
         format!("{names}: its two models, on other tasks of the same form")
     } else {
         format!(

@@ -9,9 +9,9 @@ use super::super::measure::{risk_reduction, utility_loss};
 use super::super::task::Game;
 use crate::rounding::rounded;
 
-/// Returns the figures of one defence as rows, objects with the names of the figures: one row for each game, then one
-/// for all games. Shares are from 0 to 1; a figure that does not exist is null. `undefended` are the figures of the
-/// defence *none*, if it was measured; reduction and loss are relative to them.
+/// Returns the figures of one defence as rows for JSON lines and CSV, one for each game and then one for all games.
+/// The keys of a row are the names of the figures. Shares are from 0 to 1; a figure that does not exist is null.
+/// `undefended` are the figures of the defence *none*, if it was measured; reduction and loss are relative to them.
 pub fn figure_rows(
     figures: &DefenceFigures,
     undefended: Option<&DefenceFigures>,
@@ -45,8 +45,9 @@ pub fn figure_rows(
     rows
 }
 
-/// Returns the figures of one row by name, in the order of the columns. `base` are the figures of the same game without a defence, if they were
-/// measured. `leakage` are the worst leaked bits of a canary and the worst advantage; `None` in the rows of the games that have no canaries.
+/// Returns the columns of one row in order: the name and the value of each figure. `base` are the figures of the same
+/// game without a defence, if they were measured. `leakage` are the worst leaked bits of a canary and the worst
+/// advantage; `None` in the rows of the games that have no canaries.
 fn columns(
     figures: &Figures,
     base: Option<&Figures>,

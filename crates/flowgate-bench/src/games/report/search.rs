@@ -7,12 +7,13 @@ use super::super::adaptive::{AttackSearch, Attempt, search_rates};
 use super::super::text_table::{Table, cell, table, texts};
 use super::interval_cell;
 
-/// Prints the tables of attack searches. `queries` is the limit of each task. The log has the best attempt of each game.
+/// Prints two tables of attack searches: the shares of tasks on which they succeeded, and a log with the best attempt
+/// of each defence and game. `queries` is the limit of each task.
 pub fn search_text(searches: &[AttackSearch], queries: usize) -> String {
     texts(&[search_table(searches, queries), best_of_games(searches)])
 }
 
-/// Returns the tables of a page: as [`search_text`], with the best attempt of each task in the log.
+/// Returns the tables for the HTML page: those of [`search_text`], but the log has the best attempt on each task.
 pub(super) fn search_tables(searches: &[AttackSearch]) -> Vec<Table> {
     if searches.is_empty() {
         return Vec::new();

@@ -57,7 +57,7 @@ impl TypedDecision {
         (!is_offered).then(|| refusal.to_owned())
     }
 
-    /// Returns the words by which the person is asked to confirm the decision.
+    /// Returns the decision in words, for the question by which the person confirms it.
     fn words(&self) -> String {
         match self.decision {
             PersonDecision::AllowOnce => "allow this call once".to_owned(),
@@ -109,7 +109,8 @@ impl TypedLines {
         self.0.recv().ok().map(|line| line.trim().to_owned())
     }
 
-    /// Asks the person to confirm a decision. Anything but yes, and the end of the input, is a no.
+    /// Asks the person to confirm a decision, and returns whether the reply is `y` or `yes`. Any other line, and the
+    /// end of the input, means no.
     pub(super) fn confirm(&self, decision: &TypedDecision, output: &mut Console) -> bool {
         let line = self.ask(&format!("{}? [y/N] ", decision.words()), output);
         line.is_some_and(|line| matches!(line.as_str(), "y" | "Y" | "yes" | "Yes" | "YES"))

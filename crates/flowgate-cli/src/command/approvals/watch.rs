@@ -39,7 +39,7 @@ struct Watch<'a> {
     count: usize,
 }
 
-/// Whether the command continues after a question.
+/// The result of handling a question: whether the command then continues.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum WatchStep {
     /// The command waits for the next question.

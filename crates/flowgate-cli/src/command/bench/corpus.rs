@@ -89,7 +89,7 @@ fn print(
 pub(super) struct Folder(PathBuf);
 
 impl Folder {
-    /// Returns the folder at `path`. Fails if there is none.
+    /// Checks that there is a folder at `path`, and returns it.
     pub(super) fn open(path: &Path) -> Result<Self, InputError> {
         let problem = match std::fs::metadata(path) {
             Ok(found) if found.is_dir() => return Ok(Self(path.to_owned())),
@@ -107,7 +107,7 @@ impl Folder {
 
     /// Returns the names of the entries of a folder for which `is_of_kind` returns true, sorted; none if there is no
     /// such folder. A symbolic link to a folder is left out, since it could lead back to a folder above.
-    fn names(&self, folder: &str, is_of_kind: fn(&Path) -> bool) -> Result<Vec<String>, CorpusError> {
+    fn entry_names(&self, folder: &str, is_of_kind: fn(&Path) -> bool) -> Result<Vec<String>, CorpusError> {
         let path = self.path(folder);
         if !path.is_dir() {
             return Ok(Vec::new());
@@ -147,15 +147,15 @@ impl CorpusFolder for Folder {
     }
 
     fn list(&self, folder: &str) -> Result<Vec<String>, CorpusError> {
-        self.names(folder, Path::is_file)
+        self.entry_names(folder, Path::is_file)
     }
 
     fn folders(&self, folder: &str) -> Result<Vec<String>, CorpusError> {
-        self.names(folder, Path::is_dir)
+        self.entry_names(folder, Path::is_dir)
     }
 }
 
-/// Returns an error about a file without the file's name, which the caller states.
+/// Returns the message of an error about `file` without the name of the file, which the caller adds itself.
 fn without_name(file: &Path, error: &InputError) -> String {
     let text = error.to_string();
     text.strip_prefix(&format!("{}: ", file.display())).unwrap_or(&text).to_owned()

@@ -1,5 +1,5 @@
-//! Asks a server over the network whether it answers, for `flowgate doctor --online`. `gateway` calls it for the
-//! servers of models. No key is sent.
+//! Sends a request to a server to learn whether it answers, for `flowgate doctor --online`. `gateway` calls it for
+//! the servers of models. No key is sent.
 
 use std::time::Duration;
 

@@ -43,8 +43,8 @@ impl SampleRequest {
         Ok(Self { tools: tools.tools, messages: messages(&document) })
     }
 
-    /// Reports what a policy hides of the request from the lowest step, which is shown only what flows to the
-    /// strictest requirement of the tools on offer. `name` is the policy's file.
+    /// Reports which tools and messages of the request a policy hides from the lowest step. That step is shown only
+    /// what flows to the strictest requirement of the tools on offer. `name` is the policy's file.
     pub(super) fn examine(&self, policy: &Arc<Policy>, name: &str, findings: &mut Findings) {
         if policy.is_rules_only() {
             findings.right(format!("nothing is hidden by {name}: it has only rules"));
@@ -66,7 +66,7 @@ impl SampleRequest {
             findings.note(format!(
                 "the answers of {} are hidden from the lowest step, and the model looks at them when it needs them; a statement \
                  `label out as ...` shows them",
-                names(&unlabelled)
+                joined_names(&unlabelled)
             ));
         }
     }
@@ -84,7 +84,7 @@ impl SampleRequest {
         findings.wrong(format!(
             "no `require` covers {}, so the lowest step is shown only what is {what}, while such a tool is on offer; write\n\
              require LABEL if:\n    (call: ToolCall) is tool:{}",
-            names(&unrequired),
+            joined_names(&unrequired),
             pattern(unrequired.first().copied())
         ));
     }
@@ -137,7 +137,7 @@ impl SampleRequest {
                 "after you have read their descriptions, write\nlabel tool as {what} if:\n    (tool: Tool) is tool:{}",
                 pattern(hidden.first().copied())
             ),
-            lines => format!("the label of {name}, line {}, is above {what}", list(lines)),
+            lines => format!("the label of {name}, line {}, is above {what}", joined_numbers(lines)),
         };
         findings.wrong(format!("{} hidden from the lowest step: {advice}", are(&hidden)));
     }
@@ -171,7 +171,7 @@ fn examine_message(
             "the {role} message is hidden from the lowest step, since no statement labels it; write\nlabel message as {what} if:\n    \
              (message: Message)\n    message.role == \"{role}\""
         ),
-        lines => format!("the {role} message is hidden from the lowest step: {name}, line {}, gives it a label above {what}; lower that label if you trust these messages", list(lines)),
+        lines => format!("the {role} message is hidden from the lowest step: {name}, line {}, gives it a label above {what}; lower that label if you trust these messages", joined_numbers(lines)),
     });
 }
 
@@ -211,8 +211,8 @@ fn named_as(policy: &Policy, tool: &Tool) -> Tool {
     named.unwrap_or_else(|| tool.clone())
 }
 
-/// Returns the names of tools as a list, at most [`MAX_NAMED`] of them, and how many more there are.
-fn names(tools: &[&Tool]) -> String {
+/// Joins the names of tools with commas for a sentence: at most [`MAX_NAMED`] of them, then how many more there are.
+fn joined_names(tools: &[&Tool]) -> String {
     let first: Vec<String> = tools.iter().take(MAX_NAMED).map(|tool| tool.to_string()).collect();
     match tools.len() - first.len() {
         0 => first.join(", "),
@@ -223,14 +223,14 @@ fn names(tools: &[&Tool]) -> String {
 /// Returns the beginning of a sentence about tools: `the tool a is` or `the tools a, b are`.
 fn are(tools: &[&Tool]) -> String {
     if tools.len() == 1 {
-        format!("the tool {} is", names(tools))
+        format!("the tool {} is", joined_names(tools))
     } else {
-        format!("the tools {} are", names(tools))
+        format!("the tools {} are", joined_names(tools))
     }
 }
 
-/// Returns the numbers of lines as a list, such as `3, 7`.
-fn list(lines: &[usize]) -> String {
+/// Joins the numbers of lines with commas, such as `3, 7`.
+fn joined_numbers(lines: &[usize]) -> String {
     lines.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 

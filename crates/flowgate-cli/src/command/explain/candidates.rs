@@ -56,13 +56,13 @@ impl Excess {
     }
 }
 
-/// Returns the elements that are carried, as a list.
-fn carried(pairs: &[(String, String)]) -> String {
+/// Joins with commas the elements that the label carries, the first of each pair of an [`Excess`].
+fn carried_elements(pairs: &[(String, String)]) -> String {
     pairs.iter().map(|(carried, _)| carried.as_str()).collect::<Vec<_>>().join(", ")
 }
 
-/// Returns the greatest elements that are allowed, as a list.
-fn allowed(pairs: &[(String, String)]) -> String {
+/// Joins with commas the greatest elements that the requirement allows, the second of each pair of an [`Excess`].
+fn allowed_elements(pairs: &[(String, String)]) -> String {
     pairs.iter().map(|(_, allowed)| allowed.as_str()).collect::<Vec<_>>().join(", ")
 }
 
@@ -144,7 +144,7 @@ fn add_for_argument(
     };
     if !excess.integrity.is_empty() {
         // The elements of integrity that the requirement allows.
-        let elements = allowed(&excess.integrity);
+        let elements = allowed_elements(&excess.integrity);
         let role = run.monitor.policy().argument_role(&call.tool, argument);
         for proposal in endorse_forms::propose(call, run, argument, &elements) {
             candidates.add(proposal.kind, proposal.harm, part, proposal.statement.clone());
@@ -164,7 +164,7 @@ fn add_for_argument(
         }
     }
     if !excess.secrecy.is_empty() {
-        let elements = carried(&excess.secrecy);
+        let elements = carried_elements(&excess.secrecy);
         let gain = format!(
             "nothing while the whole call is trusted; the recipient of `{argument}` receives {elements} data"
         );
@@ -195,7 +195,7 @@ fn add_for_region(
                     format!("control over the agent, for every author of a `{}` message", message.role);
                 let statement = format!(
                     "label message as {} if:\n    (message: Message)\n    message.role == {:?}",
-                    allowed(pairs),
+                    allowed_elements(pairs),
                     message.role
                 );
                 candidates.add("`label` of messages", Harm::new(HarmRank::Role, gain), part, statement);
@@ -246,7 +246,7 @@ fn label_field(
         } else {
             let gain = format!("control over every call that uses {name}, for every party that can set it");
             let harm = Harm::new(HarmRank::Field, gain);
-            let statement = statement(&allowed(&excess.integrity));
+            let statement = statement(&allowed_elements(&excess.integrity));
             candidates.add("`label` of a field", harm, part, statement.clone());
             // One run does not show that the field never holds an instruction.
             if argument.is_none() {
@@ -269,7 +269,7 @@ fn label_field(
         }
     }
     if !excess.secrecy.is_empty() {
-        let elements = allowed(&excess.secrecy);
+        let elements = allowed_elements(&excess.secrecy);
         let gain = format!("{name}, for a party to which a tool may send {elements} data");
         let harm = Harm::new(HarmRank::FieldLeak, gain);
         candidates.add("`label` of a field", harm, part, statement(&elements));
@@ -311,7 +311,8 @@ fn add_for_tool(
     }
 }
 
-/// Returns whether the value of an argument, by its role, decides something, such as where a message goes or what runs.
+/// Returns whether an argument has a role by which an attacker who chooses its value gains something: it decides, for
+/// example, where a message goes or what runs.
 fn is_destination(call: &JudgedCall, run: &ReplayedRun, argument: &str) -> bool {
     let role = run.monitor.policy().argument_role(&call.tool, argument);
     role.is_some_and(|role| role.gain().is_some())

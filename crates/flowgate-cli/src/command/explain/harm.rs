@@ -5,7 +5,7 @@ use flowgate::policy::{ArgumentRole, name_words};
 
 /// The kinds of statements that are tried, the least harmful first.
 ///
-/// The order is that of the text that an attacker must be able to write, and of what they can then do.
+/// A kind is more harmful if more attackers can write the text that it takes, and if they can then do more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(in crate::command) enum HarmRank {
     /// The choice of a date or a time in one argument.
@@ -61,9 +61,9 @@ const READERS: &[&str] =
 /// The maximum number of words of a text that cannot hold an instruction. A text with several lines always can.
 const MAX_PLAIN_WORDS: usize = 6;
 
-/// Returns whether the argument decides something that the form of its value does not limit: whether it selects an object
-/// by its number or key, or is a sum of money, by its name, or whether its role (`role`, as the policy declares it or the
-/// name suggests it) is another than content.
+/// Returns whether an argument decides so much that a check of the form of its value is not enough: whether it
+/// selects an object by its number or key, or is a sum of money, by its name, or whether its role (`role`, as the
+/// policy declares it or the name suggests it) is another than content.
 pub(in crate::command) fn is_decisive(argument: &str, role: Option<ArgumentRole>) -> bool {
     let words = name_words(argument);
     role.is_some_and(|role| role.gain().is_some())

@@ -116,7 +116,8 @@ impl SetSearch<'_, '_> {
         true
     }
 
-    /// Returns whether a set contains one of the found sets, so that it is not a smallest one.
+    /// Returns whether a set contains one of the sets that were found already. Such a set is not among the smallest
+    /// ones.
     fn contains_found(&self, set: &[usize]) -> bool {
         self.found.iter().any(|smaller| smaller.iter().all(|one| set.contains(one)))
     }
@@ -138,8 +139,8 @@ impl SetSearch<'_, '_> {
         self.trial.permits(&statements)
     }
 
-    /// Removes the statements without which the call is permitted as well from a set that permits the call, the most
-    /// harmful first.
+    /// Removes from a set that permits the call each statement that is not needed for that, the most harmful first,
+    /// and returns the rest.
     fn without_unneeded(&mut self, mut set: Vec<usize>) -> Vec<usize> {
         // Candidates are sorted by harm, so the last index is the most harmful statement.
         for at in (0..set.len()).rev() {

@@ -25,7 +25,7 @@ pub(super) struct HarnessEvent {
     pub(super) kind: HarnessEventKind,
 }
 
-/// What has happened, or is about to happen.
+/// The kind of an event: what has happened in the session, or is about to happen.
 #[derive(Debug, PartialEq)]
 pub(super) enum HarnessEventKind {
     /// A session starts; `is_resumed` says whether it continues an earlier one.

@@ -35,10 +35,10 @@ const SKIPPED_KINDS: [&str; 4] = ["system", "progress", "summary", "file-history
 /// The entries of a session.
 #[derive(Debug, Default)]
 pub(super) struct Transcript {
-    steps: Vec<TranscriptEntry>,
+    entries: Vec<TranscriptEntry>,
 }
 
-/// One entry.
+/// One entry of a transcript: a message or a part of one, a call, an output, or the start of a sub-agent.
 #[derive(Debug)]
 pub(super) struct TranscriptEntry {
     /// The sub-agent; `None` is the main agent.
@@ -78,7 +78,7 @@ impl Transcript {
         // `read_entry` needs all ids: an entry whose parent has none of them follows text that is missing here.
         let entry_ids: HashSet<&str> =
             files.iter().flatten().filter_map(|entry| text_field(entry, "uuid")).collect();
-        let mut steps = Vec::new();
+        let mut merged = Vec::new();
         for entries in &files {
             let (mut time, mut ids_of_file) = (String::new(), HashSet::new());
             for entry in entries {
@@ -94,33 +94,33 @@ impl Transcript {
                         .then(|| text_field(entry, "agentId").unwrap_or("(sub-agent)").to_owned());
                     let id = entry.get("message").and_then(|message| message.get("id"));
                     let message = id.and_then(Value::as_str).map(str::to_owned);
-                    steps.push(TranscriptEntry { agent, message, time: time.clone(), happened });
+                    merged.push(TranscriptEntry { agent, message, time: time.clone(), happened });
                 }
             }
         }
-        steps.sort_by(|a, b| a.time.cmp(&b.time));
-        Ok(Self { steps })
+        merged.sort_by(|a, b| a.time.cmp(&b.time));
+        Ok(Self { entries: merged })
     }
 
     /// Returns the entries in the order of their times.
     pub(super) fn entries(&self) -> &[TranscriptEntry] {
-        &self.steps
+        &self.entries
     }
 
     /// Returns whether the transcript has entries of the sub-agent with the id `agent`.
     pub(super) fn has_agent(&self, agent: &str) -> bool {
-        self.steps.iter().any(|step| step.agent.as_deref() == Some(agent))
+        self.entries.iter().any(|entry| entry.agent.as_deref() == Some(agent))
     }
 
     /// Returns whether the transcript is complete enough to judge `pending`: it contains the pending call, unless a
     /// prompt is judged, and entries of each sub-agent that was started.
     pub(super) fn has_pending(&self, pending: &PendingEvent) -> bool {
-        let has_begun = |step: &TranscriptEntry| match &step.happened {
+        let has_begun = |entry: &TranscriptEntry| match &entry.happened {
             TranscriptEvent::SubAgentStarted(agent) => self.has_agent(agent),
             _ => true,
         };
         (pending.event == HookEvent::UserPromptSubmit || self.has_call(&pending.id))
-            && self.steps.iter().all(has_begun)
+            && self.entries.iter().all(has_begun)
     }
 
     /// Returns whether the transcript has a call with this id.
@@ -130,9 +130,9 @@ impl Transcript {
 
     /// Returns the calls of the transcript with their ids.
     fn calls(&self) -> impl Iterator<Item = (&TranscriptEntry, &str)> {
-        self.steps.iter().filter_map(|step| match &step.happened {
-            TranscriptEvent::Event(entry) => match &entry.body {
-                EventBody::Call(call) => Some((step, call.id.as_str())),
+        self.entries.iter().filter_map(|entry| match &entry.happened {
+            TranscriptEvent::Event(event) => match &event.body {
+                EventBody::Call(call) => Some((entry, call.id.as_str())),
                 _ => None,
             },
             _ => None,
@@ -141,7 +141,7 @@ impl Transcript {
 
     /// Returns the ids of the calls that were not run.
     pub(super) fn refused(&self) -> impl Iterator<Item = &str> {
-        self.steps.iter().filter_map(|step| match &step.happened {
+        self.entries.iter().filter_map(|entry| match &entry.happened {
             TranscriptEvent::Refused { call_id, .. } => Some(call_id.as_str()),
             _ => None,
         })
@@ -152,10 +152,10 @@ impl Transcript {
     /// transcript yet counts as such a message. The pending call itself is left out.
     pub(super) fn unanswered_calls(&self, pending: &PendingEvent) -> HashSet<&str> {
         let answered: HashSet<&str> = self
-            .steps
+            .entries
             .iter()
-            .filter_map(|step| match &step.happened {
-                TranscriptEvent::Event(entry) => match &entry.body {
+            .filter_map(|entry| match &entry.happened {
+                TranscriptEvent::Event(event) => match &event.body {
                     EventBody::Output(output) => Some(output.call_id.as_str()),
                     _ => None,
                 },
@@ -164,15 +164,15 @@ impl Transcript {
             })
             .collect();
         let mut last_message: HashMap<&Option<String>, &Option<String>> = HashMap::new();
-        for step in self.steps.iter().filter(|step| step.message.is_some()) {
-            last_message.insert(&step.agent, &step.message);
+        for entry in self.entries.iter().filter(|entry| entry.message.is_some()) {
+            last_message.insert(&entry.agent, &entry.message);
         }
         let has_pending_call = self.has_call(&pending.id);
-        let has_continued = |step: &TranscriptEntry| {
-            last_message.get(&step.agent).is_some_and(|last_message| **last_message != step.message)
-                || (!has_pending_call && step.agent == pending.agent)
+        let has_continued = |entry: &TranscriptEntry| {
+            last_message.get(&entry.agent).is_some_and(|last_message| **last_message != entry.message)
+                || (!has_pending_call && entry.agent == pending.agent)
         };
-        let unanswered = self.calls().filter(|(step, id)| !answered.contains(id) && has_continued(step));
+        let unanswered = self.calls().filter(|(entry, id)| !answered.contains(id) && has_continued(entry));
         unanswered.map(|(_, id)| id).filter(|id| *id != pending.id).collect()
     }
 }
@@ -243,9 +243,11 @@ fn read_lines(path: &Path, bytes_left: &mut u64, limit: u64) -> Result<Vec<Map<S
             "{name}: line {} of the transcript is not a JSON object; begin a new session",
             index + 1
         )),
-        Err(error) => {
-            Err(format!("{name}: line {} of the transcript is not valid JSON: {}", index + 1, error.message))
-        }
+        Err(error) => Err(format!(
+            "{name}: line {} of the transcript is not valid JSON: {}; begin a new session",
+            index + 1,
+            error.message
+        )),
     };
     text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()).map(object).collect()
 }
@@ -291,13 +293,13 @@ fn message_event(role: &str, content: &Value) -> Result<TranscriptEvent, String>
         .into_iter()
         .next()
         .map(|event| TranscriptEvent::Event(Box::new(event)))
-        .ok_or_else(|| "a message of the transcript has no content".to_owned())
+        .ok_or_else(|| "a message of the transcript has no content; begin a new session".to_owned())
 }
 
 /// Returns the events of an entry that contains a message: its text, calls and outputs, and the start of a sub-agent.
 fn messages(entry: &Map<String, Value>) -> Result<Vec<TranscriptEvent>, String> {
     let message = entry.get("message").and_then(Value::as_object);
-    let message = message.ok_or("an entry of the transcript has no object `message`")?;
+    let message = message.ok_or("an entry of the transcript has no object `message`; begin a new session")?;
     let content = message.get("content").cloned().unwrap_or_default();
     // Only the role and the content reach `read::list`: another field could be mistaken for information about the
     // source of the message.

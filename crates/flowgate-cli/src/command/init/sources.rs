@@ -1,4 +1,5 @@
-//! Reads the files of `flowgate init`: lists of tools, requests to a model, `mcpServers` files, and traces.
+//! Reads the files from which `flowgate init` drafts a policy: lists of tools, requests to a model, `mcpServers` files,
+//! and traces. [`super::run`] calls [`read`], and starts the servers of `mcpServers` files only if its options say so.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -12,10 +13,10 @@ use crate::mcp::{self, McpServerSpec};
 
 /// The largest file, in bytes.
 const MAX_FILE: u64 = 64 << 20;
-/// The maximum number of messages of the operator that a configuration pins.
+/// The maximum number of system messages that are kept, for the configuration of the gateway to pin.
 const MAX_INSTRUCTIONS: usize = 4;
 
-/// What the files describe.
+/// The tools, servers and system messages that the files describe.
 #[derive(Default)]
 pub(super) struct ToolSources {
     pub(super) tools: Vec<DescribedTool>,
@@ -84,7 +85,9 @@ impl ToolSources {
             Err(problem) => {
                 let used = tools_of_trace(text).filter(|tools| !tools.is_empty());
                 let tools = used.ok_or_else(|| {
-                    InputError(format!("{path}: {problem}; the file is not a trace with tool calls either"))
+                    InputError(format!(
+                        "{path}: {problem}; as a trace, the file has no tool: give a trace that describes or calls tools"
+                    ))
                 })?;
                 self.tools.extend(tools);
                 Ok(())

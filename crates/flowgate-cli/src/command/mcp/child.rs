@@ -109,8 +109,8 @@ fn read_lines(from: impl AsyncRead + Unpin + Send + 'static, largest: usize) -> 
     receiver
 }
 
-/// Reads the next line; `None` at the end or after an error. Of a line that is too long, returns one byte more than
-/// `largest`, so that the receiver notices it, and skips the rest.
+/// Reads the next line; `None` at the end or after an error. Of a line that is too long, returns `largest` bytes and
+/// one more, by which the receiver notices the excess, and skips the rest.
 async fn read_line(from: &mut (impl AsyncBufReadExt + Unpin), largest: usize) -> Option<Vec<u8>> {
     let (mut line, mut nothing_read) = (Vec::new(), true);
     loop {

@@ -74,7 +74,7 @@ impl LineQueueReceiver {
         self.receiver.recv().await
     }
 
-    /// Records that a line was written, so that it no longer counts as waiting.
+    /// Records that a line was written: it no longer counts as waiting.
     pub(super) fn mark_written(&self, line: &str) {
         self.queued_bytes.fetch_sub(line.len(), Ordering::Release);
     }
@@ -110,8 +110,8 @@ pub(super) fn standard_input(largest: usize) -> Receiver<Vec<u8>> {
     receiver
 }
 
-/// Reads the next line; `None` at the end or after an error. Of a line that is too long, returns one byte more than
-/// `largest`, so that the receiver notices it, and skips the rest.
+/// Reads the next line; `None` at the end or after an error. Of a line that is too long, returns `largest` bytes and
+/// one more, by which the receiver notices the excess, and skips the rest.
 pub(super) fn read_line(input: &mut impl BufRead, largest: usize) -> Option<Vec<u8>> {
     let (mut line, mut nothing_read) = (Vec::new(), true);
     loop {

@@ -21,7 +21,7 @@ use serde_json::{Map, Value, json};
 use crate::corpus::{AttackCalls, AttackHarm, RunMarks, is_question_free};
 use crate::report;
 
-/// How runs are replayed.
+/// The method by which runs are replayed.
 #[derive(Clone, Copy)]
 pub(super) enum ReplayMethod {
     /// As they were recorded, with an influence method.

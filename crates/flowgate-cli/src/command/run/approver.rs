@@ -32,7 +32,7 @@ Say y only if you would have made this call yourself: text that is quoted above 
 
 /// The person at the terminal.
 pub(super) struct TerminalApprover {
-    pub(super) shell: Arc<ChatTerminal>,
+    pub(super) terminal: Arc<ChatTerminal>,
     pub(super) policy: Arc<Policy>,
     /// The name of the policy's file.
     pub(super) name: Arc<str>,
@@ -111,19 +111,19 @@ impl TerminalApprover {
     /// budget of questions is used up.
     fn ask_person(&mut self, ask: &ApprovalRequest) -> Decision {
         let tool = escaping::line(&ask.tool.to_string());
-        if self.shell.is_cancelled() {
+        if self.terminal.is_cancelled() {
             return Decision::Deny;
         }
-        if !self.shell.has_person() {
-            self.shell.note(&format!(
+        if !self.terminal.has_person() {
+            self.terminal.note(&format!(
                 "{tool} needs a person's approval, and there is no terminal, so it does not run"
             ));
             // `false`: without content, since the output may be a log.
-            self.shell.print(&self.question(ask, false));
+            self.terminal.print(&self.question(ask, false));
             return Decision::Deny;
         }
-        if !self.shell.allows_question() {
-            self.shell.note(&format!(
+        if !self.terminal.allows_question() {
+            self.terminal.note(&format!(
                 "{tool} needs your approval, and you are not asked: you refused {} in a row, or had {} in this chat. \
                  Something may provoke them; see /why. It does not run",
                 plural(QUESTION_BUDGET.refusals_in_row, "question"),
@@ -132,7 +132,7 @@ impl TerminalApprover {
             return Decision::Unasked;
         }
         let decision = self.ask_at_prompt(ask, &tool);
-        self.shell.count_question(decision);
+        self.terminal.count_question(decision);
         decision
     }
 
@@ -140,8 +140,8 @@ impl TerminalApprover {
     /// printed.
     fn ask_at_prompt(&mut self, ask: &ApprovalRequest, tool: &str) -> Decision {
         // Lines that were typed before the question do not answer it.
-        self.shell.discard_lines();
-        self.shell.print(&self.question(ask, true));
+        self.terminal.discard_lines();
+        self.terminal.print(&self.question(ask, true));
         let until = Instant::now().checked_add(ask.expires).unwrap_or_else(Instant::now);
         loop {
             let choices = match (ask.is_grantable(), ask.changeable.as_slice()) {
@@ -152,19 +152,20 @@ impl TerminalApprover {
                     format!("once, or in this conversation with any {names}? [y/c/N/?]")
                 }
             };
-            let prompt = self.shell.paint("1;33", &format!("{tool}: allow this call {choices} "));
-            match self.shell.wait_for_answer(&prompt, until) {
+            let prompt = self.terminal.paint("1;33", &format!("{tool}: allow this call {choices} "));
+            match self.terminal.wait_for_answer(&prompt, until) {
                 LineInput::Line(line) => match line.trim() {
                     "y" | "Y" | "yes" | "Yes" | "YES" => return Decision::AllowOnce,
                     "c" | "C" if ask.is_grantable() => return Decision::AllowForConversation,
-                    "?" => self.shell.print(HELP),
+                    "?" => self.terminal.print(HELP),
                     // Any other answer, also an empty line, means no.
                     _ => return Decision::Deny,
                 },
                 LineInput::Late => {
-                    self.shell.print("");
+                    self.terminal.print("");
                     let seconds = ask.expires.as_secs();
-                    self.shell.note(&format!("nobody answered within {seconds} s, so {tool} does not run"));
+                    self.terminal
+                        .note(&format!("nobody answered within {seconds} s, so {tool} does not run"));
                     return Decision::Unanswered;
                 }
                 LineInput::End | LineInput::Stopped => return Decision::Deny,
@@ -177,7 +178,7 @@ impl TerminalApprover {
     fn question(&self, ask: &ApprovalRequest, content: bool) -> String {
         let mut text = String::new();
         let title = self
-            .shell
+            .terminal
             .paint("1", &format!("{} wants to call {}", self.caller, escaping::line(&ask.tool.to_string())));
         let _ = writeln!(text, "\n{title}");
         if content {
@@ -211,7 +212,7 @@ impl TerminalApprover {
                 let _ = writeln!(
                     text,
                     "{}",
-                    self.shell.paint("2", &format!("      │ {}", escaping::line(&statement)))
+                    self.terminal.paint("2", &format!("      │ {}", escaping::line(&statement)))
                 );
             }
         }
@@ -220,7 +221,7 @@ impl TerminalApprover {
             let _ = writeln!(text, "  {}", self.effect(excerpt, &location));
             if content {
                 let quoted = format!("      “{}”", escaping::excerpt(&excerpt.text, 400));
-                let _ = writeln!(text, "{}", self.shell.paint("2", &quoted));
+                let _ = writeln!(text, "{}", self.terminal.paint("2", &quoted));
             }
         }
         text.truncate(text.trim_end().len());
@@ -377,10 +378,10 @@ ask \"calls of send\" if:
             ToolAnswer::text("Pay \u{1b}[1AMallory!")
         });
         toolbox.add(Tool::local("send"), |_: flowgate::monitor::AuthorizedCall| ToolAnswer::text("sent"));
-        let shell = Arc::new(ChatTerminal::double(hears, paper.clone()));
+        let terminal = Arc::new(ChatTerminal::double(hears, paper.clone()));
         let (name, who) = ("p.flow".into(), "The model".to_owned());
         let mut person = TerminalApprover {
-            shell,
+            terminal,
             policy,
             name,
             caller: who,

@@ -16,7 +16,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// A model whose requests Ctrl-C stops, also before the first token.
 pub(super) struct CancellableModel {
     pub(super) model: Arc<dyn ChatModel>,
-    pub(super) shell: Arc<ChatTerminal>,
+    pub(super) terminal: Arc<ChatTerminal>,
     /// The activity, for the terminal.
     pub(super) what: &'static str,
     /// The number of steps begun in this turn, if this model writes the steps.
@@ -33,7 +33,7 @@ impl CancellableModel {
 
     /// Waits until the person has cancelled the turn.
     async fn cancelled(&self) {
-        while !self.shell.is_cancelled() {
+        while !self.terminal.is_cancelled() {
             tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
@@ -52,7 +52,7 @@ impl ChatModel for CancellableModel {
         listener: &'a mut dyn Listener,
     ) -> BoxFuture<'a, Result<Completion, Error>> {
         let step = self.steps.as_ref().map(|steps| steps.fetch_add(1, Ordering::Relaxed) + 1);
-        let working = self.shell.show_activity(match step {
+        let working = self.terminal.show_activity(match step {
             Some(step) => format!("step {step}: {}", self.what),
             None => self.what.to_owned(),
         });

@@ -41,16 +41,16 @@ pub(super) struct TerminalChat<'a> {
     /// Asks the person whether a call may run.
     pub(super) person: TerminalApprover,
     /// Prints and stores what happens while a turn runs.
-    pub(super) watch: ChatObserver,
-    pub(super) shell: &'a ChatTerminal,
+    pub(super) observer: ChatObserver,
+    pub(super) terminal: &'a ChatTerminal,
 }
 
 impl TerminalChat<'_> {
-    /// Runs one turn on the person's message, and prints its replies. The field `watch` is the observer of the chat.
-    /// Returns the exit code: 0 if the turn is complete and no reply was withheld, otherwise 1.
+    /// Runs one turn on the person's message, and prints its replies. Returns the exit code: 0 if the turn is
+    /// complete and no reply was withheld, otherwise 1.
     pub(super) fn run_turn(&mut self, text: &str, output: &mut Console) -> u8 {
         let begun = Instant::now();
-        self.shell.begin_turn();
+        self.terminal.begin_turn();
         self.writer.begin_turn();
         let mut agent = Agent {
             model: &self.writer,
@@ -59,15 +59,15 @@ impl TerminalChat<'_> {
             tools: self.tools,
             approver: &mut self.person,
             clock: &|| begun.elapsed(),
-            observer: &mut self.watch,
+            observer: &mut self.observer,
         };
         let ended = block_on(agent.run_turn(&mut self.conversation, text.into()));
-        self.shell.end_turn();
-        self.watch.process_new_events(&self.conversation);
+        self.terminal.end_turn();
+        self.observer.process_new_events(&self.conversation);
         // Saved also if no call ran: the absence of a write is information as well, so the label of a store can rise
         // although nothing was written to it.
-        if let Err(problem) = self.watch.save_store_labels(&mut self.conversation) {
-            self.shell.error(&problem);
+        if let Err(problem) = self.observer.save_store_labels(&mut self.conversation) {
+            self.terminal.error(&problem);
         }
         let (turn, problem) = match ended {
             Ok(turn) => (turn, None),
@@ -83,10 +83,10 @@ impl TerminalChat<'_> {
         };
         let mut code = self.print_turn(&turn, output);
         if let Some(problem) = problem {
-            self.shell.error(&problem);
+            self.terminal.error(&problem);
             code = 1;
         }
-        self.watch.print_summary(&turn.spent);
+        self.observer.print_summary(&turn.spent);
         code
     }
 
@@ -98,8 +98,8 @@ impl TerminalChat<'_> {
         }
     }
 
-    /// Prints the replies of a turn, and notes about what was withheld, removed or left undone. Returns 0 if there was
-    /// nothing withheld or undone, otherwise 1.
+    /// Prints the replies of a turn, and notes about what was withheld, removed or left undone. Returns the exit
+    /// code: 0 if nothing was withheld or left undone, otherwise 1.
     fn print_turn(&self, turn: &Turn, output: &mut Console) -> u8 {
         let mut code = 0;
         for reply in &turn.replies {
@@ -107,12 +107,12 @@ impl TerminalChat<'_> {
                 output.line(&escaping::multiline(&reply.text));
             } else {
                 let rules = escaping::line(&reply.withheld.join("; "));
-                self.shell.note(&format!("a reply of the model was withheld: {rules}"));
+                self.terminal.note(&format!("a reply of the model was withheld: {rules}"));
                 code = 1;
             }
         }
         for (tool, argument, url) in &turn.disarmed {
-            self.shell.note(&escaping::line(&format!(
+            self.terminal.note(&escaping::line(&format!(
                 "a link in `{argument}` of {tool} was removed, because the policy does not permit its text to contain that address: {url}"
             )));
         }
@@ -120,21 +120,21 @@ impl TerminalChat<'_> {
             // No turn ends with an open question here, since the person at the terminal is asked at once.
             None | Some(TurnEnd::Model | TurnEnd::Asked) => {}
             Some(TurnEnd::Steps) => {
-                self.shell.error(
+                self.terminal.error(
                     "the model reached the limit of steps in one turn; write `continue`, or ask for less at \
                     once",
                 );
                 code = 1;
             }
             Some(TurnEnd::Clearance) => {
-                self.shell.error(
+                self.terminal.error(
                     "the next step needs text above the clearance that the policy gives `model`, so nothing was sent to \
                     the model server; ask without that text, or let the policy clear `model` for it",
                 );
                 code = 1;
             }
             Some(TurnEnd::Full) => {
-                self.shell.error("the session has reached its size limit; begin a new one");
+                self.terminal.error("the session has reached its size limit; begin a new one");
                 code = 1;
             }
         }
@@ -144,11 +144,11 @@ impl TerminalChat<'_> {
     /// Reads lines of the person, and runs each as a command or as a turn, until the chat ends. Returns the
     /// exit code of the last turn, or 0 without a turn.
     pub(super) fn run(&mut self, output: &mut Console) -> u8 {
-        if self.shell.has_person() {
-            self.shell.print("Write a message; /help lists the commands.");
+        if self.terminal.has_person() {
+            self.terminal.print("Write a message; /help lists the commands.");
         }
         let mut code = 0;
-        while let LineInput::Line(line) = self.shell.next_message() {
+        while let LineInput::Line(line) = self.terminal.next_message() {
             let text = line.trim();
             // A command is a slash followed only by lowercase letters, so a message may begin with a path.
             let word = text
@@ -156,20 +156,20 @@ impl TerminalChat<'_> {
                 .filter(|word| !word.is_empty() && word.chars().all(|c| c.is_ascii_lowercase()));
             match (text, word) {
                 ("", _) => {}
-                (_, Some("help")) => self.shell.print(HELP),
+                (_, Some("help")) => self.terminal.print(HELP),
                 (_, Some("labels")) => self.print_labels(),
                 (_, Some("view")) => self.print_view(),
                 (_, Some("tools")) => self.print_tools(),
                 (_, Some("why")) => self.print_last_refusal(),
                 (_, Some("quit" | "exit")) => return code,
                 (_, Some(other)) => {
-                    self.shell.error(&format!("there is no command /{other}; /help lists the commands"))
+                    self.terminal.error(&format!("there is no command /{other}; /help lists the commands"))
                 }
                 (text, None) => code = self.run_turn(text, output),
             }
         }
-        if self.shell.has_person() {
-            self.shell.print("");
+        if self.terminal.has_person() {
+            self.terminal.print("");
         }
         code
     }
@@ -194,12 +194,13 @@ impl TerminalChat<'_> {
     /// Runs `/labels`: prints the bound of the next step, and the source and the label of each event.
     fn print_labels(&self) {
         let monitor = self.conversation.monitor();
-        self.shell.print(&format!("at most   {} for the next step", self.describe_label(&self.next_label())));
+        self.terminal
+            .print(&format!("at most   {} for the next step", self.describe_label(&self.next_label())));
         for (index, event) in monitor.trace().events().iter().enumerate() {
             let id = flowgate::trace::EventId(index);
             let region = flowgate::trace::Region { event: id, path: Default::default(), span: None };
             let source = escaping::line(&report::region_source(&region, monitor));
-            self.shell.print(&format!(
+            self.terminal.print(&format!(
                 "{:<4} {source}   {}",
                 id.to_string(),
                 self.describe_label(&event.label)
@@ -215,12 +216,12 @@ impl TerminalChat<'_> {
             let offered = if event.label.flows_to(&next) { "on offer" } else { "not on offer" };
             let name = escaping::line(&tool.tool.to_string());
             let label = self.describe_label(&event.label);
-            self.shell.print(&format!(
+            self.terminal.print(&format!(
                 "{} ({offered}; its description carries {label})",
-                self.shell.paint("1", &name)
+                self.terminal.paint("1", &name)
             ));
             for line in escaping::multiline(&tool.description).lines() {
-                self.shell.print(&format!("    {line}"));
+                self.terminal.print(&format!("    {line}"));
             }
         }
     }
@@ -228,7 +229,7 @@ impl TerminalChat<'_> {
     /// Runs `/view`: prints the messages and the tools that the next step is shown.
     fn print_view(&self) {
         let view = self.conversation.view_at(self.next_label());
-        self.shell.print(&format!(
+        self.terminal.print(&format!(
             "At {}, with {} hidden:",
             self.describe_label(&view.label),
             view.names.len()
@@ -251,10 +252,10 @@ impl TerminalChat<'_> {
                     )
                 }
             };
-            self.shell.print(&escaping::multiline(&shown));
+            self.terminal.print(&escaping::multiline(&shown));
         }
         let tools: Vec<&str> = view.request.tools.iter().map(|tool| tool.name.as_str()).collect();
-        self.shell.print(&format!("tools: {}", escaping::line(&tools.join(", "))));
+        self.terminal.print(&format!("tools: {}", escaping::line(&tools.join(", "))));
     }
 
     /// Runs `/why`: prints the last call that did not run and the answer to it, without hiding anything from the
@@ -277,10 +278,10 @@ impl TerminalChat<'_> {
             _ => None,
         });
         match refusal {
-            None => self.shell.print("No call has been refused so far."),
+            None => self.terminal.print("No call has been refused so far."),
             Some((name, arguments, refusal)) => {
-                self.shell.print(&escaping::line(&format!("{name} {arguments}")));
-                self.shell.print(&escaping::json(&refusal));
+                self.terminal.print(&escaping::line(&format!("{name} {arguments}")));
+                self.terminal.print(&escaping::json(&refusal));
             }
         }
     }

@@ -151,7 +151,7 @@ pub(super) struct DelegationContext {
     pub(super) small: Arc<dyn ChatModel>,
     /// The model that screens.
     pub(super) screener: Arc<dyn ChatModel>,
-    pub(super) shell: Arc<ChatTerminal>,
+    pub(super) terminal: Arc<ChatTerminal>,
     pub(super) shared: SharedChatState,
     /// Whether to print the labels of each step.
     pub(super) labels: bool,
@@ -200,18 +200,18 @@ impl DelegationContext {
         }
         let sources: EventSources = Arc::new(Mutex::default());
         // `None`: the trace file has only the events of the chat itself.
-        let mut watch = ChatObserver::new(
-            Arc::clone(&self.shell),
+        let mut observer = ChatObserver::new(
+            Arc::clone(&self.terminal),
             self.labels,
             None,
             self.shared.clone(),
             Arc::clone(&sources),
         );
-        watch.stores_version = stores_version;
-        watch.agent_name = Some(member.name.clone());
+        observer.stores_version = stores_version;
+        observer.agent_name = Some(member.name.clone());
         let cancellable = |model: &Arc<dyn ChatModel>, what| CancellableModel {
             model: Arc::clone(model),
-            shell: Arc::clone(&self.shell),
+            terminal: Arc::clone(&self.terminal),
             what,
             steps: None,
         };
@@ -220,7 +220,7 @@ impl DelegationContext {
         let screener = cancellable(&self.screener, "the model screens");
         let filler = cancellable(&self.small, "the model fills a slot");
         let mut person = TerminalApprover {
-            shell: Arc::clone(&self.shell),
+            terminal: Arc::clone(&self.terminal),
             policy: Arc::clone(&self.policy),
             name: Arc::clone(&self.name),
             caller: format!("The agent {}", member.name),
@@ -236,16 +236,16 @@ impl DelegationContext {
             tools,
             approver: &mut person,
             clock: &|| begun.elapsed(),
-            observer: &mut watch,
+            observer: &mut observer,
         };
         let ended = block_on(agent.run_task(&mut conversation, task.into(), &task_label));
-        watch.process_new_events(&conversation);
+        observer.process_new_events(&conversation);
         // Saved also if no call ran: the absence of a write is information as well, so the label of a store can rise
         // although nothing was written to it.
-        watch.save_store_labels(&mut conversation)?;
+        observer.save_store_labels(&mut conversation)?;
         Ok(match ended {
             Ok(turn) => {
-                watch.print_summary(&turn.spent);
+                observer.print_summary(&turn.spent);
                 delegate_answer(&conversation, &turn)
             }
             Err(error) => unfinished_answer(&conversation, &error.to_string()),

@@ -19,7 +19,7 @@ impl PolicyNotes<'_> {
     /// Prints, for each server, the tools that the lowest steps (those at the base label of the conversation)
     /// do not offer because of the labels of their descriptions, and the statement that would offer them.
     /// Prints nothing under the method that shows everything.
-    pub(super) fn report_hidden_tools(&self, conversation: &Conversation, shell: &ChatTerminal) {
+    pub(super) fn report_hidden_tools(&self, conversation: &Conversation, terminal: &ChatTerminal) {
         if self.method == Method::Everything {
             return;
         }
@@ -44,7 +44,7 @@ impl PolicyNotes<'_> {
                 head,
                 &format!("(tool: Tool)\n      tool.server == \"{server}\""),
             );
-            shell.note(&format!(
+            terminal.note(&format!(
                 "not offered at {lowest}, because the policy does not label the descriptions of tools of `{server}`: {}; to offer \
                  them, add\n{statement}",
                 names.join(", ")
@@ -74,9 +74,9 @@ impl PolicyNotes<'_> {
         Some(self.statement(conversation, "label message as LABEL if:", &condition))
     }
 
-    /// Returns a statement with this head and these conditions that labels something so that the lowest steps
-    /// are shown it. `LABEL` in `head` is replaced by the label of these steps, the base label of the conversation.
-    /// If the policy does not accept that label in a statement, it is replaced by the bottom of every dimension.
+    /// Returns a `label` statement with this head and these conditions, by which the lowest steps are shown what it
+    /// labels. `LABEL` in `head` is replaced by the label of these steps, the base label of the conversation. If the
+    /// policy does not accept that label in a statement, it is replaced by the bottom of every dimension.
     fn statement(&self, conversation: &Conversation, head: &str, conditions: &str) -> String {
         let words = conversation.monitor().describe(conversation.base_label()).join(", ");
         let bottoms: Vec<String> = self

@@ -25,9 +25,9 @@ use crate::output::plural;
 use crate::stores::SharedStoreLabels;
 use crate::{escaping, report};
 
-/// The observer of an agent.
+/// Observes one conversation, of the chat itself or of an agent to which it has delegated a task.
 pub(super) struct ChatObserver {
-    pub(super) shell: Arc<ChatTerminal>,
+    pub(super) terminal: Arc<ChatTerminal>,
     /// Whether to print the labels of each step.
     pub(super) labels: bool,
     /// The file to which events are written, if the options name one.
@@ -45,7 +45,7 @@ pub(super) struct ChatObserver {
     events: usize,
 }
 
-/// The state that a chat shares with its agents.
+/// The state that a chat shares with the agents to which it delegates tasks.
 #[derive(Clone, Default)]
 pub(super) struct SharedChatState {
     stores: Arc<Mutex<SharedStoreLabels>>,
@@ -59,7 +59,7 @@ impl SharedChatState {
         Self { stores: Arc::new(Mutex::new(stores)), ..Self::default() }
     }
 
-    /// Returns the labels of stores, locked; a poisoned lock is used as it is.
+    /// Locks the labels of stores and returns them, also if a thread panicked while it held the lock.
     pub(super) fn stores(&self) -> MutexGuard<'_, SharedStoreLabels> {
         self.stores.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -80,14 +80,14 @@ impl ChatObserver {
     /// `trace` is the file to which it writes events. `shared` is the state that the chat shares with its agents, and
     /// `sources` receives a description of the source of each event, for questions to the person.
     pub(super) fn new(
-        shell: Arc<ChatTerminal>,
+        terminal: Arc<ChatTerminal>,
         labels: bool,
         trace: Option<TraceFile>,
         shared: SharedChatState,
         sources: EventSources,
     ) -> Self {
         Self {
-            shell,
+            terminal,
             labels,
             trace,
             shared,
@@ -106,7 +106,7 @@ impl ChatObserver {
         if let Some(trace) = &mut self.trace
             && let Err(error) = trace.write_new_events(monitor)
         {
-            self.shell.error(&format!("the trace file cannot be written: {error}; the run continues, but no further events are written to the file"));
+            self.terminal.error(&format!("the trace file cannot be written: {error}; the run continues, but no further events are written to the file"));
             self.trace = None;
         }
         let mut sources = self.sources.lock().unwrap_or_else(PoisonError::into_inner);
@@ -130,7 +130,7 @@ impl ChatObserver {
                 done.usage.output,
                 plural(done.calls.len(), "call"),
             );
-            self.shell.print(&self.shell.paint("2", &line));
+            self.terminal.print(&self.terminal.paint("2", &line));
         }
     }
 
@@ -143,7 +143,7 @@ impl ChatObserver {
     pub(super) fn print_summary(&self, spent: &TurnUsage) {
         if self.labels {
             let line = format!("{}{}", self.prefix(), usage_summary(spent));
-            self.shell.print(&self.shell.paint("2", &line));
+            self.terminal.print(&self.terminal.paint("2", &line));
         }
     }
 }
@@ -166,7 +166,7 @@ impl Observer for ChatObserver {
     ) -> BoxFuture<'a, Result<(), String>> {
         let saved = self.save_store_labels(conversation);
         if let Err(problem) = &saved {
-            self.shell.error(problem);
+            self.terminal.error(problem);
         }
         *self.shared.call_label.lock().unwrap_or_else(PoisonError::into_inner) =
             conversation.call_label_names(call);
@@ -177,7 +177,7 @@ impl Observer for ChatObserver {
     fn after_run<'a>(&'a mut self, conversation: &'a mut Conversation) -> BoxFuture<'a, Result<(), String>> {
         let refreshed = self.shared.stores().refresh_session(conversation, &mut self.stores_version);
         if let Err(problem) = &refreshed {
-            self.shell.error(problem);
+            self.terminal.error(problem);
         }
         Box::pin(ready(refreshed))
     }
@@ -198,7 +198,7 @@ impl Observer for ChatObserver {
     }
 
     fn is_cancelled(&self) -> bool {
-        self.shell.is_cancelled()
+        self.terminal.is_cancelled()
     }
 }
 

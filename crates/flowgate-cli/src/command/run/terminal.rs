@@ -1,5 +1,8 @@
-//! Owns the terminal of a chat: its output beside the replies, its input and Ctrl-C. All parts of `flowgate run` print
-//! and ask through it.
+//! Owns the terminal of a chat of `flowgate run`: reads the lines that the person types, prints everything except the
+//! replies of the model (notes, errors, questions, prompts, the running activity), and counts presses of Ctrl-C. All
+//! parts of `flowgate run` print and ask through it. `chat` prints the replies, which go to the standard output.
+//!
+//! A message that cannot be printed is dropped: a closed standard error must not end the chat.
 
 use std::io::{IsTerminal, Write, stderr, stdin};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -19,7 +22,8 @@ const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// The limits on questions in one chat: the author of a text who provokes questions must not tire the person with them.
 pub(crate) const QUESTION_BUDGET: QuestionBudget = QuestionBudget { questions: 100, refusals_in_row: 3 };
 
-/// The terminal of a chat. Replies go to the standard output, everything else goes here.
+/// The terminal of a chat. It prints to the standard error; replies go to the standard output, through
+/// [`Console`](crate::output::Console).
 pub(crate) struct ChatTerminal {
     err: Mutex<Box<dyn Write + Send>>,
     /// Whether the output has colours.
@@ -32,11 +36,12 @@ pub(crate) struct ChatTerminal {
     has_progress: bool,
     /// Whether a turn runs, which Ctrl-C cancels.
     in_turn: AtomicBool,
-    /// How often Ctrl-C was pressed in this turn, or since the last message.
+    /// How often Ctrl-C was pressed since the turn began or, between turns, since the last line of the person.
     interrupts: AtomicUsize,
     /// The line of the running activity.
     activity: Mutex<Option<ActivityLine>>,
-    /// The lines of the input, once a thread reads them.
+    /// The lines of the standard input, from the thread that reads them; `None` until the first wait for a line
+    /// starts it.
     lines: Mutex<Option<Receiver<String>>>,
     /// The questions of all conversations of this chat, those of its agents included.
     questions: Mutex<QuestionCount>,
@@ -48,7 +53,7 @@ pub(crate) enum LineInput {
     Line(String),
     /// There will be no more lines.
     End,
-    /// There was no line in time.
+    /// The time limit passed without a line.
     Late,
     /// Ctrl-C has cancelled the turn.
     Stopped,
@@ -100,11 +105,10 @@ impl ChatTerminal {
         self.has_person
     }
 
-    /// Prints a text on a line of the standard error, in place of the line of the running activity, which is drawn again.
-    /// The caller has escaped control characters in the text.
+    /// Prints a text on a line of the standard error. The line of the running activity is cleared first; its thread
+    /// draws it again below the text. The caller has escaped control characters in the text.
     pub(crate) fn print(&self, text: &str) {
         let activity = lock(&self.activity);
-        // The line of the activity is drawn again after the text.
         let clear = activity.as_ref().map_or("", ActivityLine::clear);
         // In one write, so that the thread that draws the line cannot write in between.
         let _ = lock(&self.err).write_all(format!("{clear}{text}\n").as_bytes());
@@ -132,7 +136,7 @@ impl ChatTerminal {
         let _ = err.flush();
     }
 
-    /// Shows an activity and its duration until the result is dropped.
+    /// Shows an activity, such as `the model writes`, and its duration until the returned guard is dropped.
     pub(crate) fn show_activity(&self, what: String) -> ActivityGuard<'_> {
         if self.has_progress {
             *lock(&self.activity) = Some(ActivityLine::begin(what));
@@ -215,8 +219,8 @@ impl ChatTerminal {
     }
 }
 
-/// Starts a thread that sends the lines of the standard input to the returned channel, so that waiting for a line can be
-/// stopped. The channel ends with the input.
+/// Starts a thread that sends the lines of the standard input to the returned channel, because a read of the standard
+/// input itself cannot be stopped. The channel ends with the input.
 fn read_lines() -> Receiver<String> {
     let (sender, receiver) = channel();
     std::thread::spawn(move || {
@@ -229,7 +233,7 @@ fn read_lines() -> Receiver<String> {
     receiver
 }
 
-/// Locks a mutex; a poisoned one is used as it is.
+/// Locks a mutex, also if a thread panicked while it held the lock: the values behind these locks are always usable.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

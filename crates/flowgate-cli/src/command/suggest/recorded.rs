@@ -50,9 +50,9 @@ impl RecordedRuns {
     }
 }
 
-/// Checks, by its first line, that a file is not a watch log: a watch log has no content, so that its calls cannot be
-/// judged again. A file whose first line cannot be read counts as no watch log; reading its runs then reports the
-/// problem. The standard input is not checked, because it can be read only once.
+/// Returns an error if a file is a watch log, judged by its first line: a watch log has no contents of events,
+/// without which its calls cannot be judged again. A file whose first line cannot be read counts as no watch log;
+/// reading its runs then reports the problem. The standard input is not checked, because it can be read only once.
 ///
 /// # Errors
 /// If the file is a watch log, in which case the message says what to give instead; or if it cannot be opened.

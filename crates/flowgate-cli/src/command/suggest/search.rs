@@ -22,7 +22,7 @@ const MAX_CHANGES: usize = 20;
 /// The maximum number of calls of one kind that are examined without a result.
 const MAX_ATTEMPTS: usize = 3;
 
-/// What is replayed, and how.
+/// The runs that are replayed, and the settings of a replay.
 #[derive(Clone, Copy)]
 pub(super) struct ReplaySetup<'a> {
     pub(super) predicates: &'a Predicates,
@@ -233,8 +233,9 @@ impl ReplaySetup<'_> {
         })
     }
 
-    /// Leaves out changes without which no further call is stopped, the most harmful first: a later change may have
-    /// made an earlier one unnecessary. `left` is the number of calls that are stopped with all changes.
+    /// Removes unnecessary changes from `accepted`, the most harmful first: those without which no more calls are
+    /// stopped. A later change may have made an earlier one unnecessary. `left` is the number of calls that are
+    /// stopped with all changes.
     fn leave_out_unneeded(self, policy: &Policy, accepted: &mut Vec<Change>, left: usize) {
         let harm = |change: &Change| change.statements.iter().map(|one| one.harm.rank).max();
         accepted.sort_by_key(|change| std::cmp::Reverse(harm(change)));

@@ -45,8 +45,8 @@ impl ConversationCache {
         self.clock += 1;
         let (cell, used) = self.cells.entry(key.clone()).or_default();
         let cell = Arc::clone(cell);
-        // The key is moved from the old time to the new one, which saves a copy. A new cell has the time 0, under which
-        // there is no key.
+        // Moves the key from the old time of use to the new one instead of copying it. A new cell has the time 0, and
+        // there is no key to move.
         let moved_key = self.by_use.remove(&used.at);
         used.at = self.clock;
         self.by_use.insert(self.clock, moved_key.unwrap_or_else(|| key.clone()));

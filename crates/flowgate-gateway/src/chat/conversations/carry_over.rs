@@ -1,9 +1,9 @@
 //! Carries a stored conversation over to the present policy of its client, after the policy or another setting that
 //! labels depend on has changed.
 //!
-//! The chat is processed again under the present policy ([`Conversation::carry_over`]), so that its labels are those of the
-//! present policy. The new form of the turns is stored together with the next turn: until then, the conversation is
-//! stored as before, and the next request carries it over again. [`super::load`] calls this file.
+//! The chat is processed again under the present policy ([`Conversation::carry_over`]), by which its texts and calls
+//! receive the labels of this policy. The new form of the turns is stored together with the next turn: until then, the
+//! conversation is stored as before, and the next request carries it over again. [`super::load`] calls this file.
 //!
 //! [`Conversation::carry_over`]: flowgate_guard::conversation::Conversation::carry_over
 
@@ -58,9 +58,9 @@ impl Conversations {
     }
 }
 
-/// Processes the stored turns of `opened` on `session`, a conversation without turns whose digests have the key
-/// `key`. Returns it with these turns under the present policy of the client, and with their new stored form.
-/// `history` are the texts that the client was shown.
+/// Processes the stored turns of `opened` again on `session`, a conversation without turns whose digests have the key
+/// `key`. Returns the conversation with these turns under the present policy of the client, and with their new stored
+/// form. `history` are the texts that the client was shown.
 ///
 /// # Errors
 /// If a turn cannot be carried over: the number of the turn, from 0, and why.

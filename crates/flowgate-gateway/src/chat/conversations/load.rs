@@ -98,9 +98,9 @@ pub(super) fn turn_count(opened: &OpenedConversation) -> i64 {
     i64::try_from(opened.inputs.len()).unwrap_or(i64::MAX)
 }
 
-/// Replays the turns in `opened` on a conversation that contains the earlier turns. Returns `false` if the conversation
-/// is not in memory (`None`), or if the replay diverges; the caller must then drop `session`, which may have some of
-/// the turns.
+/// Replays the turns in `opened` on `session`, a conversation that contains the earlier turns. Returns `false` if there
+/// is no conversation (`None`), or if the replay diverges. In the second case the caller must drop `session`, since it
+/// may contain some of the turns.
 pub(super) fn replay_missing(
     client: &ClientState,
     session: Option<&mut ConversationState>,
@@ -113,7 +113,7 @@ pub(super) fn replay_missing(
     for row in &opened.inputs {
         session.values = session.values.saturating_add(count_values(row.as_bytes()));
     }
-    // What is derived from the history in memory is out of date.
+    // These fields were computed from the turns that were in memory before, so they are out of date.
     if !opened.inputs.is_empty() {
         session.prefixes = session.history.prefixes();
         (session.recalled, session.settled) = (None, None);
@@ -187,7 +187,11 @@ fn replay_state(
     for (number, row) in turns.iter().enumerate() {
         let verdicts = session.replay_stored_turn(client, row);
         judged.extend(verdicts.ok_or_else(|| {
-            let message = format!("the replay of the conversation diverges at turn {number}: its result is not the recorded one, since the policy, the settings or the stored data changed");
+            let message = format!(
+                "the replay of the conversation diverges at turn {number}: its result is not the recorded one, since \
+                 the policy, the settings or the stored data changed; restore the configuration of that time, or \
+                 compare the database with a backup"
+            );
             RequestError::new(StatusCode::INTERNAL_SERVER_ERROR, message)
         })?);
     }

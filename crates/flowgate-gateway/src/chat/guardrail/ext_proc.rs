@@ -1,9 +1,10 @@
 //! Judges the HTTP requests of agents that pass through Envoy, or through another proxy that asks an external processor
-//! as Envoy does. `http::service::external_processor` reads the stream of messages about one HTTP request and passes each
-//! of them to [`ExtProcStream::process`].
+//! as Envoy does. `http::service::external_processor` reads the stream of messages about one HTTP request and passes
+//! each of them to [`ExtProcStream::process`].
 //!
-//! What passes on is what was judged: the bodies of the request and of the answer are encoded again from what the gateway
-//! has decoded. Every other request with a body is refused, and so is one that Envoy does not pass in one piece.
+//! Envoy passes on exactly what was judged: the gateway encodes the bodies of the request and of the answer again from
+//! what it has decoded. Every other request with a body is refused, and so is one that Envoy does not pass in one
+//! piece.
 //!
 //! The stream must not end cleanly before everything was judged: Envoy then continues without the processor.
 
@@ -38,12 +39,13 @@ pub(crate) struct ExtProcStream {
     stage: Stage,
 }
 
-/// What was judged so far.
+/// How far the judgement is: which message of Envoy is next.
 #[derive(Debug)]
 enum Stage {
     /// Nothing has arrived.
     Begun,
-    /// The body of a request for an answer of a model is next. The target is what the address asks for, in Gemini's API.
+    /// The body of a request for an answer of a model is next. The target is the model and the method in the address,
+    /// in Gemini's API.
     AwaitsRequest(Api, Option<Target>),
     /// The model is asked; its answer is next.
     AwaitsAnswer(Api, HeldChat),
@@ -115,7 +117,7 @@ impl ExtProcStream {
     ) -> Result<ProcessingAnswer, RequestError> {
         let (stage, answer) = match (stage, event) {
             (Stage::Begun, Some(ProcessingEvent::RequestHeaders(headers))) => {
-                let stage = begin(&headers)?;
+                let stage = request_stage(&headers)?;
                 // A compressed answer cannot be judged, and the length of the body changes.
                 let answer = match stage {
                     Stage::AwaitsRequest(..) => {
@@ -208,7 +210,8 @@ impl ExtProcStream {
         let outcome = async {
             let _share = routes.reserve_chat(text)?;
             let mut completion = decode_answer(api, form, text)?;
-            // What only the model's server can read cannot be judged.
+            // Keeps only the readable texts of the reasoning: its seal, which only the model's server can read, cannot
+            // be judged.
             for thought in &mut completion.thoughts {
                 *thought = flowgate_lm::chat::ReasoningPart {
                     texts: std::mem::take(&mut thought.texts),
@@ -241,30 +244,39 @@ fn misconfigured() -> RequestError {
     RequestError::new(StatusCode::INTERNAL_SERVER_ERROR, message)
 }
 
-/// Returns what the head of a request asks for.
+/// Returns the stage after the head of a request.
 ///
 /// # Errors
 /// If it is neither a request for an answer of a model nor one for the list of models.
-fn begin(headers: &HttpHeaders) -> Result<Stage, RequestError> {
+fn request_stage(headers: &HttpHeaders) -> Result<Stage, RequestError> {
     let refuse = |why: &str| Err(RequestError::new(StatusCode::FORBIDDEN, why));
     let (Some(method), Some(path)) = (headers.get(":method"), headers.get(":path")) else {
-        return refuse("the head of the request is ambiguous");
+        return refuse(
+            "`:method` or `:path` of the request occurs twice or is not UTF-8: send each of them once",
+        );
     };
     if !matches!(headers.get("content-encoding"), Some("" | "identity")) {
-        return refuse("the body of the request is compressed: send it as it is");
+        return refuse("the body of the request is compressed: send it uncompressed");
     }
     let path = path.split('?').next().unwrap_or_default();
     match (method, headers.end_of_stream) {
         ("POST", false) => match api_of(path) {
             Some((api, target)) => Ok(Stage::AwaitsRequest(api, target)),
-            None => refuse("only requests for answers of models can be judged here"),
+            None => refuse(
+                "the path is not that of a request for an answer of a model: send it past the external \
+                 processor",
+            ),
         },
         ("GET" | "HEAD", true) if path.ends_with("/models") => Ok(Stage::Passes),
-        _ => refuse("only requests for answers of models, and for their list, can be judged here"),
+        _ => refuse(
+            "the request asks neither for an answer of a model nor for the list of models: send it past the \
+             external processor",
+        ),
     }
 }
 
-/// Returns the API of a request with this path below any address, and what the address asks for in Gemini's API.
+/// Returns the API of a request by the end of its path, with the model and the method in the path in Gemini's API.
+/// `None` if it is not a request for an answer of a model.
 fn api_of(path: &str) -> Option<(Api, Option<Target>)> {
     let has_path = |api: &Api| !api.form().is_addressed() && path.ends_with(&*api.path("", false));
     if let Some(api) = Api::ALL.into_iter().find(has_path) {
@@ -303,7 +315,8 @@ fn answer_stage(stage: Stage, headers: &HttpHeaders) -> Result<(Stage, CommonAns
                 )),
                 None => Err(RequestError::new(
                     StatusCode::BAD_GATEWAY,
-                    "the answer of the model's server is neither JSON nor a stream of events, or is compressed",
+                    "the answer of the model's server is neither JSON nor a stream of events, or is compressed: \
+                     check which server the proxy asks",
                 )),
             }
         }
@@ -316,8 +329,9 @@ fn whole_text(body: &HttpBody) -> Result<&str, RequestError> {
     if !body.end_of_stream {
         return Err(misconfigured());
     }
-    std::str::from_utf8(&body.body)
-        .map_err(|_| RequestError::new(StatusCode::BAD_REQUEST, "the body is not valid UTF-8"))
+    std::str::from_utf8(&body.body).map_err(|_| {
+        RequestError::new(StatusCode::BAD_REQUEST, "the body is not valid UTF-8: encode it in UTF-8")
+    })
 }
 
 /// Decodes the answer of a model's server.
@@ -379,7 +393,7 @@ mod tests {
     fn only_requests_for_answers_and_lists_of_models_begin() {
         let check = |method: &str, path: &str, has_body: bool, more: &[(&str, &str)], expected: &str| {
             let head = [&[(":method", method), (":path", path)], more].concat();
-            let found = match begin(&headers(&head, !has_body)) {
+            let found = match request_stage(&headers(&head, !has_body)) {
                 Ok(Stage::AwaitsRequest(api, target)) => {
                     format!("{api:?} {}", target.map(|target| target.model).unwrap_or_default())
                 }

@@ -1,9 +1,9 @@
 //! Reads and writes the messages of LiteLLM's generic guardrail API: the chat before LiteLLM asks a model, and the
 //! answer of the model, which comes without the chat.
 //!
-//! LiteLLM sends the texts twice: as a list, and in `structured_messages`, which has roles, calls and the ids of outputs.
-//! Only the second form can be judged. A text, an image or a call that is not in it would be one that the model reads and
-//! the policy does not, so the request is then refused, as is every request that has no `structured_messages`.
+//! LiteLLM sends the texts twice: as a list, and in `structured_messages`, which has roles, calls and the ids of
+//! outputs. Only the second form can be judged. A text, an image or a call that is only outside it would be read by the
+//! model without being judged, so such a request is refused, and so is every request without `structured_messages`.
 
 use std::collections::HashSet;
 
@@ -11,7 +11,7 @@ use flowgate::json::{self, Numbers};
 use flowgate_lm::chat::{Completion, Stop, ToolCall};
 use serde_json::{Map, Value, json};
 
-/// The longest id of a call of a model, in bytes.
+/// The longest `litellm_call_id`, in bytes.
 const MAX_CALL_ID: usize = 256;
 /// What separates the texts of several alternatives of an answer.
 const TEXT_SEPARATOR: &str = "\n\n";
@@ -19,7 +19,8 @@ const TEXT_SEPARATOR: &str = "\n\n";
 /// A message of LiteLLM.
 #[derive(Debug, PartialEq)]
 pub(super) struct GuardrailRequest {
-    /// The id of the call of the model, which the answer has as well.
+    /// `litellm_call_id`: the id of LiteLLM's request to the model. The message with the chat and the one with the
+    /// answer have the same id.
     pub(super) call: Option<String>,
     pub(super) input: GuardrailInput,
 }
@@ -40,21 +41,34 @@ impl GuardrailRequest {
     /// If the body has not the form of LiteLLM, or has something that the chat in it does not have. The message says what
     /// is wrong.
     pub(super) fn read(body: &[u8]) -> Result<Self, String> {
-        let text = std::str::from_utf8(body).map_err(|_| "the body of the request is not valid UTF-8")?;
-        let fields = match json::parse(text, Numbers::Any) {
-            Ok(Value::Object(fields)) => fields,
-            Ok(_) => return Err("the body of the request is not a JSON object".to_owned()),
-            Err(error) => return Err(format!("the body of the request is not valid JSON: {error}")),
-        };
+        let text = std::str::from_utf8(body)
+            .map_err(|_| "the body of the request is not valid UTF-8: encode it in UTF-8")?;
+        let fields =
+            match json::parse(text, Numbers::Any) {
+                Ok(Value::Object(fields)) => fields,
+                Ok(_) => return Err(
+                    "the body of the request is not a JSON object: send a message of LiteLLM's guardrail API"
+                        .to_owned(),
+                ),
+                Err(error) => return Err(format!("the body of the request is not valid JSON: {error}")),
+            };
         let call = match fields.get("litellm_call_id") {
             None | Some(Value::Null) => None,
             Some(Value::String(id)) if !id.is_empty() && id.len() <= MAX_CALL_ID => Some(id.clone()),
-            Some(_) => return Err(format!("`litellm_call_id` is not a string of 1 to {MAX_CALL_ID} bytes")),
+            Some(_) => {
+                return Err(format!(
+                    "`litellm_call_id` is not a string of 1 to {MAX_CALL_ID} bytes: send another one, or none"
+                ));
+            }
         };
         let input = match fields.get("input_type").and_then(Value::as_str) {
             Some("request") => GuardrailInput::Chat(read_chat(&fields)?),
             Some("response") => GuardrailInput::Answer(read_answer(&fields)?),
-            _ => return Err("`input_type` is neither \"request\" nor \"response\"".to_owned()),
+            _ => {
+                return Err(
+                    "`input_type` is neither \"request\" nor \"response\": send one of them".to_owned()
+                );
+            }
         };
         Ok(Self { call, input })
     }
@@ -77,7 +91,7 @@ fn read_chat(fields: &Map<String, Value>) -> Result<String, String> {
         return Err("the request has no `structured_messages`: only chats can be judged".to_owned());
     }
     check_contents(fields, messages)?;
-    let messages: Vec<Value> = messages.iter().cloned().map(without_notes).collect();
+    let messages: Vec<Value> = messages.iter().cloned().map(without_provider_fields).collect();
     let model = fields.get("model").and_then(Value::as_str).unwrap_or("unknown");
     Ok(json!({"model": model, "messages": messages, "tools": list(fields, "tools")?}).to_string())
 }
@@ -85,15 +99,18 @@ fn read_chat(fields: &Map<String, Value>) -> Result<String, String> {
 /// Returns the answer of a model in the fields of a request. Alternatives (`n`) count as one answer with all calls.
 fn read_answer(fields: &Map<String, Value>) -> Result<Completion, String> {
     if !list(fields, "images")?.is_empty() {
-        return Err("the answer has images, which cannot be judged".to_owned());
+        return Err("the answer has images, which cannot be judged: ask the model for text".to_owned());
     }
     let texts: Option<Vec<&str>> = list(fields, "texts")?.iter().map(Value::as_str).collect();
-    let texts = texts.ok_or("an item of `texts` is not a string")?;
+    let texts = texts.ok_or("an item of `texts` is not a string: send strings only")?;
     let calls: Option<Vec<ToolCall>> = list(fields, "tool_calls")?.iter().map(read_call).collect();
-    let calls = calls.ok_or("an item of `tool_calls` is not a call of a function")?;
+    let calls = calls.ok_or(NO_CALL)?;
     let stop = if calls.is_empty() { Stop::End } else { Stop::Calls };
     Ok(Completion { text: texts.join(TEXT_SEPARATOR), calls, stop, ..Completion::default() })
 }
+
+/// The message about a value in `tool_calls` that [`read_call`] cannot read.
+const NO_CALL: &str = "an item of `tool_calls` is not a call of a function: only such calls can be judged";
 
 /// Reads a call of a function; `None` for any other value. The id of a streamed call can be missing, and no output refers
 /// to it here.
@@ -116,7 +133,7 @@ fn list<'f>(fields: &'f Map<String, Value>, name: &str) -> Result<&'f [Value], S
     match fields.get(name) {
         None | Some(Value::Null) => Ok(&[]),
         Some(Value::Array(items)) => Ok(items),
-        Some(_) => Err(format!("`{name}` is not a list")),
+        Some(_) => Err(format!("`{name}` is not a list: send a list, or leave it out")),
     }
 }
 
@@ -126,7 +143,9 @@ fn check_contents(fields: &Map<String, Value>, messages: &[Value]) -> Result<(),
     messages.iter().for_each(|message| collect_texts(message, &mut known));
     for name in ["texts", "images"] {
         for text in list(fields, name)? {
-            let text = text.as_str().ok_or_else(|| format!("an item of `{name}` is not a string"))?;
+            let text = text
+                .as_str()
+                .ok_or_else(|| format!("an item of `{name}` is not a string: send strings only"))?;
             if !text.is_empty() && !known.contains(text) {
                 return Err(format!("an item of `{name}` is in no message of `structured_messages`"));
             }
@@ -141,7 +160,7 @@ fn check_contents(fields: &Map<String, Value>, messages: &[Value]) -> Result<(),
     let made: HashSet<(&str, &str)> =
         calls.iter().map(|call| (call.name.as_str(), call.arguments.as_str())).collect();
     for call in list(fields, "tool_calls")? {
-        let call = read_call(call).ok_or("an item of `tool_calls` is not a call of a function")?;
+        let call = read_call(call).ok_or(NO_CALL)?;
         if !made.contains(&(call.name.as_str(), call.arguments.as_str())) {
             return Err("an item of `tool_calls` is in no message of `structured_messages`".to_owned());
         }
@@ -163,15 +182,15 @@ fn collect_texts<'v>(value: &'v Value, known: &mut HashSet<&'v str>) {
 
 /// The fields of messages, parts and calls that LiteLLM adds for providers: how to cache, and the reasoning of the model,
 /// which only the model itself reads again.
-const NOTES: [&str; 5] =
+const PROVIDER_FIELDS: [&str; 5] =
     ["cache_control", "provider_specific_fields", "reasoning_content", "reasoning_items", "thinking_blocks"];
 
-/// Returns a message without the fields in [`NOTES`] and without fields that are null. The texts, names and arguments in
-/// it are unchanged.
-fn without_notes(message: Value) -> Value {
+/// Returns a message without the fields in [`PROVIDER_FIELDS`] and without null fields. The texts, names and arguments
+/// in it are unchanged.
+fn without_provider_fields(message: Value) -> Value {
     let clean = |value: Value| match value {
         Value::Object(mut fields) => {
-            fields.retain(|name, field| !field.is_null() && !NOTES.contains(&name.as_str()));
+            fields.retain(|name, field| !field.is_null() && !PROVIDER_FIELDS.contains(&name.as_str()));
             Value::Object(fields)
         }
         other => other,
@@ -264,14 +283,20 @@ mod tests {
             body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
             body
         };
-        let input_type = "`input_type` is neither \"request\" nor \"response\"";
+        let input_type = "`input_type` is neither \"request\" nor \"response\": send one of them";
         check(json!({}), input_type);
         check(json!({"input_type": "other"}), input_type);
-        check(json!([]), "the body of the request is not a JSON object");
+        check(
+            json!([]),
+            "the body of the request is not a JSON object: send a message of LiteLLM's guardrail API",
+        );
         let no_chat = "the request has no `structured_messages`: only chats can be judged";
         check(json!({"input_type": "request", "texts": ["a"]}), no_chat);
         check(chat(json!({"structured_messages": null})), no_chat);
-        check(chat(json!({"structured_messages": "a"})), "`structured_messages` is not a list");
+        check(
+            chat(json!({"structured_messages": "a"})),
+            "`structured_messages` is not a list: send a list, or leave it out",
+        );
         check(
             chat(json!({"texts": ["a", "more"]})),
             "an item of `texts` is in no message of `structured_messages`",
@@ -280,16 +305,22 @@ mod tests {
             chat(json!({"images": ["https://x.org"]})),
             "an item of `images` is in no message of `structured_messages`",
         );
-        check(chat(json!({"texts": [1]})), "an item of `texts` is not a string");
+        check(chat(json!({"texts": [1]})), "an item of `texts` is not a string: send strings only");
         let call = json!({"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}});
         check(
             chat(json!({"tool_calls": [call]})),
             "an item of `tool_calls` is in no message of `structured_messages`",
         );
-        check(chat(json!({"litellm_call_id": ""})), "`litellm_call_id` is not a string of 1 to 256 bytes");
-        check(chat(json!({"litellm_call_id": 1})), "`litellm_call_id` is not a string of 1 to 256 bytes");
+        check(
+            chat(json!({"litellm_call_id": ""})),
+            "`litellm_call_id` is not a string of 1 to 256 bytes: send another one, or none",
+        );
+        check(
+            chat(json!({"litellm_call_id": 1})),
+            "`litellm_call_id` is not a string of 1 to 256 bytes: send another one, or none",
+        );
         let answer = |name: &str, value: Value| json!({"input_type": "response", name: value});
-        let no_call = "an item of `tool_calls` is not a call of a function";
+        let no_call = NO_CALL;
         for call in [
             json!({"id": "1", "type": "custom", "custom": {"name": "f"}}),
             json!({"function": {"arguments": "{}"}}),
@@ -299,8 +330,11 @@ mod tests {
         ] {
             check(answer("tool_calls", json!([call])), no_call);
         }
-        check(answer("texts", json!([null])), "an item of `texts` is not a string");
-        check(answer("images", json!(["x"])), "the answer has images, which cannot be judged");
+        check(answer("texts", json!([null])), "an item of `texts` is not a string: send strings only");
+        check(
+            answer("images", json!(["x"])),
+            "the answer has images, which cannot be judged: ask the model for text",
+        );
         let read = |body: &str| GuardrailRequest::read(body.as_bytes()).unwrap_err();
         assert_eq!(
             read(r#"{"input_type":"response","input_type":"request"}"#),
@@ -309,7 +343,7 @@ mod tests {
         assert!(read("{").contains("not valid JSON"));
         assert_eq!(
             GuardrailRequest::read(b"\xff").unwrap_err(),
-            "the body of the request is not valid UTF-8"
+            "the body of the request is not valid UTF-8: encode it in UTF-8"
         );
     }
 }

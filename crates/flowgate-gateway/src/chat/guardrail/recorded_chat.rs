@@ -29,6 +29,8 @@ use crate::http::request_error::RequestError;
 
 /// The most messages of the model in one chat: each is judged with every request.
 const MAX_ANSWERS: usize = 1000;
+/// The reason for a chat that exceeds a limit of a conversation or of a turn.
+const TOO_LONG: &str = "the chat is too long to be judged: begin a new one";
 
 /// Why a chat or an answer is not judged as permitted.
 #[derive(Debug)]
@@ -42,7 +44,7 @@ pub(super) enum NotPermitted {
 /// What the policy stops, or what cannot be judged.
 #[derive(Debug, Default)]
 pub(super) struct StoppedChat {
-    /// Why, for the program behind the other gateway: without content of the chat.
+    /// The message for the program behind the other gateway, without content of the chat.
     pub(super) reason: String,
     /// The verdicts on the calls of the message.
     pub(super) judged: Vec<CallVerdict>,
@@ -99,6 +101,7 @@ impl<'c> RecordedChat<'c> {
         session.conversation.offer_tools(tools)?;
         let mut chat =
             Self { client, session, profile, digests: Arc::default(), covered: 0, tools: tool_count };
+        // The index after the last message of the model so far.
         let mut answered = 0;
         for (index, message) in messages.iter().enumerate() {
             let Message::Assistant { text, calls, .. } = message else { continue };
@@ -109,7 +112,7 @@ impl<'c> RecordedChat<'c> {
             chat.accept(messages, &sources, answered..index)?;
             let answer = Completion { text: text.clone(), calls: calls.clone(), ..Completion::default() };
             let turn = chat.step(answer)?;
-            // Its text was judged when the model wrote it, and the chat continues.
+            // Only the calls are judged again: the text was judged when the model wrote it.
             check_calls(client, calls, &turn).map_err(in_history)?;
             let ConversationState { conversation, history, .. } = &mut chat.session;
             conversation.record_answer(&mut chat.profile, history, message);
@@ -160,7 +163,8 @@ impl<'c> RecordedChat<'c> {
         Ok(turn.judged)
     }
 
-    /// Adds the messages in `new`, none of which is the model's. Without messages, the model continues.
+    /// Adds the messages with the indices `new`, none of which is the model's, to the conversation. If `new` is empty,
+    /// the model continues after its last message.
     ///
     /// # Errors
     /// If the conversation has no room.
@@ -185,8 +189,8 @@ impl<'c> RecordedChat<'c> {
         Ok(())
     }
 
-    /// Passes in the next message of the model, and returns the turn that ends with it. Calls that may run count as run;
-    /// all others are refused.
+    /// Gives the conversation the next message of the model, and returns the turn that ends with it. Calls that may run
+    /// count as run; all others are refused.
     ///
     /// # Errors
     /// If the model may not read a part of the chat, or may not continue it.
@@ -194,7 +198,7 @@ impl<'c> RecordedChat<'c> {
         match self.session.conversation.need() {
             Need::Complete(view) => self.check_view(&view)?,
             Need::User(turn) if turn.ended == Some(TurnEnd::Clearance) => return Err(not_cleared()),
-            _ => return Err(NotPermitted::because("the chat is too long to be judged")),
+            _ => return Err(NotPermitted::because(TOO_LONG)),
         }
         let conversation = &mut self.session.conversation;
         let calls = answer.calls.into_iter().map(|call| named_for_model(self.client, conversation, call));
@@ -272,7 +276,9 @@ fn check_completeness(messages: &[Message]) -> Result<(), NotPermitted> {
                 open = calls.iter().map(|call| call.id.as_str()).collect();
                 let distinct: HashSet<&str> = open.iter().copied().collect();
                 if distinct.len() < open.len() {
-                    return Err(NotPermitted::because("two calls of one message have the same id"));
+                    return Err(NotPermitted::because(
+                        "two calls of one message have the same id: give each call its own id",
+                    ));
                 }
             }
             Message::System(_) | Message::User(_) => {}
@@ -359,7 +365,7 @@ fn check_texts(turn: &Turn) -> Result<(), NotPermitted> {
     }
     match turn.ended {
         None => Ok(()),
-        Some(_) => Err(NotPermitted::because("the chat is too long to be judged")),
+        Some(_) => Err(NotPermitted::because(TOO_LONG)),
     }
 }
 

@@ -1,5 +1,5 @@
-//! Remembers the chats that another gateway has asked about, until it asks about the answers to them. That gateway sends
-//! an answer without the chat, and names the chat by the id of the call of the model.
+//! Remembers the chats that another gateway has asked about, until it asks about the answers to them. That gateway
+//! sends an answer without the chat. Both messages have the id of its request to the model, by which the chat is found.
 //!
 //! The id may be chosen by a program behind the other gateway. If two chats have the same id, an answer is judged after
 //! each of them: otherwise, a program could have the answer to one chat judged as that to another. The chats are in the
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 /// The most bytes of the chats of one client. The oldest ones are forgotten first.
 pub(crate) const MAX_BYTES: usize = 32 << 20;
 /// The bytes that count for each chat in addition to its text.
-const FOR_A_CHAT: usize = 256;
+const BYTES_PER_CHAT: usize = 256;
 /// The most different chats under one id.
 const MAX_OF_CALL: usize = 4;
 /// The time for which a chat is remembered.
@@ -25,13 +25,14 @@ pub(crate) struct RememberedChats(Mutex<HashMap<String, ClientChats>>);
 /// The chats of one client.
 #[derive(Debug, Default)]
 struct ClientChats {
+    /// The chats by the id of the request to the model.
     by_call: HashMap<Arc<str>, Vec<Arc<str>>>,
     /// All chats with their ids, the oldest first.
     order: VecDeque<(Instant, Arc<str>, Arc<str>)>,
     bytes: usize,
 }
 
-/// There are too many different chats with the id of a call.
+/// The error that too many different chats have the same id.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct AmbiguousCall;
 
@@ -73,6 +74,7 @@ impl RememberedChats {
         chats.by_call.get(call).cloned().unwrap_or_default()
     }
 
+    /// Locks the chats of all clients, also after a panic.
     fn lock(&self) -> MutexGuard<'_, HashMap<String, ClientChats>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -98,9 +100,9 @@ impl ClientChats {
     }
 }
 
-/// Returns the bytes that count for a chat.
+/// Returns the number of bytes by which a chat counts against [`MAX_BYTES`].
 fn size(chat: &str) -> usize {
-    chat.len().saturating_add(FOR_A_CHAT)
+    chat.len().saturating_add(BYTES_PER_CHAT)
 }
 
 #[cfg(test)]

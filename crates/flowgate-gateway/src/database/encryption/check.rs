@@ -1,6 +1,8 @@
-//! Compares the keys of the configuration with the database when it is opened. The table `encryption` of an encrypted
-//! database has one row with the key of the digests that are looked up, sealed by a key of the configuration: it can only
-//! be opened by the right key, in the database that it was made for.
+//! Checks, when a database is opened, that the configuration has the key with which it is encrypted. [`Database`] calls
+//! it.
+//!
+//! The table `encryption` of an encrypted database has one row: the *lookup key*, by which digests are keyed, sealed by
+//! a key of the configuration. Only the right key can open it, and only in the database for which it was sealed.
 
 use std::sync::Arc;
 
@@ -12,17 +14,17 @@ use crate::database::error::DatabaseError;
 use crate::database::transaction::{Access, DynTransaction};
 use crate::random;
 
-/// The first word of the sealed text of a database of which all content is sealed.
+/// The first word of the sealed row if all content of the database is sealed.
 const COMPLETE: &str = "complete";
-/// The first word of the sealed text of a database with content from before there was a key.
+/// The first word of the sealed row if the database may have content from before there was a key.
 const PARTIAL: &str = "partial";
 
-/// The error for a row of the table `encryption` that was opened and makes no sense.
+/// The error if the row of the table `encryption` does not have the form that [`seal_lookup_key`] writes.
 const DAMAGED: DatabaseError = DatabaseError::Damaged("the table `encryption` has no valid key");
 
 impl Database {
-    /// Reads with which keys the content of the database is encrypted. With `may_begin`, an unencrypted database begins
-    /// to be encrypted if there are keys.
+    /// Sets the cipher of the database from the keys of the configuration. With `may_begin`, begins to encrypt an
+    /// unencrypted database if there are keys; its earlier content stays unencrypted until `flowgate database encrypt`.
     ///
     /// # Errors
     /// If the database is encrypted and the key is missing or another one.
@@ -59,7 +61,7 @@ impl Database {
         Ok(())
     }
 
-    /// Returns whether the database has keys, and content that is not encrypted.
+    /// Returns whether the database has a key, but may still have content that is not encrypted.
     pub(crate) fn is_partly_encrypted(&self) -> bool {
         matches!(&*self.cipher, ContentCipher::Sealing(ring) if !ring.is_complete())
     }
@@ -79,13 +81,13 @@ impl Database {
     }
 }
 
-/// Returns the sealed key of lookups; `None` if the database is not encrypted.
+/// Returns the sealed lookup key; `None` if the database is not encrypted.
 async fn read_sealed(tx: &mut DynTransaction<'_>) -> Result<Option<String>, DatabaseError> {
     let mut rows = tx.query("SELECT sealed FROM encryption WHERE one = 1", &[]).await?;
     rows.first_mut().map(|row| row.text(0)).transpose()
 }
 
-/// Returns whether no content is stored.
+/// Returns whether the database has no content yet, sealed or not.
 ///
 /// # Errors
 /// If content is sealed, although the row of the table `encryption` is missing: a database from which it was removed
@@ -109,7 +111,7 @@ async fn is_empty(tx: &mut DynTransaction<'_>) -> Result<bool, DatabaseError> {
     Ok(true)
 }
 
-/// Seals the key of lookups, and whether all content is sealed.
+/// Seals the lookup key, together with the statement whether all content of the database is sealed.
 fn seal_lookup_key(
     ring: &KeyRing,
     is_complete: bool,
@@ -119,10 +121,10 @@ fn seal_lookup_key(
     ring.seal(&format!("{state} {}", random::hex(&ring.lookup_key())), place)
 }
 
-/// Opens the key of lookups.
+/// Opens the sealed lookup key, and returns the key ring of the database.
 ///
 /// # Errors
-/// If the key that sealed it is not given, or the row was altered or is that of another database.
+/// If the key that sealed it is not among `keys`, or the row was altered or is from another database.
 fn open_lookup_key(
     sealed: String,
     keys: &EncryptionKeys,

@@ -1,6 +1,6 @@
-//! Seals and opens the values of columns with content. The types make sure that content is stored in no other way: a
-//! [`Content`] is no value of a statement, and only [`ContentCipher::seal`] makes the [`StoredContent`] that is one. The
-//! same holds for digests and [`ContentCipher::lookup`].
+//! Seals and opens the values of columns with content, for the other files of `database`. The types ensure that no
+//! content is stored unsealed by mistake: a statement takes no [`Content`], but only a [`StoredContent`], which
+//! [`ContentCipher::seal`] creates; and no digest, but only a [`StoredDigest`] of [`ContentCipher::lookup`].
 //!
 //! A sealed value is the text `fg1:KEY:DATA`: the id of its key, and in base64 the nonce, the ciphertext and the tag.
 
@@ -21,10 +21,10 @@ use crate::random;
 const MARK: &str = "fg1:";
 /// The length of a nonce, in bytes. Random nonces of this length do not repeat.
 const NONCE_BYTES: usize = 24;
-/// The beginning of a keyed digest; digests without a key are in hexadecimal.
+/// The first letter of a keyed digest. A digest without a key is in hexadecimal, so it never begins with it.
 const KEYED: char = 'k';
 
-/// A text with content, before it is sealed. `Debug` does not show it.
+/// A text that must be sealed before it is stored. `Debug` does not show it.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub(crate) struct Content(String);
 
@@ -39,7 +39,7 @@ impl Content {
         self.0.len()
     }
 
-    /// Returns the text itself.
+    /// Converts the content to its text.
     pub(crate) fn into_string(self) -> String {
         self.0
     }
@@ -83,7 +83,7 @@ impl StoredDigest {
         &self.0
     }
 
-    /// Returns several digests with spaces between them, as one column stores them.
+    /// Joins several digests with spaces, as the column `turns.prefixes` stores them.
     pub(in crate::database) fn joined(digests: &[Self]) -> Self {
         let digests: Vec<&str> = digests.iter().map(Self::as_str).collect();
         Self(digests.join(" "))
@@ -96,7 +96,7 @@ impl<'v> From<&'v StoredDigest> for SqlValue<'v> {
     }
 }
 
-/// What seals and opens the content of a database.
+/// Seals and opens the content of a database.
 #[derive(Debug)]
 pub(in crate::database) enum ContentCipher {
     /// The database has no key: content is stored as it is.
@@ -107,9 +107,9 @@ pub(in crate::database) enum ContentCipher {
 
 /// The keys of a database. `Debug` shows none.
 pub(in crate::database) struct KeyRing {
-    /// The ciphers by the ids of their keys; the first one seals.
+    /// The ciphers with the ids of their keys: the first one seals, all of them open.
     ciphers: Vec<(String, XChaCha20Poly1305)>,
-    /// The key of the digests that are looked up. It stays the same when the keys of the configuration change.
+    /// The lookup key, by which digests are keyed. It stays the same when the keys of the configuration change.
     lookup: [u8; 32],
     /// Whether all content of the database is sealed, so that a value that is not sealed is damaged.
     is_complete: bool,
@@ -122,7 +122,7 @@ impl fmt::Debug for KeyRing {
 }
 
 impl KeyRing {
-    /// Creates a ring of these keys with the key of lookups.
+    /// Creates a key ring from the keys of the configuration and the lookup key of the database.
     pub(super) fn new(keys: &EncryptionKeys, lookup: [u8; 32], is_complete: bool) -> Self {
         let cipher = |key: &EncryptionKey| {
             let derived = key.derived("flowgate database content 1");
@@ -136,12 +136,12 @@ impl KeyRing {
         self.is_complete
     }
 
-    /// Returns the key of lookups.
+    /// Returns the lookup key.
     pub(super) fn lookup_key(&self) -> [u8; 32] {
         self.lookup
     }
 
-    /// Returns whether a stored value is sealed by the key that seals now.
+    /// Returns whether a stored value is sealed by the first key, the one that seals new values.
     pub(super) fn is_current(&self, stored: &str) -> bool {
         let key = sealed_parts(stored).map(|(key, _)| key);
         self.ciphers.first().is_some_and(|(first, _)| key == Some(first))
@@ -161,7 +161,8 @@ impl KeyRing {
         Ok(StoredContent(stored))
     }
 
-    /// Opens a stored value, which was sealed for this place, or, as long as not all content is sealed, stored as it is.
+    /// Opens a value that was sealed for this place. Returns a value that is not sealed unchanged, as long as the
+    /// database may have such values.
     ///
     /// # Errors
     /// If the value was altered or moved, its key is not in the ring, or it is not sealed although all content is.
@@ -191,12 +192,12 @@ impl KeyRing {
     }
 }
 
-/// The error if a text cannot be sealed, which only a text of hundreds of gigabytes can cause.
+/// The error if a text cannot be sealed: it has hundreds of gigabytes, or the key ring is empty.
 const NOT_SEALED: DatabaseError = DatabaseError::Bug("a value cannot be encrypted");
 
-/// Returns the id of the key and the data of a sealed value; `None` if the value is stored as it is. No other content
-/// has this form: JSON begins otherwise, a key of digests is in hexadecimal, and a normalized text has either letters or
-/// other symbols.
+/// Splits a sealed value into the id of its key and its data; `None` if the value is not sealed. Content that is not
+/// sealed never has this form: JSON and hexadecimal keys begin with other characters, and a normalized text never
+/// contains letters together with symbols.
 pub(super) fn sealed_parts(stored: &str) -> Option<(&str, &str)> {
     stored.strip_prefix(MARK)?.split_once(':')
 }
@@ -232,10 +233,10 @@ impl ContentCipher {
         }
     }
 
-    /// Takes a content out of column `index` of a row.
+    /// Takes the stored value out of column `index` of a row, and opens it.
     ///
     /// # Errors
-    /// As for [`Self::open`], or if the column is no text.
+    /// As for [`Self::open`], or if the column is not text.
     pub(in crate::database) fn open_column(
         &self,
         row: &mut SqlRow,
@@ -245,7 +246,7 @@ impl ContentCipher {
         self.open(row.text(index)?, place)
     }
 
-    /// Returns the form in which a digest of a client's content is stored from now on.
+    /// Returns the form in which a digest of a client's content is stored: keyed, if the database has a key.
     pub(in crate::database) fn lookup(
         &self,
         column: DigestColumn,
@@ -258,8 +259,8 @@ impl ContentCipher {
         }
     }
 
-    /// Returns all forms in which a digest may be stored: as long as not all content is sealed, also the one without a
-    /// key.
+    /// Returns all forms in which a digest may have been stored, to look it up: the form of [`Self::lookup`] and, as
+    /// long as not all content is sealed, also the digest without a key.
     pub(in crate::database) fn lookups(
         &self,
         column: DigestColumn,

@@ -29,14 +29,14 @@ impl fmt::Debug for EncryptionKey {
     }
 }
 
-/// The reason why a text contains no keys.
+/// The reason why the text of the keys is invalid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EncryptionKeyError {
     /// The text has no key.
     Empty,
-    /// The key of this number, counted from 1, has not the form of one.
+    /// The key with this number, counted from 1, is malformed.
     Form(usize),
-    /// The key of this number is the same as an earlier one.
+    /// The key with this number is equal to an earlier one.
     Repeated(usize),
     /// There are more than `MAX_KEYS` keys.
     TooMany,
@@ -68,7 +68,7 @@ impl EncryptionKeys {
     /// Parses keys, with white space between them: each is 32 bytes in base64 or hexadecimal.
     ///
     /// # Errors
-    /// If there is no key, one has not this form, or one occurs twice.
+    /// If there is no key or more than [`MAX_KEYS`], or a key is malformed or occurs twice.
     pub(crate) fn read(text: &str) -> Result<Self, EncryptionKeyError> {
         let mut keys: Vec<EncryptionKey> = Vec::new();
         for (index, word) in text.split_whitespace().enumerate() {
@@ -88,7 +88,7 @@ impl EncryptionKeys {
         if keys.is_empty() { Err(EncryptionKeyError::Empty) } else { Ok(Self(keys)) }
     }
 
-    /// Returns whether there are no keys, so that content is stored as it is.
+    /// Returns whether there are no keys: content is then stored as it is.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -106,12 +106,12 @@ impl EncryptionKeys {
 }
 
 impl EncryptionKey {
-    /// Returns the key that is derived for one purpose.
+    /// Derives a key for one purpose, such as the encryption of content.
     pub(super) fn derived(&self, purpose: &str) -> [u8; KEY_BYTES] {
         mac(&self.0, &[purpose.as_bytes()])
     }
 
-    /// Returns the id of the key, 16 hexadecimal digits, from which the key cannot be found.
+    /// Returns the id of the key: 16 hexadecimal digits that do not reveal the key.
     pub(super) fn id(&self) -> String {
         let mut id = random::hex(&self.derived("flowgate database key id 1"));
         id.truncate(16);
@@ -119,8 +119,8 @@ impl EncryptionKey {
     }
 }
 
-/// Returns the HMAC-SHA256 of several parts under a key. Each part is preceded by its length, so that no two lists of
-/// parts have the same bytes.
+/// Returns the HMAC-SHA256 of a list of byte strings under a key. Each is preceded by its length, so that two different
+/// lists never have the same bytes.
 pub(super) fn mac(key: &[u8; KEY_BYTES], parts: &[&[u8]]) -> [u8; 32] {
     // HMAC accepts a key of any length, so it does not fail.
     let Ok(mut mac) = Hmac::<Sha256>::new_from_slice(key) else { return [0; 32] };

@@ -1,11 +1,12 @@
-//! Names the columns whose values are encrypted, and binds each value to its column and its row.
+//! Names the columns whose values are encrypted or keyed, and computes the bytes that bind an encrypted value to its
+//! column and its row. Every file of `database` that stores content uses [`ContentPlace`].
 
 /// A column with content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ContentColumn {
     /// The inputs of a turn: messages, arguments and results of tools.
     TurnInputs,
-    /// The key of the digests of a conversation, without which the input of no digest can be found by trial.
+    /// The key with which a conversation computes digests. Without it, nobody can guess the input of a digest by trial.
     ConversationKey,
     /// The labels of a tenant's stores.
     TenantRecord,
@@ -17,7 +18,7 @@ pub(crate) enum ContentColumn {
     QuestionContent,
     /// What a person has approved for all conversations of a client.
     GrantContent,
-    /// The key of the digests that are looked up, by which the keys of the configuration are checked.
+    /// The lookup key, by which digests are keyed, and by which the keys of the configuration are checked.
     LookupKey,
 }
 
@@ -53,9 +54,9 @@ impl ContentColumn {
 /// A column with digests by which rows are looked up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum DigestColumn {
-    /// The digests of the beginnings of chats; `turns.prefixes` lists them again.
+    /// The digests of the beginnings of chats. The column `turns.prefixes` has copies of them.
     ChatPrefix,
-    /// The digests of what calls have in common that a lasting grant covers.
+    /// The digests by which a lasting grant finds the questions that it covers.
     GrantMatching,
 }
 
@@ -82,8 +83,8 @@ pub(in crate::database) struct ContentPlace {
 }
 
 impl ContentPlace {
-    /// Returns the place in a row that these parts identify. Each part is preceded by its length, so that no two lists
-    /// of parts have the same bytes.
+    /// Returns the place in this column of the row that is identified by the values `row`. Each value is preceded by
+    /// its length, so that two different rows never have the same bytes.
     fn new(column: ContentColumn, row: &[&[u8]]) -> Self {
         let mut bound = b"flowgate content 1".to_vec();
         for part in std::iter::once(column.name().as_bytes()).chain(row.iter().copied()) {

@@ -1,8 +1,8 @@
-//! Encrypts what a database stored before it had a key, and what it stored under an earlier key: `flowgate database
-//! encrypt`. Everything is opened on the way, so a value that was altered is found.
+//! Encrypts the content that a database stored before it had a key, or under an earlier key. The command `flowgate
+//! database encrypt` calls [`encrypt_stored_content`]. A run opens every value, so it also finds altered ones.
 //!
-//! A batch of rows is one transaction. Each value is replaced only if it is still the one that was read, so that
-//! gateways can use a shared database meanwhile. An interrupted run is continued by the next one.
+//! A batch of rows is one transaction. A value is replaced only if it has not changed since it was read: gateways can
+//! use a shared database during the run. If a run is interrupted, the next one continues it.
 
 use std::sync::Arc;
 
@@ -16,14 +16,14 @@ use crate::database::{Database, DatabaseAddress};
 /// The most rows of one transaction.
 const BATCH: i64 = 32;
 
-/// What a run has done.
+/// How many rows a run has read and encrypted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct EncryptionReport {
     /// The rows that were read.
     pub rows: u64,
     /// The rows of which a value was encrypted.
     pub encrypted: u64,
-    /// Whether the run came to its end, so that everything is encrypted.
+    /// Whether the run was not interrupted: everything is encrypted then.
     pub is_complete: bool,
 }
 
@@ -54,8 +54,8 @@ impl ContentTable {
         }
     }
 
-    /// Returns the statement that reads the next rows: those after the text `?1` and the numbers `?2` and `?3`, which
-    /// identify the last row that was read. `?4` is 1 for the first rows.
+    /// Returns the statement that reads the rows after a [`RowCursor`]: `?1` is its text, `?2` and `?3` are its
+    /// numbers, and `?4` is 1 if no row was read yet. The first three columns are the cursor of the row.
     fn select(self) -> &'static str {
         match self {
             Self::Conversations => {
@@ -85,26 +85,28 @@ impl ContentTable {
     }
 }
 
-/// The row that was read last: a text and two numbers, in the order of the key of its table.
+/// The key of the last row that was read, as a text and two numbers. Values that the table's key does not have are
+/// empty or 0 ([`ContentTable::select`]).
 #[derive(Debug, Clone)]
 struct RowCursor {
     text: String,
     numbers: (i64, i64),
+    /// Whether no row was read yet.
     is_first: bool,
 }
 
-/// What re-encrypts values.
+/// Encrypts the values of one row, by the method for its table.
 struct Rewriter<'r> {
     ring: &'r KeyRing,
     /// Whether values that are not encrypted are accepted although all should be.
     accepts_unsealed: bool,
 }
 
-/// Encrypts all content of the database that a configuration names by its first key. `progress` is called with the
-/// number of rows that are done and of all rows; if it returns false, the run ends.
+/// Encrypts all content of the database of this configuration with the first key of the configuration. Calls `progress`
+/// with the number of processed rows and of all rows; if it returns false, the run ends.
 ///
-/// `accepts_unsealed` accepts values that are not encrypted in a database of which everything was encrypted before.
-/// Returns `None` if the configuration has no keys.
+/// With `accepts_unsealed`, also accepts unencrypted values in a database in which everything was encrypted before.
+/// Without it, such a value is an error. Returns `None` if the configuration has no keys.
 ///
 /// # Errors
 /// If the database is in use, the keys are not those of the database, or a value was altered.
@@ -119,8 +121,8 @@ pub fn encrypt_stored_content(
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.map_err(DatabaseError::Runtime)?.block_on(async {
-        let database = Database::open_with_keys(&store.place, &store.encryption).await?;
-        let is_file = matches!(store.place, DatabaseAddress::File(_));
+        let database = Database::open_with_keys(&store.address, &store.encryption).await?;
+        let is_file = matches!(store.address, DatabaseAddress::File(_));
         let work = async |database: &Database| {
             database.encrypt_all(accepts_unsealed, is_file, progress).await.map(Some)
         };
@@ -130,8 +132,8 @@ pub fn encrypt_stored_content(
 
 impl Database {
     /// Encrypts all content by the first key, and records that everything is encrypted. Repeats until a pass finds
-    /// nothing to encrypt, since gateways may store further rows meanwhile. `is_file` says whether free pages of the
-    /// file may have to be overwritten.
+    /// nothing to encrypt, since gateways may store further rows meanwhile. `is_file` says whether the database is a
+    /// SQLite file, whose free pages have to be overwritten.
     pub(super) async fn encrypt_all(
         &self,
         accepts_unsealed: bool,
@@ -159,7 +161,8 @@ impl Database {
         Ok(report)
     }
 
-    /// Reads all rows once, and encrypts those that need it. The report is not complete if `progress` has ended the run.
+    /// Reads all rows once, and encrypts the values that the first key has not sealed. The report is not complete if
+    /// `progress` has ended the run.
     async fn encrypt_pass(
         &self,
         accepts_unsealed: bool,
@@ -206,7 +209,7 @@ impl Database {
         .await
     }
 
-    /// Writes the SQLite file anew, without the pages that are free and still have what was stored there.
+    /// Rewrites the SQLite file without its free pages, which still contain deleted and replaced values.
     async fn overwrite_free_pages(&self) -> Result<(), DatabaseError> {
         let vacuum = |sql: &'static str| {
             // Without the time limit of other operations: it takes as long as the file is large.
@@ -236,7 +239,7 @@ async fn encrypt_batch(
     let text = last.text(0)?;
     let cursor =
         RowCursor { text: text.clone(), numbers: (last.integer(1)?, last.integer(2)?), is_first: false };
-    // Taken out above.
+    // `last.text(0)` has taken the text out of the row, which is still to be encrypted.
     if let Some(first) = last.0.first_mut() {
         *first = SqlColumn::Text(text);
     }
@@ -255,7 +258,7 @@ async fn encrypt_batch(
 }
 
 impl Rewriter<'_> {
-    /// Returns the new form of a stored value; `None` if the first key has sealed it already.
+    /// Seals a stored value with the first key; returns `None` if that key has sealed it already.
     ///
     /// # Errors
     /// If the value was altered or moved, or is not sealed although all values should be.
@@ -265,7 +268,7 @@ impl Rewriter<'_> {
         if self.ring.is_current(stored) { Ok(None) } else { self.ring.seal(&text, place).map(Some) }
     }
 
-    /// Rewrites the key of a conversation.
+    /// Rewrites the key of a conversation. Returns whether it has changed, as the following methods do for their rows.
     async fn conversation(
         &self,
         tx: &mut DynTransaction<'_>,
@@ -313,7 +316,7 @@ impl Rewriter<'_> {
         Ok(is_changed)
     }
 
-    /// Rewrites the record of a tenant's stores. An empty one is that of a tenant without a record.
+    /// Rewrites the record of a tenant's stores. An empty text means that the tenant has no record.
     async fn tenant(&self, tx: &mut DynTransaction<'_>, row: &mut SqlRow) -> Result<bool, DatabaseError> {
         let (tenant, old) = (row.text(0)?, row.text(3)?);
         if old.is_empty() {

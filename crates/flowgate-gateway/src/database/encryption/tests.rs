@@ -50,7 +50,7 @@ fn question<'a>(id: &'a str, text: &'a str, turns: i64) -> NewQuestion<'a> {
         expires_after: 3_600_000,
         origin: QuestionOrigin::Chat { turns, since: 0 },
         used: &[],
-        most: QuestionLimits::UNLIMITED,
+        limits: QuestionLimits::UNLIMITED,
     }
 }
 
@@ -114,7 +114,7 @@ async fn check_everything(database: &Database) {
         shown.texts,
         [ShownText { source: "s".to_owned(), label: content("label"), text: MARKER.into() }]
     );
-    let (sources, _) = database.shown_sources("c").await.unwrap();
+    let (sources, _) = database.source_usages("c").await.unwrap();
     let characters = i64::try_from(MARKER.chars().count()).unwrap();
     assert_eq!(sources.first().map(|source| source.characters), Some(characters));
     let asked = database.question("q").await.unwrap().unwrap();
@@ -317,7 +317,8 @@ async fn an_interrupted_run_is_continued() {
     check_everything(&database).await;
 }
 
-/// A run that ended before it overwrote the free pages of a file leaves that to the next one, which finds no row to encrypt.
+/// A run that ended before it overwrote the free pages of a file leaves that to the next one, which finds no row to
+/// encrypt.
 #[tokio::test]
 async fn free_pages_are_overwritten_by_a_later_run() {
     let files = TestDatabases::new("encryption-free-pages");
@@ -357,8 +358,8 @@ async fn values_that_were_altered_or_moved_are_noticed() {
     for (number, place) in places.into_iter().enumerate() {
         for column in ContentColumn::ALL {
             let (table, name) = column.name().split_once('.').unwrap();
-            // The last character before the padding, the nonce, the key, the form; a text that is not encrypted; and the
-            // sealed value of another row.
+            // The last character before the padding, the nonce, the key, the form; a text that is not encrypted; and
+            // the sealed value of another row.
             for change in [
                 format!(
                     "UPDATE {table} SET {name} = substr({name}, 1, length({name}) - 9) || 'AAAAAAA' || substr({name}, length({name}) - 1)"

@@ -1,5 +1,5 @@
-//! Contains the statements with which [`Database::ask`](crate::database::Database::ask) stores a question, unless the
-//! same question exists or a limit on questions is reached.
+//! Contains the statements with which [`Database::ask`](crate::database::Database::ask) stores a question: they find an
+//! equal question, void outdated ones, check the limits, and insert the new question.
 
 use std::sync::Arc;
 
@@ -11,10 +11,10 @@ use crate::database::encryption::{Content, ContentCipher, ContentPlace};
 use crate::database::error::DatabaseError;
 use crate::database::transaction::{DynTransaction, SqlRow};
 
-/// The member of a question's content with the evidence about the values of its call.
+/// The member of a question's content that lists the evidence about the arguments of its call.
 const EVIDENCE: &str = "evidence";
 
-/// An owned copy of a [`NewQuestion`], which the operation on the database takes with it.
+/// An owned copy of a [`NewQuestion`], since the operation on the database may run on another thread.
 pub(super) struct QuestionToAsk {
     pub(super) id: String,
     client: String,
@@ -26,12 +26,12 @@ pub(super) struct QuestionToAsk {
     expires_after: i64,
     origin: QuestionOrigin,
     used: Vec<String>,
-    most: QuestionLimits,
+    limits: QuestionLimits,
     cipher: Arc<ContentCipher>,
 }
 
 impl QuestionToAsk {
-    /// Copies the question, because the statements may run on another thread.
+    /// Copies the question.
     pub(super) fn new(new: &NewQuestion<'_>, cipher: &Arc<ContentCipher>) -> Self {
         Self {
             id: new.id.to_owned(),
@@ -44,7 +44,7 @@ impl QuestionToAsk {
             expires_after: new.expires_after,
             origin: new.origin,
             used: new.used.to_vec(),
-            most: new.most,
+            limits: new.limits,
             cipher: Arc::clone(cipher),
         }
     }
@@ -54,9 +54,9 @@ impl QuestionToAsk {
         ContentPlace::question(id, (&self.client, &self.name, &self.tenant), &self.digest)
     }
 
-    /// Returns the id, content and state of the questions about the same call that were asked since the same message of
-    /// the model, are open or allowed and have not expired, the newest first. Contents are compared here, since the
-    /// database has them encrypted.
+    /// Returns the id, the content and the state of each open or allowed question about the same call, the newest
+    /// first. For a question of the chat, only questions about the same message of the model are searched. The callers
+    /// compare the contents, since the database may have encrypted them.
     async fn find_about_call(
         &self,
         tx: &mut DynTransaction<'_>,
@@ -75,16 +75,15 @@ impl QuestionToAsk {
         tx.query(sql, &values).await?.iter_mut().map(opened).collect()
     }
 
-    /// Returns whether a question with this content asks the same. A question outside the chat stays open while other
-    /// answers arrive, which change the evidence about its values, so there the evidence may differ.
+    /// Returns whether a question with this content asks the same. The evidence may differ between questions outside
+    /// the chat: such a question stays open while answers of tools arrive, and these change the evidence.
     fn is_same(&self, content: &str) -> bool {
         let own = self.content.as_str();
         content == own || self.origin.turns().is_none() && without_evidence(content) == without_evidence(own)
     }
 
-    /// Finds a question with the same content that was asked since the same message of the model, has not expired,
-    /// and whose approval this turn does not use. So a repeated request does not ask people twice. Returns it as
-    /// [`AskOutcome::Known`]; `None` if there is none.
+    /// Finds an open or allowed question that asks the same and whose approval this turn has not used, so that a
+    /// repeated request does not ask people twice. Returns it as [`AskOutcome::Known`]; `None` if there is none.
     pub(super) async fn find_same(
         &self,
         tx: &mut DynTransaction<'_>,
@@ -97,19 +96,19 @@ impl QuestionToAsk {
         Ok(None)
     }
 
-    /// Returns the limit on questions that is reached; `None` if there is room for this one.
+    /// Returns the limit on questions that is reached, as [`AskOutcome::Full`]; `None` if there is room for this one.
     pub(super) async fn find_full(
         &self,
         tx: &mut DynTransaction<'_>,
     ) -> Result<Option<AskOutcome>, DatabaseError> {
         let is_offer = self.origin == QuestionOrigin::ToolOffer;
-        let reached = self.most.find_reached(tx, (&self.client, &self.name), is_offer).await?;
+        let reached = self.limits.find_reached(tx, (&self.client, &self.name), is_offer).await?;
         Ok(reached.map(AskOutcome::Full))
     }
 
-    /// Voids the open and allowed questions that differ from this one only in the external state that they are about:
-    /// it has changed since they were asked. Returns the ids of those that had been allowed. `change` is the number
-    /// under which event streams report the questions.
+    /// Voids the open and allowed questions that differ from this one only in the external state that they are about,
+    /// since this state has changed. Returns the ids of the voided questions that had been allowed. `change` is the
+    /// number under which event streams report them.
     pub(super) async fn void_changed(
         &self,
         tx: &mut DynTransaction<'_>,
@@ -157,15 +156,15 @@ impl QuestionToAsk {
     }
 }
 
-/// Parses the content of a question, and removes the evidence about its values; `None` if the content is not valid JSON.
+/// Parses the content of a question, and removes the evidence; `None` if the content is not a JSON object.
 fn without_evidence(content: &str) -> Option<Value> {
     let mut content: Value = serde_json::from_str(content).ok()?;
     content.as_object_mut()?.remove(EVIDENCE);
     Some(content)
 }
 
-/// Parses the content of a question, and removes the external state that the question is about, and the evidence about
-/// its values if the question is outside the chat. `None` if the content is not valid JSON.
+/// Parses the content of a question, and removes the external state that the question is about; also the evidence, if
+/// the question is outside the chat. `None` if the content is not valid JSON.
 fn without_state(content: &str, is_outside_chat: bool) -> Option<Value> {
     let mut content = match is_outside_chat {
         true => without_evidence(content)?,

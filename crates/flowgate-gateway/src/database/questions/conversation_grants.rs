@@ -1,8 +1,9 @@
-//! Lists and withdraws conversation grants: approvals that a person gave for the rest of a conversation. Each is the row
-//! of the question that it answered.
+//! Lists and withdraws conversation grants: approvals that a person gave for the rest of a conversation. A grant has no
+//! row of its own: it is the row of the question that it answered, with the column `granted`. `approvals` calls it.
 //!
-//! The grant itself is part of the conversation, which learns of the withdrawal before it continues. Until the turn that
-//! has applied a withdrawal is persisted, every turn applies it again, so a crash does not lose it.
+//! The journal of the conversation also contains the grant. A withdrawal therefore sets the column at once, and the
+//! next turn removes the grant from the conversation. Until such a turn is persisted, every turn removes the grant
+//! again, so a crash does not lose the withdrawal.
 
 use std::sync::Arc;
 
@@ -14,13 +15,14 @@ use crate::database::transaction::{Access, DynTransaction, SqlValue};
 
 /// The most grants in one list.
 const MAX_LISTED: i64 = 1_000;
-/// The value of `granted` of an approval for the rest of its conversation.
+/// The value of the column `granted` for an approval for the rest of the conversation.
 pub(super) const GRANTED: i64 = 1;
-/// The value of `granted` of a grant that is withdrawn, and that its conversation may still contain.
+/// The value for a withdrawn grant that its conversation may still contain.
 const WITHDRAWN: i64 = 2;
-/// The value of `granted` of a withdrawn grant that its conversation does not contain.
+/// The value for a withdrawn grant that its conversation does not contain, or no longer contains.
 const REMOVED: i64 = 3;
-/// The condition that a conversation may contain the grant, or that its approval can still be used.
+/// The SQL condition that a grant is in effect: its call was sent or its approval can still be used, and its
+/// conversation exists.
 const IN_EFFECT: &str = "granted = 1 AND (state = 'used' OR (state = 'allowed' AND {unexpired})) AND EXISTS \
     (SELECT 1 FROM conversations WHERE conversations.client = questions.client AND conversations.name = questions.name)";
 
@@ -49,7 +51,7 @@ impl Database {
         Ok(self.grants_where("id = ?1", id).await?.pop())
     }
 
-    /// Returns the conversation grants that meet a condition on `value`, its parameter `?1`.
+    /// Returns the conversation grants in effect that meet an SQL condition, in which `?1` means `value`.
     async fn grants_where(
         &self,
         condition: &'static str,
@@ -82,7 +84,8 @@ impl Database {
         self.withdraw_where("client = ?4 AND name = ?5", vec![client.to_owned(), name.to_owned()]).await
     }
 
-    /// Withdraws the grants that meet a condition on `values`, its parameters from `?4` on.
+    /// Withdraws the conversation grants that meet an SQL condition, in which the parameters from `?4` on mean
+    /// `values`. Returns whether there was one.
     async fn withdraw_where(
         &self,
         condition: &'static str,
@@ -131,8 +134,8 @@ impl Database {
     }
 }
 
-/// Notes that the conversation does not contain the grant of the question with this id any more, in the transaction that
-/// persists its turn.
+/// Marks a withdrawn grant as removed from its conversation, in the transaction that persists the turn without it. `id`
+/// is the id of its question.
 pub(in crate::database) async fn note_removed(
     tx: &mut DynTransaction<'_>,
     id: &str,

@@ -1,14 +1,14 @@
-//! Determines which limit on questions to people is reached, by the stored questions. [`super::asking`] asks this before
-//! it stores a question.
+//! Counts the stored questions to people, and determines which limit on questions is reached. [`super::asking`] calls
+//! it before it stores a question.
 //!
-//! Everything is counted in the database, so a restart of the gateway, or a request to another gateway of the same
-//! database, does not begin a count again. A question that a lasting grant answered was put to nobody, so it counts
-//! neither as a question nor as an approval. Questions about offered tools have a limit of their own.
+//! Everything is counted in the database: a restart of the gateway, or a request to another gateway of the same
+//! database, does not restart a count. A question that a lasting grant answered reached no person, so it counts neither
+//! as a question nor as an approval. Questions about offered tools have a limit of their own.
 //!
-//! The flood rule counts refusals in a row: those since the last approval by a person. In a conversation, a question
-//! that nobody answered in time is a refusal. Among all conversations of a client only the answers of people count,
-//! since many questions expire where nobody is at work. A conversation that continues without the answer leaves a void
-//! question, which is neither.
+//! The flood rule counts refusals in a row, that is, since the last approval by a person. In one conversation, a
+//! question that expires without an answer is a refusal too. For all conversations of a client together, only the
+//! answers of people count, since many questions expire where nobody is at work. A void question, left by a
+//! conversation that continued without the answer, is neither a refusal nor an approval.
 
 use super::{MAX_OFFERED, QuestionOrigin};
 use crate::database::error::DatabaseError;
@@ -21,7 +21,8 @@ pub(crate) struct QuestionLimits {
     pub(crate) of_conversation: i64,
     /// The most open questions of one client.
     pub(crate) of_client: i64,
-    /// The limits on what people have been asked; `None` if no person will be asked, since a grant answers.
+    /// The limits on the questions that people have been asked; `None` if a lasting grant answers the new question, so
+    /// that no person is asked.
     pub(crate) asked: Option<AskedLimits>,
 }
 
@@ -60,12 +61,13 @@ pub(crate) enum QuestionLimit {
     RefusalsOfClient,
 }
 
-/// The condition that people were asked a question, about a call of the client `?1`; `?2` is [`QuestionOrigin::TOOL_OFFER`].
+/// The SQL condition that people were asked a question about a call of the client `?1`. `?2` is
+/// [`QuestionOrigin::TOOL_OFFER`].
 const ASKED: &str = "client = ?1 AND turn > ?2 AND lasting_grant = ''";
-/// The condition that a person has allowed a question. It remains true if the approval was used, or lapsed later. A time
-/// of more than a minute in the future was stored before the clock was set back, and is ignored here and below.
+/// The SQL condition that a person has allowed a question. It also holds after the approval was used or has lapsed. A
+/// time of more than a minute in the future was stored before the clock was set back, and is ignored here and below.
 const APPROVED: &str = "decided > 0 AND state <> 'denied' AND decided <= {now} + 60000";
-/// The time at which a question was refused or, without an answer, expired; 0 if it has been neither.
+/// The SQL expression for the time at which a question was refused or expired without an answer; 0 if neither happened.
 const UNANSWERED_AT: &str = "CASE WHEN state = 'denied' THEN decided \
     WHEN decided = 0 AND (state = 'expired' OR (state = 'open' AND {expired})) THEN expires ELSE 0 END";
 const HOUR: i64 = 60 * 60 * 1000;
@@ -76,8 +78,8 @@ impl QuestionLimits {
     #[cfg(test)]
     pub(crate) const UNLIMITED: Self = Self { of_conversation: i64::MAX, of_client: i64::MAX, asked: None };
 
-    /// Returns the limit that leaves no room for a further question of this client in this conversation; `None` if
-    /// there is room. A question about an offered tool (`is_offer`) has the name of a server instead of a conversation.
+    /// Returns the limit that a further question of this client in this conversation would exceed; `None` if there is
+    /// room. For a question about an offered tool (`is_offer`), `name` is the invented conversation of its server.
     pub(super) async fn find_reached(
         self,
         tx: &mut DynTransaction<'_>,
@@ -135,13 +137,14 @@ impl QuestionLimits {
     }
 }
 
-/// Returns the condition that the time that this expression gives is at most `age` milliseconds ago.
+/// Returns the SQL condition that the time `time` (an SQL expression) is at most `age` milliseconds ago.
 fn is_recent(time: &str, age: i64) -> String {
     format!("({time}) BETWEEN {{now}} - {age} AND {{now}} + 60000")
 }
 
-/// Returns the condition that a question was refused, `is_refused`, after the last approval by a person. `refused_at` is
-/// the time of the refusal, and `name_condition` limits the approvals to one conversation.
+/// Returns the SQL condition that a question was refused after the last approval by a person. `is_refused` is the
+/// condition for a refusal, `refused_at` the expression for its time, and `name_condition` limits the approvals to one
+/// conversation.
 fn refusals_in_row(is_refused: &str, refused_at: &str, name_condition: &str) -> String {
     format!(
         "{is_refused} AND ({refused_at}) > \
@@ -149,7 +152,7 @@ fn refusals_in_row(is_refused: &str, refused_at: &str, name_condition: &str) -> 
     )
 }
 
-/// Returns whether at least `number` questions meet a condition. Reads no more of them.
+/// Returns whether at least `number` questions meet an SQL condition. Stops counting at this number.
 async fn has_rows(
     tx: &mut DynTransaction<'_>,
     condition: &str,

@@ -1,13 +1,13 @@
 //! Defines the origin of a question to people: a call in the chat of a conversation, a call of an MCP client, or a tool
-//! that a server offers. The database stores it as one number, so that one comparison selects the questions of each
-//! kind.
+//! that a server offers. The other files of `questions` store it in the column `turn` as one number: at least 0 for the
+//! chat, negative for the other two.
 
 /// The origin of a question.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum QuestionOrigin {
     /// A call in a message of the model.
     Chat {
-        /// The number of persisted turns of the conversation.
+        /// The number of persisted turns of the conversation when the question is asked.
         turns: i64,
         /// The number of persisted turns when the first question about the same message was asked.
         since: i64,
@@ -42,7 +42,8 @@ impl QuestionOrigin {
         }
     }
 
-    /// Returns the least number among equal questions that count as the same question.
+    /// Returns the least stored number of an earlier question that counts as the same question if it is equal: a
+    /// question of the chat is compared only with questions about the same message.
     pub(super) fn first_column(self) -> i64 {
         match self {
             Self::Chat { since, .. } => since,

@@ -94,7 +94,7 @@ async fn follow(steps: &[QuestionStep], place: &DatabaseAddress) {
                     expires_after: if stands { 3_600_000 } else { -1 },
                     origin: QuestionOrigin::Chat { turns: 0, since: 0 },
                     used: &[],
-                    most: QuestionLimits::UNLIMITED,
+                    limits: QuestionLimits::UNLIMITED,
                 };
                 let (id, is_new) = match store.ask(&new, |_| Ok(())).await.unwrap() {
                     AskOutcome::Known(id) => (id, false),
@@ -188,7 +188,7 @@ async fn a_yes_is_for_one_question() {
             expires_after,
             origin,
             used,
-            most,
+            limits: most,
         };
         let mut recorded = None;
         let record = |void: &[String]| {
@@ -242,7 +242,7 @@ async fn ask_within(
         expires_after,
         origin,
         used,
-        most,
+        limits: most,
     };
     store.ask(&new, |_| Ok(())).await.unwrap()
 }
@@ -286,8 +286,8 @@ async fn the_questions_that_were_asked_are_counted() {
     assert_eq!(ask("10", "third", CHAT).await, new("10"));
 }
 
-/// After three refusals in a row in a conversation, nobody is asked there for a day. A question without an answer in time
-/// counts as a refusal; an approval by a person ends the row, and one by a lasting grant does not.
+/// After three refusals in a row in a conversation, nobody is asked there for a day. A question without an answer in
+/// time counts as a refusal; an approval by a person ends the row, and one by a lasting grant does not.
 #[tokio::test]
 async fn refusals_in_a_row_end_the_questions_of_a_conversation() {
     let full = AskOutcome::Full(QuestionLimit::RefusalsOfConversation);
@@ -387,7 +387,7 @@ async fn a_question_that_is_not_recorded_is_not_asked() {
             expires_after,
             origin,
             used,
-            most,
+            limits: most,
         };
         let failure = || DatabaseError::Audit("the disk is full".to_owned());
         store.ask(&new, |_| is_recorded.then_some(()).ok_or_else(failure)).await

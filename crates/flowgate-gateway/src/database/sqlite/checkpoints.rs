@@ -15,8 +15,8 @@ use rusqlite::Connection;
 use super::connection::DatabasePlace;
 use crate::database::error::DatabaseError;
 
-/// The number of writes after which the thread checkpoints the write-ahead log: a checkpoint waits for the disk, and a
-/// large one would delay writes too. Only if the thread makes no progress, a write checkpoints by itself.
+/// The number of writes after which the thread checkpoints the write-ahead log. Each checkpoint waits for the disk, so
+/// there should not be too many; a large one would delay writes, so there should not be too few.
 const BETWEEN_CHECKPOINTS: u32 = 128;
 
 /// The number of pages at which the write-ahead log may restart from its beginning. The write that restarts it waits
@@ -30,10 +30,10 @@ const CHECKPOINT_IDLE_TIME: Duration = Duration::from_secs(2);
 /// A thread that checkpoints the write-ahead log on request, until this is dropped.
 #[derive(Debug)]
 pub(super) struct CheckpointThread {
-    /// The number of writes since the last request.
+    /// The number of writes since the last request for a checkpoint.
     count: u32,
     /// The channel of requests for checkpoints; `None` when the thread has to end.
-    asked: Option<SyncSender<()>>,
+    requests: Option<SyncSender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -59,8 +59,8 @@ impl CheckpointThread {
                 }
                 let is_long = log_pages >= LONG_LOG;
                 reader.renew_read_transaction(!is_long);
-                // The log restarts if no write arrives during the last of these checkpoints, each of which has less to
-                // do.
+                // A long log restarts only if no write arrives during a checkpoint. Each of these four is shorter than
+                // the one before, so that one of them probably meets this condition.
                 for _ in 0..if is_long { 4 } else { 1 } {
                     // A failure is retried with the next request. A passive checkpoint neither waits for readers and
                     // writers nor delays them.
@@ -73,7 +73,7 @@ impl CheckpointThread {
         let thread = std::thread::Builder::new().name("checkpoints".to_owned()).spawn(work);
         Ok(Self {
             count: 0,
-            asked: Some(request_sender),
+            requests: Some(request_sender),
             thread: Some(thread.map_err(DatabaseError::Runtime)?),
         })
     }
@@ -89,9 +89,9 @@ impl CheckpointThread {
 
     /// Requests a checkpoint from the thread, without waiting for it.
     fn request_checkpoint(&self) {
-        if let Some(asked) = &self.asked {
+        if let Some(requests) = &self.requests {
             // Fails if the queue is full: a checkpoint is requested already.
-            let _ = asked.try_send(());
+            let _ = requests.try_send(());
         }
     }
 }
@@ -122,7 +122,7 @@ impl WalReader {
 impl Drop for CheckpointThread {
     fn drop(&mut self) {
         // Closes the channel, at which the thread ends.
-        self.asked = None;
+        self.requests = None;
         if let Some(thread) = self.thread.take() {
             // An error means that the thread has panicked, which changes nothing here: no checkpoint is necessary.
             let _ = thread.join();

@@ -36,7 +36,7 @@ const STATEMENTS: usize = 128;
 /// The SQL for the time of the database, in milliseconds since 1970.
 const NOW: &str = "CAST(unixepoch('subsec') * 1000 AS INTEGER)";
 
-/// Where a connection is opened.
+/// The file or the memory that a connection opens.
 #[derive(Debug, Clone)]
 pub(super) enum DatabasePlace {
     /// A file that is read and written.
@@ -84,8 +84,8 @@ impl SqliteConnection {
         Ok(Self { place, connection })
     }
 
-    /// Runs an operation, and rolls back a transaction that failed. A transaction is committed only if `is_abandoned`,
-    /// which says whether the caller has stopped waiting, returns false at its end.
+    /// Runs an operation, and rolls back its transaction if it fails. `is_abandoned` returns whether the caller has
+    /// stopped waiting: a transaction that is abandoned at its end is not committed.
     pub(super) fn run(
         &mut self,
         access: Access,
@@ -100,8 +100,8 @@ impl SqliteConnection {
         result
     }
 
-    /// Runs an operation once, in a transaction if `access` requires one, and then the actions that it wants after the
-    /// commit. Leaves a failed transaction open, which [`Self::run`] rolls back.
+    /// Runs an operation once, in a transaction if `access` requires one, and then the actions that wait for the
+    /// commit. Leaves a failed or discarded transaction open; [`Self::run`] rolls it back.
     fn run_once(
         &mut self,
         access: Access,
@@ -116,9 +116,10 @@ impl SqliteConnection {
             Access::Query | Access::Statement => {}
         }
         let connection = &mut self.connection;
-        let mut statements = SqliteTransaction { connection, is_discarded: false, committed: Vec::new() };
+        let mut statements =
+            SqliteTransaction { connection, is_discarded: false, on_commit_actions: Vec::new() };
         block_on(operation(&mut statements))?;
-        let SqliteTransaction { is_discarded, committed, .. } = statements;
+        let SqliteTransaction { is_discarded, on_commit_actions, .. } = statements;
         // `run` rolls the open transaction back.
         if is_discarded {
             return Ok(());
@@ -129,7 +130,7 @@ impl SqliteConnection {
             }
             self.execute("COMMIT")?;
         }
-        committed.into_iter().for_each(|action| action());
+        on_commit_actions.into_iter().for_each(|action| action());
         Ok(())
     }
 
@@ -155,7 +156,7 @@ struct SqliteTransaction<'c> {
     /// Whether the operation wants its changes to be rolled back.
     is_discarded: bool,
     /// The actions that run after the commit.
-    committed: Vec<Box<dyn FnOnce() + Send>>,
+    on_commit_actions: Vec<Box<dyn FnOnce() + Send>>,
 }
 
 impl SqliteTransaction<'_> {
@@ -201,7 +202,7 @@ impl Transaction for SqliteTransaction<'_> {
     }
 
     fn on_commit(&mut self, action: Box<dyn FnOnce() + Send>) {
-        self.committed.push(action);
+        self.on_commit_actions.push(action);
     }
 }
 
@@ -223,8 +224,8 @@ impl Wake for ThreadWaker {
     }
 }
 
-/// Runs an operation to its end on this thread. Its statements run when their futures are created, so the thread sleeps
-/// only while the operation waits for a [step of its caller](crate::database::caller_step).
+/// Runs an operation to its end on this thread. Its statements run at once, when their futures are created. The thread
+/// therefore sleeps only while the operation waits for a [step of its caller](crate::database::caller_step).
 fn block_on<T>(mut operation: Pin<Box<dyn Future<Output = T> + Send + '_>>) -> T {
     let waker = Arc::new(ThreadWaker(std::thread::current())).into();
     let mut context = Context::from_waker(&waker);

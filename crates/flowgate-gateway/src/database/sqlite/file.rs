@@ -1,9 +1,9 @@
 //! Checks the file of a SQLite database: which process owns it, who may read it, and whether it is the expected
-//! database.
+//! database. `sqlite` locks the file here; the start of the gateway checks the permissions.
 //!
-//! The lock file remains when the gateway stops, and contains the identity of the database. So the next start notices
-//! that the database was deleted or replaced: its labels of external state and clients would be lost, which must not
-//! happen silently.
+//! The lock file remains when the gateway stops, and contains the identity of the database. By it, the next start
+//! notices that the database was deleted or replaced: the labels of external state and clients must not be lost
+//! silently.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{Read as _, Seek as _, Write as _};
@@ -18,7 +18,7 @@ pub(super) struct LockedDatabaseFile {
     path: PathBuf,
     lock: File,
     /// The identity of the database that the lock file names; empty if it names none.
-    named: String,
+    expected_identity: String,
 }
 
 impl LockedDatabaseFile {
@@ -40,7 +40,7 @@ impl LockedDatabaseFile {
             Err(TryLockError::Error(error)) => return Err(failed(error)),
         }
         let mut identity = String::new();
-        // An identity is shorter; the limit bounds what is read of a file that is no lock file.
+        // An identity is shorter; the limit bounds the reading of a file that is not a lock file.
         std::io::Read::take(&mut file, 256).read_to_string(&mut identity).map_err(failed)?;
         let identity = identity.trim().to_owned();
         if !identity.is_empty() && !path.exists() {
@@ -49,21 +49,21 @@ impl LockedDatabaseFile {
         // SQLite creates its other files, such as the write-ahead log, with the same mode.
         let created = restrict_to_owner(OpenOptions::new().write(true).create(true)).open(path);
         created.map_err(|error| DatabaseError::Lock(path.display().to_string(), error))?;
-        Ok(Self { path: path.to_owned(), lock: file, named: identity })
+        Ok(Self { path: path.to_owned(), lock: file, expected_identity: identity })
     }
 
-    /// Rejects the database with this identity if the lock file names another one.
+    /// Returns an error if the lock file names another database than the one with this identity.
     pub(super) fn check(&self, database: &str) -> Result<(), DatabaseError> {
-        match self.named.as_str() {
+        match self.expected_identity.as_str() {
             "" => Ok(()),
-            named if named == database => Ok(()),
+            expected if expected == database => Ok(()),
             _ => Err(DatabaseError::DatabaseSwapped(self.path.display().to_string())),
         }
     }
 
-    /// Writes the identity of this database into the lock file, as the one that later starts expect.
+    /// Writes the identity of this database into the lock file: later starts expect this database.
     pub(super) fn write_database_name(&self, database: &str) -> Result<(), DatabaseError> {
-        if self.named == database {
+        if self.expected_identity == database {
             return Ok(());
         }
         let mut lock = &self.lock;
@@ -78,15 +78,15 @@ fn lock_path(path: &Path) -> PathBuf {
     path.with_added_extension("lock")
 }
 
-/// Sets the mode of a created file: only its owner can read and write it.
+/// Returns the options with the mode for a created file by which only its owner can read and write it.
 fn restrict_to_owner(options: &mut OpenOptions) -> OpenOptions {
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(options, 0o600);
     options.clone()
 }
 
-/// Returns those of the files that users of the system other than their owner can read or write; none where files have
-/// no Unix permissions.
+/// Returns the files among `paths` that users other than their owner can read or write; none on a system without Unix
+/// permissions.
 pub(crate) fn readable_by_others(paths: &[PathBuf]) -> Vec<&PathBuf> {
     let is_open = |path: &&PathBuf| {
         #[cfg(unix)]

@@ -1,5 +1,5 @@
-//! Applies the migrations of the schema to a SQLite database. It records them in the table and the format of sqlx, with
-//! which earlier versions of the gateway migrated.
+//! Applies the migrations of the schema to a SQLite database, when `sqlite` opens it. The applied migrations are
+//! recorded in the table and the format of sqlx, since earlier versions of the gateway used that crate.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use super::connection::SqliteConnection;
 use crate::database::error::{DatabaseError, MigrationError};
 use crate::database::migrations::MIGRATIONS;
 
-/// The migrations that were applied, as sqlx records them.
+/// The statement that creates the table of applied migrations, in the format of sqlx.
 const RECORDS: &str = "CREATE TABLE IF NOT EXISTS _sqlx_migrations (
     version BIGINT PRIMARY KEY,
     description TEXT NOT NULL,
@@ -23,16 +23,18 @@ const RECORDS: &str = "CREATE TABLE IF NOT EXISTS _sqlx_migrations (
 /// Applies all migrations of this program that were not applied before.
 ///
 /// # Errors
-/// If the tables are those of a newer version, a released migration was changed, or a statement fails.
+/// If a newer version has migrated the tables, an applied migration differs from the one of this program, or a
+/// statement fails.
 pub(super) fn migrate(connection: &mut SqliteConnection) -> Result<(), DatabaseError> {
     migrate_to(&mut connection.connection, MIGRATIONS.len())
 }
 
-/// Applies those of the first `count` migrations that were not applied before, each in one transaction with its record.
+/// Applies the migrations among the first `count` that were not applied before, each in one transaction with its
+/// record.
 ///
 /// # Errors
-/// Before any migration, if the database has one that this program does not know or that was applied in part. At a
-/// migration, if it was applied in another form, or a statement fails; earlier migrations then stay applied.
+/// If the database has a migration that this program does not know or that was applied in part; nothing is changed
+/// then. If a migration was applied with other statements, or a statement fails; the migrations before it stay applied.
 pub(super) fn migrate_to(connection: &mut Connection, count: usize) -> Result<(), DatabaseError> {
     connection.execute_batch(RECORDS)?;
     let mut applied = BTreeMap::new();

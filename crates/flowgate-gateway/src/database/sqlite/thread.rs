@@ -16,7 +16,7 @@ use crate::database::transaction::{Access, Operation};
 
 /// The most operations in the queue of the thread; a caller waits while the queue is full.
 const MAX_WAITING: usize = 1024;
-/// The time for which a stop waits for the operations that were sent before.
+/// The time for which [`SqliteThread::close`] waits for the operations that were sent before.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// An operation for the thread.
@@ -27,7 +27,7 @@ struct ThreadRequest {
     outcome: oneshot::Sender<Result<(), DatabaseError>>,
 }
 
-/// An operation that was sent to the thread. If this is dropped before the commit, the operation does not take place.
+/// An operation that was sent to the thread. If this value is dropped before the commit, the operation has no effect.
 #[derive(Debug)]
 pub(super) struct SentOperation(oneshot::Receiver<Result<(), DatabaseError>>);
 
@@ -43,15 +43,15 @@ impl SentOperation {
 pub(super) struct SqliteThread {
     /// The queue; `None` once the thread has to end.
     requests: Mutex<Option<mpsc::Sender<ThreadRequest>>>,
-    /// The handle that is joined on drop; `None` if a stop no longer waits for the thread.
+    /// The handle that is joined on drop; `None` if [`SqliteThread::close`] has given up waiting for the thread.
     thread: Mutex<Option<JoinHandle<()>>>,
     /// Resolves when the thread has closed its connection.
     end: Mutex<Option<oneshot::Receiver<()>>>,
 }
 
 impl SqliteThread {
-    /// Starts the thread, which runs one request after the other until the sender of requests is dropped. With
-    /// `checkpoints`, it also counts the writes, so that a checkpoint is requested after some of them.
+    /// Starts the thread, which runs one request after the other until the sender of requests is dropped. It reports
+    /// each write to `checkpoints`, which requests a checkpoint after some of them.
     pub(super) fn start(
         name: &str,
         mut connection: SqliteConnection,
@@ -79,7 +79,7 @@ impl SqliteThread {
         })
     }
 
-    /// Queues an operation; waits while the queue is full. The result awaits the outcome of the operation.
+    /// Queues an operation; waits while the queue is full. The outcome arrives in the returned [`SentOperation`].
     pub(super) async fn send(
         &self,
         access: Access,
@@ -94,8 +94,9 @@ impl SqliteThread {
         Ok(SentOperation(result))
     }
 
-    /// Ends the thread after the operations that were sent before, and waits for its end. After [`CLOSE_TIMEOUT`], the
-    /// process ends with an open connection; the next start recovers what was committed.
+    /// Ends the thread after the operations that were sent before, and waits for its end, at most for
+    /// [`CLOSE_TIMEOUT`]. If the thread has not ended then, its connection stays open until the process ends; the next
+    /// start recovers what was committed.
     pub(super) async fn close(&self) {
         lock(&self.requests).take();
         let end = lock(&self.end).take();
@@ -111,7 +112,7 @@ impl SqliteThread {
 impl Drop for SqliteThread {
     fn drop(&mut self) {
         lock(&self.requests).take();
-        // Operations whose caller no longer waits are skipped.
+        // The wait is short: the thread skips the queued operations whose caller no longer waits.
         if let Some(thread) = lock(&self.thread).take() {
             let _ = thread.join();
         }
@@ -124,7 +125,7 @@ fn run(connection: &mut SqliteConnection, request: ThreadRequest) {
     if outcome.is_closed() {
         return;
     }
-    // A panic ends the operation; the outcome is dropped, and the next operation rolls back.
+    // After a panic, the caller receives no outcome and fails with `Closed`; the next operation rolls back.
     let result =
         catch_unwind(AssertUnwindSafe(|| connection.run(access, operation, &|| outcome.is_closed())));
     if let Ok(result) = result {

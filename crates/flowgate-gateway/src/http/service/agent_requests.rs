@@ -24,8 +24,9 @@ use crate::telemetry::names;
 use crate::telemetry::refusal::RefusedRequest;
 
 impl GatewayService {
-    /// Serves a request to a method of a model in an API whose paths name it, as Gemini's do: for an answer, streamed or not,
-    /// or for a number of tokens. Returns the error to send if the request is refused before its turn begins.
+    /// Serves a request in an API whose paths name the model and what is asked of it, as Gemini's do
+    /// (`.../models/MODEL:METHOD`): an answer, streamed or not, or the number of tokens of a request. Returns the error
+    /// to send if the request is refused before its turn begins.
     pub(super) async fn model_method(
         self: &Arc<Self>,
         api: Api,
@@ -52,15 +53,15 @@ impl GatewayService {
     }
 
     /// Serves one request of an agent for a model: checks its head, reads its body, and runs the turn as a task.
-    /// `target` is what the address asks for, in Gemini's API. Returns the error to send if the request is refused before
-    /// that.
+    /// `target` is the model and the method in the address, in Gemini's API. Returns the error to send if the request
+    /// is refused before that.
     pub(super) async fn turn(
         self: &Arc<Self>,
         api: Api,
         target: Option<Target>,
         request: Request,
     ) -> Result<Response, HttpReply> {
-        let routes = self.chat(api)?;
+        let routes = self.model_routes(api)?;
         let (head, body) = request.into_parts();
         let mut received =
             routes.receive((api, Some(names::CHAT)), &head.headers, certificate_of(&head.extensions)).await?;
@@ -74,7 +75,7 @@ impl GatewayService {
         let read = read.inspect_err(|reply| refused.record(reply.status)).map_err(&with_name)?;
         // For failures of the task, which the closures below report in the form of the API.
         let with_name_of_failure = with_name.clone();
-        let broken = FailureFormats {
+        let failure_formats = FailureFormats {
             reply: move |status, message: &str| with_name_of_failure(error_reply(api, status, message)),
             event: move |status, message: &str| stream::stream_error_event(api, status, message),
         };
@@ -86,7 +87,7 @@ impl GatewayService {
                 async move { routes.answer(&received, &read.bytes, &presence, parts).await.map(with_name) };
             record_busy(&refused, service.turns.run(&client, Box::pin(turn)).await)
         };
-        self.respond(&TURNS, broken, answer).await
+        self.respond(&TURNS, failure_formats, answer).await
     }
 
     /// Estimates the tokens of a request to the Messages API or Gemini's, on the thread of the connection: no model is
@@ -96,7 +97,7 @@ impl GatewayService {
         api: Api,
         request: Request,
     ) -> Result<HttpReply, HttpReply> {
-        let routes = self.chat(api)?;
+        let routes = self.model_routes(api)?;
         let (head, body) = request.into_parts();
         let received = routes.receive((api, None), &head.headers, certificate_of(&head.extensions)).await?;
         protect_connection(&head.extensions);
@@ -108,7 +109,7 @@ impl GatewayService {
     /// refused before its body is read.
     pub(super) async fn embeddings(self: &Arc<Self>, request: Request) -> Result<Response, HttpReply> {
         let api = embeddings::API;
-        let routes = self.chat(api)?;
+        let routes = self.model_routes(api)?;
         let (head, body) = request.into_parts();
         let received = routes
             .receive((api, Some(names::EMBEDDINGS)), &head.headers, certificate_of(&head.extensions))
@@ -117,7 +118,7 @@ impl GatewayService {
         let refused = received.refused.clone();
         let read = self.receive(&head.headers, body).await;
         let read = read.inspect_err(|reply| refused.record(reply.status))?;
-        let broken = FailureFormats {
+        let failure_formats = FailureFormats {
             reply: move |status, message: &str| error_reply(api, status, message),
             event: move |status, message: &str| stream::stream_error_event(api, status, message),
         };
@@ -128,19 +129,19 @@ impl GatewayService {
             let turn = async move { Some(routes.embeddings(&received, &read.bytes, &presence).await) };
             record_busy(&refused, service.turns.run(&client, Box::pin(turn)).await)
         };
-        self.respond(&TURNS, broken, answer).await
+        self.respond(&TURNS, failure_formats, answer).await
     }
 
     /// Serves a request of another gateway for a judgement of a chat, as one of the turns of its client. Returns the error
     /// to send if the request is refused before its body is read.
     pub(super) async fn guardrail(self: &Arc<Self>, request: Request) -> Result<Response, HttpReply> {
         let api = guardrail::API;
-        let routes = self.chat(api)?;
+        let routes = self.model_routes(api)?;
         let (head, body) = request.into_parts();
         let received = routes.receive_for_guardrail(&head.headers, certificate_of(&head.extensions)).await?;
         protect_connection(&head.extensions);
         let read = self.receive(&head.headers, body).await?;
-        let broken = FailureFormats {
+        let failure_formats = FailureFormats {
             reply: move |status, message: &str| error_reply(api, status, message),
             event: move |status, message: &str| stream::stream_error_event(api, status, message),
         };
@@ -151,7 +152,7 @@ impl GatewayService {
             let turn = async move { Some(routes.guardrail(&received, &read.bytes, &presence).await) };
             service.turns.run(&client, Box::pin(turn)).await
         };
-        self.respond(&TURNS, broken, answer).await
+        self.respond(&TURNS, failure_formats, answer).await
     }
 
     /// Serves one message of an agent to an MCP server. A message that opens a stream of server messages counts
@@ -223,7 +224,8 @@ impl GatewayService {
     }
 }
 
-/// Records the span of a request that is refused because too many tasks run; `outcome` is what its task has returned.
+/// Records the span of a request that is refused because too many tasks run. `outcome` is the result of running its
+/// task, and is returned unchanged.
 fn record_busy<T>(refused: &RefusedRequest, outcome: Result<T, WorkError>) -> Result<T, WorkError> {
     if let Err(WorkError::Busy) = outcome {
         refused.record(StatusCode::TOO_MANY_REQUESTS);

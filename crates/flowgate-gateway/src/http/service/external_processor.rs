@@ -1,7 +1,8 @@
-//! Serves Envoy's external processor: reads the messages of a gRPC stream about one HTTP request, and sends the answers.
+//! Serves Envoy's external processor: reads the messages of a gRPC stream about one HTTP request, and sends the
+//! answers. The routes of `service` call it.
 //!
-//! A stream that ends with the status 0 lets Envoy continue without the processor. So it does only after Envoy has ended
-//! its side; every failure ends the stream with another status, or without one.
+//! A stream that ends with the status 0 lets Envoy continue without the processor. The gateway therefore sends this
+//! status only after Envoy has ended its side; every failure ends the stream with another status, or without one.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -26,14 +27,14 @@ use crate::chat::guardrail::ext_proc::messages::ProcessingRequest;
 use crate::http::client_presence::ClientPresence;
 use crate::http::reply::HttpReply;
 
-/// The bytes before each message of gRPC: whether it is compressed, and its length.
+/// The number of bytes that gRPC writes before each message: one says whether it is compressed, four are its length.
 const PREFIX: usize = 5;
 /// The bytes that a message may have in addition to a body.
-const FOR_A_HEAD: usize = 64 << 10;
-/// The answers that wait for Envoy.
+const MAX_MESSAGE_OVERHEAD: usize = 64 << 10;
+/// The most answers that wait in the channel until Envoy reads them.
 const QUEUE_CAPACITY: usize = 4;
 
-/// Why a stream ends with an error: a status of gRPC, and its name.
+/// Why a stream ends with an error status of gRPC.
 #[derive(Debug, Clone, Copy)]
 enum StreamFailure {
     /// A message is malformed, or compressed.
@@ -45,7 +46,8 @@ enum StreamFailure {
 }
 
 impl StreamFailure {
-    /// Returns the status of gRPC. None is 0, which would let Envoy continue.
+    /// Returns the status of gRPC, `INVALID_ARGUMENT`, `RESOURCE_EXHAUSTED` or `UNAVAILABLE`. It is never 0 (`OK`),
+    /// which would let Envoy continue.
     fn status(self) -> &'static str {
         match self {
             Self::Malformed => "3",
@@ -62,7 +64,7 @@ impl GatewayService {
         self: &Arc<Self>,
         request: Request,
     ) -> Result<Response, HttpReply> {
-        let routes = self.chat(guardrail::API)?;
+        let routes = self.model_routes(guardrail::API)?;
         let (head, body) = request.into_parts();
         let content_type = head.headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
         if !matches!(content_type, Some("application/grpc" | "application/grpc+proto")) {
@@ -76,7 +78,8 @@ impl GatewayService {
         let service = Arc::clone(self);
         tokio::spawn(async move {
             let limit = service.limits.turn_time;
-            let messages = GrpcReader { body, bytes: Vec::new(), limit: service.limits.body + FOR_A_HEAD };
+            let messages =
+                GrpcReader { body, bytes: Vec::new(), limit: service.limits.body + MAX_MESSAGE_OVERHEAD };
             let stream = ExtProcStream::new(received);
             let ended = timeout(limit, service.answer_messages(&routes, stream, messages, &sender)).await;
             let status = match ended.unwrap_or(Err(StreamFailure::Unavailable)) {
@@ -133,7 +136,7 @@ impl GatewayService {
 /// Reads the messages of a gRPC stream.
 struct GrpcReader {
     body: Body,
-    /// What has arrived and is not read.
+    /// The bytes that have arrived and belong to no message that was returned.
     bytes: Vec<u8>,
     /// The most bytes of a message.
     limit: usize,
@@ -149,7 +152,7 @@ impl GrpcReader {
         &mut self,
         service: &GatewayService,
     ) -> Result<Option<(Vec<u8>, OwnedSemaphorePermit)>, StreamFailure> {
-        // Between two messages, the model is asked.
+        // No time limit here: between two messages, Envoy asks the model.
         if self.bytes.is_empty() && !self.read().await? {
             return Ok(None);
         }
@@ -199,6 +202,7 @@ impl GrpcReader {
                 None => return Ok(false),
                 Some(Err(_)) => return Err(StreamFailure::Malformed),
                 Some(Ok(frame)) => {
+                    // Trailers are ignored.
                     let Ok(data) = frame.into_data() else { continue };
                     if !data.is_empty() {
                         self.bytes.extend_from_slice(&data);
@@ -217,6 +221,7 @@ impl HttpBody for GrpcAnswers {
     type Data = Bytes;
     type Error = std::convert::Infallible;
 
+    /// Returns the next frame from the channel; the end of the stream after the sender is dropped.
     fn poll_frame(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,

@@ -75,11 +75,11 @@ impl GatewayService {
     /// Returns the response that `answer` computes: its result or, once it has sent the first part, a stream of the
     /// parts that it sends. Cancels the [`ClientPresence`] that `answer` receives when the client disconnects or the
     /// time for a turn is over. `bound` is reported if too many responses of the kind are computed at the same time,
-    /// and `broken` formats failures.
+    /// and `failure_formats` says how failures are reported.
     pub(super) async fn respond<A>(
         self: &Arc<Self>,
         bound: &ResponseBound,
-        broken: FailureFormats<
+        failure_formats: FailureFormats<
             impl Fn(StatusCode, &str) -> HttpReply,
             impl Fn(StatusCode, &str) -> SseEvent + Send + 'static,
         >,
@@ -99,7 +99,7 @@ impl GatewayService {
             let _turn_guard = turn_guard;
             timeout(turn_time, answer).await
         });
-        let FailureFormats { reply, event } = broken;
+        let FailureFormats { reply, event } = failure_formats;
         let outcome = tokio::select! {
             biased;
             part = parts.recv() => match part {
@@ -107,7 +107,8 @@ impl GatewayService {
                     let response = stream::response(&headers, parts, disconnect_guard);
                     // The turn continues while the client reads: the body owns the other guard now.
                     tokio::spawn(async move {
-                        // A turn whose time is over reports that in its own last event.
+                        // `Err` would say that the time of the turn is over: the turn reports that in its own last
+                        // event.
                         if let Ok(Err(WorkError::Broken)) = work.await {
                             let event = event(StatusCode::INTERNAL_SERVER_ERROR, UNEXPECTED).encode();
                             let _ = error_sender.send(ReplyPart::Bytes(event.into_bytes())).await;
@@ -120,6 +121,7 @@ impl GatewayService {
             },
             outcome = work.as_mut() => outcome,
         };
+        // The outer result says whether the time limit was kept, and the inner one whether the task could end its work.
         match outcome {
             Ok(Ok(Some(reply))) => Ok(reply.into_response()),
             // The turn sent its whole stream and ended before its first part was received here.

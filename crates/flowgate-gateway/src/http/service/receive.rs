@@ -10,11 +10,11 @@ use tokio::time::timeout;
 
 use super::{GatewayBound, GatewayService, busy_reply};
 use crate::http::reply::HttpReply;
-use crate::http::value_budget::{ValueBudgetError, ValueBudgetShare, WHAT};
+use crate::http::value_budget::{LIMIT_NAME, ValueBudgetError, ValueBudgetShare};
 use crate::limits::estimated_memory;
 
 /// The multiple of the size limit up to which an oversized body is received before it is rejected.
-const TOO_LARGE: usize = 8;
+const DISCARD_FACTOR: usize = 8;
 
 impl GatewayService {
     /// Reads a JSON body within the limits of size and time, and reserves memory for its values. Returns the rejection
@@ -26,7 +26,10 @@ impl GatewayService {
         let mut read = ReceivedBody { bytes: Vec::new(), held, _values: None };
         let limit = self.limits.body_time;
         timeout(limit, self.read(body, &mut read)).await.map_err(|_| {
-            let detail = format!("the body did not arrive within {} s", limit.as_secs_f32());
+            let detail = format!(
+                "the body did not arrive within {} s: send it faster, or start the server with a larger --body-time",
+                limit.as_secs_f32()
+            );
             let reply = HttpReply::detail(StatusCode::REQUEST_TIMEOUT, &detail).close();
             let bound = GatewayBound {
                 what: "seconds for a body to arrive",
@@ -45,8 +48,13 @@ impl GatewayService {
     /// would take more than its share (413), or for which there is no room now (503).
     fn reserve_value_memory(&self, body: &[u8]) -> Result<ValueBudgetShare, HttpReply> {
         let (needed_bytes, most) = (estimated_memory(body), self.values.total_bytes());
-        let bound =
-            |effect| GatewayBound { what: WHAT, effect, setting: Some("--max-values"), advice: None, most };
+        let bound = |effect| GatewayBound {
+            what: LIMIT_NAME,
+            effect,
+            setting: Some("--max-values"),
+            advice: None,
+            most,
+        };
         self.values.take(needed_bytes).map_err(|why| {
             if why == ValueBudgetError::Taken {
                 return self.refuse(&bound("a request was refused with 503"), busy_reply());
@@ -64,13 +72,17 @@ impl GatewayService {
     }
 
     /// Reads the body into `read`, and adds the permits for its bytes, of which all bodies share a limited number, to
-    /// `read.held`. A body that is too large by less than the factor [`TOO_LARGE`] is read to its end and discarded, so
-    /// that its client sees the rejection.
+    /// `read.held`. A body that is too large by less than the factor [`DISCARD_FACTOR`] is read to its end and
+    /// discarded: its client then sees the rejection.
     async fn read(&self, mut body: Body, read: &mut ReceivedBody) -> Result<(), HttpReply> {
         let mut arrived = 0_usize;
         while let Some(frame) = body.frame().await {
             let frame = frame.map_err(|_| {
-                HttpReply::detail(StatusCode::BAD_REQUEST, "the body ended before it was complete").close()
+                HttpReply::detail(
+                    StatusCode::BAD_REQUEST,
+                    "the body ended before it was complete: send it again",
+                )
+                .close()
             })?;
             // Trailing headers are ignored.
             let Ok(data) = frame.into_data() else { continue };
@@ -80,7 +92,7 @@ impl GatewayService {
                 // read. The memory and the permits of the bytes so far are released.
                 read.bytes = Vec::new();
                 read.held.split(read.held.num_permits());
-                if arrived > self.limits.body.saturating_mul(TOO_LARGE) {
+                if arrived > self.limits.body.saturating_mul(DISCARD_FACTOR) {
                     break;
                 }
                 continue;

@@ -1,5 +1,5 @@
-//! Reloads the configuration of the running gateway: on SIGHUP, or by order of an admin. A configuration that cannot be
-//! used is refused, and the present one stays in force.
+//! Reloads the configuration of the running gateway: `server` calls it on SIGHUP, and `service` by order of an admin. A
+//! configuration that cannot be used is refused, and the present one stays in force.
 
 use std::sync::Arc;
 
@@ -60,7 +60,9 @@ impl GatewayService {
     /// Why the present configuration stays in force.
     async fn reload_unlogged(&self) -> Result<ReloadSummary, String> {
         let (Some(loader), Some(_)) = (&self.loader, self.models()) else {
-            return Err("the gateway was started without a configuration file".to_owned());
+            return Err(
+                "the gateway was started without a configuration file: start it with `--config`".to_owned()
+            );
         };
         let _one_at_a_time = self.reloading.lock().await;
         let loader = loader.clone();
@@ -68,7 +70,9 @@ impl GatewayService {
         let config = read.map_err(|_| {
             "the configuration could not be read because of a bug in the gateway: report it".to_owned()
         })??;
-        let Some(models) = self.models() else { return Err("the gateway is stopping".to_owned()) };
+        let Some(models) = self.models() else {
+            return Err("the gateway is stopping: start it again".to_owned());
+        };
         let summary = models.compare(&config);
         let later = Arc::new(models.reconfigured(config).map_err(|error| error.to_string())?);
         self.set_models(Arc::clone(&later));

@@ -8,7 +8,7 @@ use flowgate_lm::wire::{Api, FormRoute};
 
 use crate::config::login::CALLBACK;
 
-/// The target of a request. [`ROUTES`] has the method and the path of each.
+/// The operation that a request asks for. [`ROUTES`] has the method and the path of each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ServiceRoute {
     Load,

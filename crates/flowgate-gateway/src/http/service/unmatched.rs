@@ -36,7 +36,10 @@ impl GatewayService {
         let routes = ROUTES.iter().filter(|(_, known, _)| *known == path);
         let methods: Vec<&str> = routes.map(|(method, ..)| method.as_str()).collect();
         let detail = match methods.as_slice() {
-            [] => "this route does not support the method of the request".to_owned(),
+            [] => {
+                "this route does not support the method of the request: see /api/openapi.json for its methods"
+                    .to_owned()
+            }
             [method] => format!("{path} supports only the method {method}"),
             several => format!("{path} supports only the methods {}", several.join(", ")),
         };
@@ -44,13 +47,15 @@ impl GatewayService {
     }
 }
 
-/// Returns the API that alone has paths with the beginning of this one; `None` if none has.
+/// Returns the API to which all paths with this beginning belong, such as Gemini's for `/v1beta/`; `None` if the path
+/// could belong to several APIs.
 fn form_of_prefix(path: &str) -> Option<Api> {
     Api::ALL.into_iter().find(|api| api.form().own_prefix.is_some_and(|prefix| path.starts_with(prefix)))
 }
 
-/// Returns the API of a request whose path several APIs share, by the header in which only its clients send their key.
-/// Clients with the header `Authorization`, or without a key, count as clients of Chat Completions.
+/// Returns the API in whose form a request is answered: by the beginning of its path or, if several APIs share that, by
+/// the header in which only the clients of one API send their key. Clients with the header `Authorization`, or without
+/// a key, count as clients of Chat Completions.
 pub(super) fn implied_api(headers: &HeaderMap, path: &str) -> Api {
     let sends_key = |api: &Api| {
         let header = api.form().key_header;

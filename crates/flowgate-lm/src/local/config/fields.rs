@@ -28,7 +28,9 @@ impl<'a> Fields<'a> {
 
     /// Returns the size in the field `key`, which must be present, from 1 to `most`.
     pub(super) fn size(&self, key: &str, most: usize) -> Result<usize, LoadError> {
-        self.optional_size(key, most)?.ok_or_else(|| self.error(format_args!("`{key}` is missing")))
+        self.optional_size(key, most)?.ok_or_else(|| {
+            self.error(format_args!("`{key}` is missing; use a complete file of a supported model"))
+        })
     }
 
     /// Returns the size in the field `key`; `None` if the field is missing or null. Fails for any value that is not a

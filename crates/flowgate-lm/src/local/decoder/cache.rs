@@ -1,5 +1,5 @@
 //! Defines the cache of a decoder: the keys and values of earlier tokens in each layer, which later tokens read. With
-//! it, a text is evaluated once, and continued many times.
+//! it, a text is evaluated once, and continued many times. `evaluation.rs` keeps the caches of recent prompts.
 
 use candle_core::{Result, Tensor};
 

@@ -174,15 +174,15 @@ fn files_that_are_missing_or_malformed() {
     );
     check(
         &write("tokenizer.json", "{}}"),
-        "`M/tokenizer.json`: the file is not valid JSON: trailing characters at line 1 column 3",
+        "`M/tokenizer.json`: the file is not valid JSON; download it again: trailing characters at line 1 column 3",
     );
     check(
         &write("tokenizer.json", "{}"),
-        "`M/tokenizer.json`: the tokenizer cannot be loaded: Model missing.",
+        "`M/tokenizer.json`: the tokenizer cannot be loaded; use the complete `tokenizer.json` of a supported model: Model missing.",
     );
     check(
         &write("chat_template.jinja", "{% for %}"),
-        "`M/chat_template.jinja`: the chat template is malformed: syntax error: unexpected end of block, expected in (in <string>:1)",
+        "`M/chat_template.jinja`: the chat template is malformed; use the template of the original model: syntax error: unexpected end of block, expected in (in <string>:1)",
     );
     check(
         &write("model.safetensors.index.json", r#"{"weight_map": {"a": "../secret"}}"#),
@@ -197,7 +197,7 @@ fn files_that_are_missing_or_malformed() {
             std::fs::remove_file(folder.path().join("tokenizer.json")).unwrap();
             std::fs::create_dir(folder.path().join("tokenizer.json")).unwrap();
         },
-        "`M/tokenizer.json`: the path does not name a regular file",
+        "`M/tokenizer.json`: the path does not name a regular file; put the model's file there",
     );
 }
 

@@ -86,7 +86,7 @@ impl<'a> GgufTokenizer<'a> {
         let texts = list.and_then(|list| list.iter().map(Value::as_str).collect());
         texts.ok_or_else(|| {
             self.error(format!(
-                "`tokenizer.ggml.{key}` is not a list of texts; put a `tokenizer.json` beside the file"
+                "`tokenizer.ggml.{key}` is not a list of strings; put a `tokenizer.json` beside the file"
             ))
         })
     }

@@ -1,4 +1,5 @@
-//! Measures how well a model copies: [`CopyAccuracy`], over examples that it was not trained on.
+//! Measures how well a model copies: [`CopyAccuracy`], over examples that it was not trained on. `flowgate lm` calls
+//! [`copy_accuracy`] and reports the result.
 
 use std::collections::BTreeMap;
 

@@ -74,13 +74,13 @@ impl Corpus {
         // The large factor keeps the generators of different seeds and numbers apart.
         let mut draw = Draw::new(self.seed.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(number));
         match draw.below(8) {
-            0 => copying::copying(&mut draw),
-            1..=5 if index < FIRST_EXAMPLES => copying::copying(&mut draw),
-            6 => tool_call::tool_call(&mut draw),
+            0 => copying::copying_example(&mut draw),
+            1..=5 if index < FIRST_EXAMPLES => copying::copying_example(&mut draw),
+            6 => tool_call::tool_call_example(&mut draw),
             _ => {
                 // How many documents an example may have beyond four.
                 let further = index.saturating_sub(SHORT_EXAMPLES) / LONGER_EXAMPLES;
-                question::question(&mut draw, 4 + further.min(10))
+                question::question_example(&mut draw, 4 + further.min(10))
             }
         }
     }

@@ -1,4 +1,5 @@
-//! Defines the shape of a small model and the settings of its training, and draws the first weights of the model.
+//! Defines the shape of a small model and the settings of its training, and draws the first weights of the model. The
+//! caller of [`Trainer`](super::Trainer) chooses both.
 
 use std::collections::BTreeMap;
 
@@ -101,8 +102,8 @@ impl TrainingSettings {
     #[expect(clippy::cast_precision_loss, reason = "steps are few")]
     pub(super) fn rate(&self, step: usize) -> f64 {
         let rising = (step + 1) as f64 / self.warm_up.max(1) as f64;
-        let left = self.steps.saturating_sub(step) as f64;
-        let falling = left / (self.steps as f64 * self.decay).max(1.0);
+        let remaining_steps = self.steps.saturating_sub(step) as f64;
+        let falling = remaining_steps / (self.steps as f64 * self.decay).max(1.0);
         self.rate * rising.min(falling).min(1.0)
     }
 }

@@ -1,4 +1,5 @@
 //! Makes the tokenizer of a small model from the texts that the model is trained on, when a training begins.
+//! [`Trainer`](super::Trainer) calls it.
 
 use serde_json::Value;
 use tokenizers::models::bpe::{BPE, BpeTrainer};

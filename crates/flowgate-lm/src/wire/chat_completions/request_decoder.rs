@@ -1,4 +1,5 @@
-//! Decodes requests of OpenAI's chat completions, as a server receives them: the messages, the tools and the settings.
+//! Decodes requests of OpenAI's chat completions, as the gateway receives them from its clients: the messages, the
+//! tools and the settings.
 
 use super::super::documents;
 use super::super::fields::{NOT_SUPPORTED, ObjectFields, UNKNOWN_EFFORT, UNKNOWN_TOOL};
@@ -93,7 +94,8 @@ fn read_messages(body: &ObjectFields<'_>) -> Result<(Vec<Message>, Sources), Wir
     Ok((messages, sources))
 }
 
-/// Returns the declared source of each part of a message: that of the part, or else that of the message.
+/// Returns the declared source of each part of a message: what the part declares or, if it declares none, what the
+/// message declares.
 fn sources_of(message: &ObjectFields<'_>) -> Result<Vec<Option<Source>>, WireError> {
     let message_source = message.source()?;
     match message.get("content") {

@@ -14,7 +14,7 @@ use crate::json::Json;
 /// The beginning of the id of a call to which the client gives none; the number of calls before it follows.
 pub const CALL_ID: &str = "call_";
 
-/// The problem of an object with several of the fields of which a part has one.
+/// The problem of a part that has several contents, such as a text and a call: a part may have only one.
 const SEVERAL: &str = "is in a part that has another content, too; send one part for each";
 
 /// The problem of a part that is no output, in a content whose role permits only outputs.
@@ -57,7 +57,7 @@ pub(super) struct ContentReader {
     pub(super) messages: Vec<Message>,
     /// The declared provenance of the parts of the user's messages.
     pub(super) sources: Sources,
-    /// The calls that have no output yet, of which the first are forgotten if there are more than [`MAX_CALLS`].
+    /// The calls that have no output yet. If there are more than [`MAX_CALLS`], the oldest are forgotten.
     open_calls: Vec<OpenCall>,
     /// The number of calls so far.
     calls: usize,
@@ -88,7 +88,7 @@ impl ContentReader {
                 (Some(_), Some(_)) => return part.field_error("functionCall", SEVERAL),
                 (Some(piece), None) if !is_thought => text.push_str(piece),
                 (None, Some(_)) => calls.push(self.read_call(&part.object("functionCall")?)?),
-                // A thought, or a signature alone.
+                // A thought is dropped, and a part that has only a signature adds nothing.
                 _ => {}
             }
         }
@@ -121,8 +121,8 @@ impl ContentReader {
     }
 
     /// Decodes a content of the user. Each output of a tool becomes a separate message, and the parts between two of
-    /// them become one message of the user. `only_outputs` is whether the content may have outputs and their files
-    /// alone.
+    /// them become one message of the user. If `only_outputs` is true, the content must have nothing but outputs and
+    /// the files that belong to them.
     fn read_user(&mut self, content: &ObjectFields<'_>, only_outputs: bool) -> Result<(), WireError> {
         content.reject_unsupported(&CONTENT_OF_USER)?;
         let content_source = content.source()?;

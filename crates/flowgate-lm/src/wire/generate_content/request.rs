@@ -1,5 +1,5 @@
-//! Encodes requests of Gemini's API, as a client sends them. The module [`super`] describes how the format differs from
-//! the others.
+//! Encodes requests of Gemini's API, as `RemoteModel` sends them to a server. The module [`super`] describes how the
+//! format differs from the others.
 
 use serde_json::{Map, Value, json};
 
@@ -155,13 +155,15 @@ fn contents(messages: &[Message], model: &str) -> Vec<Value> {
     encoded
 }
 
-/// Returns the part of a signed thought as the server sent it; `None` for reasoning without a signature of its own.
+/// Encodes a part of the reasoning as the server sent it, with its signature. `None` if this part has no signature of
+/// its own.
 fn signed_thought(thought: &ReasoningPart) -> Option<Value> {
     let Seal::Signature(signature) = &thought.seal else { return None };
     Some(json!({"text": thought.texts.concat(), "thought": true, "thoughtSignature": signature}))
 }
 
-/// Returns the signature of the call with this index, or of the text; `None` if there is none.
+/// Returns the signature of the call with the index `of_call`, or of the text if that is `None`. Returns `None` if the
+/// server signed neither.
 fn signature<'t>(thoughts: &[&'t ReasoningPart], of_call: Option<usize>) -> Option<&'t str> {
     thoughts.iter().find_map(|thought| match &thought.seal {
         Seal::Part { signature, call } if *call == of_call => Some(signature.as_str()),

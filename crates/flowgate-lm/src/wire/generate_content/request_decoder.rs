@@ -1,5 +1,5 @@
-//! Decodes requests of Gemini's API, as a server receives them: the chat and the settings. The contents of the chat and
-//! the tools have their own files ([`super::content`], [`super::tools`]).
+//! Decodes requests of Gemini's API, as the gateway receives them from its clients: the chat and the settings. The
+//! contents of the chat and the tools have their own files ([`super::content`], [`super::tools`]).
 
 use super::super::fields::{NOT_SUPPORTED, ObjectFields};
 use super::super::known_fields::DroppedParts;

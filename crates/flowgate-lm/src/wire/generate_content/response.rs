@@ -136,7 +136,7 @@ impl AnswerReader {
         let signature = fields::text(part, "thoughtSignature");
         let is_thought = part.get("thought").and_then(Value::as_bool) == Some(true);
         let call = fields::non_null_child(part, "functionCall");
-        // What a signature alone belongs to: the text.
+        // The index of the call to which the signature belongs. If the part has no call, it belongs to the text.
         let mut signed_call = None;
         match (call, fields::non_null_child(part, "text")) {
             (None, Some(_)) if is_thought => {

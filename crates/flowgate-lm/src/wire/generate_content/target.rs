@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 
-/// What the address of a request asks for.
+/// The model and its method that the address of a request names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Target {
     /// The name of the model.
@@ -12,7 +12,7 @@ pub struct Target {
     pub method: TargetMethod,
 }
 
-/// A method of a model.
+/// What a request wants of a model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TargetMethod {
     /// An answer in one piece.
@@ -42,7 +42,8 @@ impl Target {
     }
 }
 
-/// Returns the path below a server's base address for an answer of the model with this name.
+/// Returns the path, below a server's base address, at which the model with this name answers; if `stream` is true, in
+/// a stream.
 pub(in crate::wire) fn path(model: &str, stream: bool) -> String {
     let model = model.strip_prefix("models/").unwrap_or(model);
     let method = if stream { "streamGenerateContent?alt=sse" } else { "generateContent" };

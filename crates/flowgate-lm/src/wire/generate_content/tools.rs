@@ -1,5 +1,5 @@
 //! Decodes the tools of requests of Gemini's API (`tools`), and which of them the model may or must call
-//! (`toolConfig`).
+//! (`toolConfig`). The decoder of requests ([`super::request_decoder`]) uses this file.
 
 use super::super::WireError;
 use super::super::fields::{NOT_SUPPORTED, ObjectFields};

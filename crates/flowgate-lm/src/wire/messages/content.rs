@@ -52,7 +52,8 @@ pub(super) fn read_parts(object: &ObjectFields<'_>, key: &str) -> Result<Vec<Par
     Ok(parts)
 }
 
-/// Decodes a document, whose fields `known` declares: a text, or a PDF after a text with its title and its context.
+/// Decodes a document, whose fields `known` declares. Returns one text, or two parts: a text with the title and the
+/// context of a PDF, and the PDF.
 pub(super) fn read_document(block: &ObjectFields<'_>, known: &KnownFields) -> Result<Vec<Part>, WireError> {
     block.reject_unsupported(known)?;
     let (title, context) = (block.optional_text("title")?, block.optional_text("context")?);
@@ -97,7 +98,8 @@ fn joined_texts(object: &ObjectFields<'_>) -> Result<String, WireError> {
     Ok(texts.join("\n\n"))
 }
 
-/// Fails for the source of an image or a document whose content is elsewhere, and for one of an unknown type.
+/// Rejects the source of an image or a document: its content is not in the request, or its type is unknown. Always
+/// fails; the type of the result is whatever the caller needs.
 fn refuse_elsewhere<T>(source: &ObjectFields<'_>) -> Result<T, WireError> {
     match source.text("type")? {
         "url" => source.reject_unsupported(&URL)?,
@@ -107,7 +109,7 @@ fn refuse_elsewhere<T>(source: &ObjectFields<'_>) -> Result<T, WireError> {
     source.field_error("type", NOT_SUPPORTED)
 }
 
-/// Decodes a text or an image that the user did not write.
+/// Decodes a block with a text or an image in a message that is not the user's, so it may not declare its provenance.
 pub(super) fn read_part(block: &ObjectFields<'_>) -> Result<Part, WireError> {
     read_part_with(block, &TEXT, &IMAGE)
 }

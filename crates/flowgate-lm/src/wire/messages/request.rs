@@ -1,5 +1,5 @@
-//! Encodes requests of Anthropic's Messages API, as a client sends them. The module [`super`] describes how the format
-//! differs from the others.
+//! Encodes requests of Anthropic's Messages API, as `RemoteModel` sends them to a server. The module [`super`]
+//! describes how the format differs from the others.
 
 use serde_json::{Value, json};
 
@@ -90,8 +90,8 @@ fn encode_thinking(thinking: ThinkingMode) -> Value {
     }
 }
 
-/// Returns the name of an effort in this format, whose least effort is `low`. `None` for no reasoning, which only the
-/// field `thinking` can request: no effort is sent then.
+/// Returns the name of an effort in this format; its least effort is `low`. `None` for [`Effort::None`]: only the field
+/// `thinking` can turn reasoning off, so no effort is sent then.
 fn effort_name(effort: Effort) -> Option<&'static str> {
     match effort {
         Effort::None => None,
@@ -152,7 +152,7 @@ fn messages(messages: &[Message], model: &str) -> Vec<Value> {
     encoded
 }
 
-/// Returns the block of a part of the reasoning as the server sent it; `None` if the part is not from a server of this
+/// Encodes a part of the reasoning as the block that the server sent; `None` if the part is not from a server of this
 /// format.
 fn sealed_block(thought: &ReasoningPart) -> Option<Value> {
     match &thought.seal {
@@ -164,7 +164,7 @@ fn sealed_block(thought: &ReasoningPart) -> Option<Value> {
     }
 }
 
-/// Returns the block of a part of the reasoning for a client. If the part is not from a server of this format, the
+/// Encodes a part of the reasoning as a block for a client. If the part is not from a server of this format, the
 /// signature is empty.
 pub(super) fn shown_block(thought: &ReasoningPart) -> Value {
     let unsigned = || json!({"type": "thinking", "thinking": thought.text(), "signature": ""});

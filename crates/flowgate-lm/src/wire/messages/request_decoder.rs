@@ -1,5 +1,5 @@
-//! Decodes requests of Anthropic's Messages API, as a server receives them: the messages and the settings. The
-//! contents of messages and the tools have their own files ([`super::content`], [`super::tools`]).
+//! Decodes requests of Anthropic's Messages API, as the gateway receives them from its clients: the messages and the
+//! settings. The contents of messages and the tools have their own files ([`super::content`], [`super::tools`]).
 
 use super::super::documents;
 use super::super::fields::{NOT_SUPPORTED, ObjectFields, UNKNOWN_EFFORT};

@@ -1,5 +1,5 @@
 //! Decodes the tools of requests of Anthropic's Messages API (`tools`), and which of them the model may or must call
-//! (`tool_choice`).
+//! (`tool_choice`). The decoder of requests ([`super::request_decoder`]) uses this file.
 
 use super::super::WireError;
 use super::super::fields::{NOT_SUPPORTED, ObjectFields, PROVIDER_TOOL, UNKNOWN_TOOL, is_tool_type};

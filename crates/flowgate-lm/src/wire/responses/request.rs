@@ -1,4 +1,4 @@
-//! Encodes requests of OpenAI's Responses API, as a client sends them.
+//! Encodes requests of OpenAI's Responses API, as `RemoteModel` sends them to a server.
 
 use serde_json::{Value, json};
 

@@ -1,5 +1,5 @@
-//! Decodes requests of OpenAI's Responses API, as a server receives them: the items of the input and the settings. The
-//! tools have their own file ([`super::tools`]).
+//! Decodes requests of OpenAI's Responses API, as the gateway receives them from its clients: the items of the input
+//! and the settings. The tools have their own file ([`super::tools`]).
 
 use super::super::documents;
 use super::super::fields::{NOT_SUPPORTED, ObjectFields, UNKNOWN_EFFORT};
@@ -197,7 +197,8 @@ const PARTS: [KnownFields; 4] = [TEXT_PART, REFUSAL_PART, IMAGE_PART, FILE_PART]
 const PARTS_OF_USER: [KnownFields; 4] =
     [TEXT_PART_OF_USER, REFUSAL_PART_OF_USER, IMAGE_PART_OF_USER, FILE_PART_OF_USER];
 
-/// Returns the declared source of each part of a message: that of the part, or else that of the message.
+/// Returns the declared source of each part of a message: what the part declares or, if it declares none, what the
+/// message declares.
 fn sources_of(item: &ObjectFields<'_>) -> Result<Vec<Option<Source>>, WireError> {
     let message_source = item.source()?;
     match item.get("content") {

@@ -131,7 +131,7 @@ pub(super) fn message_id(head: ResponseHead<'_>) -> String {
     format!("msg_{}", head.id)
 }
 
-/// Encodes the message item of an answer. `status` is that of the item, and `content` are its parts so far.
+/// Encodes the message item of an answer with this `status` and the parts `content`.
 pub(super) fn encode_message(head: ResponseHead<'_>, status: &str, content: &[Value]) -> Value {
     json!({
         "id": message_id(head),
@@ -237,9 +237,9 @@ pub(super) fn read_thought(item: &Value) -> ReasoningPart {
     }
 }
 
-/// Decodes the reason why the model stopped, from the status of the answer and, since the status does not show them,
-/// from whether the answer contains a refusal (`refused`) or calls (`calls`). An unknown reason is an error, since the
-/// answer may be incomplete.
+/// Decodes the reason why the model stopped from the status of the answer. The status does not show refusals and calls,
+/// so `refused` and `calls` say whether the answer contains them. An unknown reason is an error, since the answer may
+/// be incomplete.
 fn read_stop_reason(body: &Value, refused: bool, calls: bool) -> Result<Stop, Error> {
     let reason = body.get("incomplete_details").map_or("", |details| fields::text(details, "reason"));
     match (fields::text(body, "status"), reason) {

@@ -112,8 +112,8 @@ pub fn encode_stream(
     events
 }
 
-/// Passes the events of a part of the reasoning to `event`, as the name and the fields of each. The part is the output
-/// item with the index `at`, and has the index `index` among the parts of the reasoning.
+/// Passes the name and the fields of each event of a part of the reasoning to `event`. The part is the output item with
+/// the index `at`, and has the index `index` among the parts of the reasoning.
 fn thought_events(
     head: ResponseHead<'_>,
     at: usize,

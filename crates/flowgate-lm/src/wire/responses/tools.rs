@@ -1,5 +1,6 @@
 //! Decodes the tools of requests of OpenAI's Responses API (`tools`), and which of them the model may or must call
-//! (`tool_choice`). Records the forms of tools that are not plain functions ([`ToolForms`]).
+//! (`tool_choice`). Records the forms of tools that are not plain functions ([`ToolForms`]). The decoder of requests
+//! ([`super::request_decoder`]) uses this file.
 
 use std::collections::HashSet;
 

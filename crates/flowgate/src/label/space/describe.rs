@@ -1,5 +1,5 @@
 //! Describes labels for reasons and questions, by the names that the policy gives to elements, such as `untrusted` or
-//! `readers(ann, bob)`.
+//! `readers(ann, bob)`. The monitor calls it when it writes a reason or a question.
 
 use super::super::dimension::DimensionKind;
 use super::super::{Label, NameTable};

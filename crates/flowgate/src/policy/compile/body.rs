@@ -1,6 +1,7 @@
 //! Compiles the bodies of statements, the indented lines after `if:`: declarations of variables, conditions and
 //! definitions. The result is the query of the statement: its variables with the conditions that an assignment of
-//! values must satisfy. Also checks which events a body reads, since only rules may depend on several events.
+//! values must satisfy. Also checks which events a body reads, since only rules may depend on several events. The
+//! compilation of every statement with conditions calls it.
 
 use std::sync::Arc;
 

@@ -293,7 +293,7 @@ impl Compiler<'_> {
     }
 }
 
-/// Returns the dotted name that an expression spells, such as `json` or `invariant.detectors`, which may be that of a
+/// Returns the dotted name that an expression spells, such as `json` or `invariant.detectors`, since it may name a
 /// module; `None` for another expression.
 fn dotted_name(expr: &Expr) -> Option<String> {
     match &*expr.kind {

@@ -26,9 +26,9 @@ const FIXED_LINES: &str = "fix the number of lines before the group or after it,
 
 /// Checks that the author of a text cannot choose where `group` is when the text matches the pattern. `reliance` states
 /// which property of the tool the capture relies on. With [`CaptureReliance::Nothing`], everything before the group
-/// must have a fixed length. With [`CaptureReliance::Lines`], the number of line breaks before the group, or that of
-/// those after it, must be fixed, and the group must be on one line with a fixed beginning. In both cases the group
-/// needs a maximum length.
+/// must have a fixed length. With [`CaptureReliance::Lines`], the number of line breaks before the group or after it
+/// must be fixed, and the group must be on one line with a fixed beginning. In both cases the group needs a maximum
+/// length.
 ///
 /// # Errors
 /// The advice how to write the pattern instead.
@@ -75,8 +75,8 @@ fn has_fixed_beginning_of_line(before: &[Hir]) -> bool {
     before.get(own_line..).unwrap_or_default().iter().all(has_fixed_length)
 }
 
-/// Returns the number of line breaks in every text that a part of a pattern matches; `None` if texts with different
-/// numbers match, so that the author of the text could choose on which line the next part is.
+/// Returns the number of line breaks in every text that a part of a pattern matches. `None` if texts with different
+/// numbers match, since the author of the text could then choose on which line the next part is.
 fn line_breaks(part: &Hir) -> Option<usize> {
     match part.kind() {
         HirKind::Empty | HirKind::Look(_) => Some(0),

@@ -1,4 +1,5 @@
-//! Compiles the limits of a `consent`.
+//! Compiles the limits of `consent` statements: how many calls a consent covers, and up to which sum of an argument.
+//! The compiler of statements ([`super`]) calls it.
 
 use super::super::plan::{ConsentLimit, TargetStep};
 use super::super::syntax;
@@ -6,7 +7,7 @@ use super::body::Scope;
 use super::{CompileResult, Compiler};
 
 impl Compiler<'_> {
-    /// Compiles the limits of a `consent`. The summed amount must be one argument of the call, or a field of one.
+    /// Compiles the limits of one `consent`. Fails if a summed amount is not an argument of the call or a field of one.
     pub(super) fn consent_limits(
         &mut self,
         limits: &[syntax::ConsentLimit],

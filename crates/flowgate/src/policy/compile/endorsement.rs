@@ -1,5 +1,6 @@
 //! Compiles the target of an `endorse` statement, and checks that the conditions of the statement restrict the value to
-//! a harmless set: otherwise an attacker could choose a value that satisfies them.
+//! a harmless set: otherwise an attacker could choose a value that satisfies them. The compiler calls it for each
+//! `endorse` statement.
 
 use super::super::argument_role::{ArgumentRole, decisive_word};
 use super::super::diagnostic::Span;
@@ -17,16 +18,16 @@ use crate::value::Value;
 /// The most bits that a pattern may leave to the author of a value. A longer text could be read as an instruction.
 const MAX_PATTERN_BITS: u32 = 64;
 
-/// What the author of a value can choose from a list that a tool has answered with, in bits.
+/// The bits that an attacker can choose by choosing one value of a list in a tool's answer.
 const ANSWERED_BITS: u32 = 16;
 
 /// How a condition restricts a value.
 pub(super) enum Restriction {
-    /// To values that the policy or a trusted answer lists; the choice of one of them carries so many bits.
+    /// To values that the policy or a trusted answer lists; the choice of one of them carries this many bits.
     Listed(u32),
     /// To a kind with one spelling for each value, or to a pattern.
     Typed(EndorsedValue),
-    /// To the paths in a folder, or the URLs on a host: only arguments of this role.
+    /// To the paths in a folder, or the URLs on a host. This suffices only for arguments of the given role.
     Within(ArgumentRole),
 }
 
@@ -56,8 +57,8 @@ impl Compiler<'_> {
         )
     }
 
-    /// Checks that the conditions of an `endorse` statement restrict the value to a harmless set, and returns the
-    /// canonical form and the bound on the number of values that they imply. `unsafe endorse` is not checked.
+    /// Checks that the conditions of an `endorse` statement restrict the value to a harmless set. Returns the canonical
+    /// form of the values that satisfy the conditions, and a bound on their number. `unsafe endorse` is not checked.
     ///
     /// Which restriction suffices depends on the role of the argument. A check of the form is not enough for one that
     /// names a destination: any address satisfies `is_email`, including an attacker's.

@@ -18,7 +18,7 @@ const MAX_OPEN: usize = 64;
 
 impl Compiler<'_> {
     /// Compiles an expression. Fails without a further diagnostic once the policy has too many errors. Each part is
-    /// charged to the budget of the policy, which bounds the size of the plan.
+    /// subtracted from `parts_left`, the number of parts that the policy may still have.
     pub(super) fn expression(&mut self, expr: &Expr, scope: &mut Scope) -> CompileResult<CompiledExpr> {
         let boxed = |ex: CompiledExpr| Box::new(ex);
         self.charge(1, &expr.span)?;
@@ -149,12 +149,12 @@ impl Compiler<'_> {
         })
     }
 
-    /// Deducts a number of parts of expressions from the budget of the policy, and reports an error if the budget is
-    /// exhausted: constants that use each other can expand a short policy exponentially.
+    /// Subtracts a number of parts of expressions from `parts_left`, and reports an error if fewer are left: constants
+    /// that use each other can expand a short policy exponentially.
     fn charge(&mut self, parts: usize, span: &Span) -> CompileResult<()> {
-        match self.budget.checked_sub(parts) {
+        match self.parts_left.checked_sub(parts) {
             Some(left) => {
-                self.budget = left;
+                self.parts_left = left;
                 Ok(())
             }
             None => self.fail(
@@ -192,12 +192,12 @@ impl Compiler<'_> {
             return Ok(CompiledExpr::Slot(slot));
         }
         if let Some(value) = self.constants.get(name).copied() {
-            // `open` are the constants whose definitions are being compiled, one within the other.
-            if self.open.iter().any(|open| open == name) {
+            // `open_constants` are the constants whose definitions are being compiled, one within the other.
+            if self.open_constants.iter().any(|open| open == name) {
                 let message = format!("the definition of `{name}` refers to itself");
                 return self.fail("cycle", &expr.span, message, "write a definition that does not use the constant, neither directly nor through another constant");
             }
-            if self.open.len() >= MAX_OPEN {
+            if self.open_constants.len() >= MAX_OPEN {
                 let message = format!("`{name}` is defined by a chain of more than {MAX_OPEN} constants");
                 return self.fail(
                     "too-deep",
@@ -206,10 +206,10 @@ impl Compiler<'_> {
                     "define the constant by fewer intermediate ones",
                 );
             }
-            self.open.push(name.to_owned());
+            self.open_constants.push(name.to_owned());
             // A definition does not see the variables that are in scope where the constant is used.
             let compiled = self.expression(value, &mut Scope::default());
-            self.open.pop();
+            self.open_constants.pop();
             return compiled;
         }
         if name == "input" {
@@ -223,10 +223,10 @@ impl Compiler<'_> {
     }
 
     /// Compiles a chain of comparisons, such as `a < b < c`, to their conjunction. `is tool:NAME` compiles to a test of
-    /// the tool, and `VALUE in tool:NAME` (in `endorse` only) to a test whether an answer of the tool lists the value.
-    /// A declaration `(x: T) in list` sets the domain of a variable, and compiles to `True`. The exception is a call in
-    /// the calls of a message: this variable ranges over the trace, and the declaration compiles to the test that the
-    /// message proposes the call.
+    /// the tool, and `VALUE in tool:NAME` (in `endorse` and `consent` only) to a test whether an answer of the tool
+    /// lists the value. A declaration `(x: T) in list` sets the domain of a variable, and compiles to `True`. The
+    /// exception is a call in the calls of a message: this variable ranges over the trace, and the declaration compiles
+    /// to the test that the message proposes the call.
     fn comparison(
         &mut self,
         first: &Expr,

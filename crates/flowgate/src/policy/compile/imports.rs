@@ -201,7 +201,7 @@ impl Compiler<'_> {
 }
 
 /// Returns whether a call of a built-in function parses Python, which not every build can. Of `semgrep`, that depends
-/// on the language in its second argument; false if that is computed, so that the evaluation decides.
+/// on the language in its second argument; false if that is computed; then the evaluation decides.
 pub(super) fn parses_python(function: &str, arguments: &[CompiledExpr]) -> bool {
     match function {
         "python_code" | "ipython_code" => true,

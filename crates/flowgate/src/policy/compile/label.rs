@@ -1,5 +1,5 @@
 //! Compiles `lattice` statements to the label space of the policy, and the lists of elements that statements name
-//! (`untrusted, readers("ann")`) to labels.
+//! (`untrusted, readers("ann")`) to labels. The compiler calls it before and while it compiles the other statements.
 
 use super::super::plan::{CompiledExpr, LabelPlan};
 use super::super::syntax::{DimensionOrder, Expr, ExprKind, Name, PolicyFile, StatementKind};

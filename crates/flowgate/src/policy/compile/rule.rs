@@ -76,8 +76,8 @@ impl Compiler<'_> {
         Ok(())
     }
 
-    /// Compiles the message of a rule to arguments by position and by name: those of `Violation(...)` without `ranges`,
-    /// since the evaluator computes the locations itself, or a text as the only argument.
+    /// Compiles the message of a rule to arguments by position and by name: the arguments of `Violation(...)` without
+    /// `ranges`, since the evaluator computes the locations itself, or a text as the only argument.
     fn message(&mut self, message: &Expr, scope: &mut Scope) -> CompileResult<CompiledArguments> {
         let is_violation = |expr: &Expr| matches!(&*expr.kind, ExprKind::Name(name) if matches!(name.as_str(), "Violation" | "PolicyViolation"));
         match &*message.kind {
@@ -164,7 +164,7 @@ impl Compiler<'_> {
 
     /// Returns the kinds of events that a rule reads in addition to its variables, so that it is evaluated again when
     /// one arrives. These are all kinds (`Type::Event`) if it calls a predicate that reads the trace, and calls if it
-    /// reads those that a message proposes.
+    /// reads the calls that a message proposes.
     fn other_event_kinds(&self, query: &CompiledQuery) -> Vec<Type> {
         let mut kinds = Vec::new();
         let mut reads_calls = ranges_over_calls(&query.variables);

@@ -1,5 +1,5 @@
 //! Compiles the targets of labels, requirements, payloads, consents and endorsements: paths to a region of an event,
-//! such as `out.content[*].note`.
+//! such as `out.content[*].note`. The compilation of these statements calls it.
 
 use super::super::argument_role::{ArgumentRole, suggested_role};
 use super::super::diagnostic::{Diagnostic, Span};
@@ -54,9 +54,9 @@ impl Compiler<'_> {
         Ok(target)
     }
 
-    /// Checks the target of a `label ... independent of arguments` statement, which states that a part of an output, such
-    /// as a status line, does not depend on what the call passed. Fails unless the target is a region of an output, and
-    /// the only conditions are those on the tool: others could depend on the arguments.
+    /// Checks the target of a `label ... independent of arguments` statement, which states that a part of an output,
+    /// such as a status line, does not depend on what the call passed. Fails unless the target is a region of an
+    /// output, and the only conditions are those on the tool: others could depend on the arguments.
     pub(super) fn check_independence(
         &mut self,
         target: &TargetPath,
@@ -80,8 +80,8 @@ impl Compiler<'_> {
         self.fail("region", &expr.span, "the expression is not a region", help)
     }
 
-    /// Compiles a path from a variable, such as `out.content[*].note`; fails for any other expression. The syntax tree has
-    /// the last step outermost, so the steps are collected from the last to the first.
+    /// Compiles a path from a variable, such as `out.content[*].note`; fails for any other expression. The syntax tree
+    /// has the last step outermost, so the steps are collected from the last to the first.
     fn path(&mut self, expr: &Expr, scope: &Scope) -> CompileResult<TargetPath> {
         let mut steps = Vec::new();
         let mut current = expr;

@@ -1,4 +1,4 @@
-//! Compiles lists of tools: those of a `store` statement, and constants that name a group of tools.
+//! Compiles lists of tools: the tools of a `store` statement, and constants that name a group of tools.
 //!
 //! `READERS := [tool:search_*, tool:get_file]` names a group. `call is READERS` holds for each tool of the group: the
 //! group is one pattern, so everything that holds for a pattern such as `tool:r"a|b"` holds for it.
@@ -76,8 +76,8 @@ impl Compiler<'_> {
         Ok(ToolRef { name: ToolName::Regex(alternatives.join("|")), arguments: None })
     }
 
-    /// Returns the tool patterns in a group, a list of `tool:NAME` or one alone; fails if an item is not a tool, or tests
-    /// arguments.
+    /// Returns the tool patterns in a group, a list of `tool:NAME` or one alone; fails if an item is not a tool, or
+    /// tests arguments.
     fn group_members(&mut self, value: &Expr) -> CompileResult<Vec<ToolName>> {
         let items = match &*value.kind {
             ExprKind::List(items) => items.as_slice(),
@@ -100,8 +100,8 @@ impl Compiler<'_> {
         Ok(names)
     }
 
-    /// Compiles the tools of a `store` statement, which may be written without `tool:`. A name that is also that of a
-    /// group denotes the group.
+    /// Compiles the tools of a `store` statement, which may be written without `tool:`. If a group has the same name,
+    /// the name denotes the group.
     pub(super) fn tools(&mut self, tools: &[Expr]) -> CompileResult<Vec<PatternId>> {
         let mut patterns = Vec::new();
         for tool in tools {

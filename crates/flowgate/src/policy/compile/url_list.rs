@@ -1,6 +1,7 @@
-//! Compiles the conditions of `endorse` statements about the host of a URL that take the permitted hosts from trusted
-//! text: from the answers of a tool (`is_url_on(url, tool:NAME)`) or from messages (`is_url_on(url, Message)`). Also
-//! checks that a domain in a policy is registrable, that is, belongs to one owner: below `co.uk`, anybody can register.
+//! Compiles the conditions of `endorse` and `consent` statements about the host of a URL that take the permitted hosts
+//! from trusted text: from the answers of a tool (`is_url_on(url, tool:NAME)`) or from messages
+//! (`is_url_on(url, Message)`). Also checks that a domain in a policy is registrable, that is, belongs to one owner:
+//! below `co.uk`, anybody can register.
 
 use super::super::plan::{CompiledExpr, ListSource, ListedForm};
 use super::super::syntax::{Expr, ExprKind};
@@ -12,12 +13,12 @@ impl Compiler<'_> {
     /// Compiles a call of `is_url_on` or `is_url_on_domain` that takes the hosts from trusted text: from the answers
     /// of a tool (`is_url_on(url, tool:NAME)`) or from messages (`is_url_on(url, Message)`). `None` if the call is to
     /// be compiled like any other. That is so if it calls another function or has another number of arguments, and if
-    /// the policy itself lists the hosts. It is also so if `tool:NAME` is outside of `endorse`: the compilation of
-    /// patterns then rejects it.
+    /// the policy itself lists the hosts. It is also so if `tool:NAME` is outside of `endorse` and `consent`: the
+    /// compilation of patterns then rejects it.
     ///
     /// # Errors
     /// If a domain that the policy lists is not registrable, or if the call takes the hosts from `Message` outside of
-    /// `endorse`.
+    /// `endorse` and `consent`.
     pub(super) fn listed_url(
         &mut self,
         function: &str,

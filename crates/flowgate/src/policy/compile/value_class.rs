@@ -1,8 +1,8 @@
 //! Decides which endorsements describe a class of values that a person's approval may cover as a whole (`grant
 //! conversation by class`), and words the class for the question.
 //!
-//! Under such a grant, an attacker who can influence a call chooses any value of the class, as often as it is called. So the class
-//! must leave little to gain:
+//! Under such a grant, an attacker who can influence a call chooses any value of the class, as often as it is called.
+//! So the class must leave little to gain:
 //!
 //! * an argument that names a recipient, an account, a place, code, a credential or an object: only the values that
 //!   trusted answers of a tool list (`in tool:NAME`);
@@ -24,8 +24,8 @@ use super::target::argument_name;
 const MAX_CLASS_BITS: u32 = 39;
 
 impl Compiler<'_> {
-    /// Returns the name of the argument that an `endorse` statement is about, and the class of values that it describes,
-    /// in words; `None` if a grant must not leave the argument open.
+    /// Returns the name of the argument that an `endorse` statement is about, and the class of values that it
+    /// describes, in words; `None` if a grant must not leave the argument open.
     pub(super) fn value_class(&self, target: &TargetPath, query: &CompiledQuery) -> Option<(String, String)> {
         let [TargetStep::Key(_), TargetStep::Key(name)] = target.steps.as_slice() else { return None };
         if target.root != 0 || target.capture.is_some() {
@@ -69,8 +69,8 @@ impl Compiler<'_> {
     }
 }
 
-/// Returns whether a condition is `VALUE in tool:NAME`. With arguments, `in tool:NAME({...})` also accepts fields whose
-/// surroundings are not trusted, so it is no trusted collection.
+/// Returns whether a condition is `VALUE in tool:NAME` without arguments. `in tool:NAME({...})` does not count, since
+/// it also accepts a field of an answer whose other fields are untrusted.
 fn lists_answers(test: &CompiledExpr) -> bool {
     matches!(test, CompiledExpr::Listed(_, ListSource::Answers(_), ListedForm::Whole))
 }

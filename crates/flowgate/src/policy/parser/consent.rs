@@ -1,5 +1,5 @@
-//! Parses what statements say about the answers of people: the limits of a `consent`, which is given in advance, and the
-//! `grant` of a `require` or an `ask`. [`super::statement`] parses the statements.
+//! Parses what statements say about the answers of people: the limits of a `consent`, which is given in advance, and
+//! the `grant` of a `require` or an `ask`. [`super::statement`] parses the statements.
 
 use super::super::diagnostic::Diagnostic;
 use super::super::exact_amount::ExactAmount;

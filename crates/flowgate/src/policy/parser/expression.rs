@@ -384,7 +384,7 @@ impl Parser<'_> {
         if self.eat_word("for") {
             let name = self.name("a name")?;
             self.expect_word("in", "write `[VALUE for NAME in LIST if CONDITION]`")?;
-            // Not `expression`, which would read the `if` of the comprehension as that of a choice,
+            // Not `expression`, which would read the `if` of the comprehension as the `if` of a choice,
             // `VALUE if CONDITION else OTHER`.
             let list = self.disjunction()?;
             let condition = if self.eat_word("if") { Some(self.disjunction()?) } else { None };

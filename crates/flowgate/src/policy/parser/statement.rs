@@ -1,5 +1,6 @@
 //! Parses the statements of a policy: their first words, up to the body, which [`super::body`] parses. A statement
-//! about several regions becomes one statement for each, so that the compiler handles one region at a time.
+//! about several regions becomes one statement for each, so that the compiler handles one region at a time. The
+//! [`parser`](super) calls it at the beginning of each statement.
 
 use super::super::diagnostic::Diagnostic;
 use super::super::grant_scope::GrantClause;
@@ -164,10 +165,10 @@ impl Parser<'_> {
         }
     }
 
-    /// Parses `require LABEL [for ARGUMENTS] [decided by everything] [grant SCOPE [by class]] [else deny] if:`. Returns one
-    /// requirement for each argument, or one on the whole call. `decided by everything` makes it strict: the decision
-    /// counts as one that depends on everything that the agent has seen. With `else deny`, a call that violates it is
-    /// denied, not presented to a person for approval.
+    /// Parses `require LABEL [for ARGUMENTS] [decided by everything] [grant SCOPE [by class]] [else deny] if:`. Returns
+    /// one requirement for each argument, or one on the whole call. `decided by everything` makes it strict: the
+    /// decision counts as one that depends on everything that the agent has seen. With `else deny`, a call that
+    /// violates it is denied, not presented to a person for approval.
     fn require(&mut self) -> ParseResult<Vec<StatementKind>> {
         self.advance();
         let label = self.label_expression()?;

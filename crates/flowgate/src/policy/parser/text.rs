@@ -1,4 +1,5 @@
-//! Parses the text literals in expressions of a policy: quotes, escapes, and f-strings with embedded expressions.
+//! Parses the text literals in expressions of a policy: quotes, escapes, and f-strings with embedded expressions. The
+//! parser of expressions calls it for each text literal.
 
 use super::super::diagnostic::{Diagnostic, Span};
 use super::super::dialect::Dialect;
@@ -55,18 +56,17 @@ impl Parser<'_> {
         Ok(ExprKind::Format(parts))
     }
 
-    /// Parses the expression at `span`, which an f-string embeds: the tokens of the file are replaced by those of the
-    /// expression while it is parsed.
+    /// Parses the expression at `span` in an f-string. While it is parsed, its tokens replace the tokens of the file.
     fn embedded_expression(&mut self, span: Span) -> ParseResult<super::Expr> {
         let inner = lexer::lex(self.text(&span));
-        let moved = inner
+        let shifted = inner
             .into_iter()
             .filter(|(token, _)| !matches!(token, Token::Newline | Token::End | Token::Comment))
             .map(|(token, at)| (token, span.start + at.start..span.start + at.end))
             // The closing brace marks the end of the expression, so that any text left before it is an error.
             .chain([(Token::BraceClose, span.end..span.end + 1), (Token::End, span.end..span.end)])
             .collect();
-        let outer = std::mem::replace(&mut self.tokens, moved);
+        let outer = std::mem::replace(&mut self.tokens, shifted);
         let position = std::mem::replace(&mut self.position, 0);
         let value = self.expression().and_then(|value| self.expect(Token::BraceClose, "`}`").map(|_| value));
         self.tokens = outer;
@@ -88,7 +88,7 @@ fn literal_body(literal: &str) -> &str {
     body.get(quotes..body.len().saturating_sub(quotes)).unwrap_or("")
 }
 
-/// Returns the value of a text literal. An unknown escape remains unchanged, so that `"\d"` has its literal meaning.
+/// Returns the value of a text literal. An unknown escape remains unchanged, so `"\d"` has its literal meaning.
 ///
 /// In the dialect of invariant-ai only quotation marks are unescaped; multi-line texts are not unescaped, but lose
 /// their common indentation.

@@ -35,9 +35,9 @@ struct KindVariables {
 const KINDS: [Type; 4] = [Type::Message, Type::ToolCall, Type::ToolOutput, Type::Tool];
 
 impl Dispatch {
-    /// Indexes the event variables of all rules by kind of event and by the name of the tool (or the role of the message)
-    /// that their conditions require. Also lists the rules whose matches later events can change (`unsettled`), and those
-    /// that exempt tools by a pattern (`exempting`).
+    /// Indexes the event variables of all rules by kind of event and by the name of the tool (or the role of the
+    /// message) that their conditions require. Also lists the rules whose matches later events can change
+    /// (`unsettled`), and those that exempt tools by a pattern (`exempting`).
     pub(crate) fn new(rules: &[Rule]) -> Self {
         let mut dispatch = Self::default();
         for (index, rule) in rules.iter().enumerate() {
@@ -79,7 +79,7 @@ impl Dispatch {
             let name: &str = match &event.body {
                 EventBody::Message(message) => &message.role,
                 EventBody::Call(call) => &call.tool.name,
-                // The tool of an output is that of the call that it answers, or claims to answer.
+                // The tool of an output is the tool of the call that it answers, or claims to answer.
                 EventBody::Output(_) => &trace.event(event.call.or(event.claimed)?)?.tool()?.name,
                 EventBody::Tool(tool) => &tool.tool.name,
             };

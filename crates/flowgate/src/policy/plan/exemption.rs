@@ -61,9 +61,8 @@ impl Plan {
                         .for_each(|item| self.collect_from_item(item, seen, exempting));
                 }
             }
-            // Further assignments that satisfy the block can only make a count without a maximum true. So the patterns
-            // that can exempt are those by which a condition of the block may become false, and those of its bound and
-            // domains.
+            // Further assignments that satisfy the block can only make a count without a maximum true. So a pattern can
+            // exempt only if it may make a condition of the block false, or if it is in the bound or in a domain.
             CompiledExpr::Quantified(block)
                 if matches!(block.how, QuantifierKind::Count { max: None, .. }) =>
             {

@@ -47,7 +47,7 @@ pub(crate) enum CompiledExpr {
     Arithmetic(Arithmetic, Box<Self>, Box<Self>),
     Compare(Comparison, Box<Self>, Box<Self>),
     IsTool(Box<Self>, PatternId, Option<ArgumentShape>),
-    /// Whether trusted text that the agent has seen lists the value; in conditions of `endorse` only.
+    /// Whether trusted text that the agent has seen lists the value; in conditions of `endorse` and `consent` only.
     Listed(Box<Self>, ListSource, ListedForm),
     Choice(Box<[Self; 3]>),
     Comprehension {
@@ -132,9 +132,9 @@ pub(crate) enum ArgumentShape {
 pub(crate) enum ListSource {
     /// The answers of the tools that the pattern matches.
     Answers(PatternId),
-    /// The answers to those of their calls whose arguments equal these arguments of the judged call, or constants.
+    /// The answers of these tools to calls whose arguments equal these arguments of the judged call, or constants.
     MatchingAnswers(PatternId, Vec<(Arc<str>, CompiledExpr)>),
-    /// All messages except those of the model.
+    /// All messages except the model's.
     Messages,
 }
 
@@ -237,7 +237,7 @@ impl CompiledExpr {
 }
 
 impl ArgumentShape {
-    /// Adds to `found` the expressions in the shape: those that are computed from other values of the statement, such
+    /// Adds to `found` the expressions in the shape that are computed from other values of the statement, such
     /// as `call.arguments.to`. The other parts of a shape are constants.
     pub(super) fn expressions<'s>(&'s self, found: &mut Vec<&'s CompiledExpr>) {
         match self {

@@ -53,7 +53,7 @@ impl Type {
         matches!(self, Self::Str | Self::Int | Self::Float | Self::Bool | Self::Dict | Self::List | Self::Any)
     }
 
-    /// Returns whether values of the type are events, so that a variable of the type ranges over the trace.
+    /// Returns whether values of the type are events; then a variable of the type ranges over the trace.
     pub(crate) fn is_event(self) -> bool {
         matches!(self, Self::Message | Self::ToolCall | Self::ToolOutput | Self::Tool | Self::Event)
     }

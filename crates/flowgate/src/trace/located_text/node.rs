@@ -73,7 +73,8 @@ impl LocatedNode {
 }
 
 /// Returns the JSON number that a spelling in any of the notations represents: an integer if it fits in 64 bits, else
-/// the nearest double. `None` for infinity and not-a-number, and for a hexadecimal or octal number of more than 64 bits.
+/// the nearest double. `None` for infinity and not-a-number, and for a hexadecimal or octal number of more than 64
+/// bits.
 fn number(spelled: &str) -> Option<Number> {
     if let Some(digits) = spelled.strip_prefix("0x") {
         return u64::from_str_radix(digits, 16).ok().map(Number::from);

@@ -168,10 +168,10 @@ impl YamlReader<'_> {
             // `PyYAML` treats a `?` inside brackets as an indicator at any position.
             ScalarStyle::Plain if text.starts_with('?') && self.flows.contains(&true) => None,
             ScalarStyle::Plain if first == start => Some(last),
-            ScalarStyle::SingleQuoted if first == start => self.layout.quoted(start, b'\''),
-            ScalarStyle::DoubleQuoted if first == start => self.layout.quoted(start, b'"'),
-            ScalarStyle::Literal => self.layout.block(start, b'|', last),
-            ScalarStyle::Folded => self.layout.block(start, b'>', last),
+            ScalarStyle::SingleQuoted if first == start => self.layout.quoted_end(start, b'\''),
+            ScalarStyle::DoubleQuoted if first == start => self.layout.quoted_end(start, b'"'),
+            ScalarStyle::Literal => self.layout.block_end(start, b'|', last),
+            ScalarStyle::Folded => self.layout.block_end(start, b'>', last),
             _ => None,
         };
         match end {

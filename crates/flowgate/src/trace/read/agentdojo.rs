@@ -30,8 +30,8 @@ pub(super) fn rename_fields(run: &mut Map<String, Value>) {
     }
 }
 
-/// Returns the messages in OpenAI's format. The ids of all calls in the log are collected first, so that an id that is
-/// created for a call without one is new.
+/// Returns the messages in OpenAI's format. The ids of all calls in the log are collected first, so that a call without
+/// an id receives one that no other call has.
 ///
 /// # Errors
 /// The index of the first message that does not have the form that AgentDojo writes, and the problem.
@@ -86,10 +86,10 @@ impl CallIds {
         }
     }
 
-    /// Returns the id of the call that an answer belongs to: the id in the answer, if it has one. Otherwise it is that
-    /// of the earliest open (not yet answered) call that is equal to the call in the answer, or empty if no such call
-    /// is open. The call is then no longer open. Of the open calls, only the first [`MAX_OPEN`] are searched, which
-    /// bounds the time for a malicious log.
+    /// Returns the id of the call that an answer belongs to: the id in the answer, if it has one. Otherwise returns the
+    /// id of the earliest open (not yet answered) call that is equal to the call in the answer, or an empty id if no
+    /// such call is open. The call is then no longer open. Of the open calls, only the first [`MAX_OPEN`] are searched,
+    /// which bounds the time for a malicious log.
     fn of_answer(&mut self, answer: &Map<String, Value>) -> String {
         let reported_id = answer.get("tool_call_id").and_then(Value::as_str).filter(|id| !id.is_empty());
         let call = answer.get("tool_call");
@@ -110,7 +110,7 @@ impl CallIds {
 /// Converts a message of a log to OpenAI's form, and gives its calls ids if they have none. An error is the problem
 /// with a message that does not have the form that AgentDojo writes.
 fn message(item: &Value, ids: &mut CallIds) -> Result<Value, &'static str> {
-    let object = item.as_object().ok_or("the message is not a JSON object")?;
+    let object = item.as_object().ok_or("the message is not a JSON object; write one with a `role`")?;
     let mut object = object.clone();
     if let Some(content) = object.get_mut("content") {
         rename_text(content);
@@ -123,7 +123,7 @@ fn message(item: &Value, ids: &mut CallIds) -> Result<Value, &'static str> {
             let function = call
                 .get("function")
                 .and_then(Value::as_str)
-                .ok_or("a tool call of the message has no name under `function`")?;
+                .ok_or("a tool call of the message has no name under `function`; add the name of the tool")?;
             let arguments = call.get("args").cloned().unwrap_or_else(|| json!({}));
             *call =
                 json!({"id": id, "type": "function", "function": {"name": function, "arguments": arguments}});
@@ -249,14 +249,14 @@ mod tests {
     #[test]
     fn odd_logs_are_errors_with_a_position() {
         for (items, expected) in [
-            (vec![json!(3)], "the message is not a JSON object"),
+            (vec![json!(3)], "the message is not a JSON object; write one with a `role`"),
             (
                 vec![json!({"role": "assistant", "tool_calls": [3]})],
-                "a tool call of the message has no name under `function`",
+                "a tool call of the message has no name under `function`; add the name of the tool",
             ),
             (
                 vec![json!({"role": "assistant", "tool_calls": [{"function": {"name": "f"}}]})],
-                "a tool call of the message has no name under `function`",
+                "a tool call of the message has no name under `function`; add the name of the tool",
             ),
         ] {
             assert_eq!(messages(&items), Err((Some(0), expected.to_owned())));

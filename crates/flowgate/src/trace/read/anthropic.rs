@@ -1,4 +1,5 @@
-//! Reads Anthropic's messages into trace entries: text, `tool_use` and `tool_result` are blocks of one content list.
+//! Reads a message in Anthropic's format into trace entries: its text, its calls (`tool_use`) and the outputs
+//! (`tool_result`) are blocks of one list `content`. [`super::list`] and the readers of files call it for each message.
 
 use serde_json::{Map, Value};
 
@@ -24,7 +25,10 @@ pub(super) fn is_anthropic(object: &Map<String, Value>) -> bool {
 /// each group of other blocks between them. Each has the unknown fields of the message. The index of the message in
 /// `Origin` is 0; the caller corrects it.
 pub(super) fn read(object: &Map<String, Value>) -> Result<Vec<TraceEntry>, String> {
-    let role = object.get("role").and_then(Value::as_str).ok_or("the message has no `role`")?;
+    let role = object
+        .get("role")
+        .and_then(Value::as_str)
+        .ok_or("the message has no `role`; add one, such as `user`")?;
     let extra = unknown_fields(object, &["role", "content", "metadata"]);
     let mut entries = Vec::new();
     let mut pending: Vec<Value> = Vec::new();

@@ -30,8 +30,10 @@ pub(super) fn read(object: &Map<String, Value>) -> Result<Vec<TraceEntry>, Strin
     let params = object.get("params").cloned().unwrap_or_default();
     let body = match (object.get("method").and_then(Value::as_str), id) {
         (Some("tools/call"), Some(id)) => {
-            let name =
-                params.get("name").and_then(Value::as_str).ok_or("`tools/call` has no `params.name`")?;
+            let name = params
+                .get("name")
+                .and_then(Value::as_str)
+                .ok_or("`tools/call` has no `params.name`; add the name of the tool")?;
             let arguments = params.get("arguments").cloned().unwrap_or_default();
             EventBody::Call(to_call(id, tool(server, name), &arguments))
         }

@@ -16,7 +16,7 @@ pub(super) fn message(role: &str, content: Value) -> TraceEntry {
 /// Returns the events of one message. These are a bare call (an object with `function` and no role), the descriptions
 /// of a list of tools, a tool output, or the message itself and then the calls that it proposes. The older
 /// `function_call` has no id, so the name of the function connects it with its output. The index of the message in
-/// `Origin` is 0; the caller corrects it. An error is the problem with the message, for a `ReadError`.
+/// `Origin` is 0; the caller corrects it. An error describes the problem; the caller adds the location.
 pub(super) fn read(object: &Map<String, Value>) -> Result<Vec<TraceEntry>, String> {
     if object.contains_key("function") && !object.contains_key("role") {
         return Ok(vec![call(object, Map::new(), OriginPart::Bare)?]);
@@ -24,7 +24,10 @@ pub(super) fn read(object: &Map<String, Value>) -> Result<Vec<TraceEntry>, Strin
     if !object.contains_key("role") && object.contains_key("tools") {
         return tools(object);
     }
-    let role = object.get("role").and_then(Value::as_str).ok_or("the message has no `role`")?;
+    let role = object
+        .get("role")
+        .and_then(Value::as_str)
+        .ok_or("the message has no `role`; add one, such as `user`")?;
     let content = object.get("content").cloned().unwrap_or_default();
     let extra = unknown_fields(
         object,
@@ -58,10 +61,13 @@ pub(super) fn read(object: &Map<String, Value>) -> Result<Vec<TraceEntry>, Strin
                 entries.push(call(proposed, extra.clone(), OriginPart::Call(index))?);
             }
         }
-        Some(_) => return Err("`tool_calls` is not a list".to_owned()),
+        Some(_) => return Err("`tool_calls` is not a list; write a list of calls".to_owned()),
     }
     if let Some(function) = object.get("function_call").and_then(Value::as_object) {
-        let name = function.get("name").and_then(Value::as_str).ok_or("`function_call` has no `name`")?;
+        let name = function
+            .get("name")
+            .and_then(Value::as_str)
+            .ok_or("`function_call` has no `name`; add the name of the function")?;
         let arguments = function.get("arguments").cloned().unwrap_or_default();
         let id = format!("function:{name}");
         let body = EventBody::Call(to_call(id, tool(None, name), &arguments));
@@ -73,7 +79,10 @@ pub(super) fn read(object: &Map<String, Value>) -> Result<Vec<TraceEntry>, Strin
 
 /// Returns the tool descriptions that the agent receives, one event each.
 fn tools(object: &Map<String, Value>) -> Result<Vec<TraceEntry>, String> {
-    let list = object.get("tools").and_then(Value::as_array).ok_or("`tools` is not a list")?;
+    let list = object
+        .get("tools")
+        .and_then(Value::as_array)
+        .ok_or("`tools` is not a list; write a list of tool descriptions")?;
     list.iter().enumerate().map(|(index, item)| read_tool_description(object, index, item)).collect()
 }
 
@@ -122,7 +131,7 @@ fn call(
 ) -> Result<TraceEntry, String> {
     let function = object.get("function").and_then(Value::as_object);
     let name = function.and_then(|f| f.get("name")).and_then(Value::as_str);
-    let name = name.ok_or("a tool call of the message has no `function.name`")?;
+    let name = name.ok_or("a tool call of the message has no `function.name`; add the name of the tool")?;
     let arguments = function.and_then(|f| f.get("arguments")).cloned().unwrap_or_default();
     let id = object.get("id").and_then(Value::as_str).unwrap_or_default();
     extra.extend(unknown_fields(object, &["id", "type", "function", "metadata"]));

@@ -58,7 +58,7 @@ fn tool_use(fields: &Fields<'_>) -> Result<ToolUse, EventError> {
     Ok(ToolUse { id, tool, arguments: fields.value("tool_input")?.clone() })
 }
 
-/// Returns the line to print for Codex; `None` if there is no objection, so that Codex's own permissions decide. A
+/// Returns the line to print for Codex; `None` if there is no objection: then Codex's own permissions decide. A
 /// question is a denial, since Codex runs the call at any other answer.
 pub(super) fn print(answer: &HookAnswer) -> Option<String> {
     let line = match answer {

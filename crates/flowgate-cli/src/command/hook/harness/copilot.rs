@@ -58,7 +58,7 @@ fn tool_use(fields: &Fields<'_>) -> Result<ToolUse, EventError> {
     Ok(ToolUse { id: None, tool, arguments: fields.value("tool_input")?.clone() })
 }
 
-/// Returns the line to print for Copilot CLI; `None` if there is no objection, so that its own permissions decide, or if
+/// Returns the line to print for Copilot CLI; `None` if there is no objection: then its own permissions decide, or if
 /// Copilot ignores the answer.
 pub(super) fn print(answer: &HookAnswer) -> Option<String> {
     let line = match answer {

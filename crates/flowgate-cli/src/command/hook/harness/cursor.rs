@@ -76,7 +76,7 @@ fn decoded(value: &Value) -> Value {
     parsed.unwrap_or_else(|| value.clone())
 }
 
-/// Returns the line to print for Cursor. It is `{}` if there is no objection, so that Cursor's own permissions decide;
+/// Returns the line to print for Cursor. It is `{}` if there is no objection: then Cursor's own permissions decide;
 /// `allow` says that a permitted call is allowed explicitly.
 pub(super) fn print(answer: &HookAnswer, allow: bool) -> String {
     let line = match answer {

@@ -67,7 +67,7 @@ fn tool_use(fields: &Fields<'_>) -> Result<ToolUse, EventError> {
     Ok(ToolUse { id: None, tool, arguments: fields.value("tool_input")?.clone() })
 }
 
-/// Returns the line to print for Gemini CLI; `None` if there is no objection, so that its own permissions decide.
+/// Returns the line to print for Gemini CLI; `None` if there is no objection: then its own permissions decide.
 pub(super) fn print(answer: &HookAnswer) -> Option<String> {
     let line = match answer {
         HookAnswer::Nothing | HookAnswer::Call(Outcome::Permit, _) => return None,

@@ -50,7 +50,7 @@ fn tool_use(fields: &Fields<'_>) -> Result<ToolUse, EventError> {
     Ok(ToolUse { id: Some(id), tool, arguments: fields.value("args")?.clone() })
 }
 
-/// Returns the line to print for the plugin; `None` if there is no objection, so that OpenCode's own permissions decide.
+/// Returns the line to print for the plugin; `None` if there is no objection: then OpenCode's own permissions decide.
 pub(super) fn print(answer: &HookAnswer) -> Option<String> {
     let why = match answer {
         HookAnswer::Nothing | HookAnswer::Call(Outcome::Permit, _) => return None,

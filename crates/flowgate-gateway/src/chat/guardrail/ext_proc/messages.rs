@@ -9,7 +9,7 @@ pub(crate) struct ProcessingRequest {
     /// Whether Envoy ignores what the processor answers.
     #[prost(bool, tag = "10")]
     pub(super) observability_mode: bool,
-    /// How Envoy is configured; in the first message of a stream.
+    /// How Envoy sends bodies; only the first message of a stream has it.
     #[prost(message, optional, tag = "11")]
     pub(super) protocol_config: Option<ProtocolConfiguration>,
 }
@@ -47,6 +47,7 @@ pub(super) struct ProtocolConfiguration {
 /// The mode in which a body arrives in one piece.
 pub(super) const BUFFERED: i32 = 2;
 
+/// The headers of a request or a response, with the pseudo-headers of HTTP/2 such as `:path`.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(super) struct HttpHeaders {
     #[prost(message, optional, tag = "1")]
@@ -56,6 +57,7 @@ pub(super) struct HttpHeaders {
     pub(super) end_of_stream: bool,
 }
 
+/// A list of headers.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(super) struct HeaderMap {
     #[prost(message, repeated, tag = "1")]
@@ -73,6 +75,7 @@ pub(super) struct HeaderValue {
     pub(super) raw_value: Vec<u8>,
 }
 
+/// The body of a request or a response, or a piece of it.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(super) struct HttpBody {
     #[prost(bytes = "vec", tag = "1")]
@@ -115,6 +118,7 @@ pub(super) struct CommonAnswer {
     pub(super) response: Option<CommonResponse>,
 }
 
+/// What Envoy changes before it continues.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(super) struct CommonResponse {
     #[prost(message, optional, tag = "2")]
@@ -123,6 +127,7 @@ pub(super) struct CommonResponse {
     pub(super) body_mutation: Option<BodyMutation>,
 }
 
+/// The headers that Envoy sets and removes.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(super) struct HeaderMutation {
     #[prost(message, repeated, tag = "1")]
@@ -131,6 +136,7 @@ pub(super) struct HeaderMutation {
     pub(super) remove_headers: Vec<String>,
 }
 
+/// A header that Envoy sets.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(super) struct HeaderValueOption {
     #[prost(message, optional, tag = "1")]
@@ -155,6 +161,7 @@ pub(super) struct ImmediateResponse {
     pub(super) body: Vec<u8>,
 }
 
+/// The status of a response.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(super) struct HttpStatus {
     #[prost(int32, tag = "1")]
@@ -162,6 +169,7 @@ pub(super) struct HttpStatus {
 }
 
 impl ProcessingResponse {
+    /// Creates the message with this answer.
     pub(super) fn of(answer: ProcessingAnswer) -> Self {
         Self { answer: Some(answer) }
     }
@@ -200,7 +208,8 @@ impl ImmediateResponse {
 }
 
 impl HttpHeaders {
-    /// Returns the only value of a header; an empty text if it is absent, and `None` if it occurs twice or is no text.
+    /// Returns the only value of a header; an empty string if the header is absent, and `None` if it occurs twice or is
+    /// not UTF-8, which the caller refuses.
     pub(super) fn get(&self, name: &str) -> Option<&str> {
         let mut values = self.headers.iter().flat_map(|map| &map.headers).filter(|header| header.key == name);
         let (value, other) = (values.next(), values.next());

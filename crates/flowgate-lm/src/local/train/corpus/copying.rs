@@ -1,12 +1,13 @@
-//! Generates texts of which passages are repeated: [`copying`]. The model is trained to copy values from a text that
-//! it has read. These texts are the simplest form of that task, so most of the first examples are of this kind.
+//! Generates texts whose passages are repeated: [`copying_example`]. The model is trained to copy values from a text
+//! that it has read. These texts are the simplest form of that task, so most of the first examples are of this kind.
+//! [`Corpus`](super::Corpus) calls this file.
 
 use super::draw::Draw;
 use super::{CONTENT, Example, ExampleKind, VALUE};
 
 /// Generates a text of random words and values, and repeats some of its passages. The beginning of a passage cannot
 /// be known, so it has almost no weight; the rest has the weight of a value.
-pub(super) fn copying(draw: &mut Draw) -> Example {
+pub(super) fn copying_example(draw: &mut Draw) -> Example {
     let items: Vec<String> = (0..20 + draw.below(30))
         .map(|_| match draw.below(2) {
             0 => draw.word(),

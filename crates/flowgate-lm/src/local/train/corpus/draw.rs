@@ -86,8 +86,8 @@ impl Draw {
     /// letter, `~` an invented word and `^` a capitalised one; all other characters stay.
     pub(super) fn value(&mut self, form: &str) -> String {
         let mut value = String::new();
-        for slot in form.chars() {
-            match slot {
+        for symbol in form.chars() {
+            match symbol {
                 '#' => value.extend(self.digit(10)),
                 '%' => value.extend(self.digit(16)),
                 '?' => value.push(self.letter(b'A')),

@@ -2,11 +2,11 @@
 //! has the value `{v}`.
 //!
 //! A model that has read a phrasing often learns the phrasing and not the task. So many phrasings are made up for one
-//! example: words of a list in any order around the slots. `question.rs` draws one phrasing for each example.
+//! example: words of a list in any order around the blanks. `question.rs` draws one phrasing for each example.
 
 use super::draw::Draw;
 
-/// How the texts of an example are phrased. The slots of the texts are `{e}`, `{a}` and `{v}`.
+/// How the texts of an example are phrased. The blanks of the texts are `{e}`, `{a}` and `{v}`.
 pub(super) struct Phrasing {
     /// The statements of documents; each document uses one of them.
     pub(super) statements: Vec<String>,
@@ -45,7 +45,7 @@ const STATEMENTS: &[&str] = &[
     "The register shows for {e} this {a}: {v}.",
 ];
 
-/// Further statements of documents, whose value comes before another slot.
+/// Further statements of documents, whose value comes before another blank.
 const OTHER_STATEMENTS: &[&str] = &[
     "{v} is the {a} of {e}.",
     "{a} {v} belongs to {e}.",
@@ -218,17 +218,17 @@ fn words(draw: &mut Draw) -> String {
     (0..draw.below(4)).map(|_| format!("{} ", draw.pick(WORDS))).collect()
 }
 
-/// Makes up a phrasing: the slots in any order, with words between them. If `ends_with_value` is true, the slot of the
-/// value (`{v}`) follows them.
-fn made_up(draw: &mut Draw, slots: &[&str], ends_with_value: bool) -> String {
-    let mut slots = draw.pick_several(slots, slots.len());
+/// Makes up a phrasing: the blanks in any order, with words between them. If `ends_with_value` is true, the blank of
+/// the value (`{v}`) follows them.
+fn made_up(draw: &mut Draw, blanks: &[&str], ends_with_value: bool) -> String {
+    let mut blanks = draw.pick_several(blanks, blanks.len());
     if ends_with_value {
-        slots.push("{v}");
+        blanks.push("{v}");
     }
     let mut text = String::new();
-    for slot in slots {
+    for blank in blanks {
         text.push_str(&words(draw));
-        text.push_str(slot);
+        text.push_str(blank);
         text.push_str(draw.pick(PUNCTUATION));
         text.push(' ');
     }

@@ -1,5 +1,6 @@
-//! Generates questions about facts that several documents state: [`question`]. Some documents state both values of a
-//! person, others one; the answer copies values from one or several of them.
+//! Generates questions about facts that several documents state: [`question_example`]. Some documents state both values
+//! of a person, others one; the answer copies values from one or several of them. [`Corpus`](super::Corpus) calls this
+//! file.
 
 use super::draw::Draw;
 use super::phrasing::Phrasing;
@@ -66,7 +67,7 @@ struct Subject {
 /// Generates documents about persons or things (subjects), and [`QUESTIONS`] questions with their answers, each about
 /// one or two subjects. The number of documents is drawn between 3 and `max_documents`; the last subject can add up to
 /// two more.
-pub(super) fn question(draw: &mut Draw, max_documents: usize) -> Example {
+pub(super) fn question_example(draw: &mut Draw, max_documents: usize) -> Example {
     // A third of the examples are entries of one register, which differ in nothing but names and values.
     let is_register = draw.below(3) == 0;
     let phrasing = if is_register { Phrasing::register() } else { Phrasing::draw(draw) };
@@ -204,7 +205,7 @@ fn by_subject(facts: &[(usize, usize)]) -> Vec<(usize, Vec<usize>)> {
     groups
 }
 
-/// Fills the slots of a phrasing for the subject with the index `subject`. `{e}` becomes its name, `{v}` its values
+/// Fills the blanks of a phrasing for the subject with the index `subject`. `{e}` becomes its name, `{v}` its values
 /// with the indices `values`, and `{a}` the names of these values, as `fields` lists them. Returns the pieces of the
 /// text, each with whether it is a value.
 fn sentence(
@@ -217,25 +218,27 @@ fn sentence(
     let Some(own) = subjects.get(subject) else { return Vec::new() };
     let mut pieces: Vec<(String, bool)> = Vec::new();
     let mut rest = phrasing;
-    let slots = ["{e}", "{a}", "{v}"];
-    while let Some((at, slot)) = slots.iter().filter_map(|slot| rest.find(slot).map(|at| (at, *slot))).min() {
+    let blanks = ["{e}", "{a}", "{v}"];
+    while let Some((at, blank)) =
+        blanks.iter().filter_map(|blank| rest.find(blank).map(|at| (at, *blank))).min()
+    {
         pieces.push((rest.get(..at).unwrap_or_default().to_owned(), false));
-        rest = rest.get(at + slot.len()..).unwrap_or_default();
+        rest = rest.get(at + blank.len()..).unwrap_or_default();
         for (index, value) in values.iter().enumerate() {
             // The name is written once, however many values there are.
-            if slot == "{e}" {
+            if blank == "{e}" {
                 pieces.push((own.name.clone(), false));
                 break;
             }
             if index > 0 {
                 pieces.push((" and ".to_owned(), false));
             }
-            let texts = if slot == "{a}" {
+            let texts = if blank == "{a}" {
                 fields.get(*value).map(|field| (*field).to_owned())
             } else {
                 own.values.get(*value).cloned()
             };
-            pieces.push((texts.unwrap_or_default(), slot == "{v}"));
+            pieces.push((texts.unwrap_or_default(), blank == "{v}"));
         }
     }
     pieces.push((rest.to_owned(), false));

@@ -1,4 +1,5 @@
-//! Generates outputs of tools, and calls whose arguments are copied from one of them each: [`tool_call`].
+//! Generates outputs of tools, and calls whose arguments are copied from one of them each: [`tool_call_example`].
+//! [`Corpus`](super::Corpus) calls this file.
 
 use super::draw::Draw;
 use super::{CONTENT, Example, ExampleKind, SCAFFOLD, VALUE};
@@ -20,7 +21,7 @@ struct Contact {
 
 /// Generates the outputs of several tools in different formats, each with facts about one person. Then follow [`CALLS`]
 /// requests of the user, which name one of the persons, each with a call that has all facts about this person.
-pub(super) fn tool_call(draw: &mut Draw) -> Example {
+pub(super) fn tool_call_example(draw: &mut Draw) -> Example {
     let contacts: Vec<Contact> = (0..2 + draw.below(3)).map(|_| contact(draw)).collect();
     let mut outputs = String::new();
     for (number, contact) in contacts.iter().enumerate() {

@@ -80,7 +80,7 @@ impl<'t> Layout<'t> {
 
     /// Returns the end of the quoted scalar that starts at an offset; `None` if it has no end. In single quotes, two
     /// quotes are an escaped one, and a backslash is an ordinary character.
-    pub(super) fn quoted(&self, start: usize, quote: u8) -> Option<usize> {
+    pub(super) fn quoted_end(&self, start: usize, quote: u8) -> Option<usize> {
         let mut at = start + 1;
         loop {
             at = self.skip_while(at, |b| b != quote && (b != b'\\' || quote == b'\''));
@@ -96,7 +96,7 @@ impl<'t> Layout<'t> {
     /// Returns the end of the block scalar whose `indicator` (`|` or `>`) is at `start`, given the offset `last` at
     /// which the library stopped reading it. Trailing blank lines and the last line break are left out, since they
     /// separate the scalar from the next node. `None` if there is no indicator at `start`.
-    pub(super) fn block(&self, start: usize, indicator: u8, last: usize) -> Option<usize> {
+    pub(super) fn block_end(&self, start: usize, indicator: u8, last: usize) -> Option<usize> {
         if self.peek(start) != Some(indicator) {
             return None;
         }
@@ -161,7 +161,7 @@ mod tests {
             (r#""\"#, b'"', None),
             ("'''", b'\'', None),
         ] {
-            assert_eq!(Layout::new(text).quoted(0, quote), end, "{text}");
+            assert_eq!(Layout::new(text).quoted_end(0, quote), end, "{text}");
         }
     }
 
@@ -169,8 +169,8 @@ mod tests {
     fn block_scalars_end_at_their_last_line() {
         let text = "|-\n  a \n\n  b  \r\n   \n\n";
         let layout = Layout::new(text);
-        assert_eq!(layout.block(0, b'|', text.len()), Some(14));
-        assert_eq!(layout.block(0, b'>', text.len()), None);
-        assert_eq!(Layout::new("> \n \n").block(0, b'>', 5), Some(2));
+        assert_eq!(layout.block_end(0, b'|', text.len()), Some(14));
+        assert_eq!(layout.block_end(0, b'>', text.len()), None);
+        assert_eq!(Layout::new("> \n \n").block_end(0, b'>', 5), Some(2));
     }
 }

@@ -1,11 +1,11 @@
 //! Resolves plain YAML scalars to values: `true` is a Boolean, `0x1` a number. It follows the core schema of YAML
-//! 1.2.
+//! 1.2. The YAML reader calls it for each plain scalar.
 
 use super::super::LocatedNodeKind;
 
-/// Returns the value of a plain (unquoted) scalar by the core schema of YAML 1.2. A scalar without another type there is
-/// text, dates included. Printers that follow YAML 1.1 leave a few texts unquoted that are numbers here, such as `08` and
-/// `1e3`; a number keeps its spelling, so no content is lost.
+/// Returns the value of a plain (unquoted) scalar by the core schema of YAML 1.2. A scalar without another type there
+/// is text, dates included. Printers that follow YAML 1.1 leave a few texts unquoted that are numbers here, such as
+/// `08` and `1e3`; a number keeps its spelling, so no content is lost.
 pub(super) fn resolve(text: String) -> LocatedNodeKind {
     match text.as_str() {
         "" | "~" | "null" | "Null" | "NULL" => LocatedNodeKind::Null,
