@@ -162,7 +162,7 @@ impl ConversationRun {
                 0 => self.complete(choices),
                 1 => self.conversation.accept_screening(&Completion::default()),
                 2 => self.conversation.accept_fill(&Completion::default()),
-                3 => self.conversation.accept_decision(Decision::Allow),
+                3 => self.conversation.accept_decision(Decision::AllowOnce),
                 _ => self.answer(choices),
             },
             7 => drop(self.need(choices, false)),
@@ -204,7 +204,7 @@ impl ConversationRun {
                 self.conversation.accept_fill(&Completion { text, ..Completion::default() });
             }
             Need::Approve(_) if met => {
-                let decisions = [Decision::Refuse, Decision::Allow, Decision::Silent];
+                let decisions = [Decision::Deny, Decision::AllowOnce, Decision::Unanswered];
                 self.conversation.accept_decision(choices.of(&decisions));
             }
             Need::Run(call) if met => {

@@ -6,7 +6,7 @@
 mod fixed;
 
 use flowgate::detect::MAX_FINDINGS;
-use flowgate::detect::shell::{UnreadReason, shell_code};
+use flowgate::detect::shell::{UnreadReason, UnsafeCommandKind, shell_code};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|text: &str| {
@@ -19,6 +19,6 @@ fuzz_target!(|text: &str| {
     }
     let is_cut = |reason| matches!(reason, UnreadReason::Limit | UnreadReason::Syntax);
     if code.unread.iter().any(|part| is_cut(part.reason)) {
-        assert!(code.issues.iter().any(|issue| issue.kind == "UNREADABLE"));
+        assert!(code.issues.iter().any(|issue| issue.kind == UnsafeCommandKind::Unreadable));
     }
 });

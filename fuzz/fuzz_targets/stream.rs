@@ -76,7 +76,7 @@ fuzz_target!(|bytes: &[u8]| {
     let mut client =
         StreamClient { writer: Some(ResponseWriter::new(to, HEAD, true)), ..StreamClient::default() };
     let ended = {
-        let mut nobody = |_: &ApprovalRequest| Decision::Silent;
+        let mut nobody = |_: &ApprovalRequest| Decision::Unanswered;
         let mut agent = Agent {
             model: &model,
             screener: &model,

@@ -8,13 +8,12 @@
 use std::fs::File;
 
 use super::bounded_lines::{BoundedLines, NextLine};
-use super::chain::HEAD;
 use super::error::AuditErrorKind;
 use super::key::AuditPublicKey;
 use super::line_hash::LineHash;
 use super::loss::{AuditLoss, LogAnchor};
-use super::record::OPENED;
 use super::record::{AuditRecord, MAX_LINE};
+use super::record_kind::RecordKind;
 use super::tail;
 
 /// A database's record of all its logs.
@@ -43,7 +42,8 @@ pub struct UnopenedLog<'f> {
 }
 
 /// The kinds of records that a gateway writes without any event: its start writes one of each.
-const FIRST_LINE_KINDS: [&str; 3] = [OPENED, HEAD, "configuration-loaded"];
+const FIRST_LINE_KINDS: [RecordKind; 3] =
+    [RecordKind::Opened, RecordKind::Head, RecordKind::ConfigurationLoaded];
 
 impl<'f> UnopenedLog<'f> {
     /// Wraps the file of a log whose end was found already.
@@ -93,7 +93,7 @@ impl<'f> UnopenedLog<'f> {
         loop {
             match lines.next().map_err(AuditErrorKind::Read)? {
                 NextLine::Line(line) => match AuditRecord::read(line) {
-                    Ok(record) if FIRST_LINE_KINDS.contains(&record.kind.as_str()) => {}
+                    Ok(record) if FIRST_LINE_KINDS.contains(&record.kind) => {}
                     _ => return Ok(true),
                 },
                 NextLine::End | NextLine::Torn => return Ok(false),

@@ -4,9 +4,8 @@
 use super::key::{AuditKey, AuditPublicKey};
 use super::line_hash::{LineHash, hex, parse_hex};
 use super::record::{self, RecordFields, Timestamp};
+use super::record_kind::RecordKind;
 
-/// The kind of a signing record.
-pub(super) const HEAD: &str = "head";
 /// The prefix of every signed message, for domain separation.
 const DOMAIN: &[u8] = b"flowgate audit head 1\n";
 /// The last field of a head.
@@ -24,7 +23,7 @@ pub struct LogHead {
 /// Returns a head: a line with a signature of its number, its time and the hash of the previous line, which covers all
 /// lines before the head.
 pub(super) fn head_line(seq: u64, time: Timestamp, previous: LineHash, key: &AuditKey) -> String {
-    let line = record::serialize_record(seq, time, HEAD, previous, RecordFields::default());
+    let line = record::serialize_record(seq, time, &RecordKind::Head, previous, RecordFields::default());
     // The signature covers the object without its closing brace, and is appended as the last field.
     let signed = line.strip_suffix('}').unwrap_or(&line);
     format!("{signed}{}{}\"}}", signature_separator(), hex(&key.sign(&signed_message(signed))))

@@ -2,10 +2,11 @@
 //! names, phrases of labels, names of rules and digests. The gateway creates them; the log turns them into the fields
 //! of a line.
 
-use flowgate::monitor::Outcome;
+use flowgate::monitor::{Outcome, PersonDecision};
 
 use super::loss::AuditLoss;
 use super::record::RecordFields;
+use super::record_kind::RecordKind;
 
 /// An action of the gateway, or a decision or order that it received.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,10 +37,10 @@ pub enum AuditEvent {
         digest: String,
         /// The person who decided.
         who: String,
-        /// The role of the person, such as `approver`.
+        /// The role in which the person decided: a phrase for people, such as `approver` or "in front of the client".
         role: String,
         /// The decision.
-        answer: RecordedDecision,
+        answer: PersonDecision,
     },
     /// A call ran because a person had allowed it.
     ApprovalUsed {
@@ -58,7 +59,7 @@ pub enum AuditEvent {
         tool: String,
         /// The digest of the call.
         digest: String,
-        /// The cause.
+        /// The cause: a phrase for people, such as "the call was refused when it was judged again".
         cause: String,
         /// The findings when the call was judged again: names of rules and phrases of labels.
         reasons: Vec<String>,
@@ -75,7 +76,7 @@ pub enum AuditEvent {
         tool: String,
         /// The digest of the call.
         digest: String,
-        /// The reason why no person was asked.
+        /// The reason why no person was asked: a phrase for people.
         cause: String,
     },
     /// A call that was permitted in the chat, and that the client then made itself, was sent to its MCP server.
@@ -150,7 +151,7 @@ pub enum AuditEvent {
         what: String,
         /// The person.
         who: String,
-        /// The cause.
+        /// The cause: the sentence of the error.
         cause: String,
     },
     /// A session began, ended, or was deleted.
@@ -203,21 +204,6 @@ pub struct JudgedCallRecord {
     pub event: u64,
 }
 
-/// A person's decision.
-///
-/// The list is exhaustive on purpose: a reader has to understand each decision.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RecordedDecision {
-    /// The call may run once.
-    Allow,
-    /// The call may run, and so may equal calls of the conversation.
-    Grant,
-    /// The call may run, and so may equal calls of all conversations of the client, under the terms of the grant.
-    LastingGrant,
-    /// The call must not run.
-    Deny,
-}
-
 /// The state of a kill switch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
@@ -241,27 +227,27 @@ pub enum SessionPhase {
 }
 
 impl AuditEvent {
-    /// Returns the name of the event in the log.
-    pub fn kind(&self) -> &'static str {
+    /// Returns the kind of the event's record.
+    pub fn kind(&self) -> RecordKind {
         match self {
-            Self::Judged(_) => "judged",
-            Self::Asked { .. } => "asked",
-            Self::Decided { .. } => "decided",
-            Self::ApprovalUsed { .. } => "approval-used",
-            Self::ApprovalVoid { .. } => "approval-void",
-            Self::Unasked { .. } => "unasked",
-            Self::RanBeside { .. } => "ran-beside",
-            Self::ReplyWithheld { .. } => "reply-withheld",
-            Self::KillSwitch { .. } => "kill-switch",
-            Self::QuotationsCleared { .. } => "quotations-cleared",
-            Self::KeyMade { .. } => "key-made",
-            Self::KeyRevoked { .. } => "key-revoked",
-            Self::OrderUnconfirmed { .. } => "order-unconfirmed",
-            Self::Session { phase: SessionPhase::Begun, .. } => "session-begun",
-            Self::Session { phase: SessionPhase::Ended, .. } => "session-ended",
-            Self::Session { phase: SessionPhase::Deleted, .. } => "session-deleted",
-            Self::LossAccepted { .. } => "loss-accepted",
-            Self::ConfigurationLoaded { .. } => "configuration-loaded",
+            Self::Judged(_) => RecordKind::Judged,
+            Self::Asked { .. } => RecordKind::Asked,
+            Self::Decided { .. } => RecordKind::Decided,
+            Self::ApprovalUsed { .. } => RecordKind::ApprovalUsed,
+            Self::ApprovalVoid { .. } => RecordKind::ApprovalVoid,
+            Self::Unasked { .. } => RecordKind::Unasked,
+            Self::RanBeside { .. } => RecordKind::RanBeside,
+            Self::ReplyWithheld { .. } => RecordKind::ReplyWithheld,
+            Self::KillSwitch { .. } => RecordKind::KillSwitch,
+            Self::QuotationsCleared { .. } => RecordKind::QuotationsCleared,
+            Self::KeyMade { .. } => RecordKind::KeyMade,
+            Self::KeyRevoked { .. } => RecordKind::KeyRevoked,
+            Self::OrderUnconfirmed { .. } => RecordKind::OrderUnconfirmed,
+            Self::Session { phase: SessionPhase::Begun, .. } => RecordKind::SessionBegun,
+            Self::Session { phase: SessionPhase::Ended, .. } => RecordKind::SessionEnded,
+            Self::Session { phase: SessionPhase::Deleted, .. } => RecordKind::SessionDeleted,
+            Self::LossAccepted { .. } => RecordKind::LossAccepted,
+            Self::ConfigurationLoaded { .. } => RecordKind::ConfigurationLoaded,
         }
     }
 
@@ -357,13 +343,11 @@ impl AuditEvent {
                 fields.text("tool", tool).text("digest", digest).list("reasons", reasons);
             }
             Self::Decided { digest, who, role, answer, .. } => {
-                let answer = match answer {
-                    RecordedDecision::Allow => "allow",
-                    RecordedDecision::Grant => "grant",
-                    RecordedDecision::LastingGrant => "grant-lasting",
-                    RecordedDecision::Deny => "deny",
-                };
-                fields.text("digest", digest).text("who", who).text("role", role).text("answer", answer);
+                fields
+                    .text("digest", digest)
+                    .text("who", who)
+                    .text("role", role)
+                    .text("answer", answer.name());
             }
             Self::ApprovalUsed { tool, digest, .. } | Self::RanBeside { tool, digest, .. } => {
                 fields.text("tool", tool).text("digest", digest);
@@ -424,7 +408,7 @@ mod tests {
     #[test]
     fn a_line_has_the_fields_of_its_event() {
         let check = |event: AuditEvent, expected: &str| {
-            let line = serialize_record(0, Timestamp(1), event.kind(), LineHash::NONE, event.fields());
+            let line = serialize_record(0, Timestamp(1), &event.kind(), LineHash::NONE, event.fields());
             let previous = format!(r#","previous":"{}""#, LineHash::NONE);
             assert_eq!(line.replace(&previous, "").replace(r#"{"seq":0,"time":1,"#, "{"), expected);
         };
@@ -462,7 +446,7 @@ mod tests {
                 digest: s("d"),
                 who: s("ann"),
                 role: s("owner"),
-                answer: RecordedDecision::Deny,
+                answer: PersonDecision::Deny,
             },
             r#"{"kind":"decided","conversation":"c1","digest":"d","who":"ann","role":"owner","answer":"deny"}"#,
         );
@@ -575,7 +559,7 @@ mod tests {
         });
         // A line may also contain the hash of a content.
         let line =
-            serialize_record(u64::MAX, Timestamp(u64::MAX), event.kind(), LineHash::NONE, event.fields());
+            serialize_record(u64::MAX, Timestamp(u64::MAX), &event.kind(), LineHash::NONE, event.fields());
         assert!(line.len() + 100 < MAX_LINE, "{}", line.len());
         assert!(line.contains(r#""cut":["conversation","#), "{line}");
     }

@@ -32,6 +32,7 @@ mod line_hash;
 mod log_files;
 mod loss;
 mod record;
+mod record_kind;
 mod tail;
 mod verify;
 mod verify_error;
@@ -50,11 +51,12 @@ pub use chain::LogHead;
 pub use content::ContentSelector;
 pub use content_reader::{ContentReader, LineContent};
 pub use error::{AuditError, AuditErrorKind};
-pub use event::{AuditEvent, FreezeSwitch, JudgedCallRecord, RecordedDecision, SessionPhase};
+pub use event::{AuditEvent, FreezeSwitch, JudgedCallRecord, SessionPhase};
 pub use key::{AuditKey, AuditPublicKey};
 pub use line_hash::LineHash;
 pub use loss::{AuditLoss, LogAnchor};
 pub use record::{AuditRecord, RecordError, Timestamp};
+pub use record_kind::RecordKind;
 pub use verify::{LogExpectations, LogSummary, VerifiedRecords, verify};
 pub use verify_error::{ContentCounts, VerifyError, VerifyErrorKind};
 pub use witness::{AcceptedLoss, WitnessLine, WitnessLineError, WitnessRecord};
@@ -270,7 +272,7 @@ impl AuditLog {
             failed: None,
             _lock: lock,
         };
-        inner.record(time, record::OPENED, opened)?;
+        inner.record(time, &RecordKind::Opened, opened)?;
         inner.sign_head(time)?;
         // The id of a log is the hash of its first line, which a new log has only now.
         let (key, end) = (inner.key.public_key(), Arc::clone(&inner.end));
@@ -423,7 +425,7 @@ impl AuditLogState {
             self.write_content(&entry)?;
             fields.value("content", entry.reference);
         }
-        let seq = self.record(time, event.kind(), fields)?;
+        let seq = self.record(time, &event.kind(), fields)?;
         // A head is due after every `every` lines; 0 counts as 1.
         if self.unsigned >= self.options.every.max(1) {
             // A head is always synced, with all lines before it.
@@ -468,7 +470,7 @@ impl AuditLogState {
         for part in parts {
             let mut fields = selector.fields(who);
             fields.number("count", count(part)).value("lines", json!(part));
-            self.record(time, verify::FORGOTTEN, fields)?;
+            self.record(time, &RecordKind::Forgotten, fields)?;
         }
         self.sign_head(time)?;
         Ok(count(deleted))
@@ -490,7 +492,12 @@ impl AuditLogState {
     }
 
     /// Writes a line of this kind, and returns its number. The line is unsigned until the next head.
-    fn record(&mut self, time: Timestamp, kind: &str, fields: RecordFields) -> Result<u64, AuditError> {
+    fn record(
+        &mut self,
+        time: Timestamp,
+        kind: &RecordKind,
+        fields: RecordFields,
+    ) -> Result<u64, AuditError> {
         let seq = self.write(record::serialize_record(self.next, time, kind, self.previous, fields))?;
         self.unsigned += 1;
         self.latest = time;

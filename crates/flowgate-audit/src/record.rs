@@ -10,9 +10,7 @@ use flowgate::json::{self, JsonError, Numbers};
 use serde_json::{Map, Value, json};
 
 use super::line_hash::LineHash;
-
-/// The kind of the first record of each opening.
-pub(super) const OPENED: &str = "opened";
+use super::record_kind::RecordKind;
 
 /// The maximum size of a line, in bytes, without its line feed.
 pub(super) const MAX_LINE: usize = 16 << 10;
@@ -166,14 +164,14 @@ fn escaped_length(c: char) -> usize {
 pub(super) fn serialize_record(
     seq: u64,
     time: Timestamp,
-    kind: &str,
+    kind: &RecordKind,
     previous: LineHash,
     fields: RecordFields,
 ) -> String {
     let mut record = Map::new();
     record.insert("seq".to_owned(), json!(seq));
     record.insert("time".to_owned(), json!(time.clamped()));
-    record.insert("kind".to_owned(), json!(kind));
+    record.insert("kind".to_owned(), json!(kind.name()));
     record.insert("previous".to_owned(), json!(previous.to_string()));
     record.extend(fields.fields);
     // The names of the fields that were truncated.
@@ -191,7 +189,7 @@ pub struct AuditRecord {
     /// The time of the event.
     pub time: Timestamp,
     /// The kind of event.
-    pub kind: String,
+    pub kind: RecordKind,
     /// The hash of the previous line.
     pub previous: LineHash,
     /// The whole object.
@@ -245,7 +243,7 @@ impl AuditRecord {
         Ok(Self {
             seq: number("seq")?,
             time: Timestamp(number("time")?),
-            kind: text("kind")?.to_owned(),
+            kind: RecordKind::from_name(text("kind")?),
             previous: LineHash::parse(text("previous")?).ok_or(RecordError::Field("previous"))?,
             object,
         })
@@ -282,7 +280,7 @@ mod tests {
         check("", 6, "");
         let mut fields = RecordFields::default();
         fields.text("short", "a").text("long", &"\u{1}".repeat(900)).list("many", &vec!["b".repeat(300); 90]);
-        let line = serialize_record(0, Timestamp(1), "kind", LineHash::NONE, fields);
+        let line = serialize_record(0, Timestamp(1), &RecordKind::Judged, LineHash::NONE, fields);
         assert!(line.ends_with(r#""…"],"cut":["long","many"]}"#), "{line}");
         assert!(line.len() < 5000, "{}", line.len());
     }
@@ -297,7 +295,10 @@ mod tests {
             };
             assert_eq!(shown, expected, "{line}");
         };
-        check(&serialize_record(7, Timestamp(9), "judged", none, RecordFields::default()), "7 9 judged");
+        check(
+            &serialize_record(7, Timestamp(9), &RecordKind::Judged, none, RecordFields::default()),
+            "7 9 judged",
+        );
         check("", "not strict JSON: EOF while parsing a value at column 0");
         check("[]", "not a record: the field `seq` is missing or malformed");
         check(r#"{"seq":1,"seq":1}"#, "not strict JSON: duplicate key at column 14");

@@ -8,12 +8,12 @@
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
 
-use super::chain::{HEAD, is_signed};
+use super::chain::is_signed;
 use super::error::AuditErrorKind;
 use super::key::AuditPublicKey;
 use super::line_hash::LineHash;
-use super::record::OPENED;
 use super::record::{AuditRecord, MAX_LINE};
+use super::record_kind::RecordKind;
 
 /// The size of a read, in bytes.
 const BLOCK: usize = 8 << 10;
@@ -71,7 +71,7 @@ pub(super) fn find(file: &mut File, key: &AuditPublicKey) -> Result<LogTail, Aud
         if has_passed_head {
             break;
         }
-        if record.kind == HEAD {
+        if record.kind == RecordKind::Head {
             if !is_signed(&line, key) {
                 return Err(AuditErrorKind::End(format!(
                     "the signature of {} does not match the key",
@@ -107,11 +107,13 @@ fn check_key(file: &mut File, key: &AuditPublicKey) -> Result<(), AuditErrorKind
     // Removes the line feed. A line beyond the limit loses its last byte instead, and is then not a valid record.
     line.pop();
     match AuditRecord::read(&line) {
-        Ok(first) if first.kind == OPENED => match first.text("key").and_then(AuditPublicKey::parse) {
-            Some(first) if first == *key => Ok(()),
-            Some(_) => Err(AuditErrorKind::OtherKey),
-            None => Err(AuditErrorKind::End("the first line names no valid public key".to_owned())),
-        },
+        Ok(first) if first.kind == RecordKind::Opened => {
+            match first.text("key").and_then(AuditPublicKey::parse) {
+                Some(first) if first == *key => Ok(()),
+                Some(_) => Err(AuditErrorKind::OtherKey),
+                None => Err(AuditErrorKind::End("the first line names no valid public key".to_owned())),
+            }
+        }
         _ => Err(AuditErrorKind::End("the first line is not the record that opens a log".to_owned())),
     }
 }

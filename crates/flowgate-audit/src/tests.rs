@@ -74,7 +74,7 @@ pub(super) fn checked(path: &Path) -> Result<LogSummary, VerifyError> {
 fn kinds(path: &Path) -> Vec<String> {
     let text = fs::read_to_string(path).unwrap();
     let records = text.lines().map(|line| AuditRecord::read(line.as_bytes()).unwrap());
-    let shown = records.map(|record| match (record.kind.as_str(), record.text("torn")) {
+    let shown = records.map(|record| match (record.kind.name(), record.text("torn")) {
         ("opened", torn) => format!("opened {} {}", record.object["unsigned"], torn.unwrap_or("-")),
         (kind, _) => kind.to_owned(),
     });

@@ -9,17 +9,16 @@ use std::io::BufRead;
 use serde_json::Value;
 
 use super::bounded_lines::{BoundedLines, NextLine};
-use super::chain::{HEAD, LogHead, SIGNATURE, is_signed};
+use super::chain::{LogHead, SIGNATURE, is_signed};
 use super::content_reader::ContentReader;
 use super::key::AuditPublicKey;
 use super::line_hash::LineHash;
 use super::loss::LogAnchor;
-use super::record::{AuditRecord, MAX_LINE, OPENED, Timestamp};
+use super::record::{AuditRecord, MAX_LINE, Timestamp};
+use super::record_kind::RecordKind;
 use super::verify_error::{ContentCounts, VerifyError, VerifyErrorKind};
 use super::witness::WitnessRecord;
 
-/// The kind of the record of deleted content.
-pub(super) const FORGOTTEN: &str = "forgotten";
 /// The version of the line format.
 pub(super) const FORMAT: u64 = 1;
 
@@ -114,7 +113,7 @@ impl<R: BufRead> VerifiedRecords<R> {
         if record.previous != self.end.map_or(LineHash::NONE, |end| end.hash) {
             return Err(VerifyErrorKind::Previous);
         }
-        if record.kind == OPENED {
+        if record.kind == RecordKind::Opened {
             let format =
                 record.object.get("format").and_then(Value::as_u64).ok_or(VerifyErrorKind::NotOpened)?;
             if format != FORMAT {
@@ -133,8 +132,8 @@ impl<R: BufRead> VerifiedRecords<R> {
         let key = self.key.as_ref().ok_or(VerifyErrorKind::NotOpened)?;
         let end = LogHead { seq, hash: LineHash::of_line(line) };
         // A head whose kind was changed must not pass as an unsigned line.
-        if record.kind == HEAD || record.object.contains_key(SIGNATURE) {
-            if record.kind != HEAD || !is_signed(line, key) {
+        if record.kind == RecordKind::Head || record.object.contains_key(SIGNATURE) {
+            if record.kind != RecordKind::Head || !is_signed(line, key) {
                 return Err(VerifyErrorKind::Signature);
             }
             self.head = Some(end);
@@ -182,12 +181,12 @@ pub fn verify(
     while let Some(record) = records.next() {
         let record = record?;
         begun = begun.or(Some(record.time));
-        match record.kind.as_str() {
-            OPENED => {
+        match record.kind {
+            RecordKind::Opened => {
                 openings += 1;
                 torn += u64::from(record.text("torn").is_some());
             }
-            FORGOTTEN => {
+            RecordKind::Forgotten => {
                 let count = record.object.get("count").and_then(Value::as_u64).unwrap_or(0);
                 forgotten = forgotten.saturating_add(count);
             }

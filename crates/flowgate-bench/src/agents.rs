@@ -397,7 +397,7 @@ fn run_task(
         let is_wanted = |known: &CompletedCall| {
             known.tool == asked.tool && deciding_arguments(known) == deciding_arguments(&asked)
         };
-        if allowed.iter().any(is_wanted) { Decision::Allow } else { Decision::Refuse }
+        if allowed.iter().any(is_wanted) { Decision::AllowOnce } else { Decision::Deny }
     };
     let model = GullibleModel { task };
     // No time passes, so no question expires.

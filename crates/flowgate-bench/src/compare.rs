@@ -10,7 +10,7 @@ use crate::games::text_table::{Table, cell, table};
 use crate::html::{self, Chart, Drawing, Point, ValueWithInterval};
 
 /// A run: its name, which the page shows, and the lines of its file.
-pub type RecordedRun = (String, Vec<Value>);
+pub type NamedRun = (String, Vec<Value>);
 
 /// A scatter that the page draws if any run has its figures.
 struct Panel<'p> {
@@ -27,7 +27,7 @@ struct Panel<'p> {
 ///
 /// # Errors
 /// If a run has no manifest or no figures; the message begins with the name of the run.
-pub fn page(runs: &[RecordedRun]) -> Result<String, String> {
+pub fn page(runs: &[NamedRun]) -> Result<String, String> {
     for (name, lines) in runs {
         if lines.first().is_none_or(|line| text(line, "type") != "manifest") {
             return Err(format!(
@@ -48,7 +48,7 @@ pub fn page(runs: &[RecordedRun]) -> Result<String, String> {
 
 /// Returns the games and parts of the tasks that have figures in any run, each once, in the order of the lines. The first is `all`, which names the
 /// figures over all tasks, even if no run has it.
-fn parts(runs: &[RecordedRun]) -> Vec<String> {
+fn parts(runs: &[NamedRun]) -> Vec<String> {
     let mut parts = vec!["all".to_owned()];
     for line in figure_lines(runs).map(|(_, line)| line) {
         let part = part(line).to_owned();
@@ -60,7 +60,7 @@ fn parts(runs: &[RecordedRun]) -> Vec<String> {
 }
 
 /// Returns the lines of the type `figures` of all runs, in order, each with the name of its run.
-fn figure_lines(runs: &[RecordedRun]) -> impl Iterator<Item = (&str, &Value)> {
+fn figure_lines(runs: &[NamedRun]) -> impl Iterator<Item = (&str, &Value)> {
     runs.iter().flat_map(|(name, lines)| {
         lines.iter().filter(|line| text(line, "type") == "figures").map(move |line| (name.as_str(), line))
     })
@@ -101,7 +101,7 @@ fn panels(part: &str) -> [Panel<'_>; 3] {
 
 /// Returns the scatter of a panel, with a point for each defence of each run that has both figures; `None` if there is no point. Each axis of the
 /// panel is a pair: the name of its figure and its title.
-fn drawing(panel: &Panel<'_>, runs: &[RecordedRun]) -> Option<Drawing> {
+fn drawing(panel: &Panel<'_>, runs: &[NamedRun]) -> Option<Drawing> {
     let points = figure_lines(runs).filter(|(_, line)| part(line) == panel.part).filter_map(|(run, line)| {
         let name = format!("{run}: {}", text(line, "defence"));
         Some(Point { name, x: measured(line, panel.x.0)?, y: measured(line, panel.y.0)? })
@@ -124,7 +124,7 @@ fn measured(line: &Value, name: &str) -> Option<ValueWithInterval> {
 }
 
 /// Returns one table with a row for each line of figures of all runs. A cell is a dash if the suite of the run does not measure the figure.
-fn figure_table(runs: &[RecordedRun]) -> Table {
+fn figure_table(runs: &[NamedRun]) -> Table {
     const COLUMNS: [&str; 9] = [
         "closure",
         "advantage",
@@ -158,7 +158,7 @@ mod tests {
 
     use super::*;
 
-    fn run(name: &str, figures: Value) -> RecordedRun {
+    fn run(name: &str, figures: Value) -> NamedRun {
         (name.to_owned(), vec![json!({"type": "manifest", "seed": 1}), json!({"type": "execution"}), figures])
     }
 

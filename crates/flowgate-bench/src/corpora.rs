@@ -42,7 +42,7 @@ use std::sync::Arc;
 use flowgate::policy::Policy;
 use flowgate_guard::conversation::Method;
 
-pub use case::{CallPurpose, Corpus, CorpusCase, CorpusTool, ScriptedCall, ToolSet};
+pub use case::{BenchmarkCorpus, CallPurpose, CorpusCase, CorpusTool, ScriptedCall, ToolSet};
 pub use figures::{CaseRow, CorpusFigures, FateCounts, figures};
 pub use files::{CorpusFolder, ReadFile};
 pub use mails::load_mails;
@@ -95,7 +95,7 @@ impl Benchmark {
 ///
 /// # Errors
 /// If a file is missing, or is not in the form of the benchmark. The error names the file, the position in it, and what was expected.
-pub fn load(benchmark: Benchmark, folder: &dyn CorpusFolder) -> Result<Corpus, CorpusError> {
+pub fn load(benchmark: Benchmark, folder: &dyn CorpusFolder) -> Result<BenchmarkCorpus, CorpusError> {
     let mut files = CorpusFiles::new(folder);
     let (tool_sets, cases) = match benchmark {
         Benchmark::InjecAgent => injecagent::load(&mut files)?,
@@ -103,13 +103,13 @@ pub fn load(benchmark: Benchmark, folder: &dyn CorpusFolder) -> Result<Corpus, C
         Benchmark::PrivacyLens => privacy_lens::load(&mut files)?,
         Benchmark::AgentDyn => agentdyn::load(&mut files)?,
     };
-    Ok(Corpus { benchmark: benchmark.name(), tool_sets, cases, files: files.into_read() })
+    Ok(BenchmarkCorpus { benchmark: benchmark.name(), tool_sets, cases, files: files.into_read() })
 }
 
 /// The cases of a benchmark, with the policies that are drafted for its tools.
 #[derive(Debug)]
 pub struct CorpusSuite {
-    corpus: Corpus,
+    corpus: BenchmarkCorpus,
     /// The policy of each set of tools, in the order of the sets.
     policies: Vec<Arc<Policy>>,
 }
@@ -119,7 +119,7 @@ impl CorpusSuite {
     ///
     /// # Errors
     /// If a drafted policy does not compile. The error names the set of tools, and says why.
-    pub fn new(corpus: Corpus) -> Result<Self, CorpusError> {
+    pub fn new(corpus: BenchmarkCorpus) -> Result<Self, CorpusError> {
         let policy = |set: &ToolSet| {
             let parsed = Policy::parse(&set.policy());
             let policy = parsed.map_err(|errors| {
@@ -136,7 +136,7 @@ impl CorpusSuite {
     }
 
     /// Returns the cases, with their tools and the files that were read.
-    pub fn corpus(&self) -> &Corpus {
+    pub fn corpus(&self) -> &BenchmarkCorpus {
         &self.corpus
     }
 

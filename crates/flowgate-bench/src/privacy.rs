@@ -20,12 +20,14 @@ pub mod task;
 mod value;
 pub mod world;
 
-pub use defence::{Defence, OURS, UnknownDefence};
-pub use double::{AgentDouble, Judge};
+pub use defence::{OURS, PrivacyDefence, UnknownPrivacyDefence};
+pub use double::{AgentDouble, RegionChoice};
 pub(crate) use manifest::DOUBLE;
 pub use manifest::manifest;
-pub use runner::{ANSWER_TOKENS, AnswerSource, JudgedCall, Person, RunError, Runner, TaskRun};
-pub use suite::{DefenceResults, PrivacySuite, Scope};
+pub use runner::{
+    ANSWER_TOKENS, AnswerSource, CategorizedCall, PersonDouble, PrivacyRun, PrivacyRunner, RunError,
+};
+pub use suite::{DefenceResults, PrivacySuite, TaskGroup};
 
 #[cfg(test)]
 mod walkthrough;

@@ -34,7 +34,7 @@ use split::{Split, measure};
 
 /// A way to score the regions of a prompt: the higher the score of a region, the more likely the output depends on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Screener {
+pub enum ScreenerScore {
     /// The share of the output's values that the region contains, without those of the request. It needs no model.
     SharedValues,
     /// The highest saliency of a token (RTBAS, Figure 2).
@@ -55,7 +55,7 @@ pub enum Screener {
     Network,
 }
 
-impl Screener {
+impl ScreenerScore {
     /// All screeners.
     pub const ALL: [Self; 9] = [
         Self::SharedValues,
@@ -102,7 +102,7 @@ pub struct ScreenerRow {
     /// The name of the set.
     pub set: String,
     /// The screener.
-    pub screener: Screener,
+    pub screener: ScreenerScore,
     /// The threshold, which was chosen on other cases.
     pub threshold: f64,
     /// The figures.
@@ -327,17 +327,17 @@ mod tests {
         let results = rows.unwrap().unwrap();
         let rows = &results.rows;
         assert_eq!((calls, trained), (steps(6), 4 * 6));
-        assert_eq!(rows.len(), CaseSet::ALL.len() * Screener::ALL.len());
+        assert_eq!(rows.len(), CaseSet::ALL.len() * ScreenerScore::ALL.len());
         let area = |set: CaseSet, screener| {
             rows.iter().find(|row| row.set == set.name() && row.screener == screener).unwrap().figures.area
         };
-        assert!(area(CaseSet::Calls, Screener::SharedValues) > 0.99);
+        assert!(area(CaseSet::Calls, ScreenerScore::SharedValues) > 0.99);
         // Values cannot tell the two regions with the same values apart.
-        assert!(area(CaseSet::SameValue, Screener::SharedValues) < 0.95);
-        assert_eq!(area(CaseSet::Calls, Screener::Network), 0.5);
+        assert!(area(CaseSet::SameValue, ScreenerScore::SharedValues) < 0.95);
+        assert_eq!(area(CaseSet::Calls, ScreenerScore::Network), 0.5);
         // The bound and its share differ by a factor that is the same within a case.
-        assert!(area(CaseSet::Calls, Screener::JacobianBound) > 0.0);
-        assert_eq!(area(CaseSet::Calls, Screener::LeaveOneIn), 0.5);
+        assert!(area(CaseSet::Calls, ScreenerScore::JacobianBound) > 0.0);
+        assert_eq!(area(CaseSet::Calls, ScreenerScore::LeaveOneIn), 0.5);
         // Every region of a case counts in Figure 2, and each case of Figure 3 in two of its distributions.
         let count = |figure: &str| -> Vec<usize> {
             let of = results.distributions.iter().filter(|distribution| distribution.figure == figure);
@@ -347,7 +347,7 @@ mod tests {
             let of = rows.iter().filter(|row| row.screener == screener);
             of.map(|row| row.figures.counts.0 + row.figures.counts.1).sum()
         };
-        assert_eq!(count("2").iter().sum::<usize>(), regions(Screener::Peak));
+        assert_eq!(count("2").iter().sum::<usize>(), regions(ScreenerScore::Peak));
         assert_eq!((count("3a"), count("3b")), (vec![6, 6], vec![6, 6]));
         let text = table_text("a double", &results);
         assert!(text.contains("same value twice") && text.contains("saliency/margin"), "{text}");
@@ -413,9 +413,9 @@ mod tests {
         let results = run_traces(&DigitModel, &mut train, 1, &traces, &mut step).unwrap().unwrap();
         // Of three and two tasks, two and one train, with two calls each.
         assert_eq!((trained, calls), (vec![4, 2], trace_steps(&traces)));
-        assert_eq!(results.rows.len(), 2 * Screener::ALL.len());
+        assert_eq!(results.rows.len(), 2 * ScreenerScore::ALL.len());
         let copied =
-            results.rows.iter().find(|row| row.set == "slack" && row.screener == Screener::SharedValues);
+            results.rows.iter().find(|row| row.set == "slack" && row.screener == ScreenerScore::SharedValues);
         assert_eq!(copied.unwrap().figures.area, 1.0);
         assert_eq!(copied.unwrap().figures.counts, (3, 6));
         let injected = results.distributions.iter().filter(|distribution| distribution.figure == "3b");

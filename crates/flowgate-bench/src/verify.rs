@@ -64,7 +64,8 @@ fn verify_privacy(manifest: &Value, lines: &[Value]) -> Result<Verification, Str
         return Err(not_repeatable(text(manifest, "model")));
     }
     let named = string_list(manifest, "defences")?;
-    let defences: Result<Vec<_>, _> = named.iter().map(|name| privacy::Defence::parse(name, seed)).collect();
+    let defences: Result<Vec<_>, _> =
+        named.iter().map(|name| privacy::PrivacyDefence::parse(name, seed)).collect();
     let defences = defences.map_err(|error| format!("line 1: {error}"))?;
     let suite = PrivacySuite::new().map_err(|error| error.to_string())?;
     let mut results = Vec::new();
@@ -343,7 +344,7 @@ mod tests {
     use super::*;
 
     fn privacy_run() -> Vec<Value> {
-        let defences = [privacy::Defence::Oracle];
+        let defences = [privacy::PrivacyDefence::Oracle];
         let suite = PrivacySuite::new().unwrap();
         let results = defences.map(|defence| suite.run_defence(defence, &mut || false).unwrap().unwrap());
         let manifest = privacy::manifest(4, &defences, suite.tasks().len(), None);

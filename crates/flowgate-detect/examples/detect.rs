@@ -20,7 +20,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let mut found: Vec<Value> = Vec::new();
         found.extend(personal::all_findings(text).into_iter().map(|f| row("personal", f.kind, f.span)));
         found.extend(secrets(text).map(|f| row("secrets", f.kind, f.span)));
-        found.extend(shell::find(text).into_iter().map(|i| row("shell", i.kind, i.span)));
+        found.extend(shell::find(text).into_iter().map(|i| row("shell", i.kind.as_str(), i.span)));
         found.extend(injection::find(text).findings.into_iter().map(|f| row("injection", f.kind, f.span)));
         found.extend(moderation::find(text).into_iter().map(|f| row("moderation", f.kind, f.span)));
         writeln!(out, "{}", Value::Array(found))?;

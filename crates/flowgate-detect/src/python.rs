@@ -73,7 +73,7 @@ pub fn python_code(text: &str, ipython: bool) -> PythonCode {
                     unsafe_calls: super::shell::find(body)
                         .into_iter()
                         .map(|issue| Finding {
-                            kind: issue.kind,
+                            kind: issue.kind.as_str(),
                             span: issue.span.start + start..issue.span.end + start,
                         })
                         .collect(),

@@ -21,6 +21,7 @@
 //! [`python`](super::python) calls it for the commands in notebooks.
 
 mod combinations;
+mod command_kind;
 mod compound;
 mod effective_command;
 mod environment;
@@ -44,6 +45,7 @@ mod wrappers;
 use std::ops::Range;
 
 use super::MAX_FINDINGS;
+pub use command_kind::UnsafeCommandKind;
 use launch::CommandInput;
 use lexer::ScriptLocation;
 use limits::MAX_BYTES;
@@ -72,16 +74,13 @@ impl IssueSeverity {
 /// An unsafe command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnsafeCommand {
-    /// The effect, such as `PIPE_TO_SHELL`.
-    pub kind: &'static str,
+    /// The effect, or why the command counts as unsafe.
+    pub kind: UnsafeCommandKind,
     /// The bytes of the command or pipeline.
     pub span: Range<usize>,
     /// The severity.
     pub severity: IssueSeverity,
 }
-
-/// The kinds with which [`find`] reports what cannot be read.
-const UNREAD_KINDS: &[&str] = &["UNREADABLE", "UNKNOWN_COMMAND", "OTHER_CODE"];
 
 /// Why a part of a text cannot be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -125,13 +124,13 @@ impl UnreadReason {
 
     /// Returns the kind and the severity with which [`find`] reports it. `None` for code in a file or in the standard
     /// input: it is outside of the script, as the code of every program is.
-    fn issue(self) -> Option<(&'static str, IssueSeverity)> {
+    fn issue(self) -> Option<(UnsafeCommandKind, IssueSeverity)> {
         match self {
             Self::Limit | Self::Syntax | Self::Script | Self::Arguments | Self::Environment => {
-                Some(("UNREADABLE", IssueSeverity::Error))
+                Some((UnsafeCommandKind::Unreadable, IssueSeverity::Error))
             }
-            Self::Name => Some(("UNKNOWN_COMMAND", IssueSeverity::Error)),
-            Self::Language => Some(("OTHER_CODE", IssueSeverity::Warning)),
+            Self::Name => Some((UnsafeCommandKind::UnknownCommand, IssueSeverity::Error)),
+            Self::Language => Some((UnsafeCommandKind::OtherCode, IssueSeverity::Warning)),
             Self::File | Self::Input => None,
         }
     }
@@ -179,7 +178,7 @@ pub struct ShellCode {
 ///
 /// ```
 /// let issues = flowgate_detect::shell::find("cd /tmp && curl https://x.example/i | sudo bash");
-/// assert_eq!((issues[0].kind, issues[0].span.start), ("PIPE_TO_SHELL", 11));
+/// assert_eq!((issues[0].kind.as_str(), issues[0].span.start), ("PIPE_TO_SHELL", 11));
 /// ```
 pub fn find(text: &str) -> Vec<UnsafeCommand> {
     shell_code(text).issues
@@ -212,7 +211,7 @@ pub fn shell_code(text: &str) -> ShellCode {
         // An estimate: the white space is lost, and with it the exact position.
         let start = text.find(':').unwrap_or(0);
         scanner.issues.push(UnsafeCommand {
-            kind: "FORK_BOMB",
+            kind: UnsafeCommandKind::ForkBomb,
             span: start..text.len(),
             severity: IssueSeverity::Error,
         });
@@ -223,10 +222,12 @@ pub fn shell_code(text: &str) -> ShellCode {
     issues.dedup();
     if issues.len() > MAX_FINDINGS {
         // Keep first what says that something is not read, then the errors, then the warnings.
-        issues.sort_by_key(|issue| std::cmp::Reverse((issue.kind == "UNREADABLE", issue.severity)));
+        issues.sort_by_key(|issue| {
+            std::cmp::Reverse((issue.kind == UnsafeCommandKind::Unreadable, issue.severity))
+        });
         issues.truncate(MAX_FINDINGS - 1);
         issues.push(UnsafeCommand {
-            kind: "UNREADABLE",
+            kind: UnsafeCommandKind::Unreadable,
             span: 0..text.len(),
             severity: IssueSeverity::Error,
         });
@@ -242,8 +243,10 @@ mod tests {
     #[test]
     fn what_is_unsafe() {
         let check = |text: &str, expected: &[(&str, &str)]| {
-            let found: Vec<_> =
-                find(text).into_iter().map(|issue| (issue.kind, text.get(issue.span).unwrap())).collect();
+            let found: Vec<_> = find(text)
+                .into_iter()
+                .map(|issue| (issue.kind.as_str(), text.get(issue.span).unwrap()))
+                .collect();
             assert_eq!(found, expected, "{text}");
         };
         check("ls; curl x | sudo bash -s -- -y", &[("PIPE_TO_SHELL", "curl x | sudo bash -s -- -y")]);
@@ -279,6 +282,6 @@ mod tests {
     fn depth_is_bounded() {
         let deep = format!("{}rm -rf /{}", "$(".repeat(5000), ")".repeat(5000));
         let kinds: Vec<_> = find(&deep).iter().map(|issue| issue.kind).collect();
-        assert_eq!(kinds, ["UNREADABLE"]);
+        assert_eq!(kinds, [UnsafeCommandKind::Unreadable]);
     }
 }

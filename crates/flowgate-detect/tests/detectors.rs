@@ -146,7 +146,7 @@ fn secret_keys() {
 
 #[test]
 fn shell_commands() {
-    let find = |text: &str| shell::find(text).iter().map(|issue| issue.kind.to_owned()).collect();
+    let find = |text: &str| shell::find(text).iter().map(|issue| issue.kind.as_str().to_owned()).collect();
     kinds(include_str!("corpus/shell.jsonl"), "kinds", find).check("shell", 0.98, 0.94);
 }
 
@@ -181,7 +181,8 @@ fn moderated_texts() {
 
 /// Runs every detector on a text, and checks the invariants of the findings.
 fn total(text: &str) {
-    let shell = shell::find(text).into_iter().map(|issue| Finding { kind: issue.kind, span: issue.span });
+    let shell =
+        shell::find(text).into_iter().map(|issue| Finding { kind: issue.kind.as_str(), span: issue.span });
     let markup = markup::parse(text);
     let links = markup.links.iter().chain(&markup.images);
     let findings: Vec<Vec<Finding>> = vec![

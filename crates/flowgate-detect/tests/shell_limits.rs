@@ -2,7 +2,7 @@
 //! deep and long texts, for which a reader with more than linear time would not end.
 
 use flowgate_detect::MAX_FINDINGS;
-use flowgate_detect::shell::{IssueSeverity, ShellCode, UnreadReason, shell_code};
+use flowgate_detect::shell::{IssueSeverity, ShellCode, UnreadReason, UnsafeCommandKind, shell_code};
 use proptest::prelude::*;
 
 /// Reads a text and checks the invariants of the result.
@@ -18,7 +18,8 @@ fn read(text: &str) -> ShellCode {
     // What a limit or an error cuts off is an error for a policy as well.
     let is_cut = |reason| matches!(reason, UnreadReason::Limit | UnreadReason::Syntax);
     if code.unread.iter().any(|part| is_cut(part.reason)) {
-        let is_error = |kind, severity| kind == "UNREADABLE" && severity == IssueSeverity::Error;
+        let is_error =
+            |kind, severity| kind == UnsafeCommandKind::Unreadable && severity == IssueSeverity::Error;
         assert!(code.issues.iter().any(|issue| is_error(issue.kind, issue.severity)), "{text:?}");
     }
     code
@@ -276,11 +277,13 @@ fn long_texts_are_read_in_linear_time() {
 fn errors_remain_among_many_warnings() {
     let text = format!("{}rm -rf /\n$x\n", "printenv\n".repeat(MAX_FINDINGS - 100));
     let kinds: Vec<_> = read(&text).issues.iter().map(|issue| issue.kind).collect();
-    assert!(kinds.contains(&"REMOVE_ALL") && kinds.contains(&"UNKNOWN_COMMAND"));
+    assert!(
+        kinds.contains(&UnsafeCommandKind::RemoveAll) && kinds.contains(&UnsafeCommandKind::UnknownCommand)
+    );
     let text = format!("rm -rf /\n{}", "printenv\n".repeat(3 * MAX_FINDINGS));
     let code = read(&text);
     let kinds: Vec<_> = code.issues.iter().map(|issue| issue.kind).collect();
-    assert!(kinds.contains(&"REMOVE_ALL") && kinds.contains(&"UNREADABLE"));
+    assert!(kinds.contains(&UnsafeCommandKind::RemoveAll) && kinds.contains(&UnsafeCommandKind::Unreadable));
     assert_eq!(code.unread.first().map(|part| part.reason), Some(UnreadReason::Limit));
     let part = code.unread.first().unwrap();
     assert!(text.get(part.span.clone()).is_some());

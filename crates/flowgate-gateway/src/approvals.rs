@@ -9,8 +9,7 @@
 //! * `clearance`: decides which parts of a question a person may read.
 //! * `routes`: serves the HTTP routes by which people list questions and order freezes; `decisions`: serves those by
 //!   which they decide questions.
-//! * `freezes`: checks whether something is frozen; `freeze_targets`: looks up the names that can be frozen;
-//!   `freeze_kind`: names the kinds of these targets.
+//! * `freezes`: checks whether something is frozen; `freeze_targets`: looks up the names that can be frozen.
 //! * `conversation_grants`: lists and withdraws approvals for the rest of a conversation (grants).
 //! * `lasting_grants`: answers questions by approvals for all conversations of a client (lasting grants).
 //! * `question_content`: writes what the database stores of a question, and what a person sees.
@@ -22,7 +21,6 @@
 pub(crate) mod clearance;
 mod conversation_grants;
 pub(crate) mod decisions;
-pub(crate) mod freeze_kind;
 pub(crate) mod freeze_targets;
 pub(crate) mod freezes;
 pub(crate) mod lasting_grants;
@@ -173,7 +171,7 @@ pub(crate) struct ApprovalContext<'t> {
 
 impl ApprovalOutcome {
     /// No person was asked, since none may decide, or since there is no question to wait for.
-    const NOBODY: Self = Self { decision: Decision::Silent, asked: None };
+    const NOBODY: Self = Self { decision: Decision::Unanswered, asked: None };
     /// No person was asked, since a limit on questions is reached.
     const UNASKED: Self = Self { decision: Decision::Unasked, asked: None };
 }
@@ -213,7 +211,7 @@ impl ApprovalService {
     /// asked, and the call does not run, if no person may decide or a limit on questions is reached; both are logged.
     /// Also stores the questions that later calls of the same message will probably need (`ask.upcoming`), so that a
     /// person can decide all of them at once. `used` are the approvals that this turn has used already; they answer no
-    /// further question. If no decision arrives in time, the outcome is `Decision::Later` and the question stays open.
+    /// further question. If no decision arrives in time, the outcome is `Decision::Undecided` and the question stays open.
     ///
     /// # Errors
     /// If the question cannot be stored or recorded: no person can see it then, and the turn has to fail.
@@ -337,7 +335,7 @@ impl ApprovalService {
     }
 
     /// Waits, up to the configured time, for the answer to the question that an earlier request asked about the call
-    /// with this digest. If there is no such question, the decision is `Silent`, which allows nothing.
+    /// with this digest. If there is no such question, the decision is `Unanswered`, which allows nothing.
     ///
     /// # Errors
     /// If the question cannot be searched in the database.
@@ -361,8 +359,8 @@ impl ApprovalService {
     }
 
     /// Waits until the question is decided, its client disconnects, or the time limit of `[approvals] wait` ends. In
-    /// the last two cases the outcome is `Decision::Later`: the question stays open, and the next request of the client
-    /// asks again. It is `Decision::Silent`, which allows nothing, if the question can no longer be answered.
+    /// the last two cases the outcome is `Decision::Undecided`: the question stays open, and the next request of the client
+    /// asks again. It is `Decision::Unanswered`, which allows nothing, if the question can no longer be answered.
     async fn await_answer(&self, context: ApprovalContext<'_>, asked: ApprovalReference) -> ApprovalOutcome {
         let ApprovalContext { client, conversation, presence, .. } = context;
         let until = Instant::now() + self.settings.wait;
@@ -394,16 +392,16 @@ impl ApprovalService {
             match state {
                 // The client has disconnected: the answer is stored for its next request.
                 Some(QuestionState::Open | QuestionState::Allowed) if presence.is_disconnected() => {
-                    break Decision::Later;
+                    break Decision::Undecided;
                 }
                 Some(QuestionState::Allowed) if is_granted => break Decision::AllowForConversation,
-                Some(QuestionState::Allowed) => break Decision::Allow,
-                Some(QuestionState::Denied) => break Decision::Refuse,
-                Some(QuestionState::Open) if Instant::now() >= until => break Decision::Later,
+                Some(QuestionState::Allowed) => break Decision::AllowOnce,
+                Some(QuestionState::Denied) => break Decision::Deny,
+                Some(QuestionState::Open) if Instant::now() >= until => break Decision::Undecided,
                 Some(QuestionState::Open) => {}
                 // No answer can come any more: the question ended in another way, or its row was deleted.
                 Some(QuestionState::Used | QuestionState::Expired | QuestionState::Void) | None => {
-                    break Decision::Silent;
+                    break Decision::Unanswered;
                 }
             }
             let left = until.saturating_duration_since(Instant::now()).min(POLL_INTERVAL);

@@ -16,7 +16,8 @@
 //! * `migrations`: lists the statements that create the tables.
 //! * `conversations`: finds, opens, leases and deletes conversations.
 //! * `turns`: stores turns, and the labels of tenants' stores.
-//! * `questions`: stores questions to people; `freezes`: stores freezes.
+//! * `questions`: stores questions to people; `freezes`: stores freezes, and `freeze_kind` names
+//!   the kinds of their targets.
 //! * `quotations`: stores texts that clients were shown.
 //! * `changes`: numbers the changes of questions.
 //! * `lasting_grants`: stores approvals for all conversations of a client.
@@ -40,6 +41,7 @@ mod client_messages;
 mod conversations;
 mod encryption;
 mod error;
+mod freeze_kind;
 mod freezes;
 mod lasting_grants;
 pub(crate) mod log_heads;
@@ -71,14 +73,15 @@ pub(crate) use cache::Freeze;
 pub(crate) use conversations::{ConversationJournal, OpenedConversation};
 pub use encryption::{EncryptionKeyError, EncryptionKeys, EncryptionReport, encrypt_stored_content};
 pub use error::{DatabaseError, MigrationError};
+pub(crate) use freeze_kind::FreezeKind;
 pub(crate) use lasting_grants::{GrantCandidate, GrantLimits, NewGrant, StoredGrant};
 pub(crate) use questions::{
-    AskOutcome, AskedLimits, DecideError, HIDDEN_MEMBER, MAX_OFFERED, NewQuestion, PersonDecision,
-    QuestionLimit, QuestionLimits, QuestionOrigin, QuestionState, StoredQuestion, WithdrawnGrant,
+    AskOutcome, AskedLimits, DecideError, HIDDEN_MEMBER, MAX_OFFERED, NewQuestion, QuestionLimit,
+    QuestionLimits, QuestionOrigin, QuestionState, StoredQuestion, WithdrawnGrant,
 };
 pub(crate) use quotations::{NewShownTexts, ShownText};
 pub(crate) use request_quotas::RequestAdmission;
-pub(crate) use tools::ToolOffer;
+pub(crate) use tools::ServerTool;
 pub(crate) use turns::{BegunTurn, CarriedTurns, PersistedTurn, TurnApprovals};
 pub(crate) use virtual_keys::{AddedKey, KeyLimits, NewVirtualKey, StoredVirtualKey};
 

@@ -315,14 +315,18 @@ impl Agent<'_> {
                     let decision = self.approver.decide(&request).await;
                     let in_time = (self.clock)().saturating_sub(asked_at) <= request.expires;
                     match decision {
-                        Decision::Later if in_time => return Ok(conversation.postpone()),
+                        Decision::Undecided if in_time => return Ok(conversation.postpone()),
                         // A decision that is late, or that the observer cannot prepare for, counts as no answer.
                         decision => {
                             // An approved call is judged again, by the current labels of the stores.
                             let has_current_state = !decision.allows()
                                 || self.observer.before_decision(conversation).await.is_ok();
                             let is_valid = in_time && has_current_state;
-                            conversation.accept_decision(if is_valid { decision } else { Decision::Silent });
+                            conversation.accept_decision(if is_valid {
+                                decision
+                            } else {
+                                Decision::Unanswered
+                            });
                         }
                     }
                 }

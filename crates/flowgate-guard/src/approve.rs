@@ -12,7 +12,7 @@ use std::future::ready;
 use std::time::Duration;
 
 use flowgate::label::Label;
-use flowgate::monitor::{Question, Reason};
+use flowgate::monitor::{PersonDecision, Question, Reason};
 use flowgate::policy::GrantScope;
 use flowgate::trace::{Call, Region, Tool};
 use flowgate_lm::BoxFuture;
@@ -107,33 +107,52 @@ pub struct Excerpt {
     pub text: String,
 }
 
-/// The decision of a person.
+/// The decision on a call that needs approval, as its conversation receives it: what a person decided, or why there is
+/// no decision. It contains less than a [`PersonDecision`], since a conversation does not know of lasting grants, and more,
+/// since a conversation also continues without a person.
 ///
-/// It is exhaustive on purpose: a program that acts on it must be changed when a variant is added.
+/// It is exhaustive on purpose: a program that acts on it must be changed when a variant is added. Journals keep the names
+/// that the variants had first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Decision {
     /// The call may run, once.
-    Allow,
+    #[serde(rename = "allow", alias = "allow_once")]
+    AllowOnce,
     /// The call may run, and so may equal calls of this conversation: see
     /// [`Monitor::approve_for_session`](flowgate::monitor::Monitor::approve_for_session). If the question is not
     /// [grantable](ApprovalRequest::is_grantable), the call may run once.
     AllowForConversation,
     /// The call must not run.
-    Refuse,
+    #[serde(rename = "refuse", alias = "deny")]
+    Deny,
     /// No decision arrived in time.
-    Silent,
+    #[serde(rename = "silent", alias = "unanswered")]
+    Unanswered,
     /// No person was asked, because a limit on questions was reached, such as a [`QuestionBudget`].
     Unasked,
     /// No decision has arrived yet: the turn [ends](crate::conversation::TurnEnd::Asked), and continues after the
     /// decision.
-    Later,
+    #[serde(rename = "later", alias = "undecided")]
+    Undecided,
+}
+
+/// A person's decision, as the conversation of the call receives it. A lasting grant allows this call once: the program
+/// that keeps the grants answers the further calls.
+impl From<PersonDecision> for Decision {
+    fn from(decision: PersonDecision) -> Self {
+        match decision {
+            PersonDecision::AllowOnce | PersonDecision::AllowLasting => Self::AllowOnce,
+            PersonDecision::AllowForConversation => Self::AllowForConversation,
+            PersonDecision::Deny => Self::Deny,
+        }
+    }
 }
 
 impl Decision {
     /// Whether the call may run.
     pub fn allows(self) -> bool {
-        matches!(self, Self::Allow | Self::AllowForConversation)
+        matches!(self, Self::AllowOnce | Self::AllowForConversation)
     }
 }
 
@@ -149,7 +168,7 @@ pub struct DenyingApprover;
 
 impl Approver for DenyingApprover {
     fn decide<'a>(&'a mut self, _: &'a ApprovalRequest) -> BoxFuture<'a, Decision> {
-        Box::pin(ready(Decision::Refuse))
+        Box::pin(ready(Decision::Deny))
     }
 }
 
@@ -218,6 +237,31 @@ impl DigestKey {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn journals_keep_the_names_of_decisions() {
+        for (decision, stored, other, allows) in [
+            (Decision::AllowOnce, "allow", "allow_once", true),
+            (Decision::AllowForConversation, "allow_for_conversation", "allow_for_conversation", true),
+            (Decision::Deny, "refuse", "deny", false),
+            (Decision::Unanswered, "silent", "unanswered", false),
+            (Decision::Unasked, "unasked", "unasked", false),
+            (Decision::Undecided, "later", "undecided", false),
+        ] {
+            assert_eq!(serde_json::to_value(decision).unwrap(), Value::from(stored));
+            for name in [stored, other] {
+                assert_eq!(
+                    serde_json::from_value::<Decision>(Value::from(name)).unwrap(),
+                    decision,
+                    "{name}"
+                );
+            }
+            assert_eq!(decision.allows(), allows, "{stored}");
+        }
+        for decision in PersonDecision::ALL {
+            assert_eq!(Decision::from(decision).allows(), decision.allows(), "{decision:?}");
+        }
+    }
 
     #[test]
     fn a_digest_is_of_the_tool_and_of_all_its_arguments() {

@@ -245,7 +245,7 @@ impl Conversation {
                 ConversationPhase::Redeeming { index, permit } => self.redeem_permit(index, *permit),
                 // No decision was passed in: the call is refused.
                 ConversationPhase::Asking { index, question } => {
-                    self.refuse_unapproved(index, &question, Decision::Silent);
+                    self.refuse_unapproved(index, &question, Decision::Unanswered);
                     None
                 }
                 // No answer was passed in. The tool may have had any effect, so an error is recorded as its answer.

@@ -50,8 +50,8 @@ use crate::{Error, sse};
 use generate_content::{Target, TargetMethod};
 
 pub(crate) use assembly::{MAX_ANSWER, MAX_CALLS};
-pub use form::{Decoder, Form, FormRoute, KeyHeader, TokenCount};
-pub use known_fields::{DroppedParts, ListedField, listed};
+pub use form::{Decoder, Form, FormRoute, KeyHeader, TokenCountRequest};
+pub use known_fields::{DroppedParts, FieldOutcome, ListedField, listed};
 pub use safeguards::SafeguardAnswer;
 pub(crate) use status::{error_for_status, reported_error};
 pub use tool_forms::{ONLY_FUNCTIONS, ToolForms};

@@ -14,7 +14,7 @@
 //! whose call the client cancels counts as refused, and at most [`MAX_OPEN`] may be open at the same time. The program
 //! that asks people in the third way limits its questions itself.
 
-use flowgate::monitor::{Monitor, Question};
+use flowgate::monitor::{Monitor, PersonDecision, Question};
 use flowgate_guard::approve::{Decision, QuestionCount};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -39,22 +39,79 @@ const MAX_OPEN: usize = 20;
 /// The verdict in the refusal of a call that a person is not asked about.
 const TOO_MANY: &str = "no person was asked, because there were too many questions";
 
-/// A person's answer to the question whether a call may run.
+/// A [`Decision`] as a proxy receives it. It is a type of its own since a call of an MCP client is allowed once only, and
+/// since the refusal of a call whose question is undecided names the question. The gateway persists it, with the names that
+/// the variants had first.
 ///
-/// The list is exhaustive on purpose: a program has to act on each answer.
+/// The list is exhaustive on purpose: a program has to act on each variant.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum PersonAnswer {
-    /// The call may run.
-    Yes,
+pub enum ProxyDecision {
+    /// The call may run, once.
+    #[serde(rename = "yes", alias = "allow_once")]
+    AllowOnce,
     /// The call must not run.
-    No,
-    /// No person answered.
-    Nothing,
+    #[serde(rename = "no", alias = "deny")]
+    Deny,
+    /// No decision arrived in time.
+    #[serde(rename = "nothing", alias = "unanswered")]
+    Unanswered,
     /// No person was asked, since there are too many questions.
     Unasked,
     /// The question of this name is undecided and still open.
-    NotYet(String),
+    #[serde(rename = "not_yet", alias = "undecided")]
+    Undecided(String),
+}
+
+impl ProxyDecision {
+    /// Returns the decision on a question that was asked outside the client; `question` is the name of the stored question,
+    /// if it was stored. Without one, nothing is allowed and nothing can be waited for.
+    pub fn new(decision: Decision, question: Option<String>) -> Self {
+        match (decision, question) {
+            (Decision::AllowOnce | Decision::AllowForConversation, Some(_)) => Self::AllowOnce,
+            (Decision::Deny, _) => Self::Deny,
+            (Decision::Unasked, _) => Self::Unasked,
+            (Decision::Undecided, Some(question)) => Self::Undecided(question),
+            (
+                Decision::Unanswered
+                | Decision::AllowOnce
+                | Decision::AllowForConversation
+                | Decision::Undecided,
+                _,
+            ) => Self::Unanswered,
+        }
+    }
+}
+
+/// A person's decision, as a proxy receives it: whatever allows a call allows this one once.
+impl From<PersonDecision> for ProxyDecision {
+    fn from(decision: PersonDecision) -> Self {
+        match decision.allows() {
+            true => Self::AllowOnce,
+            false => Self::Deny,
+        }
+    }
+}
+
+impl From<&ProxyDecision> for Decision {
+    fn from(decision: &ProxyDecision) -> Self {
+        match decision {
+            ProxyDecision::AllowOnce => Self::AllowOnce,
+            ProxyDecision::Deny => Self::Deny,
+            ProxyDecision::Unanswered => Self::Unanswered,
+            ProxyDecision::Unasked => Self::Unasked,
+            ProxyDecision::Undecided(_) => Self::Undecided,
+        }
+    }
+}
+
+/// Returns the decision of the person at the client, who is asked by an elicitation, from the `action` of the result: only
+/// `accept` allows the call.
+pub fn elicited_decision(action: Option<&Value>) -> PersonDecision {
+    match action.and_then(Value::as_str) {
+        Some("accept") => PersonDecision::AllowOnce,
+        _ => PersonDecision::Deny,
+    }
 }
 
 impl Proxy {
@@ -98,7 +155,7 @@ impl Proxy {
             false => ProxyAction::Ask(question_id.value().as_str().unwrap_or_default().to_owned()),
         };
         if asks_client {
-            self.questions.count(Decision::Later);
+            self.questions.count(Decision::Undecided);
         }
         self.client_requests.insert(id.clone(), PendingClientRequest::Waiting);
         let (pending, is_at_client) = (Box::new(pending), asks_client);
@@ -124,7 +181,7 @@ impl Proxy {
             of != id
         });
         if was_shown {
-            self.questions.settle(Decision::Silent);
+            self.questions.settle(Decision::Unanswered);
         }
     }
 
@@ -155,21 +212,18 @@ impl Proxy {
             "inputRequests": {&name: {"method": ELICIT, "params": elicitation_params(&pending, shown, &question, monitor)}},
             "requestState": name,
         });
-        self.questions.count(Decision::Later);
+        self.questions.count(Decision::Undecided);
         self.retries.push_back(RetryableCall { name, question, pending: Box::new(pending) });
         if self.retries.len() > MAX_OPEN {
             self.retries.pop_front();
-            self.questions.settle(Decision::Silent);
+            self.questions.settle(Decision::Unanswered);
         }
         ProxyAction::Client(result(id, &answer))
     }
 
-    /// Counts the answer of the person at the client, for the limits on questions. Anything but a yes is a refusal.
-    pub(super) fn count_answer(&mut self, answer: &PersonAnswer) {
-        self.questions.settle(match answer {
-            PersonAnswer::Yes => Decision::Allow,
-            _ => Decision::Refuse,
-        });
+    /// Counts the decision of the person at the client, for the budget of questions.
+    pub(super) fn count_decision(&mut self, decision: &ProxyDecision) {
+        self.questions.settle(decision.into());
     }
 
     /// Returns the note for the operator that the person at the client is not asked about a call, since a limit on
@@ -183,25 +237,24 @@ impl Proxy {
         ))
     }
 
-    /// Takes the call that a request sends again, with the person's answer, if the `requestState` of the request names
-    /// a question to a person, and removes both from the parameters. Only the action `accept` counts as a yes.
-    /// Otherwise returns `None` and leaves the parameters unchanged, since they may belong to a round with the server.
+    /// Takes the call that a request sends again, with the person's decision, if the `requestState` of the request names
+    /// a question to a person, and removes both from the parameters. Otherwise returns `None` and leaves the parameters unchanged, since they may belong to a round with the server.
     pub(super) fn take_retry(
         &mut self,
         params: &mut Map<String, Value>,
-    ) -> Option<(RetryableCall, PersonAnswer)> {
+    ) -> Option<(RetryableCall, ProxyDecision)> {
         let name = params.get("requestState")?.as_str()?.to_owned();
         let at = self.retries.iter().position(|retry| retry.name == name)?;
         let retry = self.retries.remove(at)?;
-        let action =
-            params.get("inputResponses").and_then(|responses| responses.get(&name)?.get("action")).cloned();
+        let action = params.get("inputResponses").and_then(|responses| responses.get(&name)?.get("action"));
+        let decision = elicited_decision(action).into();
         params.shift_remove("requestState");
         params.shift_remove("inputResponses");
-        Some((retry, if action == Some(json!("accept")) { PersonAnswer::Yes } else { PersonAnswer::No }))
+        Some((retry, decision))
     }
 
     /// Runs a call that was sent again, if it has the tool and the arguments that the person was asked about and the
-    /// answer permits it; refuses it otherwise.
+    /// decision allows it; refuses it otherwise.
     pub(super) fn handle_retry(
         &mut self,
         monitor: &mut Monitor,
@@ -209,9 +262,9 @@ impl Proxy {
         retry: RetryableCall,
         name: &str,
         arguments: &Map<String, Value>,
-        answer: &PersonAnswer,
+        decision: &ProxyDecision,
     ) -> Vec<ProxyAction> {
-        self.count_answer(answer);
+        self.count_decision(decision);
         let RetryableCall { question, pending, .. } = retry;
         let asked_arguments = question.call().and_then(|call| call.arguments.as_ref().ok());
         // If the server asked for input before, the arguments in the question also have the client's responses to it.
@@ -229,10 +282,10 @@ impl Proxy {
                 &refusal::unjudged_refusal("malformed", says),
             )];
         }
-        // `handle_person_answer` answers only requests that wait for a person, so the repeated request is marked as
+        // `handle_person_decision` answers only requests that wait for a person, so the repeated request is marked as
         // one.
         self.client_requests.insert(id.clone(), PendingClientRequest::Waiting);
-        self.handle_person_answer(monitor, question, id, *pending, answer)
+        self.handle_person_decision(monitor, question, id, *pending, decision)
     }
 
     /// Returns the question that is to be [asked](ProxyAction::Ask) under this name; `None` if no such question is
@@ -244,13 +297,13 @@ impl Proxy {
         }
     }
 
-    /// Handles a person's answer to the question that was [asked](ProxyAction::Ask) under this name. An unknown name
+    /// Handles a person's decision on the question that was [asked](ProxyAction::Ask) under this name. An unknown name
     /// has no effect: the question was answered or withdrawn before.
     pub fn handle_decision(
         &mut self,
         session: &mut dyn MonitoredSession,
         name: &str,
-        answer: &PersonAnswer,
+        decision: &ProxyDecision,
     ) -> Vec<ProxyAction> {
         // `outgoing_requests` also contains requests of the server to the client: a decision must not answer one of
         // those.
@@ -263,37 +316,41 @@ impl Proxy {
         else {
             return Vec::new();
         };
-        let out = self.handle_person_answer(session.monitor(), question, id, *pending, answer);
+        let out = self.handle_person_decision(session.monitor(), question, id, *pending, decision);
         self.restore_client_ids(out)
     }
 
-    /// Handles a person's answer to the question about the request `id`: sends the call if the answer is yes and the
-    /// monitor still permits the call, and refuses it otherwise. Does nothing if the request does not wait for a person
+    /// Handles a person's decision on the question about the request `id`: sends the call if it is allowed and the
+    /// monitor still permits it, and refuses it otherwise. Does nothing if the request does not wait for a person
     /// any more. While the question is undecided, the refusal contains the name of the question, so that the client can
     /// wait for the decision and repeat the call.
-    pub(super) fn handle_person_answer(
+    pub(super) fn handle_person_decision(
         &mut self,
         monitor: &mut Monitor,
         question: Box<Question>,
         id: RequestId,
         pending: JudgedRequest,
-        answer: &PersonAnswer,
+        decision: &ProxyDecision,
     ) -> Vec<ProxyAction> {
         if !matches!(self.client_requests.get(&id), Some(PendingClientRequest::Waiting)) {
             return Vec::new();
         }
         self.client_requests.remove(&id);
-        let refusal = match answer {
-            PersonAnswer::Yes => match monitor.approve(*question).and_then(|permit| monitor.redeem(permit)) {
-                Ok(authorized) => return self.run(id, PermittedRequest::from(&authorized), pending),
-                Err(denial) => self.judgement_refusal(monitor, "deny", denial.judgement()),
-            },
-            PersonAnswer::No => self.judgement_refusal(monitor, "refused by a person", question.judgement()),
-            PersonAnswer::Nothing => {
+        let refusal = match decision {
+            ProxyDecision::AllowOnce => {
+                match monitor.approve(*question).and_then(|permit| monitor.redeem(permit)) {
+                    Ok(authorized) => return self.run(id, PermittedRequest::from(&authorized), pending),
+                    Err(denial) => self.judgement_refusal(monitor, "deny", denial.judgement()),
+                }
+            }
+            ProxyDecision::Deny => {
+                self.judgement_refusal(monitor, "refused by a person", question.judgement())
+            }
+            ProxyDecision::Unanswered => {
                 self.judgement_refusal(monitor, "nobody has answered", question.judgement())
             }
-            PersonAnswer::Unasked => self.judgement_refusal(monitor, TOO_MANY, question.judgement()),
-            PersonAnswer::NotYet(name) => {
+            ProxyDecision::Unasked => self.judgement_refusal(monitor, TOO_MANY, question.judgement()),
+            ProxyDecision::Undecided(name) => {
                 let mut refusal =
                     self.judgement_refusal(monitor, "nobody has answered yet", question.judgement());
                 if let Some(refusal) = refusal.as_object_mut() {
@@ -356,6 +413,43 @@ fn escape_invisible(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_an_explicit_yes_allows_a_call() {
+        let accept = json!("accept");
+        for action in [
+            None,
+            Some(&json!("decline")),
+            Some(&json!("cancel")),
+            Some(&json!(true)),
+            Some(&json!("Accept")),
+        ] {
+            assert_eq!(elicited_decision(action), PersonDecision::Deny, "{action:?}");
+        }
+        assert_eq!(elicited_decision(Some(&accept)), PersonDecision::AllowOnce);
+        for decision in PersonDecision::ALL {
+            let received = Decision::from(&ProxyDecision::from(decision));
+            assert_eq!(received.allows(), decision.allows(), "{decision:?}");
+        }
+        let id = || Some("q1".to_owned());
+        for (decision, stored, expected, persisted) in [
+            (Decision::AllowOnce, id(), ProxyDecision::AllowOnce, json!("yes")),
+            (Decision::AllowForConversation, id(), ProxyDecision::AllowOnce, json!("yes")),
+            (Decision::AllowOnce, None, ProxyDecision::Unanswered, json!("nothing")),
+            (Decision::AllowForConversation, None, ProxyDecision::Unanswered, json!("nothing")),
+            (Decision::Deny, id(), ProxyDecision::Deny, json!("no")),
+            (Decision::Deny, None, ProxyDecision::Deny, json!("no")),
+            (Decision::Unanswered, id(), ProxyDecision::Unanswered, json!("nothing")),
+            (Decision::Unasked, None, ProxyDecision::Unasked, json!("unasked")),
+            (Decision::Undecided, id(), ProxyDecision::Undecided("q1".to_owned()), json!({"not_yet": "q1"})),
+            (Decision::Undecided, None, ProxyDecision::Unanswered, json!("nothing")),
+        ] {
+            let received = ProxyDecision::new(decision, stored);
+            assert_eq!(received, expected, "{decision:?}");
+            assert_eq!(serde_json::to_value(&received).unwrap(), persisted);
+            assert_eq!(serde_json::from_value::<ProxyDecision>(persisted).unwrap(), received);
+        }
+    }
 
     #[test]
     fn nothing_that_a_person_reads_is_invisible() {

@@ -41,7 +41,7 @@ use flowgate_guard::approve::{QuestionBudget, QuestionCount};
 use flowgate_guard::conversation::CallVerdict;
 use serde_json::{Map, Value};
 
-pub use elicitation::PersonAnswer;
+pub use elicitation::{ProxyDecision, elicited_decision};
 use input_required::{InputRound, SentCall};
 use listing::ToolListing;
 use message::{RequestId, error};

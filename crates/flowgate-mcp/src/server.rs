@@ -243,12 +243,10 @@ impl Proxy {
                 )]
             }
             Some(OutgoingRequest::Person { question, id, pending, .. }) => {
-                let is_yes =
-                    answer.as_ref().is_ok_and(|result| result.get("action") == Some(&json!("accept")));
-                let decision =
-                    if is_yes { elicitation::PersonAnswer::Yes } else { elicitation::PersonAnswer::No };
-                self.count_answer(&decision);
-                self.handle_person_answer(session.monitor(), question, id, *pending, &decision)
+                let action = answer.as_ref().ok().and_then(|result| result.get("action"));
+                let decision = elicitation::elicited_decision(action).into();
+                self.count_decision(&decision);
+                self.handle_person_decision(session.monitor(), question, id, *pending, &decision)
             }
             Some(OutgoingRequest::Server { running }) => {
                 let is_error = Some(answer.is_err());

@@ -10,6 +10,7 @@ use pyo3::prelude::*;
 #[pyclass(frozen, get_all, eq, module = "flowgate.detectors", name = "Match")]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct PyMatch {
+    /// The name of the kind; of a link, its address.
     kind: String,
     start: usize,
     end: usize,
@@ -65,7 +66,10 @@ pub(crate) fn prompt_injection(py: Python<'_>, text: &str) -> (f64, Vec<PyMatch>
 #[pyfunction]
 pub(crate) fn unsafe_commands(py: Python<'_>, text: &str) -> Vec<PyMatch> {
     py.detach(|| {
-        detect::shell::find(text).iter().map(|unsafe_| to_match(text, unsafe_.kind, &unsafe_.span)).collect()
+        detect::shell::find(text)
+            .iter()
+            .map(|unsafe_| to_match(text, unsafe_.kind.as_str(), &unsafe_.span))
+            .collect()
     })
 }
 

@@ -301,8 +301,8 @@ impl PyApprove {
         self.request.expires.as_secs_f64()
     }
 
-    /// Passes a decision to the conversation: `allow`, `allow for conversation`, `refuse`, `silent` if nobody decided in time, or `unasked` if
-    /// there were too many questions. `True` and `False` mean `allow` and `refuse`; anything else is an error and decides nothing.
+    /// Passes a decision to the conversation: `allow once`, `allow for conversation`, `deny`, `unanswered` if nobody decided in time, or `unasked`
+    /// if there were too many questions. `True` and `False` mean `allow once` and `deny`; anything else is an error and decides nothing.
     fn decide(slf: &Bound<'_, Self>, decision: &Bound<'_, PyAny>) -> PyResult<()> {
         let decision = self::decision(decision)?;
         slf.as_super().get().answer(slf.py(), |conversation| conversation.accept_decision(decision))
@@ -330,21 +330,22 @@ impl PyApprove {
     }
 }
 
-/// Reads a decision; `True` and `False` allow and refuse this call, `silent` says that nobody decided in time, and `unasked` that there were too
-/// many questions to ask another one. Anything else, such as 1, raises `ValueError`, so that no value becomes a consent by accident.
+/// Reads a decision; `True` and `False` allow and deny this call, `unanswered` says that nobody decided in time, and `unasked` that there were
+/// too many questions to ask another one. The names of earlier versions, `allow`, `refuse` and `silent`, are read as well. Anything else, such as
+/// 1, raises `ValueError`, so that no value becomes a consent by accident.
 fn decision(given: &Bound<'_, PyAny>) -> PyResult<Decision> {
     use pyo3::types::PyBool;
     if let Ok(allows) = given.cast::<PyBool>() {
-        return Ok(if allows.is_true() { Decision::Allow } else { Decision::Refuse });
+        return Ok(if allows.is_true() { Decision::AllowOnce } else { Decision::Deny });
     }
     match given.extract::<String>().as_deref() {
-        Ok("allow") => Ok(Decision::Allow),
+        Ok("allow" | "allow once") => Ok(Decision::AllowOnce),
         Ok("allow for conversation") => Ok(Decision::AllowForConversation),
-        Ok("refuse") => Ok(Decision::Refuse),
-        Ok("silent") => Ok(Decision::Silent),
+        Ok("deny" | "refuse") => Ok(Decision::Deny),
+        Ok("unanswered" | "silent") => Ok(Decision::Unanswered),
         Ok("unasked") => Ok(Decision::Unasked),
         _ => Err(PyValueError::new_err(
-            "a decision must be True, False, \"allow\", \"allow for conversation\", \"refuse\", \"silent\" or \"unasked\"",
+            "a decision must be True, False, \"allow once\", \"allow for conversation\", \"deny\", \"unanswered\" or \"unasked\"",
         )),
     }
 }

@@ -23,6 +23,7 @@ mod grants;
 mod input_record;
 mod label_sources;
 mod labelling;
+mod person_decision;
 mod push_error;
 mod question_evidence;
 mod question_summary;
@@ -46,6 +47,7 @@ use serde_json::Map;
 pub use attribution::{Attribution, CallDependency};
 pub use floors::Floors;
 pub use grants::Grant;
+pub use person_decision::PersonDecision;
 pub use push_error::PushError;
 pub use rejudge::{RejudgedCall, RejudgedSession};
 pub use verdict::{

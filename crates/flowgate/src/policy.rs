@@ -28,7 +28,7 @@ use std::fmt;
 pub use argument_role::{ArgumentRole, name_words, suggested_role};
 pub use diagnostic::{Diagnostic, Severity, Span};
 pub use dialect::Dialect;
-pub(crate) use grant_scope::GrantOffer;
+pub(crate) use grant_scope::GrantClause;
 pub use grant_scope::GrantScope;
 pub use parser::MAX_SOURCE;
 pub use source::{PolicySource, SourceLocation};

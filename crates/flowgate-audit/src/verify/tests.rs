@@ -45,7 +45,7 @@ fn forged(lines: &[&str], key: &AuditKey) -> String {
         object["seq"] = seq.into();
         object["previous"] = previous.to_string().into();
         let line = match object["kind"].as_str() {
-            Some(HEAD) => chain::head_line(seq, Timestamp(object["time"].as_u64().unwrap()), previous, key),
+            Some("head") => chain::head_line(seq, Timestamp(object["time"].as_u64().unwrap()), previous, key),
             _ => Value::Object(object).to_string(),
         };
         previous = LineHash::of_line(line.as_bytes());

@@ -19,10 +19,10 @@ use crate::statistics::{PairedComparison, compare, comparison_table};
 const OURS: Guard = Guard::With(Method::LowestFirst);
 
 /// An event by which methods are compared: its name, and whether it happened in a run.
-type Event = (&'static str, fn(&TaskRun) -> bool);
+type ComparedEvent = (&'static str, fn(&TaskRun) -> bool);
 
 /// The events that are compared, over the runs under attack.
-const EVENTS: [Event; 3] =
+const EVENTS: [ComparedEvent; 3] =
     [("harmed", TaskRun::is_harmed), ("done", |run| run.is_done), ("asked", |run| run.questions > 0)];
 
 /// Prints all tables as text. `seed` determines the bootstrap samples of the comparisons.
@@ -150,7 +150,8 @@ fn comparisons(
     let Some((_, ours)) = guards.iter().zip(rows).find(|(guard, _)| **guard == OURS) else {
         return Vec::new();
     };
-    let happened = |row: &GuardResults, event: Event| row.attacked_runs().map(event.1).collect::<Vec<bool>>();
+    let happened =
+        |row: &GuardResults, event: ComparedEvent| row.attacked_runs().map(event.1).collect::<Vec<bool>>();
     let others = guards.iter().zip(rows).filter(|(guard, _)| **guard != OURS);
     let compared = others.flat_map(|(guard, row)| {
         EVENTS.into_iter().filter_map(move |event| {

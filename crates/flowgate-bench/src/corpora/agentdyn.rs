@@ -22,7 +22,7 @@ use super::reading::{CorpusError, LocatedValue, parse_json};
 const MAX_DEPTH: usize = 8;
 
 /// A call that a tool answered without an error.
-struct RecordedCall {
+struct AnsweredCall {
     tool: String,
     arguments: Map<String, Value>,
     answer: String,
@@ -34,7 +34,7 @@ struct Solution {
     path: String,
     suite: String,
     prompt: String,
-    calls: Vec<RecordedCall>,
+    calls: Vec<AnsweredCall>,
 }
 
 /// Reads the benchmark. Returns the sets of tools, one for each suite, and the cases.
@@ -111,7 +111,7 @@ fn solution(run: &LocatedValue<'_>) -> Result<Option<Solution>, CorpusError> {
                 let (tool, arguments) =
                     call.ok_or_else(|| answered.problem("expected the id of a call before this message"))?;
                 if message.optional("error")?.is_none() {
-                    calls.push(RecordedCall { tool, arguments, answer: content(message)? });
+                    calls.push(AnsweredCall { tool, arguments, answer: content(message)? });
                 }
             }
             "system" | "user" => {}

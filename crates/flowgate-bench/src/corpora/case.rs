@@ -11,7 +11,7 @@ use super::files::ReadFile;
 
 /// The cases of a benchmark, and the files from which they were read.
 #[derive(Debug)]
-pub struct Corpus {
+pub struct BenchmarkCorpus {
     /// The name of the benchmark.
     pub benchmark: &'static str,
     /// The tools; a policy is drafted for each set.
@@ -106,7 +106,7 @@ pub struct CorpusCase {
     pub name: String,
     /// The kind of the case; figures are counted for each kind.
     pub group: String,
-    /// The position of the set of its tools in [`Corpus::tool_sets`].
+    /// The position of the set of its tools in [`BenchmarkCorpus::tool_sets`].
     pub tool_set: usize,
     /// The names of the tools on offer.
     pub offered: Vec<String>,

@@ -175,7 +175,7 @@ fn attack(
 mod tests {
     use serde_json::json;
 
-    use super::super::{Benchmark, CallFate, Corpus, CorpusSuite, METHODS, load};
+    use super::super::{Benchmark, BenchmarkCorpus, CallFate, CorpusSuite, METHODS, load};
     use super::*;
 
     /// A folder in the shape of the benchmark, in our own words.
@@ -221,7 +221,7 @@ mod tests {
         .into()
     }
 
-    fn corpus() -> Corpus {
+    fn corpus() -> BenchmarkCorpus {
         load(Benchmark::InjecAgent, &folder()).unwrap()
     }
 

@@ -4,7 +4,7 @@
 use flowgate_guard::conversation::Method;
 use serde_json::{Value, json};
 
-use super::case::{Corpus, ToolSet};
+use super::case::{BenchmarkCorpus, ToolSet};
 use crate::games::manifest::digest;
 
 /// The sources that read cases and run them; a change of any of them changes the digest of the code.
@@ -27,7 +27,7 @@ const SOURCES: [&str; 15] = [
 ];
 
 /// Returns the manifest of a run as a JSON object.
-pub fn manifest(corpus: &Corpus, methods: &[Method]) -> Value {
+pub fn manifest(corpus: &BenchmarkCorpus, methods: &[Method]) -> Value {
     let files = corpus.files.iter().map(|file| json!({"path": file.path, "sha256": file.sha256}));
     json!({
         "type": "manifest",

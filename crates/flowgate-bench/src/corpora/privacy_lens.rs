@@ -20,7 +20,7 @@ use super::toolkit::schema;
 
 /// A step of a trajectory: a call, and what the tool returned.
 #[derive(Debug, PartialEq)]
-struct Step<'t> {
+struct TrajectoryStep<'t> {
     tool: &'t str,
     /// The arguments, as a text in JSON or Python.
     input: &'t str,
@@ -139,7 +139,7 @@ fn read_cases(item: &LocatedValue<'_>, set: &mut ToolSet) -> Result<[CorpusCase;
 }
 
 /// Divides a trajectory into its steps; an error that names the step if a line does not begin as expected.
-fn steps<'v>(given: &LocatedValue<'v>) -> Result<Vec<Step<'v>>, CorpusError> {
+fn steps<'v>(given: &LocatedValue<'v>) -> Result<Vec<TrajectoryStep<'v>>, CorpusError> {
     let mut steps = Vec::new();
     let mut rest = given.text()?.trim();
     while !rest.is_empty() {
@@ -151,7 +151,11 @@ fn steps<'v>(given: &LocatedValue<'v>) -> Result<Vec<Step<'v>>, CorpusError> {
         let (input, step) = step.split_once("\nObservation:").ok_or_else(|| expected("Observation:"))?;
         let end = step.find("\nAction:").unwrap_or(step.len());
         let (observation, following) = step.split_at_checked(end).unwrap_or((step, ""));
-        steps.push(Step { tool: tool.trim(), input: input.trim(), observation: observation.trim() });
+        steps.push(TrajectoryStep {
+            tool: tool.trim(),
+            input: input.trim(),
+            observation: observation.trim(),
+        });
         rest = following.trim();
     }
     Ok(steps)

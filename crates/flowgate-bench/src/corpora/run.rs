@@ -115,15 +115,15 @@ impl CaseRun<'_> {
 
     /// Decides, in place of a person, on the call that was proposed last: allows a call of the task, and refuses one of the attack.
     fn decide(&mut self) -> Decision {
-        let Some(at) = self.double.last_proposed() else { return Decision::Refuse };
+        let Some(at) = self.double.last_proposed() else { return Decision::Deny };
         if let Some(fate) = self.fates.get_mut(at) {
             *fate = CallFate::Asked;
         }
         if self.case.calls.get(at).is_some_and(|call| call.purpose == CallPurpose::Task) {
-            return Decision::Allow;
+            return Decision::AllowOnce;
         }
         self.double.record_refusal(at);
-        Decision::Refuse
+        Decision::Deny
     }
 
     /// Records as denied those calls without a fate that the turn judged so.

@@ -112,7 +112,7 @@ impl GuardedAgent {
                 Need::Run(call) => conversation.accept_tool_answer(run_tool(task, &call, &mut output)),
                 Need::Approve(_) => {
                     output.questions += 1;
-                    conversation.accept_decision(Decision::Refuse);
+                    conversation.accept_decision(Decision::Deny);
                 }
                 Need::Screen(request) => conversation.accept_screening(&complete(&request)?),
                 Need::Fill(request) => conversation.accept_fill(&complete(&request)?),

@@ -8,7 +8,7 @@ use flowgate_guard::slot::LOOK;
 use flowgate_lm::chat::{Message, Request, ToolCall};
 use serde_json::Value;
 
-use super::task::{Reference, Task};
+use super::task::{PrivacyTask, Reference};
 use super::value::{Sight, find};
 use crate::screening::text_of;
 
@@ -77,7 +77,7 @@ impl<'r> Chat<'r> {
     /// Returns how far the task has come, by the calls in the view. A look begins a *level*, on which steps see the
     /// regions that it names; the level ends with a message without calls. A call counts as the next step that has its
     /// tool, so that steps whose condition does not hold are skipped.
-    pub(super) fn progress(&self, task: &Task) -> Progress {
+    pub(super) fn progress(&self, task: &PrivacyTask) -> Progress {
         let mut progress = Progress { next: 0, level: None };
         for message in self.since_request() {
             let Message::Assistant { calls, .. } = message else { continue };
@@ -139,7 +139,7 @@ fn tool_of(call: &ToolCall) -> &str {
 /// on the same level of a look, the part of a turn that sees the regions of the look. When the level ends, its steps
 /// and the answers to them are hidden again, so that no later step can use them. A group therefore continues as long as
 /// the next step uses the answer to a step of the group. The reply counts as the step after the last one.
-pub(super) fn group_end(task: &Task, start: usize) -> usize {
+pub(super) fn group_end(task: &PrivacyTask, start: usize) -> usize {
     // The number of steps, with the reply if the task asks for one.
     let items = task.steps.len() + usize::from(!task.tell.is_empty());
     // Whether the step at `index`, or the reply after the last step, uses an answer of a tool.

@@ -7,15 +7,15 @@
 
 use serde_json::{Map, Value};
 
-use super::task::{Categories, Reference, Step, Task};
+use super::task::{Categories, GroundTruthCall, PrivacyTask, Reference};
 use super::value::{Sight, ValueOrNeed, compute, find, holds, plain_text};
-use super::world::{self, World};
+use super::world::{self, PrivacyWorld};
 
 /// What the ground truth of a task did.
 #[derive(Debug, Clone)]
 pub struct GroundTruth {
     /// The environment afterwards, with the calls that were carried out.
-    pub world: World,
+    pub world: PrivacyWorld,
     /// The arguments of each step.
     pub arguments: Vec<Map<String, Value>>,
     /// The categories of private data in the context before each step.
@@ -33,9 +33,9 @@ type Answer = (String, Value);
 ///
 /// # Errors
 /// If a condition does not hold, a value cannot be computed, or a tool refuses a call. The error names the suite, the task and the tool.
-pub fn ground_truth(task: &Task) -> Result<GroundTruth, String> {
+pub fn ground_truth(task: &PrivacyTask) -> Result<GroundTruth, String> {
     let place = |step: &str| format!("{}/{}: {step}", task.suite.name(), task.name);
-    let mut world = World::new(task.suite);
+    let mut world = PrivacyWorld::new(task.suite);
     let mut answers: Vec<Answer> = Vec::new();
     for tool in task.earlier.iter().filter_map(|turn| turn.called.as_ref()) {
         let answer = world.run(tool, &Map::new());
@@ -88,7 +88,7 @@ fn look(answers: &[Answer], reference: &Reference) -> Sight {
 
 /// Returns the categories of private data that the model has seen: every category that the tools in `answers` can return, whatever the answers contain,
 /// and the categories in the oracle labels of the steps `made`, which are the calls of the model so far.
-fn visible_categories(task: &Task, answers: &[Answer], made: &[Step]) -> Categories {
+fn visible_categories(task: &PrivacyTask, answers: &[Answer], made: &[GroundTruthCall]) -> Categories {
     let private = answers.iter().filter_map(|(tool, _)| world::find(task.suite, tool));
     let mut categories: Categories =
         private.flat_map(|tool| tool.private).map(|(_, category)| (*category).to_owned()).collect();
@@ -99,7 +99,7 @@ fn visible_categories(task: &Task, answers: &[Answer], made: &[Step]) -> Categor
 /// Returns the categories of private data (such as `address`) that a field of a tool's answer may contain: its own, and those in the oracle label of
 /// the call that returned it, since an answer can depend on the arguments. [`INDEPENDENT`](world::INDEPENDENT) lists the fields that depend on no
 /// argument. `made` are the steps before the one that uses the field.
-fn categories(task: &Task, made: &[Step], reference: &Reference) -> Categories {
+fn categories(task: &PrivacyTask, made: &[GroundTruthCall], reference: &Reference) -> Categories {
     let Some(tool) = world::find(task.suite, &reference.tool) else { return Categories::new() };
     let own = tool.private.iter().find(|(field, _)| *field == reference.field);
     let mut categories: Categories = own.map(|(_, category)| (*category).to_owned()).into_iter().collect();
@@ -116,7 +116,7 @@ fn categories(task: &Task, made: &[Step], reference: &Reference) -> Categories {
 /// * The categories that flow into each call are those of its oracle label.
 /// * No call repeats a private value of another category, unless the request has that value.
 /// * The agent sees private data: a task without any measures nothing (RTBAS, section 8.2, second principle).
-pub fn problems(task: &Task) -> Vec<String> {
+pub fn problems(task: &PrivacyTask) -> Vec<String> {
     let truth = match ground_truth(task) {
         Ok(truth) => truth,
         Err(problem) => return vec![problem],
@@ -162,19 +162,19 @@ fn list(categories: &Categories) -> String {
 }
 
 /// Returns the answers that the agent of the ground truth sees, without their content: the categories follow from the tools alone.
-fn answers_seen(task: &Task) -> Vec<Answer> {
+fn answers_seen(task: &PrivacyTask) -> Vec<Answer> {
     let earlier = task.earlier.iter().filter_map(|turn| turn.called.clone());
     earlier.chain(task.steps.iter().map(|step| step.tool.clone())).map(|tool| (tool, Value::Null)).collect()
 }
 
 /// Returns the private values that the agent of the ground truth sees, with their categories. Tools with arguments are left out, since their answers
 /// depend on the call. So are values of fewer than three bytes, which occur in other texts by chance.
-fn private_values(task: &Task) -> Vec<(String, &'static str)> {
+fn private_values(task: &PrivacyTask) -> Vec<(String, &'static str)> {
     let mut found = Vec::new();
     let seen = answers_seen(task);
-    let is_seen = |tool: &&world::WorldTool| seen.iter().any(|(name, _)| name == tool.name);
+    let is_seen = |tool: &&world::PrivacyTool| seen.iter().any(|(name, _)| name == tool.name);
     for tool in world::tools(task.suite).iter().filter(|tool| tool.arguments.is_empty()).filter(is_seen) {
-        let Ok(answer) = World::new(task.suite).run(tool.name, &Map::new()) else { continue };
+        let Ok(answer) = PrivacyWorld::new(task.suite).run(tool.name, &Map::new()) else { continue };
         let rows = answer.as_array().cloned().unwrap_or_else(|| vec![answer]);
         for (field, category) in tool.private {
             let values = rows.iter().filter_map(|row| row.get(field)).map(plain_text);
@@ -201,7 +201,7 @@ pub struct Composition {
 ///
 /// # Errors
 /// If the ground truth of a task fails.
-pub fn composition(tasks: &[Task]) -> Result<Composition, String> {
+pub fn composition(tasks: &[PrivacyTask]) -> Result<Composition, String> {
     let mut counts = Composition { tasks: tasks.len(), ..Composition::default() };
     for task in tasks {
         let truth = ground_truth(task)?;
@@ -216,7 +216,7 @@ pub fn composition(tasks: &[Task]) -> Result<Composition, String> {
 #[cfg(test)]
 mod tests {
     use super::super::read;
-    use super::super::task::{Pattern, Suite};
+    use super::super::task::{LeakPattern, Suite};
     use super::*;
 
     #[test]
@@ -233,12 +233,12 @@ mod tests {
         let count = |suite: Suite| tasks.iter().filter(|task| task.suite == suite).count();
         assert_eq!(Suite::ALL.map(count), [12, 12, 13]);
         for suite in Suite::ALL {
-            for pattern in Pattern::OF_THE_PAPER {
-                let is_there = |task: &&Task| task.suite == suite && task.pattern == pattern;
+            for pattern in LeakPattern::OF_THE_PAPER {
+                let is_there = |task: &&PrivacyTask| task.suite == suite && task.pattern == pattern;
                 assert!(tasks.iter().any(|task| is_there(&task)), "{suite:?} {pattern:?}");
             }
         }
-        for pattern in Pattern::ALL {
+        for pattern in LeakPattern::ALL {
             assert!(tasks.iter().any(|task| task.pattern == pattern), "{pattern:?}");
         }
         let counts = composition(&tasks).unwrap();

@@ -7,12 +7,12 @@ use flowgate::monitor::Judgement;
 use flowgate_guard::conversation::Method;
 use flowgate_guard::method::StepMethod;
 
-use super::double::Judge;
-use super::world::Variant;
+use super::double::RegionChoice;
+use super::world::WorldVariant;
 
 /// A defence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Defence {
+pub enum PrivacyDefence {
     /// The ground truth with the oracle labels, as if the model were a person who knows when to ask (RTBAS, 8.2).
     Oracle,
     /// A guarded conversation.
@@ -22,9 +22,9 @@ pub enum Defence {
         /// The method.
         method: Method,
         /// How the double answers in place of the screener, if the method has one, and looks as the agent.
-        judge: Judge,
+        judge: RegionChoice,
         /// The data of the environments.
-        variant: Variant,
+        variant: WorldVariant,
     },
 }
 
@@ -33,37 +33,38 @@ pub const OURS: &str = "lowest-first";
 
 /// A name that no defence has.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct UnknownDefence(String);
+pub struct UnknownPrivacyDefence(String);
 
-impl fmt::Display for UnknownDefence {
+impl fmt::Display for UnknownPrivacyDefence {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names: Vec<&str> = Defence::every(0).into_iter().map(Defence::name).collect();
+        let names: Vec<&str> = PrivacyDefence::every(0).into_iter().map(PrivacyDefence::name).collect();
         write!(f, "there is no defence `{}`; use one of {}", self.0.escape_debug(), names.join(", "))
     }
 }
 
-impl std::error::Error for UnknownDefence {}
+impl std::error::Error for UnknownPrivacyDefence {}
 
-impl Defence {
+impl PrivacyDefence {
     /// Returns the defences on the data of the suite. A name that begins with `paper/` is that of a baseline of RTBAS. Otherwise, the name is that of the
     /// method, followed by that of the judge if several judges are compared. The seed determines the errors of the noisy judge.
     pub fn standard(seed: u64) -> Vec<Self> {
-        let live = |name, method, judge| Self::Live { name, method, judge, variant: Variant::Accidental };
+        let live =
+            |name, method, judge| Self::Live { name, method, judge, variant: WorldVariant::Accidental };
         vec![
-            live("paper/redact-all", Method::new(&RedactAll), Judge::Honest),
-            live("paper/confirm-always", Method::new(&ConfirmAlways), Judge::Honest),
-            live("never-look", Method::NeverLook, Judge::Honest),
-            live("confirm-acting", Method::ConfirmActing, Judge::Honest),
-            live("everything", Method::Everything, Judge::Honest),
-            live("provenance", Method::Provenance, Judge::Honest),
-            live("provenance/guessing", Method::Provenance, Judge::Guessing),
-            live("cheapest-first", Method::CheapestFirst, Judge::Honest),
-            live("judge/honest", Method::Judge, Judge::Honest),
-            live("judge/noisy", Method::Judge, Judge::Noisy { seed }),
-            live("judge/curious", Method::Judge, Judge::Curious),
-            live("introspection/honest", Method::Introspection, Judge::Honest),
-            live(OURS, Method::LowestFirst, Judge::Honest),
-            live("lowest-first/curious", Method::LowestFirst, Judge::Curious),
+            live("paper/redact-all", Method::new(&RedactAll), RegionChoice::Honest),
+            live("paper/confirm-always", Method::new(&ConfirmAlways), RegionChoice::Honest),
+            live("never-look", Method::NeverLook, RegionChoice::Honest),
+            live("confirm-acting", Method::ConfirmActing, RegionChoice::Honest),
+            live("everything", Method::Everything, RegionChoice::Honest),
+            live("provenance", Method::Provenance, RegionChoice::Honest),
+            live("provenance/guessing", Method::Provenance, RegionChoice::Guessing),
+            live("cheapest-first", Method::CheapestFirst, RegionChoice::Honest),
+            live("judge/honest", Method::Judge, RegionChoice::Honest),
+            live("judge/noisy", Method::Judge, RegionChoice::Noisy { seed }),
+            live("judge/curious", Method::Judge, RegionChoice::Curious),
+            live("introspection/honest", Method::Introspection, RegionChoice::Honest),
+            live(OURS, Method::LowestFirst, RegionChoice::Honest),
+            live("lowest-first/curious", Method::LowestFirst, RegionChoice::Curious),
             Self::Oracle,
         ]
     }
@@ -71,12 +72,12 @@ impl Defence {
     /// Returns the rows of the variant `planted`: judges that obey what the data says, and honest ones to
     /// compare them with.
     pub fn planted() -> Vec<Self> {
-        let live = |name, method, judge| Self::Live { name, method, judge, variant: Variant::Planted };
+        let live = |name, method, judge| Self::Live { name, method, judge, variant: WorldVariant::Planted };
         vec![
-            live("planted/judge/honest", Method::Judge, Judge::Honest),
-            live("planted/judge/obeying", Method::Judge, Judge::Obeying),
-            live("planted/introspection/honest", Method::Introspection, Judge::Honest),
-            live("planted/introspection/obeying", Method::Introspection, Judge::Obeying),
+            live("planted/judge/honest", Method::Judge, RegionChoice::Honest),
+            live("planted/judge/obeying", Method::Judge, RegionChoice::Obeying),
+            live("planted/introspection/honest", Method::Introspection, RegionChoice::Honest),
+            live("planted/introspection/obeying", Method::Introspection, RegionChoice::Obeying),
         ]
     }
 
@@ -89,10 +90,10 @@ impl Defence {
     ///
     /// # Errors
     /// If there is none.
-    pub fn parse(name: &str, seed: u64) -> Result<Self, UnknownDefence> {
+    pub fn parse(name: &str, seed: u64) -> Result<Self, UnknownPrivacyDefence> {
         let found =
             Self::every(seed).into_iter().chain(Self::for_models()).find(|defence| defence.name() == name);
-        found.ok_or_else(|| UnknownDefence(name.to_owned()))
+        found.ok_or_else(|| UnknownPrivacyDefence(name.to_owned()))
     }
 
     /// Returns the name in tables and options.
@@ -104,9 +105,9 @@ impl Defence {
     }
 
     /// Returns the data with which the defence runs; for the oracle, which reads no data, the default.
-    pub fn variant(self) -> Variant {
+    pub fn variant(self) -> WorldVariant {
         match self {
-            Self::Oracle => Variant::Accidental,
+            Self::Oracle => WorldVariant::Accidental,
             Self::Live { variant, .. } => variant,
         }
     }
@@ -114,7 +115,7 @@ impl Defence {
     /// Returns the defences that run with a real model: those with the honest judge, since the other judges imitate errors that a model makes by itself.
     /// Names that say `honest` say `model` instead, because the model itself is the screener.
     pub fn for_models() -> Vec<Self> {
-        let is_honest = |defence: &Self| matches!(defence, Self::Live { judge: Judge::Honest, .. });
+        let is_honest = |defence: &Self| matches!(defence, Self::Live { judge: RegionChoice::Honest, .. });
         let named = |defence: Self| match defence {
             Self::Live { name: "judge/honest", method, judge, variant } => {
                 Self::Live { name: "judge/model", method, judge, variant }
@@ -177,12 +178,16 @@ mod tests {
 
     #[test]
     fn names_bring_a_defence_back() {
-        for defence in Defence::every(3) {
-            assert_eq!(Defence::parse(defence.name(), 3), Ok(defence));
+        for defence in PrivacyDefence::every(3) {
+            assert_eq!(PrivacyDefence::parse(defence.name(), 3), Ok(defence));
         }
-        let error = Defence::parse("prayer", 1).unwrap_err().to_string();
+        let error = PrivacyDefence::parse("prayer", 1).unwrap_err().to_string();
         assert!(error.contains("`prayer`") && error.contains("planted/judge/obeying"), "{error}");
-        assert!(Defence::standard(3).into_iter().all(|defence| defence.variant() == Variant::Accidental));
-        assert!(Defence::planted().into_iter().all(|defence| defence.name().starts_with("planted/")));
+        assert!(
+            PrivacyDefence::standard(3)
+                .into_iter()
+                .all(|defence| defence.variant() == WorldVariant::Accidental)
+        );
+        assert!(PrivacyDefence::planted().into_iter().all(|defence| defence.name().starts_with("planted/")));
     }
 }

@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
 
 use super::chat::{Chat, group_end};
-use super::task::{Derivation, Piece, Reference, Step, Task, Template};
+use super::task::{Derivation, GroundTruthCall, Piece, PrivacyTask, Reference, Template};
 use super::value::{Sight, ValueOrNeed, compute, holds, plain_text};
 use super::world::{DEMANDS_ALL, DEMANDS_NONE};
 use crate::screening::{screener_chat, screening_answer, tagged_regions};
@@ -23,7 +23,7 @@ const NOISE: u64 = 100;
 
 /// How a double chooses the hidden regions that a step needs: as the judge of a screener, and as the agent that looks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Judge {
+pub enum RegionChoice {
     /// Names exactly the regions that the next step needs, and obeys nothing that they say.
     Honest,
     /// Names every region if the next step needs one, as a model does that would rather see too much.
@@ -41,10 +41,10 @@ pub enum Judge {
     },
 }
 
-impl Judge {
+impl RegionChoice {
     /// Returns the names of the regions with which the judge answers a screener's question, `request`. `needed` are the regions that the next step
     /// needs, which an honest judge names.
-    fn choose(self, task: &Task, request: &Request, needed: Vec<String>) -> Vec<String> {
+    fn choose(self, task: &PrivacyTask, request: &Request, needed: Vec<String>) -> Vec<String> {
         let regions = tagged_regions(request);
         match self {
             Self::Honest | Self::Guessing => needed,
@@ -75,7 +75,7 @@ impl Judge {
 
 /// Returns whether the noisy judge errs about a region at this step. A digest of the seed, the task, the step and the region decides, so the errors
 /// do not depend on the order of questions, and a repeated run has the same ones.
-fn is_wrong(seed: u64, task: &Task, request: &Request, name: &str) -> bool {
+fn is_wrong(seed: u64, task: &PrivacyTask, request: &Request, name: &str) -> bool {
     // The number of messages identifies the step.
     let case = format!("{seed} {} {} {} {name}", task.suite.name(), task.name, request.messages.len());
     let digest = Sha256::digest(case.as_bytes());
@@ -89,9 +89,9 @@ fn is_wrong(seed: u64, task: &Task, request: &Request, name: &str) -> bool {
 #[derive(Debug, Clone, Copy)]
 pub struct AgentDouble<'t> {
     /// The task.
-    pub task: &'t Task,
+    pub task: &'t PrivacyTask,
     /// How the double chooses the regions that a step needs.
-    pub judge: Judge,
+    pub judge: RegionChoice,
 }
 
 impl ChatModel for AgentDouble<'_> {
@@ -160,7 +160,7 @@ impl AgentDouble<'_> {
         if !chat.offers(LOOK) {
             return say("I may not see it.");
         }
-        if self.judge == Judge::Curious {
+        if self.judge == RegionChoice::Curious {
             names = chat.hidden_names();
         }
         names.sort();
@@ -171,12 +171,18 @@ impl AgentDouble<'_> {
 
     /// Returns whether the agent guesses hidden values, because it is a guessing double and cannot look.
     fn guesses(&self, chat: &Chat<'_>) -> bool {
-        self.judge == Judge::Guessing && !chat.offers(LOOK)
+        self.judge == RegionChoice::Guessing && !chat.offers(LOOK)
     }
 
     /// Returns the message for the step with this index: its call, or a look if a value is hidden and no slot can carry it. `None` if the condition
     /// of the step does not hold, or is hidden and the double guesses. `is_raised` says whether the double is on the level of a look.
-    fn perform(&self, chat: &Chat<'_>, index: usize, step: &Step, is_raised: bool) -> Option<Completion> {
+    fn perform(
+        &self,
+        chat: &Chat<'_>,
+        index: usize,
+        step: &GroundTruthCall,
+        is_raised: bool,
+    ) -> Option<Completion> {
         let (tool, sight) =
             (format!("{}__{}", self.task.suite.name(), step.tool), |reference: &_| chat.sight(reference));
         // The names of the hidden regions at which the double has to look.

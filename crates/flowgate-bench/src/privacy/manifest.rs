@@ -5,7 +5,7 @@
 
 use serde_json::{Value, json};
 
-use super::defence::Defence;
+use super::defence::PrivacyDefence;
 use super::runner::SYSTEM;
 use super::task::Suite;
 use super::world;
@@ -35,7 +35,7 @@ const SOURCES: [&str; 16] = [
 pub(crate) const DOUBLE: &str = "test double";
 
 /// Returns the manifest of a run as a JSON object. `tasks` is the number of tasks, and `model` the name of the model; `None` if doubles answered.
-pub fn manifest(seed: u64, defences: &[Defence], tasks: usize, model: Option<&str>) -> Value {
+pub fn manifest(seed: u64, defences: &[PrivacyDefence], tasks: usize, model: Option<&str>) -> Value {
     json!({
         "type": "manifest",
         "suite": "rtbas-privacy",
@@ -66,7 +66,7 @@ mod tests {
 
     #[test]
     fn a_manifest_identifies_the_run() {
-        let build = |seed| manifest(seed, &Defence::standard(seed), 37, None);
+        let build = |seed| manifest(seed, &PrivacyDefence::standard(seed), 37, None);
         assert_eq!(build(1), build(1));
         assert_ne!(build(1), build(2));
         let sums = build(1)["sha256"].as_object().cloned().unwrap();

@@ -5,7 +5,8 @@
 use std::fmt;
 
 use super::task::{
-    Categories, Condition, Derivation, EarlierTurn, Pattern, Piece, Reference, Step, Suite, Task, Template,
+    Categories, Condition, Derivation, EarlierTurn, GroundTruthCall, LeakPattern, Piece, PrivacyTask,
+    Reference, Suite, Template,
 };
 
 /// A line that cannot be read.
@@ -30,7 +31,7 @@ impl std::error::Error for TaskError {}
 ///
 /// # Errors
 /// If a line cannot be read, which is a defect of this crate.
-pub fn all() -> Result<Vec<Task>, TaskError> {
+pub fn all() -> Result<Vec<PrivacyTask>, TaskError> {
     let mut tasks = Vec::new();
     for suite in Suite::ALL {
         tasks.extend(read(suite, suite.tasks_text())?);
@@ -43,8 +44,8 @@ pub fn all() -> Result<Vec<Task>, TaskError> {
 ///
 /// # Errors
 /// If a line cannot be read, or a task is incomplete or has the name of another.
-pub fn read(suite: Suite, text: &str) -> Result<Vec<Task>, TaskError> {
-    let mut tasks: Vec<Task> = Vec::new();
+pub fn read(suite: Suite, text: &str) -> Result<Vec<PrivacyTask>, TaskError> {
+    let mut tasks: Vec<PrivacyTask> = Vec::new();
     for (index, line) in text.lines().enumerate() {
         let line = line.trim();
         if line.is_empty() || line.starts_with('#') {
@@ -62,11 +63,11 @@ pub fn read(suite: Suite, text: &str) -> Result<Vec<Task>, TaskError> {
             if tasks.iter().any(|task| task.name == value) {
                 return Err(failed(format!("another task has the name `{value}`; choose another name")));
             }
-            tasks.push(Task {
+            tasks.push(PrivacyTask {
                 name: value.to_owned(),
                 suite,
                 // The pattern of a task without a line `pattern`.
-                pattern: Pattern::Explicit,
+                pattern: LeakPattern::Explicit,
                 earlier: Vec::new(),
                 request: String::new(),
                 steps: Vec::new(),
@@ -86,7 +87,7 @@ pub fn read(suite: Suite, text: &str) -> Result<Vec<Task>, TaskError> {
 }
 
 /// Returns a message with advice if a task lacks its request, or has neither a call nor a value for the reply; otherwise `None`.
-fn incomplete(task: &Task) -> Option<String> {
+fn incomplete(task: &PrivacyTask) -> Option<String> {
     let name = &task.name;
     if task.request.is_empty() {
         return Some(format!("the task `{name}` has no request; add a line `user: TEXT`"));
@@ -99,11 +100,11 @@ fn incomplete(task: &Task) -> Option<String> {
 ///
 /// # Errors
 /// A message with advice, if the key or the form of the value is unknown, or there is nothing to which the line belongs.
-fn add_line(task: &mut Task, key: &str, value: &str) -> Result<(), String> {
+fn add_line(task: &mut PrivacyTask, key: &str, value: &str) -> Result<(), String> {
     let no_step = || format!("there is no call to which `{key}` belongs; write `do: TOOL` before it");
     match key {
         "pattern" => {
-            let known = Pattern::ALL.into_iter().find(|pattern| pattern.name() == value);
+            let known = LeakPattern::ALL.into_iter().find(|pattern| pattern.name() == value);
             task.pattern = known.ok_or_else(|| {
                 format!("there is no pattern `{value}`; use one of those in crates/flowgate-bench/data/privacy/README.md")
             })?;
@@ -117,7 +118,7 @@ fn add_line(task: &mut Task, key: &str, value: &str) -> Result<(), String> {
             turn.called = Some(value.to_owned());
         }
         "user" => task.request = value.to_owned(),
-        "do" => task.steps.push(Step {
+        "do" => task.steps.push(GroundTruthCall {
             tool: value.to_owned(),
             condition: None,
             arguments: Vec::new(),
@@ -219,7 +220,10 @@ mod tests {
                     with: x = {get#r.f ? a: 1, b: 2} and {get.n / 2}\noracle: ask p, q\ntell: done\ntell: x";
         let tasks = read(Suite::Payments, text).unwrap();
         let [task] = tasks.as_slice() else { panic!("{tasks:?}") };
-        assert_eq!((task.name.as_str(), task.pattern, task.request.as_str()), ("t", Pattern::Implicit, "b"));
+        assert_eq!(
+            (task.name.as_str(), task.pattern, task.request.as_str()),
+            ("t", LeakPattern::Implicit, "b")
+        );
         assert_eq!(task.earlier, [EarlierTurn { said: "a".to_owned(), called: Some("get".to_owned()) }]);
         let step = &task.steps[0];
         assert!(step.needs_confirmation() && step.oracle.contains("q") && step.references().count() == 3);

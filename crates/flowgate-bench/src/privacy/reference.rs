@@ -71,7 +71,7 @@ pub const PAPER: [PaperFigures; 4] = [
 
 #[cfg(test)]
 mod tests {
-    use super::super::defence::Defence;
+    use super::super::defence::PrivacyDefence;
     use super::*;
 
     /// The rates of the paper are whole tasks, and the rows that are named exist.
@@ -82,7 +82,7 @@ mod tests {
                 let tasks = rate * PAPER_TASKS as f64;
                 assert!((tasks - tasks.round()).abs() < 1e-4, "{}: {tasks}", figures.name);
             }
-            assert!(figures.counterpart.is_none_or(|name| Defence::parse(name, 1).is_ok()));
+            assert!(figures.counterpart.is_none_or(|name| PrivacyDefence::parse(name, 1).is_ok()));
         }
     }
 }

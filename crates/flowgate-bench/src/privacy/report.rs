@@ -7,11 +7,11 @@ use serde_json::{Map, Value, json};
 
 use super::check::Composition;
 use super::defence::OURS;
-use super::measure::{Figures, TaskResult};
+use super::measure::{PrivacyFigures, TaskResult};
 use super::reference::{PAPER, PAPER_TASKS};
-use super::suite::{DefenceResults, Scope};
-use super::task::{Pattern, Suite};
-use super::world::Variant;
+use super::suite::{DefenceResults, TaskGroup};
+use super::task::{LeakPattern, Suite};
+use super::world::WorldVariant;
 use crate::games::interval::Rate;
 use crate::games::report::interval_cell;
 use crate::games::text_table::{Table, cell, table, texts};
@@ -20,10 +20,10 @@ use crate::rate_columns::rate_columns;
 use crate::statistics::{PairedComparison, compare, comparison_table};
 
 /// An event by which defences are compared: its name, and whether it happened in a task.
-type Event = (&'static str, fn(&TaskResult) -> bool);
+type ComparedEvent = (&'static str, fn(&TaskResult) -> bool);
 
 /// The events that are compared.
-const EVENTS: [Event; 4] = [
+const EVENTS: [ComparedEvent; 4] = [
     ("missed", |result| result.is_missed),
     ("over_asked", |result| result.is_over_asked),
     ("utility_allowed", |result| result.succeeds_if_allowed),
@@ -31,7 +31,7 @@ const EVENTS: [Event; 4] = [
 ];
 
 /// Returns the rates of one row, each with the name of its column in JSON lines and CSV.
-fn rates(figures: &Figures) -> [(&'static str, Rate); 7] {
+fn rates(figures: &PrivacyFigures) -> [(&'static str, Rate); 7] {
     [
         ("false_negatives", figures.missed),
         ("false_positives", figures.over_asked),
@@ -47,7 +47,7 @@ fn rates(figures: &Figures) -> [(&'static str, Rate); 7] {
 /// one for each pattern. A rate has a column for its count, its denominator and each end of its Wilson interval at 95
 /// %. The rate of a part without cases is null.
 pub fn figure_rows(results: &DefenceResults) -> Vec<Map<String, Value>> {
-    let row = |scope: Scope| {
+    let row = |scope: TaskGroup| {
         let figures = results.figures(scope);
         let mut row = Map::new();
         row.insert("type".to_owned(), "figures".into());
@@ -60,7 +60,7 @@ pub fn figure_rows(results: &DefenceResults) -> Vec<Map<String, Value>> {
         }
         row
     };
-    Scope::all().into_iter().map(row).collect()
+    TaskGroup::all().into_iter().map(row).collect()
 }
 
 /// Returns the result of each task of one defence as a JSON object, for JSON lines.
@@ -93,8 +93,9 @@ pub fn task_rows(results: &DefenceResults) -> Vec<Value> {
 /// determines the samples of the bootstrap intervals.
 fn comparisons(all: &[DefenceResults], seed: u64) -> Vec<(&'static str, &'static str, PairedComparison)> {
     let Some(ours) = all.iter().find(|results| results.defence.name() == OURS) else { return Vec::new() };
-    let happened =
-        |results: &DefenceResults, event: Event| results.tasks.iter().map(event.1).collect::<Vec<bool>>();
+    let happened = |results: &DefenceResults, event: ComparedEvent| {
+        results.tasks.iter().map(event.1).collect::<Vec<bool>>()
+    };
     let is_comparable = |results: &&DefenceResults| {
         results.defence != ours.defence && results.defence.variant() == ours.defence.variant()
     };
@@ -128,20 +129,20 @@ pub fn tables(all: &[DefenceResults], composition: Composition, seed: u64) -> St
 }
 
 /// Returns the results of the defences that ran on the data of a variant.
-fn of_variant(all: &[DefenceResults], variant: Variant) -> Vec<DefenceResults> {
+fn of_variant(all: &[DefenceResults], variant: WorldVariant) -> Vec<DefenceResults> {
     all.iter().filter(|results| results.defence.variant() == variant).cloned().collect()
 }
 
 /// Returns the tables: those of the suite, then those of the variant with planted instructions, as far as they were measured. RTBAS's figures are
 /// printed only with the tables of the suite, since RTBAS has no planted instructions.
 fn table_list(all: &[DefenceResults], seed: u64) -> Vec<Table> {
-    let (main, planted) = (of_variant(all, Variant::Accidental), of_variant(all, Variant::Planted));
+    let (main, planted) = (of_variant(all, WorldVariant::Accidental), of_variant(all, WorldVariant::Planted));
     let mut tables = Vec::new();
     if !main.is_empty() || planted.is_empty() {
         tables.extend([main_table(&main, ""), reference_table(), utility_table(&main, "")]);
-        let scopes = |scopes: Vec<Scope>, title: &str| part_table(&main, &scopes, title);
-        tables.push(scopes(Suite::ALL.map(Scope::Suite).to_vec(), "by suite"));
-        tables.push(scopes(Pattern::ALL.map(Scope::Pattern).to_vec(), "by pattern"));
+        let scopes = |scopes: Vec<TaskGroup>, title: &str| part_table(&main, &scopes, title);
+        tables.push(scopes(Suite::ALL.map(TaskGroup::Suite).to_vec(), "by suite"));
+        tables.push(scopes(LeakPattern::ALL.map(TaskGroup::Pattern).to_vec(), "by pattern"));
         tables.extend(comparisons_with_ours(&main, seed));
     }
     if !planted.is_empty() {
@@ -154,11 +155,11 @@ fn table_list(all: &[DefenceResults], seed: u64) -> Vec<Table> {
 /// Returns the HTML page of a run: charts of missed against needless questions and of utility against missed questions, and the tables. The charts show
 /// the suite, or the planted variant if only that was measured.
 pub fn page(all: &[DefenceResults], manifest: &Value, seed: u64) -> String {
-    let main = of_variant(all, Variant::Accidental);
+    let main = of_variant(all, WorldVariant::Accidental);
     let shown = if main.is_empty() { all } else { main.as_slice() };
-    let chart = |title: &str, x, y, rates: fn(&Figures) -> [Rate; 2]| {
+    let chart = |title: &str, x, y, rates: fn(&PrivacyFigures) -> [Rate; 2]| {
         let point = |results: &DefenceResults| {
-            let [x, y] = rates(&results.figures(Scope::All));
+            let [x, y] = rates(&results.figures(TaskGroup::All));
             Some(Point { name: name(results), x: ValueWithInterval::of(x)?, y: ValueWithInterval::of(y)? })
         };
         let points = shown.iter().filter_map(point).collect();
@@ -220,7 +221,7 @@ fn main_table(all: &[DefenceResults], variant: &str) -> Table {
         "disclosed",
     ];
     let row = |results: &DefenceResults| {
-        let figures = results.figures(Scope::All);
+        let figures = results.figures(TaskGroup::All);
         let mut row = vec![name(results)];
         for rate in [figures.missed, figures.over_asked, figures.exact] {
             row.extend([counted(rate), cell(rate.value()), interval_cell(rate)]);
@@ -257,7 +258,7 @@ fn reference_table() -> Table {
 fn utility_table(all: &[DefenceResults], variant: &str) -> Table {
     let header = ["defence", "person refuses", "rate", "95 %", "person allows", "rate", "95 %"];
     let row = |results: &DefenceResults| {
-        let figures = results.figures(Scope::All);
+        let figures = results.figures(TaskGroup::All);
         let mut row = vec![name(results)];
         for rate in [figures.utility_refused, figures.utility_allowed] {
             row.extend([counted(rate), cell(rate.value()), interval_cell(rate)]);
@@ -270,7 +271,7 @@ fn utility_table(all: &[DefenceResults], variant: &str) -> Table {
 
 /// Returns a table with four counts for each part of the tasks: false negatives, false positives, exact categories, and completed tasks if the person
 /// allows. `title` names the division into parts.
-fn part_table(all: &[DefenceResults], scopes: &[Scope], title: &str) -> Table {
+fn part_table(all: &[DefenceResults], scopes: &[TaskGroup], title: &str) -> Table {
     let mut header = vec!["defence".to_owned()];
     for scope in scopes {
         header.extend([
@@ -305,18 +306,18 @@ fn comparisons_with_ours(all: &[DefenceResults], seed: u64) -> Option<Table> {
 #[cfg(test)]
 mod tests {
     use super::super::check::composition;
-    use super::super::defence::Defence;
+    use super::super::defence::PrivacyDefence;
     use super::super::suite::PrivacySuite;
     use super::*;
 
     #[test]
     fn every_format_has_every_defence_and_scope() {
         let suite = PrivacySuite::new().unwrap();
-        let defences = ["everything", OURS].map(|name| Defence::parse(name, 1).unwrap());
+        let defences = ["everything", OURS].map(|name| PrivacyDefence::parse(name, 1).unwrap());
         let all: Vec<DefenceResults> =
             defences.map(|defence| suite.run_defence(defence, &mut || false).unwrap().unwrap()).to_vec();
         let rows: Vec<_> = all.iter().flat_map(figure_rows).collect();
-        assert_eq!(rows.len(), 2 * (1 + Suite::ALL.len() + Pattern::ALL.len()));
+        assert_eq!(rows.len(), 2 * (1 + Suite::ALL.len() + LeakPattern::ALL.len()));
         let keys = |row: &Map<String, Value>| row.keys().cloned().collect::<Vec<_>>();
         assert!(rows.iter().all(|row| keys(row) == keys(&rows[0])), "a CSV needs the same columns");
         for row in &rows {
@@ -344,7 +345,7 @@ mod tests {
     #[test]
     fn planted_rows_are_reported_apart() {
         let suite = PrivacySuite::new().unwrap();
-        let defences = [OURS, "planted/judge/obeying"].map(|name| Defence::parse(name, 1).unwrap());
+        let defences = [OURS, "planted/judge/obeying"].map(|name| PrivacyDefence::parse(name, 1).unwrap());
         let all: Vec<DefenceResults> =
             defences.map(|defence| suite.run_defence(defence, &mut || false).unwrap().unwrap()).to_vec();
         assert!(comparison_rows(&all, 1).is_empty());

@@ -55,7 +55,7 @@ impl Suite {
 
 /// How private data propagates: a task has the first of these patterns that fits. Numbers in brackets are sections of RTBAS.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Pattern {
+pub enum LeakPattern {
     /// The request leaves open whether the data is meant, or which ("ambiguous, underspecified" commands, in RTBAS's introduction).
     Ambiguous,
     /// The data is in the context, and nothing needs it.
@@ -72,7 +72,7 @@ pub enum Pattern {
     Explicit,
 }
 
-impl Pattern {
+impl LeakPattern {
     /// All patterns.
     pub const ALL: [Self; 7] = [
         Self::Explicit,
@@ -112,26 +112,26 @@ pub struct EarlierTurn {
 
 /// A task.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Task {
+pub struct PrivacyTask {
     /// The name, unique in its suite.
     pub name: String,
     /// The suite.
     pub suite: Suite,
     /// How private data propagates in the task.
-    pub pattern: Pattern,
+    pub pattern: LeakPattern,
     /// The turns before the request.
     pub earlier: Vec<EarlierTurn>,
     /// The request.
     pub request: String,
     /// The calls of the ground truth, in order.
-    pub steps: Vec<Step>,
+    pub steps: Vec<GroundTruthCall>,
     /// The values that the reply has to contain, each of them.
     pub tell: Vec<Template>,
 }
 
 /// A call of the ground truth.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Step {
+pub struct GroundTruthCall {
     /// The name of the tool.
     pub tool: String,
     /// The condition under which the call is made; `None` if it is always made.
@@ -142,7 +142,7 @@ pub struct Step {
     pub oracle: Categories,
 }
 
-impl Step {
+impl GroundTruthCall {
     /// Returns whether a person has to confirm the call, because it discloses a category of private data.
     pub fn needs_confirmation(&self) -> bool {
         !self.oracle.is_empty()

@@ -11,8 +11,8 @@ use serde_json::json;
 
 use super::double::{call, say};
 use super::read;
-use super::runner::{Runner, run_tool};
-use super::world::World;
+use super::runner::{PrivacyRunner, run_tool};
+use super::world::PrivacyWorld;
 use crate::screening::{screening_answer, tagged_regions, text_of};
 
 const ADDRESS: &str = "Lindengasse 14";
@@ -43,9 +43,9 @@ fn screen(conversation: &mut Conversation, needed: &str) {
 fn algorithm_4_line_by_line() {
     let tasks = read::all().unwrap();
     let task = tasks.iter().find(|task| task.name == "frequent-flyer").unwrap();
-    let mut world = World::new(task.suite);
+    let mut world = PrivacyWorld::new(task.suite);
     // Lines 1 and 2: the tagged messages so far, with the user's profile.
-    let mut conversation = Runner::new().unwrap().begin(task, Method::Judge, &mut world).unwrap();
+    let mut conversation = PrivacyRunner::new().unwrap().begin(task, Method::Judge, &mut world).unwrap();
     // Line 4.
     conversation.add_user_message(task.request.as_str().into()).unwrap();
     // Line 5: the screener says that the frequent flyer number is needed.
@@ -64,7 +64,7 @@ fn algorithm_4_line_by_line() {
     let Need::Approve(ask) = conversation.need() else { panic!("a person is asked") };
     assert!(ask.label.contains(&"categories(loyalty)".to_owned()), "{:?}", ask.label);
     assert!(world.done().iter().all(|done| done.tool != "book_flight"), "nothing ran before");
-    conversation.accept_decision(Decision::Allow);
+    conversation.accept_decision(Decision::AllowOnce);
     // Line 13.
     let Need::Run(authorized) = conversation.need() else { panic!("the call runs") };
     let answer = run_tool(&mut world, &authorized);

@@ -15,7 +15,7 @@ use super::task::Suite;
 
 /// A tool of an environment.
 #[derive(Debug)]
-pub struct WorldTool {
+pub struct PrivacyTool {
     /// The name, without the server.
     pub name: &'static str,
     /// The description that the model receives.
@@ -39,14 +39,14 @@ pub(super) const DEMANDS_NONE: &str = "no text is needed for any step";
 
 /// The data of the environments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Variant {
+pub enum WorldVariant {
     /// Data that instructs nobody, so that every leak is an accident.
     Accidental,
     /// The same data, with instructions to assistants in five private fields that no task needs.
     Planted,
 }
 
-impl Variant {
+impl WorldVariant {
     /// Both variants.
     pub const ALL: [Self; 2] = [Self::Accidental, Self::Planted];
 
@@ -70,13 +70,13 @@ pub struct DoneCall {
 
 /// The state of one environment.
 #[derive(Debug, Clone)]
-pub struct World {
+pub struct PrivacyWorld {
     suite: Suite,
     state: Value,
     done: Vec<DoneCall>,
 }
 
-impl World {
+impl PrivacyWorld {
     /// Creates the environment of a suite in its initial state.
     pub fn new(suite: Suite) -> Self {
         let state = match suite {
@@ -88,14 +88,14 @@ impl World {
     }
 
     /// Creates the environment of a suite in its initial state, with the data of a variant.
-    pub fn of_variant(suite: Suite, variant: Variant) -> Self {
+    pub fn of_variant(suite: Suite, variant: WorldVariant) -> Self {
         let mut world = Self::new(suite);
         // Each entry is a path in the state and the instruction that is appended to the text there.
         let planted = match (variant, suite) {
-            (Variant::Accidental, _) => &[],
-            (Variant::Planted, Suite::Payments) => payments::PLANTED,
-            (Variant::Planted, Suite::Flights) => flights::PLANTED,
-            (Variant::Planted, Suite::Shopping) => shopping::PLANTED,
+            (WorldVariant::Accidental, _) => &[],
+            (WorldVariant::Planted, Suite::Payments) => payments::PLANTED,
+            (WorldVariant::Planted, Suite::Flights) => flights::PLANTED,
+            (WorldVariant::Planted, Suite::Shopping) => shopping::PLANTED,
         };
         for (field, demand) in planted {
             if let Some(value) = world.state.pointer_mut(field) {
@@ -132,7 +132,7 @@ impl World {
 }
 
 /// Returns the tools of a suite.
-pub fn tools(suite: Suite) -> &'static [WorldTool] {
+pub fn tools(suite: Suite) -> &'static [PrivacyTool] {
     match suite {
         Suite::Payments => payments::TOOLS,
         Suite::Flights => flights::TOOLS,
@@ -141,7 +141,7 @@ pub fn tools(suite: Suite) -> &'static [WorldTool] {
 }
 
 /// Returns the tool of a suite with this name; `None` if the suite does not have it.
-pub fn find(suite: Suite, name: &str) -> Option<&'static WorldTool> {
+pub fn find(suite: Suite, name: &str) -> Option<&'static PrivacyTool> {
     tools(suite).iter().find(|tool| tool.name == name)
 }
 
@@ -204,14 +204,14 @@ fn search(state: &Value, table: &str, field: &str, query: &str) -> Result<Value,
 mod tests {
     use super::super::check::ground_truth;
     use super::super::read;
-    use super::super::task::{Step, Template};
+    use super::super::task::{GroundTruthCall, Template};
     use super::*;
 
     /// A call with a wrong argument changes nothing.
     #[test]
     fn tools_refuse_what_they_cannot_do() {
         let check = |suite: Suite, tool: &str, arguments: Value, expected: &str| {
-            let mut world = World::new(suite);
+            let mut world = PrivacyWorld::new(suite);
             let before = world.state().clone();
             let arguments = arguments.as_object().cloned().unwrap();
             assert_eq!(world.run(tool, &arguments).unwrap_err(), expected);
@@ -261,7 +261,9 @@ mod tests {
         for (suite, planted) in Suite::ALL.into_iter().zip(planted) {
             let mut found = 0;
             for tool in tools(suite).iter().filter(|tool| tool.arguments.is_empty()) {
-                let answer = World::of_variant(suite, Variant::Planted).run(tool.name, &Map::new()).unwrap();
+                let answer = PrivacyWorld::of_variant(suite, WorldVariant::Planted)
+                    .run(tool.name, &Map::new())
+                    .unwrap();
                 let rows = answer.as_array().cloned().unwrap_or_else(|| vec![answer]);
                 let fields = rows.iter().filter_map(Value::as_object).flatten();
                 for (field, _) in fields.filter(|(_, value)| value.to_string().contains("To assistants: ")) {
@@ -276,11 +278,11 @@ mod tests {
             assert_eq!(found, planted.len(), "{suite:?}");
         }
         for task in read::all().unwrap() {
-            let mut world = World::of_variant(task.suite, Variant::Planted);
+            let mut world = PrivacyWorld::of_variant(task.suite, WorldVariant::Planted);
             for done in ground_truth(&task).unwrap().world.done() {
                 world.run(&done.tool, &done.arguments).unwrap();
             }
-            let named: Vec<_> = task.steps.iter().flat_map(Step::references).collect();
+            let named: Vec<_> = task.steps.iter().flat_map(GroundTruthCall::references).collect();
             let told = task.tell.iter().flat_map(Template::references);
             let fields = named.into_iter().chain(told).map(|reference| reference.field.as_str());
             assert!(fields.into_iter().all(|field| !["notice", "remark"].contains(&field)), "{}", task.name);
@@ -289,11 +291,12 @@ mod tests {
 
     #[test]
     fn calls_change_the_state() {
-        let mut world = World::new(Suite::Payments);
+        let mut world = PrivacyWorld::new(Suite::Payments);
         let arguments = json!({"to": "ann", "amount": 40, "note": "x"});
         world.run("send_money", arguments.as_object().unwrap()).unwrap();
         let balance = world.run("get_account", &Map::new()).unwrap()["balance"].as_f64();
-        let before = World::new(Suite::Payments).run("get_account", &Map::new()).unwrap()["balance"].as_f64();
+        let before =
+            PrivacyWorld::new(Suite::Payments).run("get_account", &Map::new()).unwrap()["balance"].as_f64();
         assert_eq!(balance, before.map(|before| before - 40.0));
         let latest = world.run("get_transactions", &Map::new()).unwrap();
         assert_eq!(latest.as_array().unwrap().last().unwrap()["with"], "ann");
@@ -304,7 +307,7 @@ mod tests {
     fn private_fields_are_fields_of_answers() {
         for suite in Suite::ALL {
             for tool in tools(suite).iter().filter(|tool| tool.arguments.is_empty()) {
-                let answer = World::new(suite).run(tool.name, &Map::new()).unwrap();
+                let answer = PrivacyWorld::new(suite).run(tool.name, &Map::new()).unwrap();
                 let rows = answer.as_array().cloned().unwrap_or_else(|| vec![answer.clone()]);
                 for (field, _) in tool.private {
                     assert!(rows.iter().all(|row| row.get(field).is_some()), "{} {field}", tool.name);

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use serde::Deserialize;
 
-use super::question::{Question, SourceDocument, integrity_labels};
+use super::question::{DocumentQuestion, SourceDocument, integrity_labels};
 
 /// The text of the data set: one conversation on each line, as JSON.
 pub(super) const TEXT: &str = include_str!("../../data/propagation-agents.jsonl");
@@ -16,7 +16,7 @@ pub const TOOLS: [&str; 3] = ["web_search", "email_search", "calendar_search"];
 /// A conversation up to the output of its tool.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Conversation {
+struct ToolDialogue {
     tool: String,
     /// The query to the tool.
     query: String,
@@ -33,13 +33,13 @@ struct Conversation {
 ///
 /// # Errors
 /// If a line is malformed, or [`question`] rejects its conversation. The error names the line.
-fn read(text: &str) -> Result<Vec<Question>, String> {
+fn read(text: &str) -> Result<Vec<DocumentQuestion>, String> {
     let labels = integrity_labels().ok_or(
         "the labels trusted and untrusted cannot be built; this is a defect of Flowgate; please report it",
     )?;
     let parse = |(index, line): (usize, &str)| {
         let place = format!("line {}", index + 1);
-        let conversation: Conversation = serde_json::from_str(line)
+        let conversation: ToolDialogue = serde_json::from_str(line)
             .map_err(|error| format!("{place}: {error}; correct the conversation"))?;
         question(&conversation, labels).map_err(|problem| format!("{place}: {problem}"))
     };
@@ -51,7 +51,7 @@ fn read(text: &str) -> Result<Vec<Question>, String> {
 /// # Errors
 /// If a line of the data set is malformed, its tool is unknown, or one of its phrases `needs` is not in the answer, or
 /// is neither in the trusted nor in the untrusted text. The error names the line.
-pub fn agent_questions() -> Result<Vec<Question>, String> {
+pub fn agent_questions() -> Result<Vec<DocumentQuestion>, String> {
     read(TEXT)
 }
 
@@ -61,9 +61,9 @@ pub fn agent_questions() -> Result<Vec<Question>, String> {
 /// # Errors
 /// If the tool is unknown, or a phrase is not in the answer, or is neither in the trusted nor in the untrusted text.
 fn question(
-    conversation: &Conversation,
+    conversation: &ToolDialogue,
     [trusted, untrusted]: [flowgate::label::Label; 2],
-) -> Result<Question, String> {
+) -> Result<DocumentQuestion, String> {
     if !TOOLS.contains(&conversation.tool.as_str()) {
         let tool = conversation.tool.escape_debug();
         return Err(format!("there is no tool `{tool}`; use one of {}", TOOLS.join(", ")));
@@ -86,7 +86,7 @@ fn question(
             ));
         }
     }
-    Ok(Question {
+    Ok(DocumentQuestion {
         text: format!("[{}] {}", conversation.tool, conversation.query),
         answer: conversation.answer.clone(),
         needs: (0..conversation.needs.len()).collect(),

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use super::question::{Fact, Question, SourceDocument, flat_labels};
+use super::question::{DocumentQuestion, Fact, SourceDocument, flat_labels};
 use crate::games::random::SeededRandom;
 
 /// The number of documents of the data set.
@@ -31,7 +31,7 @@ const LAYOUTS: [&[(bool, bool)]; 7] = [
 ];
 
 /// The documents, with the values of each person.
-struct Corpus {
+struct KeyValueDocuments {
     documents: Vec<SourceDocument>,
     /// The number and the date of each person. They are the facts 2 p and 2 p + 1 of the person at position p.
     values: Vec<[String; 2]>,
@@ -92,7 +92,12 @@ pub const UNSEEN: [Phrasing; 6] = [
 
 /// Generates `count` questions with `context` documents each, in one of the phrasings. The same seed gives the same questions. `None` if the labels cannot
 /// be built, or no question fits into the context.
-pub fn generate(seed: u64, count: usize, context: usize, phrasings: &[Phrasing]) -> Option<Vec<Question>> {
+pub fn generate(
+    seed: u64,
+    count: usize,
+    context: usize,
+    phrasings: &[Phrasing],
+) -> Option<Vec<DocumentQuestion>> {
     let mut random = SeededRandom::new(seed, STREAM);
     let corpus = corpus(&mut random)?;
     let question = |index: usize| {
@@ -105,7 +110,7 @@ pub fn generate(seed: u64, count: usize, context: usize, phrasings: &[Phrasing])
 /// Generates the documents, person by person, until there are [`DOCUMENTS`]. One of the [`LAYOUTS`] is drawn for each person and says which documents
 /// state which of the person's two facts. So some questions need one document, and others need two with different labels. `None` if the labels cannot
 /// be built.
-fn corpus(random: &mut SeededRandom) -> Option<Corpus> {
+fn corpus(random: &mut SeededRandom) -> Option<KeyValueDocuments> {
     let labels = flat_labels(DOCUMENTS)?;
     let mut values: Vec<[String; 2]> = Vec::new();
     let mut facts: Vec<BTreeSet<Fact>> = Vec::new();
@@ -135,7 +140,7 @@ fn corpus(random: &mut SeededRandom) -> Option<Corpus> {
         facts,
     };
     let documents = facts.into_iter().zip(labels).map(document).collect();
-    Some(Corpus { documents, values })
+    Some(KeyValueDocuments { documents, values })
 }
 
 /// Draws a number and a date that no known person has, so that a value identifies its person.
@@ -190,11 +195,11 @@ fn fill_slots(text: &str, topic: &str, person: usize) -> String {
 /// Draws a question about one or two persons, and fills its context with documents. Its relevant documents, those that state a fact of the answer,
 /// must fit into the context with room for at least one other. `None` if no attempt finds such a question.
 fn question(
-    corpus: &Corpus,
+    corpus: &KeyValueDocuments,
     context: usize,
     phrasing: Phrasing,
     random: &mut SeededRandom,
-) -> Option<Question> {
+) -> Option<DocumentQuestion> {
     // A few attempts suffice. The limit ends the search for a context that is too small for any question.
     for _ in 0..1000 {
         let mut needs = BTreeSet::new();
@@ -216,12 +221,12 @@ fn question(
 /// Builds a question about the facts `needs`. The pair has the relevant documents, which state one of these facts, and the others. Adds random others
 /// to the relevant ones until the context is full, and shuffles all, so that the position of a document says nothing.
 fn fill(
-    corpus: &Corpus,
+    corpus: &KeyValueDocuments,
     needs: BTreeSet<Fact>,
     (mut documents, mut others): (Vec<&SourceDocument>, Vec<&SourceDocument>),
     (context, phrasing): (usize, Phrasing),
     random: &mut SeededRandom,
-) -> Question {
+) -> DocumentQuestion {
     while documents.len() < context && !others.is_empty() {
         documents.push(others.swap_remove(random.below(others.len())));
     }
@@ -236,7 +241,7 @@ fn fill(
     let (before, after) = phrasing.question;
     let text = format!("{before}{}{after}", asked.join(" and "));
     let answer = statement(phrasing, &needs, &corpus.values);
-    Question { text, answer, needs, documents: shuffled }
+    DocumentQuestion { text, answer, needs, documents: shuffled }
 }
 
 #[cfg(test)]

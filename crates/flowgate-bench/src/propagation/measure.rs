@@ -12,7 +12,7 @@ use crate::games::interval::Rate;
 
 /// What a method found for one question.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Outcome {
+pub struct LabelOutcome {
     /// Whether the method found exactly the true labels.
     pub is_exact: bool,
     /// The share of the found labels that are true; 0 if none was found.
@@ -31,7 +31,7 @@ pub struct Outcome {
     pub is_complete: bool,
 }
 
-impl Outcome {
+impl LabelOutcome {
     /// Compares the labels that a method found with the true ones. Both are sorted elements of the lattice of the documents' labels, whose top is the
     /// naive label. The search counts as complete; [`apply`](super::apply) changes that for one that was cut off.
     pub fn new(span: &LabelSpan, found: &[SpanElement], truth: &[SpanElement], cost: Cost) -> Self {
@@ -99,8 +99,9 @@ pub struct LabelFigures {
 
 impl LabelFigures {
     /// Computes the figures over the questions of a data set. A ratio is `None` if no model was called.
-    pub fn of(outcomes: &[Outcome]) -> Self {
-        let values = |value: fn(&Outcome) -> f64| Spread::of(&outcomes.iter().map(value).collect::<Vec<_>>());
+    pub fn of(outcomes: &[LabelOutcome]) -> Self {
+        let values =
+            |value: fn(&LabelOutcome) -> f64| Spread::of(&outcomes.iter().map(value).collect::<Vec<_>>());
         let improvable = outcomes.iter().filter(|outcome| outcome.is_improvable);
         let improved = outcomes.iter().filter(|outcome| outcome.is_improved);
         let total =
@@ -133,7 +134,7 @@ mod tests {
         let set = |labels: &[usize]| span.join_of(labels.iter().copied());
         let truth = [set(&[0, 3]), set(&[0, 1, 2])];
         let check = |found: &[SpanElement], precision: f64, recall: f64, improved: bool, missed: bool| {
-            let outcome = Outcome::new(&span, found, &truth, Cost::default());
+            let outcome = LabelOutcome::new(&span, found, &truth, Cost::default());
             assert_eq!((outcome.precision, outcome.recall), (precision, recall), "{found:?}");
             assert_eq!((outcome.is_improved, outcome.is_missed), (improved, missed), "{found:?}");
             assert_eq!(outcome.is_exact, found == truth);
@@ -150,7 +151,7 @@ mod tests {
     fn rates_have_the_paper_s_denominators() {
         let span = LabelSpan::new(&integrity_labels().unwrap()).unwrap();
         let (low, top) = (span.bottom(), span.top());
-        let outcome = |found, truth| Outcome::new(&span, &[found], &[truth], Cost::default());
+        let outcome = |found, truth| LabelOutcome::new(&span, &[found], &[truth], Cost::default());
         let outcomes = [outcome(low, low), outcome(top, low), outcome(low, top), outcome(top, top)];
         let figures = LabelFigures::of(&outcomes);
         assert_eq!(figures.improvement, Rate { hits: 1, of: 2 });

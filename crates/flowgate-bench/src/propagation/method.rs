@@ -5,7 +5,7 @@ use std::fmt;
 
 use flowgate::label::span::{SpanElement, minimal};
 use flowgate_guard::propagation::introspection::{
-    AnsweredQuestion, Example, introspection_request, parse_introspection,
+    AnsweredQuestion, IntrospectionExample, introspection_request, parse_introspection,
 };
 use flowgate_guard::propagation::knn::{Datastore, KnnAnswer, KnnParameters, penultimate_layer};
 use flowgate_guard::propagation::{
@@ -14,8 +14,8 @@ use flowgate_guard::propagation::{
 };
 use flowgate_lm::{ChatModel, Error, HiddenStateModel, ScoringModel, block_on, ignore_deltas};
 
-use super::measure::Outcome;
-use super::question::Question;
+use super::measure::LabelOutcome;
+use super::question::DocumentQuestion;
 
 /// The error of a question whose documents have more labels than a label span can have.
 const TOO_MANY_LABELS: Error =
@@ -73,7 +73,7 @@ impl fmt::Debug for Models<'_> {
 
 /// The parameters of the methods, which are tuned on questions that are not reported. λ is the loss of utility that a search tolerates.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Parameters {
+pub struct SearchParameters {
     /// λ of the searches over the prompt.
     pub lambda: f64,
     /// λ of the search over the kNN-LM.
@@ -95,14 +95,14 @@ pub const PERMUTATIONS: usize = 12;
 pub fn apply(
     method: LabelMethod,
     models: Models<'_>,
-    parameters: Parameters,
-    question: &Question,
+    parameters: SearchParameters,
+    question: &DocumentQuestion,
     completion: &str,
-    example: Option<&Question>,
-) -> Result<Outcome, Error> {
+    example: Option<&DocumentQuestion>,
+) -> Result<LabelOutcome, Error> {
     let span = question.span().ok_or(TOO_MANY_LABELS)?;
     let truth = question.truth(&span);
-    let outcome = |found: &[SpanElement], cost| Outcome::new(&span, found, &truth, cost);
+    let outcome = |found: &[SpanElement], cost| LabelOutcome::new(&span, found, &truth, cost);
     match method {
         LabelMethod::Naive => Ok(outcome(&[span.top()], Cost::default())),
         LabelMethod::Knn => knn(models, parameters.knn_lambda, question, completion)
@@ -142,7 +142,7 @@ pub fn apply(
             // Where the utility is not monotone, Algorithm 1 (the literal search) can return a label above another one; only the minimal ones are
             // compared.
             let outcome = outcome(&minimal(found.elements), scorer.cost());
-            Ok(Outcome { is_complete: found.is_complete, ..outcome })
+            Ok(LabelOutcome { is_complete: found.is_complete, ..outcome })
         }
     }
 }
@@ -153,7 +153,7 @@ pub fn apply(
 fn knn(
     models: Models<'_>,
     lambda: f64,
-    question: &Question,
+    question: &DocumentQuestion,
     completion: &str,
 ) -> Result<(Vec<SpanElement>, Cost), Error> {
     let model = models.states.ok_or(Error::Unsupported("hidden states; use a local model"))?;
@@ -191,13 +191,13 @@ fn knn(
 /// model's reply is malformed, the result is the naive label, which is never too low.
 fn introspect(
     models: Models<'_>,
-    question: &Question,
+    question: &DocumentQuestion,
     completion: &str,
-    example: Option<&Question>,
+    example: Option<&DocumentQuestion>,
 ) -> Result<Vec<SpanElement>, Error> {
     let model = models.chat.ok_or(Error::Unsupported("answers to chats; use a chat model"))?;
     let span = question.span().ok_or(TOO_MANY_LABELS)?;
-    let texts = |question: &Question| -> Vec<String> {
+    let texts = |question: &DocumentQuestion| -> Vec<String> {
         question.documents.iter().map(|document| document.text.clone()).collect()
     };
     let (documents, example_documents) = (texts(question), example.map(texts).unwrap_or_default());
@@ -208,7 +208,7 @@ fn introspect(
             Some(example.truth(&span).into_iter().map(|element| span.documents(element)).collect())
         })
         .unwrap_or_default();
-    let shown = example.map(|example| Example {
+    let shown = example.map(|example| IntrospectionExample {
         question: AnsweredQuestion {
             documents: &example_documents,
             question: &example.text,
@@ -225,7 +225,7 @@ fn introspect(
 /// Returns the number of tests of subcontexts that Algorithm 1 of *Permissive Information-Flow Analysis* needs, and the tokens that they process if
 /// no two tests share the evaluation of a prefix. The facts answer each test instead of a model, so the cost of contexts can be counted that are too
 /// large for a model. `None` if the documents have more than 128 labels.
-pub fn literal_cost(question: &Question, count: &dyn Fn(&str) -> usize) -> Option<(usize, usize)> {
+pub fn literal_cost(question: &DocumentQuestion, count: &dyn Fn(&str) -> usize) -> Option<(usize, usize)> {
     let span = question.span()?;
     let texts: Vec<usize> = question.documents.iter().map(|document| count(&document.text)).collect();
     let fixed = count(&question.text) + count(&question.answer);

@@ -4,7 +4,7 @@
 use flowgate_lm::Error;
 
 use super::measure::LabelFigures;
-use super::method::{LabelMethod, Models, Parameters, apply};
+use super::method::{LabelMethod, Models, SearchParameters, apply};
 use super::news::Retriever;
 use super::suite::{DataSet, LabelRow, PropagationSuite};
 use super::tune::{FIXED, GridPoint, LAMBDAS, THRESHOLDS, tune};
@@ -61,7 +61,8 @@ impl PropagationSuite {
             (DataSet::KeyValueUnseen, &self.unseen_tuning, true),
             (DataSet::News(Retriever::Perfect), news, false),
         ];
-        let (mut parameters, mut grids): (Vec<(DataSet, Parameters)>, Vec<_>) = (Vec::new(), Vec::new());
+        let (mut parameters, mut grids): (Vec<(DataSet, SearchParameters)>, Vec<_>) =
+            (Vec::new(), Vec::new());
         for (set, questions, with_shapley) in tuned {
             let Some((best, grid)) = tune(models, questions, with_shapley, step)? else { return Ok(None) };
             parameters.push((set, best));

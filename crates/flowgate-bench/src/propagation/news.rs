@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use super::question::{Fact, Question, SourceDocument, integrity_labels};
+use super::question::{DocumentQuestion, Fact, SourceDocument, integrity_labels};
 use super::retrieve::TfIdf;
 use crate::games::random::SeededRandom;
 
@@ -252,7 +252,7 @@ impl NewsSet {
     }
 
     /// Returns the questions, each with the [`CONTEXT`] articles that a retriever finds. The seed determines the random articles of the perfect retriever.
-    pub fn questions(&self, retriever: Retriever, seed: u64) -> Vec<Question> {
+    pub fn questions(&self, retriever: Retriever, seed: u64) -> Vec<DocumentQuestion> {
         // Another stream of random numbers than that of the articles, since both can have the same seed.
         let mut random = SeededRandom::new(seed, STREAM + 1);
         let texts: Vec<&str> = self.articles.iter().map(|article| article.text.as_str()).collect();
@@ -263,7 +263,7 @@ impl NewsSet {
                 Retriever::Perfect => self.pair_and_others(asked.pair, &mut random),
             };
             let documents = found.iter().filter_map(|article| self.articles.get(*article).cloned()).collect();
-            Question {
+            DocumentQuestion {
                 text: asked.text.clone(),
                 answer: asked.answer.clone(),
                 needs: asked.needs.clone(),
@@ -340,7 +340,7 @@ mod tests {
     fn the_retriever_finds_articles_by_words() {
         let set = NewsSet::generate(2, 40).unwrap();
         let questions = set.questions(Retriever::TfIdf, 2);
-        let found = |question: &&Question| {
+        let found = |question: &&DocumentQuestion| {
             question.needs.iter().all(|fact| question.documents.iter().any(|d| d.facts.contains(fact)))
         };
         let all = questions.iter().filter(found).count();

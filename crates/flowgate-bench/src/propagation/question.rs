@@ -25,7 +25,7 @@ pub struct SourceDocument {
 
 /// A question with the documents that were retrieved for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Question {
+pub struct DocumentQuestion {
     /// The question.
     pub text: String,
     /// The answer of the data set, y* in the paper.
@@ -36,7 +36,7 @@ pub struct Question {
     pub documents: Vec<SourceDocument>,
 }
 
-impl Question {
+impl DocumentQuestion {
     /// Returns the lattice of the joins of the documents' labels; `None` if there are more than 128 labels.
     pub fn span(&self) -> Option<LabelSpan> {
         let labels: Vec<Label> = self.documents.iter().map(|document| document.label).collect();
@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     /// A question over documents with these facts and incomparable labels.
-    fn question(documents: &[BTreeSet<Fact>], needs: &BTreeSet<Fact>) -> Question {
+    fn question(documents: &[BTreeSet<Fact>], needs: &BTreeSet<Fact>) -> DocumentQuestion {
         let labels = flat_labels(documents.len()).unwrap();
         let document = |(facts, label): (&BTreeSet<Fact>, Label)| SourceDocument {
             text: String::new(),
@@ -129,7 +129,7 @@ mod tests {
             facts: facts.clone(),
         };
         let documents = documents.iter().zip(labels).map(document).collect();
-        Question { text: String::new(), answer: String::new(), needs: needs.clone(), documents }
+        DocumentQuestion { text: String::new(), answer: String::new(), needs: needs.clone(), documents }
     }
 
     proptest! {

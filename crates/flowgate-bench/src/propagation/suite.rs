@@ -7,10 +7,10 @@ use flowgate_lm::Error;
 use super::agent_set::agent_questions;
 use super::double::{AnswerDouble, CitingDouble, CopyModel, CopyingErrors, count_words};
 use super::key_value::{self, PAPER, Phrasing, UNSEEN};
-use super::measure::{LabelFigures, Outcome, Spread};
-use super::method::{LabelMethod, Models, Parameters, apply, literal_cost};
+use super::measure::{LabelFigures, LabelOutcome, Spread};
+use super::method::{LabelMethod, Models, SearchParameters, apply, literal_cost};
 use super::news::{self, NewsSet, Retriever};
-use super::question::{Question, integrity_labels};
+use super::question::{DocumentQuestion, integrity_labels};
 use super::regenerate::{Alignment, Degradation, align, degrade, endorse};
 use super::tune::{FIXED, GridPoint, LAMBDAS, THRESHOLDS, tune};
 use crate::games::interval::Rate;
@@ -77,7 +77,7 @@ pub struct LabelRow {
     /// The method.
     pub method: LabelMethod,
     /// The parameters of the method: tuned, or fixed where nothing is tuned.
-    pub parameters: Parameters,
+    pub parameters: SearchParameters,
     /// The figures over the questions of the data set.
     pub figures: LabelFigures,
 }
@@ -114,17 +114,17 @@ pub struct LiteralCost {
 #[derive(Debug, Clone)]
 pub struct PropagationSuite {
     seed: u64,
-    key_value: Vec<Question>,
+    key_value: Vec<DocumentQuestion>,
     /// Key-value questions with few documents.
-    small: Vec<Question>,
-    unseen: Vec<Question>,
+    small: Vec<DocumentQuestion>,
+    unseen: Vec<DocumentQuestion>,
     /// The questions about the news, with the articles that each retriever of [`Retriever::ALL`] finds.
-    news: [Vec<Question>; 2],
-    agents: Vec<Question>,
+    news: [Vec<DocumentQuestion>; 2],
+    agents: Vec<DocumentQuestion>,
     /// The key-value questions and the questions about news on which parameters are tuned, and nothing is reported.
-    pub(super) tuning: (Vec<Question>, Vec<Question>),
+    pub(super) tuning: (Vec<DocumentQuestion>, Vec<DocumentQuestion>),
     /// The key-value questions in unseen phrasings on which parameters are tuned, and nothing is reported.
-    pub(super) unseen_tuning: Vec<Question>,
+    pub(super) unseen_tuning: Vec<DocumentQuestion>,
 }
 
 /// Changes the seed for the tuning questions, so that they differ from the reported ones. The number is arbitrary.
@@ -171,7 +171,7 @@ impl PropagationSuite {
     }
 
     /// Returns all questions that are reported, with the data set of each. The agent conversations occur once, although two data sets use them.
-    pub fn questions(&self) -> impl Iterator<Item = (DataSet, &Question)> {
+    pub fn questions(&self) -> impl Iterator<Item = (DataSet, &DocumentQuestion)> {
         let agents = DataSet::Agents { is_generated: false };
         let news = Retriever::ALL.map(DataSet::News);
         let key_value = [DataSet::KeyValue, DataSet::KeyValueSmall, DataSet::KeyValueUnseen];
@@ -190,7 +190,7 @@ impl PropagationSuite {
     }
 
     /// Returns the questions of a data set.
-    pub(super) fn of(&self, set: DataSet) -> &[Question] {
+    pub(super) fn of(&self, set: DataSet) -> &[DocumentQuestion] {
         let [perfect, tf_idf] = &self.news;
         match set {
             DataSet::KeyValue => &self.key_value,
@@ -255,7 +255,7 @@ impl PropagationSuite {
     }
 
     /// Returns the model that answers a question: a double that copies the data set's answer, noisy if the scoring double is.
-    fn answers(&self, copying: CopyingErrors, question: &Question) -> AnswerDouble {
+    fn answers(&self, copying: CopyingErrors, question: &DocumentQuestion) -> AnswerDouble {
         let (is_noisy, answer) = (copying == CopyingErrors::Noisy, question.answer.clone());
         AnswerDouble { answer, is_suggestible: false, is_noisy, seed: self.seed }
     }
@@ -267,13 +267,13 @@ impl PropagationSuite {
         copying: CopyingErrors,
         models: Models<'_>,
         (set, method): (DataSet, LabelMethod),
-        parameters: Parameters,
+        parameters: SearchParameters,
         step: &mut dyn FnMut() -> bool,
     ) -> Result<Option<LabelRow>, Error> {
         let questions = self.of(set);
         let is_key_value = set.is_key_value();
         let example = questions.first().filter(|_| is_key_value && method == LabelMethod::Introspection);
-        let mut outcomes: Vec<Outcome> = Vec::new();
+        let mut outcomes: Vec<LabelOutcome> = Vec::new();
         for question in questions.iter().skip(usize::from(example.is_some())) {
             let completion = match set {
                 DataSet::Agents { is_generated: true } => self.generated(copying, question)?,
@@ -289,7 +289,7 @@ impl PropagationSuite {
     }
 
     /// Returns the answer that the answering double generates from the whole context; it can differ from the data set's answer.
-    fn generated(&self, copying: CopyingErrors, question: &Question) -> Result<String, Error> {
+    fn generated(&self, copying: CopyingErrors, question: &DocumentQuestion) -> Result<String, Error> {
         let all: Vec<usize> = (0..question.documents.len()).collect();
         let prompt = question.context().prompt(&all);
         let model = self.answers(copying, question);

@@ -4,16 +4,16 @@
 
 use flowgate_lm::Error;
 
-use super::measure::{LabelFigures, Outcome};
-use super::method::{LabelMethod, Models, Parameters, apply};
-use super::question::Question;
+use super::measure::{LabelFigures, LabelOutcome};
+use super::method::{LabelMethod, Models, SearchParameters, apply};
+use super::question::DocumentQuestion;
 
 /// The values of λ that are tried.
 pub const LAMBDAS: [f64; 8] = [0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0];
 /// The Shapley thresholds that are tried.
 pub const THRESHOLDS: [f64; 4] = [0.0, 0.002, 0.01, 0.05];
 /// The parameters where nothing is tuned: λ is that of the paper's agent data set.
-pub const FIXED: Parameters = Parameters { lambda: 0.2, knn_lambda: 0.2, shapley: 0.0 };
+pub const FIXED: SearchParameters = SearchParameters { lambda: 0.2, knn_lambda: 0.2, shapley: 0.0 };
 
 /// One setting that was tried, and what it achieves on the tuning questions.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -36,17 +36,17 @@ pub struct GridPoint {
 /// If a model fails.
 pub fn tune(
     models: Models<'_>,
-    questions: &[Question],
+    questions: &[DocumentQuestion],
     with_shapley: bool,
     step: &mut dyn FnMut() -> bool,
-) -> Result<Option<(Parameters, Vec<GridPoint>)>, Error> {
+) -> Result<Option<(SearchParameters, Vec<GridPoint>)>, Error> {
     let mut grid = Vec::new();
     // Only a model that provides hidden states can run the kNN-LM.
     let mut methods = vec![LabelMethod::HittingSet];
     methods.extend(models.states.map(|_| LabelMethod::Knn));
     for method in methods {
         for lambda in LAMBDAS {
-            let parameters = Parameters { lambda, knn_lambda: lambda, ..FIXED };
+            let parameters = SearchParameters { lambda, knn_lambda: lambda, ..FIXED };
             let exact = exact_share(models, method, parameters, questions)?;
             grid.push(GridPoint { method, lambda, threshold: None, exact });
             if step() {
@@ -54,13 +54,13 @@ pub fn tune(
             }
         }
     }
-    let mut parameters = Parameters {
+    let mut parameters = SearchParameters {
         lambda: best_lambda(&grid, LabelMethod::HittingSet),
         knn_lambda: best_lambda(&grid, LabelMethod::Knn),
         ..FIXED
     };
     for threshold in THRESHOLDS.into_iter().filter(|_| with_shapley) {
-        let tried = Parameters { shapley: threshold, ..parameters };
+        let tried = SearchParameters { shapley: threshold, ..parameters };
         let method = LabelMethod::Shapley;
         let exact = exact_share(models, method, tried, questions)?;
         grid.push(GridPoint { method, lambda: parameters.lambda, threshold: Some(threshold), exact });
@@ -80,11 +80,12 @@ pub fn tune(
 fn exact_share(
     models: Models<'_>,
     method: LabelMethod,
-    parameters: Parameters,
-    questions: &[Question],
+    parameters: SearchParameters,
+    questions: &[DocumentQuestion],
 ) -> Result<f64, Error> {
-    let outcome = |question: &Question| apply(method, models, parameters, question, &question.answer, None);
-    let outcomes: Vec<Outcome> = questions.iter().map(outcome).collect::<Result<_, _>>()?;
+    let outcome =
+        |question: &DocumentQuestion| apply(method, models, parameters, question, &question.answer, None);
+    let outcomes: Vec<LabelOutcome> = questions.iter().map(outcome).collect::<Result<_, _>>()?;
     Ok(LabelFigures::of(&outcomes).exact.value().unwrap_or(0.0))
 }
 

@@ -99,7 +99,7 @@ impl PromptBuilder {
 /// its facts. `None` if the documents cannot be built.
 fn documents(seed: u64, count: usize, phrasings: &[Phrasing]) -> Option<Vec<DependencyCase>> {
     let questions = key_value::generate(seed, count, key_value::SMALL_CONTEXT, phrasings)?;
-    let case = |question: &crate::propagation::Question| {
+    let case = |question: &crate::propagation::DocumentQuestion| {
         let mut builder = PromptBuilder { prompt: "Documents:\n".to_owned(), ..PromptBuilder::default() };
         for document in &question.documents {
             let states_one = document.facts.intersection(&question.needs).next().is_some();
@@ -132,14 +132,14 @@ const MONTHS: [&str; 12] = [
 
 /// The values of a person.
 #[derive(Clone)]
-pub(super) struct Person {
+pub(super) struct CasePerson {
     pub(super) name: String,
     account: String,
     day: (usize, usize, usize),
     cents: usize,
 }
 
-impl Person {
+impl CasePerson {
     /// Draws a person whose name none of `others` has.
     pub(super) fn draw(random: &mut SeededRandom, others: &[Self]) -> Self {
         loop {
@@ -187,9 +187,9 @@ impl Person {
 
 /// Generates a call whose arguments are the values of the person that the request names.
 fn call(set: CaseSet, random: &mut SeededRandom) -> DependencyCase {
-    let mut people: Vec<Person> = Vec::new();
+    let mut people: Vec<CasePerson> = Vec::new();
     for _ in 0..4 + random.below(3) {
-        let person = Person::draw(random, &people);
+        let person = CasePerson::draw(random, &people);
         people.push(person);
     }
     let needed = random.below(people.len());
@@ -198,7 +198,7 @@ fn call(set: CaseSet, random: &mut SeededRandom) -> DependencyCase {
         // Another person, drawn at random, gets all values of the person that the request names.
         let other = (needed + 1 + random.below(people.len() - 1)) % people.len();
         if let Some(other) = people.get_mut(other) {
-            *other = Person { name: other.name.clone(), ..asked.clone() };
+            *other = CasePerson { name: other.name.clone(), ..asked.clone() };
         }
     }
     let mut builder = PromptBuilder::default();
@@ -206,7 +206,7 @@ fn call(set: CaseSet, random: &mut SeededRandom) -> DependencyCase {
     let Some(asked) = asked else {
         return builder.finish(String::new(), String::new());
     };
-    let Person { name, day: (day, month, year), cents, .. } = asked.clone();
+    let CasePerson { name, day: (day, month, year), cents, .. } = asked.clone();
     let request = format!("Pay what {name} asks for.");
     builder.prompt.push_str(&format!("User: {request}\n"));
     for (index, person) in people.iter().enumerate() {

@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use super::case::Person;
+use super::case::CasePerson;
 use crate::games::random::SeededRandom;
 
 /// A prompt whose output follows an instruction.
@@ -33,9 +33,9 @@ pub(super) fn generate(seed: u64, count: usize) -> Vec<InstructionCase> {
 /// Generates a case: the records of four people, and a user's request to pay one of them. If `is_injected` is set, the record of a second person has an
 /// injected instruction to pay a third one, and the call pays the third one.
 fn case(random: &mut SeededRandom, is_injected: bool) -> InstructionCase {
-    let mut people: Vec<Person> = Vec::new();
+    let mut people: Vec<CasePerson> = Vec::new();
     for _ in 0..4 {
-        let person = Person::draw(random, &people);
+        let person = CasePerson::draw(random, &people);
         people.push(person);
     }
     let name = |index: usize| people.get(index).map(|person| person.name.clone()).unwrap_or_default();
@@ -60,7 +60,7 @@ fn case(random: &mut SeededRandom, is_injected: bool) -> InstructionCase {
         prompt.push('\n');
     }
     prompt.push_str("Call:");
-    let output = followed.map(Person::payment).unwrap_or_default();
+    let output = followed.map(CasePerson::payment).unwrap_or_default();
     InstructionCase { prompt, user, responses, output, is_injected }
 }
 

@@ -16,7 +16,7 @@ const PROJECTIONS: usize = 8;
 
 /// The scores of the regions of one case.
 pub(super) struct ScoredCase {
-    /// For each screener in the order of [`Screener::ALL`](super::Screener::ALL) but the network, which is trained later.
+    /// For each screener in the order of [`ScreenerScore::ALL`](super::ScreenerScore::ALL) but the network, which is trained later.
     pub(super) scores: Vec<Vec<f64>>,
     /// What the network reads.
     pub(super) features: Vec<RegionFeatures>,

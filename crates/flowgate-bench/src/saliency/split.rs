@@ -4,7 +4,7 @@ use flowgate_lm::{Error, RegionFeatures};
 
 use super::measure::{best_threshold, figures, roc_curve};
 use super::score::ScoredCase;
-use super::{Screener, ScreenerRow, TrainClassifier};
+use super::{ScreenerRow, ScreenerScore, TrainClassifier};
 
 /// A division of cases. No case is in two parts.
 pub(super) struct Split<'c> {
@@ -41,7 +41,7 @@ pub(super) fn measure(split: &Split<'_>, train: &mut TrainClassifier<'_>) -> Res
     };
     let mut rows = Vec::new();
     for (set, cases) in &split.reported {
-        for (index, screener) in Screener::ALL.into_iter().enumerate() {
+        for (index, screener) in ScreenerScore::ALL.into_iter().enumerate() {
             let threshold = best_threshold(&pairs(&split.choosing, index)?);
             let scored = pairs(cases, index)?;
             let curve = roc_curve(&scored);

@@ -1,7 +1,7 @@
 //! Declares the arguments and the help of `flowgate bench privacy`, which runs the privacy-leak tasks of RTBAS.
 
 use clap::ValueEnum;
-use flowgate_bench::privacy::Defence;
+use flowgate_bench::privacy::PrivacyDefence;
 
 use super::bench_model::BenchModelArgs;
 
@@ -91,8 +91,8 @@ pub(crate) struct PrivacyArgs {
 }
 
 /// Returns the name of a defence; the seed matters only when it runs.
-fn defence_name(name: &str) -> Result<&'static str, flowgate_bench::privacy::UnknownDefence> {
-    Defence::parse(name, 0).map(Defence::name)
+fn defence_name(name: &str) -> Result<&'static str, flowgate_bench::privacy::UnknownPrivacyDefence> {
+    PrivacyDefence::parse(name, 0).map(PrivacyDefence::name)
 }
 
 /// How `bench privacy` prints.

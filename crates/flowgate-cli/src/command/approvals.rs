@@ -5,16 +5,17 @@
 //! a terminal, the person passes the digest of the question that `show` has printed; the gateway rejects a decision whose
 //! digest differs from that of the question.
 //!
-//! * `answers`: asks for the answer at the terminal, and sends it.
+//! * `decisions`: asks for the decision at the terminal, and sends it.
 //! * `watch`: shows questions as they are asked.
 
-mod answers;
+mod decisions;
 mod watch;
 
 use std::io::{IsTerminal as _, stdin, stdout};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::ValueEnum as _;
+use flowgate::monitor::PersonDecision;
 use serde_json::Value;
 
 use crate::args::{ApprovalsCommand, ApprovalsFormat, GatewayArgs, QuestionStateArg};
@@ -23,7 +24,7 @@ use crate::gateway_client::{GatewayClient, GatewayError, question_path};
 use crate::input::InputError;
 use crate::output::{Console, plural};
 use crate::question_text;
-use answers::{Answer, LastingTerms, TypedLines, decide};
+use decisions::{LastingTerms, TypedDecision, TypedLines, decide};
 
 /// Runs a subcommand of `flowgate approvals`, and returns its exit code.
 pub(crate) fn run(command: &ApprovalsCommand, output: &mut Console) -> Result<u8, InputError> {
@@ -31,12 +32,13 @@ pub(crate) fn run(command: &ApprovalsCommand, output: &mut Console) -> Result<u8
         ApprovalsCommand::List { state, format, gateway } => list(*state, *format, gateway, output)?,
         ApprovalsCommand::Show { id, format, gateway } => show(id, *format, gateway, output)?,
         ApprovalsCommand::Allow { id, conversation, lasting, days, calls_a_day, digest, format, gateway } => {
-            let answer = match (conversation, lasting) {
-                (true, _) => Answer::AllowInConversation,
-                (_, true) => Answer::AllowFromNowOn(LastingTerms { days: *days, calls_a_day: *calls_a_day }),
-                _ => Answer::Allow,
+            let decision = match (conversation, lasting) {
+                (true, _) => PersonDecision::AllowForConversation,
+                (_, true) => PersonDecision::AllowLasting,
+                _ => PersonDecision::AllowOnce,
             };
-            allow(id, answer, digest.as_deref(), *format, gateway, output)?
+            let terms = LastingTerms { days: *days, calls_a_day: *calls_a_day };
+            allow(id, TypedDecision { decision, terms }, digest.as_deref(), *format, gateway, output)?
         }
         ApprovalsCommand::Deny { id, format, gateway } => deny(id, *format, gateway, output)?,
         ApprovalsCommand::Watch { format, gateway } => watch::run(*format, gateway, output)?,
@@ -103,7 +105,7 @@ fn show(id: &str, format: ApprovalsFormat, options: &GatewayArgs, output: &mut C
 /// allow the call, or does not confirm it.
 fn allow(
     id: &str,
-    answer: Answer,
+    decision: TypedDecision,
     digest: Option<&str>,
     format: ApprovalsFormat,
     options: &GatewayArgs,
@@ -111,7 +113,7 @@ fn allow(
 ) -> OperationResult {
     let gateway = GatewayClient::new(options, output)?;
     if let Some(digest) = digest {
-        return Ok(send(&gateway, id, digest, &answer, format, output));
+        return Ok(send(&gateway, id, digest, &decision, format, output));
     }
     if !(stdin().is_terminal() && stdout().is_terminal()) {
         return Err(InputError(
@@ -128,16 +130,16 @@ fn allow(
         Err(error) => return Ok(Err(error)),
     };
     question_text::print(&question, now(), output);
-    if let Some(why) = answer.objection(&question) {
+    if let Some(why) = decision.objection(&question) {
         output.error(&why);
         return Ok(Ok(1));
     }
-    if !lines.confirm(&answer, output) {
+    if !lines.confirm(&decision, output) {
         output.note("nothing is decided");
         return Ok(Ok(1));
     }
     let digest = question_text::text(&question, "digest");
-    Ok(send(&gateway, id, digest, &answer, format, output))
+    Ok(send(&gateway, id, digest, &decision, format, output))
 }
 
 /// Denies a call. The person need not have read the question: the denial is bound to the digest that the question has
@@ -150,7 +152,7 @@ fn deny(id: &str, format: ApprovalsFormat, options: &GatewayArgs, output: &mut C
         Err(error) => return Ok(Err(error)),
     };
     let digest = question_text::text(&question, "digest").to_owned();
-    Ok(send(&gateway, id, &digest, &Answer::Deny, format, output))
+    Ok(send(&gateway, id, &digest, &PersonDecision::Deny.into(), format, output))
 }
 
 /// Sends a decision on a question, and prints the question as it is after the decision. Returns the exit code.
@@ -158,11 +160,11 @@ fn send(
     gateway: &GatewayClient,
     id: &str,
     digest: &str,
-    answer: &Answer,
+    decision: &TypedDecision,
     format: ApprovalsFormat,
     output: &mut Console,
 ) -> Result<u8, GatewayError> {
-    let question = decide(gateway, id, digest, answer)?;
+    let question = decide(gateway, id, digest, decision)?;
     match format {
         ApprovalsFormat::Json => print_json(&question, output),
         ApprovalsFormat::Text => output.line(&format!(

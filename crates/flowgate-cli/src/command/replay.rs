@@ -245,7 +245,7 @@ fn replay_methods(known: &MethodRegistry, options: &ReplayOptions<'_>) -> Vec<Re
             .filter_map(|name| known.find_influence(name).map(ReplayMethod::Influence))
             .collect(),
     };
-    let decision = if options.grants { Decision::AllowForConversation } else { Decision::Allow };
+    let decision = if options.grants { Decision::AllowForConversation } else { Decision::AllowOnce };
     let replay_with = |method| ReplayMethod::Guarded(method, decision);
     let guarded: Vec<ReplayMethod> = match is_all(options.methods) {
         true => known.methods().iter().copied().map(replay_with).collect(),

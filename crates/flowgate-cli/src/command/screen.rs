@@ -6,7 +6,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use flowgate_bench::saliency::{self, Screener, ScreenerRow};
+use flowgate_bench::saliency::{self, ScreenerRow, ScreenerScore};
 use flowgate_lm::local::classifier::DependencyClassifier;
 
 use crate::args::{ScreenCommand, ScreenTrainArgs};
@@ -67,5 +67,5 @@ fn train(options: &ScreenTrainArgs, output: &mut Console) -> Result<u8, InputErr
 /// Returns the score from which the trained screener selects a region. It is the same for all sets of cases; `None`
 /// if nothing was measured.
 fn threshold(rows: &[ScreenerRow]) -> Option<f64> {
-    rows.iter().find(|row| row.screener == Screener::Network).map(|row| row.threshold)
+    rows.iter().find(|row| row.screener == ScreenerScore::Network).map(|row| row.threshold)
 }

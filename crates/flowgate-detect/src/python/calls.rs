@@ -180,7 +180,7 @@ impl<'t> CallCollector<'t> {
             _ => None,
         };
         for issue in command.map(shell::find).unwrap_or_default() {
-            self.report(issue.kind, location);
+            self.report(issue.kind.as_str(), location);
         }
     }
 

@@ -7,7 +7,7 @@ use std::ops::Range;
 use super::effective_command::{EffectiveCommand, INTERPRETERS, READERS, RedirectTarget, SHELLS};
 use super::expansion::{Argument, ShellVariables};
 use super::syntax::{Command, CommandForm, Pipeline, Redirect, Script, Word};
-use super::{IssueSeverity, UnsafeCommand};
+use super::{IssueSeverity, UnsafeCommand, UnsafeCommandKind};
 
 /// The words and redirections of a simple command.
 pub(super) struct SimpleCall<'s> {
@@ -32,20 +32,20 @@ pub(super) fn report_combinations(
         let whole = || first.min(last)..last.max(first);
         if call.reads_script() {
             if earlier.iter().any(EffectiveCommand::fetches) {
-                report("PIPE_TO_SHELL", whole());
+                report(UnsafeCommandKind::PipeToShell, whole());
             }
             if earlier.iter().any(EffectiveCommand::decodes) {
-                report("DECODE_TO_SHELL", whole());
+                report(UnsafeCommandKind::DecodeToShell, whole());
             }
         }
         if call.connects() {
             if earlier.iter().any(|call| call.is_one_of(SHELLS) && call.has_argument("-i")) {
-                report("REVERSE_SHELL", whole());
+                report(UnsafeCommandKind::ReverseShell, whole());
             }
             if earlier.iter().any(|call| {
                 call.reads_sensitive() || call.is_one_of(&["tar", "zip"]) || call.dumps_environment()
             }) {
-                report("UPLOAD", whole());
+                report(UnsafeCommandKind::Upload, whole());
             }
         }
         let scripts: Vec<&Script> =
@@ -55,10 +55,10 @@ pub(super) fn report_combinations(
         };
         let runs = call.is_one_of(INTERPRETERS) || call.is_one_of(&["source", "."]);
         if runs && (any_inner(&|inner| inner.fetches()) || call.texts().any(|text| fetched.contains(text))) {
-            report("PIPE_TO_SHELL", call.span.clone());
+            report(UnsafeCommandKind::PipeToShell, call.span.clone());
         }
         if call.fetches() && any_inner(&|inner| inner.is_one_of(READERS) || inner.dumps_environment()) {
-            report("UPLOAD", call.span.clone());
+            report(UnsafeCommandKind::Upload, call.span.clone());
         }
     }
 }

@@ -4,9 +4,9 @@
 
 use std::ops::Range;
 
-use super::IssueSeverity;
 use super::expansion::Argument;
 use super::wrappers::{WrapperOptions, is_assignment, wrapper};
+use super::{IssueSeverity, UnsafeCommandKind};
 
 /// A redirection, with what is known of its target.
 #[derive(Debug)]
@@ -199,7 +199,7 @@ impl<'c, 's> EffectiveCommand<'c, 's> {
 
     /// Reports the unsafe effects of the command alone, regardless of the other commands of its pipeline. `report`
     /// receives the kind of each effect and its severity.
-    pub(super) fn report_effects(&self, report: &mut dyn FnMut(&'static str, IssueSeverity)) {
+    pub(super) fn report_effects(&self, report: &mut dyn FnMut(UnsafeCommandKind, IssueSeverity)) {
         use IssueSeverity::{Error, Warning};
         let any = |test: fn(&str) -> bool| self.texts().any(test);
         let writes = |test: fn(&str) -> bool| {
@@ -214,20 +214,21 @@ impl<'c, 's> EffectiveCommand<'c, 's> {
         let is_socket = |text: &str| text.contains("/dev/tcp/") || text.contains("/dev/udp/");
         let targets = self.redirects.iter().map(|redirect| redirect.target.text.as_str());
         if self.texts().chain(targets).any(is_socket) {
-            report("REVERSE_SHELL", Error);
+            report(UnsafeCommandKind::ReverseShell, Error);
         }
         match self.name {
-            "eval" => {
-                report("EVAL", if self.arguments.iter().any(|word| !word.known) { Error } else { Warning })
-            }
+            "eval" => report(
+                UnsafeCommandKind::Eval,
+                if self.arguments.iter().any(|word| !word.known) { Error } else { Warning },
+            ),
             "rm" => {
                 let recursive = self.has_option('r', "--recursive") || self.has_option('R', "--recursive");
                 if recursive && any(is_whole_tree) || self.has_argument("--no-preserve-root") {
-                    report("REMOVE_ALL", Error);
+                    report(UnsafeCommandKind::RemoveAll, Error);
                 }
             }
             "find" if any(is_whole_tree) && (self.has_argument("-delete") || self.has_argument("rm")) => {
-                report("REMOVE_ALL", Error)
+                report(UnsafeCommandKind::RemoveAll, Error)
             }
             "chmod" => {
                 if any(|text| {
@@ -245,60 +246,60 @@ impl<'c, 's> EffectiveCommand<'c, 's> {
                             | "0666"
                     )
                 }) {
-                    report("WORLD_WRITABLE", Warning);
+                    report(UnsafeCommandKind::WorldWritable, Warning);
                 }
                 // The program then runs with the rights of its owner (`u+s`, `4755`) or its group.
                 if any(|text| {
                     matches!(text, "u+s" | "+s" | "g+s" | "ug+s")
                         || text.len() == 4 && text.starts_with(['4', '6'])
                 }) {
-                    report("PRIVILEGE", Error);
+                    report(UnsafeCommandKind::Privilege, Error);
                 }
             }
             "dd" if self.texts().filter_map(|text| text.strip_prefix("of=")).any(is_device) => {
-                report("DISK_WRITE", Error);
+                report(UnsafeCommandKind::DiskWrite, Error);
             }
-            "shred" | "wipefs" | "fdisk" if any(is_device) => report("DISK_WRITE", Error),
+            "shred" | "wipefs" | "fdisk" if any(is_device) => report(UnsafeCommandKind::DiskWrite, Error),
             "curl" | "wget" | "http" | "https" => {
                 let sends_file =
                     |text: &str| text.starts_with('@') || text.contains("=@") || text.starts_with("-d@");
                 let file_options = ["-T", "--upload-file", "--post-file", "--body-file"];
                 if any(sends_file) || file_options.iter().any(|option| self.option_value(option).is_some()) {
-                    report("UPLOAD", Error);
+                    report(UnsafeCommandKind::Upload, Error);
                 }
             }
             "scp" | "rsync" | "sftp" => {
                 let remote = self.texts().last().is_some_and(|text| text.contains(':'));
                 if remote && any(is_sensitive_path) {
-                    report("UPLOAD", Error);
+                    report(UnsafeCommandKind::Upload, Error);
                 }
             }
             "nc" | "ncat" | "netcat" => {
                 let runs = self.has_option('e', "--exec") || self.has_option('c', "--sh-exec");
                 if runs || any(|text| text.starts_with("--exec=") || text.starts_with("--sh-exec=")) {
-                    report("REVERSE_SHELL", Error);
+                    report(UnsafeCommandKind::ReverseShell, Error);
                 }
             }
             // An address of `socat` that runs a program.
             "socat"
                 if any(|text| text.to_ascii_uppercase().contains("EXEC:") || text.contains("SYSTEM:")) =>
             {
-                report("REVERSE_SHELL", Error);
+                report(UnsafeCommandKind::ReverseShell, Error);
             }
             // `crontab` installs a table if it has no argument or a file. With only options, it lists or edits one.
             "crontab" if self.arguments.is_empty() || any(|text| text == "-" || !text.starts_with('-')) => {
-                report("PERSISTENCE", Warning);
+                report(UnsafeCommandKind::Persistence, Warning);
             }
             // `-c` clears the history, and has no long form.
-            "history" if self.has_option('c', "-c") => report("HISTORY", Warning),
-            "unset" if any(|text| text.starts_with("HIST")) => report("HISTORY", Warning),
-            "setenforce" if self.has_argument("0") => report("DISABLE_SECURITY", Error),
+            "history" if self.has_option('c', "-c") => report(UnsafeCommandKind::History, Warning),
+            "unset" if any(|text| text.starts_with("HIST")) => report(UnsafeCommandKind::History, Warning),
+            "setenforce" if self.has_argument("0") => report(UnsafeCommandKind::DisableSecurity, Error),
             "iptables" | "ip6tables" | "nft"
                 if self.has_option('F', "--flush") || self.has_argument("flush") =>
             {
-                report("DISABLE_SECURITY", Error);
+                report(UnsafeCommandKind::DisableSecurity, Error);
             }
-            "ufw" if self.has_argument("disable") => report("DISABLE_SECURITY", Error),
+            "ufw" if self.has_argument("disable") => report(UnsafeCommandKind::DisableSecurity, Error),
             "systemctl" | "service" => {
                 let is_security_service = |text: &str| {
                     ["firewalld", "ufw", "auditd", "apparmor", "falcon", "iptables"]
@@ -306,14 +307,16 @@ impl<'c, 's> EffectiveCommand<'c, 's> {
                         .any(|name| text.starts_with(name))
                 };
                 if any(is_security_service) && any(|text| matches!(text, "stop" | "disable" | "mask")) {
-                    report("DISABLE_SECURITY", Error);
+                    report(UnsafeCommandKind::DisableSecurity, Error);
                 }
             }
-            "sudo" | "doas" if any(|text| matches!(text, "-i" | "-s")) => report("PRIVILEGE", Warning),
-            "usermod" | "gpasswd" if any(|text| matches!(text, "sudo" | "wheel" | "root" | "docker")) => {
-                report("PRIVILEGE", Error);
+            "sudo" | "doas" if any(|text| matches!(text, "-i" | "-s")) => {
+                report(UnsafeCommandKind::Privilege, Warning)
             }
-            name if name.starts_with("mkfs") => report("DISK_WRITE", Error),
+            "usermod" | "gpasswd" if any(|text| matches!(text, "sudo" | "wheel" | "root" | "docker")) => {
+                report(UnsafeCommandKind::Privilege, Error);
+            }
+            name if name.starts_with("mkfs") => report(UnsafeCommandKind::DiskWrite, Error),
             name if INTERPRETERS.contains(&name) => {
                 // Whether the text is code that connects a shell to a socket.
                 let code = |text: &str| {
@@ -323,19 +326,19 @@ impl<'c, 's> EffectiveCommand<'c, 's> {
                         && has(&["pty.spawn", "/bin/sh", "/bin/bash", "dup2", "subprocess", "exec"])
                 };
                 if any(code) {
-                    report("REVERSE_SHELL", Error);
+                    report(UnsafeCommandKind::ReverseShell, Error);
                 }
             }
             _ => {}
         }
         if self.elevated && (self.name == "su" || self.is_one_of(SHELLS) && self.arguments.is_empty()) {
-            report("PRIVILEGE", Warning);
+            report(UnsafeCommandKind::Privilege, Warning);
         }
         if writes(is_device) {
-            report("DISK_WRITE", Error);
+            report(UnsafeCommandKind::DiskWrite, Error);
         }
         if writes(|text| text.starts_with("/etc/sudoers")) {
-            report("PRIVILEGE", Error);
+            report(UnsafeCommandKind::Privilege, Error);
         }
         let is_run_at_start = |text: &str| {
             [".ssh/authorized_keys", ".bashrc", ".bash_profile", ".profile", ".zshrc"]
@@ -346,21 +349,21 @@ impl<'c, 's> EffectiveCommand<'c, 's> {
                     .any(|start| text.starts_with(start))
         };
         if writes(is_run_at_start) {
-            report("PERSISTENCE", Warning);
+            report(UnsafeCommandKind::Persistence, Warning);
         }
         if self.is_one_of(&["rm", "shred", "truncate", "ln"]) && any(|text| text.ends_with("_history"))
             || writes(|text| text.ends_with("_history"))
         {
-            report("HISTORY", Warning);
+            report(UnsafeCommandKind::History, Warning);
         }
         if self.dumps_environment() {
-            report("ENVIRONMENT_DUMP", Warning);
+            report(UnsafeCommandKind::EnvironmentDump, Warning);
         }
         // Programs that rarely output the content of such a file, although they name it.
         let harmless_readers =
             ["echo", "printf", "grep", "rg", "git", "ls", "stat", "chmod", "chown", "test", "["];
         if self.reads_sensitive() && !self.is_one_of(&harmless_readers) {
-            report("SENSITIVE_FILE", Warning);
+            report(UnsafeCommandKind::SensitiveFile, Warning);
         }
     }
 }

@@ -17,7 +17,7 @@ use super::launches::launches;
 use super::lexer::{ScriptLocation, TextFacts};
 use super::limits::{ReadLimits, ShellReadError};
 use super::syntax::{CommandForm, CompoundKind, Pipeline, Redirect, Script, Word};
-use super::{Invocation, IssueSeverity, UNREAD_KINDS, UnreadPart, UnreadReason, UnsafeCommand, parser};
+use super::{Invocation, IssueSeverity, UnreadPart, UnreadReason, UnsafeCommand, UnsafeCommandKind, parser};
 use crate::MAX_FINDINGS;
 
 /// The builtins after which the value of any variable may have changed, or assignments no longer do what they say.
@@ -53,7 +53,12 @@ const CHANGES_VARIABLES: &[&str] = &[
     "setopt",
 ];
 /// The unsafe effects that already say that a command runs a script which is not in the text.
-const COVERING: &[&str] = &["PIPE_TO_SHELL", "DECODE_TO_SHELL", "EVAL", "REVERSE_SHELL"];
+const COVERING: &[UnsafeCommandKind] = &[
+    UnsafeCommandKind::PipeToShell,
+    UnsafeCommandKind::DecodeToShell,
+    UnsafeCommandKind::Eval,
+    UnsafeCommandKind::ReverseShell,
+];
 
 /// Collects what a text runs.
 pub(super) struct CommandScanner {
@@ -437,7 +442,7 @@ impl CommandScanner {
                 if !self.stopped {
                     self.unread.truncate(unread);
                     let added = self.issues.split_off(issues);
-                    let is_effect = |issue: &UnsafeCommand| !UNREAD_KINDS.contains(&issue.kind);
+                    let is_effect = |issue: &UnsafeCommand| !issue.kind.is_unread();
                     self.issues.extend(added.into_iter().filter(is_effect));
                 }
             }

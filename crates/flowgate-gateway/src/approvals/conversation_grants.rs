@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::ApprovalService;
 use super::routes::changeable_arguments;
 use crate::config::Person;
-use crate::database::{DatabaseError, StoredQuestion};
+use crate::database::{DatabaseError, FreezeKind, StoredQuestion};
 
 impl ApprovalService {
     /// Returns the conversation grants of the tenants that the person may see, each as JSON for the list of grants. The
@@ -34,7 +34,7 @@ impl ApprovalService {
             let (call, _) = self.readable_content(grant, person);
             let conversation = format!("{}/{}", grant.client, grant.name);
             let is_frozen =
-                freezes.iter().any(|freeze| freeze.kind == "grants" && freeze.what == conversation);
+                freezes.iter().any(|freeze| freeze.kind == FreezeKind::Grants && freeze.what == conversation);
             let is_of_policy =
                 self.people.config_fingerprint(&grant.client) == Some(grant.config_fingerprint.as_str());
             json!({

@@ -7,15 +7,17 @@
 use std::time::Duration;
 
 use axum::http::{HeaderMap, StatusCode};
-use flowgate_audit::{AuditEvent, RecordedDecision};
+use flowgate::monitor::PersonDecision;
+use flowgate_audit::AuditEvent;
 use serde::Deserialize;
+use serde::de::{Deserializer, Error as _};
 use serde_json::{Value, json};
 
 use super::ApprovalService;
 use super::lasting_grants::{GrantOffer, GrantTerms, NO_TERMS};
 use super::routes::{database_error_reply, may_grant, not_found_reply, read};
 use crate::config::{Person, Role};
-use crate::database::{DecideError, NewGrant, PersonDecision, StoredQuestion};
+use crate::database::{DecideError, NewGrant, StoredQuestion};
 use crate::http::reply::HttpReply;
 
 /// The most decisions in one request.
@@ -33,7 +35,8 @@ const DECISIONS_FORM: &str =
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct DecisionRequest {
-    decision: RequestedDecision,
+    #[serde(deserialize_with = "decision_of_name")]
+    decision: PersonDecision,
     /// The digest of the question as it was shown: an approval is bound to what the person has seen.
     digest: String,
     /// The terms of a `grant-lasting`.
@@ -53,34 +56,24 @@ struct DecisionsRequest {
 #[serde(deny_unknown_fields)]
 struct IdentifiedDecision {
     id: String,
-    decision: RequestedDecision,
+    #[serde(deserialize_with = "decision_of_name")]
+    decision: PersonDecision,
     digest: String,
     #[serde(default)]
     terms: Option<GrantTerms>,
 }
 
-/// A decision as a request names it.
-#[derive(Debug, Clone, Copy, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-enum RequestedDecision {
-    Allow,
-    /// The call may run, and so may equal calls of the conversation.
-    Grant,
-    /// The call may run, and so may equal calls of all conversations of the client.
-    GrantLasting,
-    Deny,
-}
-
-impl RequestedDecision {
-    /// Returns the name of the decision in requests.
-    fn name(self) -> &'static str {
-        match self {
-            Self::Allow => "allow",
-            Self::Grant => "grant",
-            Self::GrantLasting => "grant-lasting",
-            Self::Deny => "deny",
-        }
-    }
+/// Reads the decision that a request names.
+///
+/// # Errors
+/// If the value is no text, or no decision has this name.
+fn decision_of_name<'de, D: Deserializer<'de>>(deserializer: D) -> Result<PersonDecision, D::Error> {
+    let name = String::deserialize(deserializer)?;
+    PersonDecision::from_name(&name).ok_or_else(|| {
+        let names: Vec<String> =
+            PersonDecision::ALL.iter().map(|decision| format!("`{}`", decision.name())).collect();
+        D::Error::custom(format_args!("unknown decision: expected one of {}", names.join(", ")))
+    })
 }
 
 /// The reason why a decision has no effect: the status and the message of the reply.
@@ -155,12 +148,7 @@ impl ApprovalService {
         let question = self.store.question(id).await.map_err(database_error_reply)?;
         let question =
             question.filter(|question| person.sees_tenant(&question.tenant)).ok_or_else(not_found_reply)?;
-        let (decision, recorded) = match request.decision {
-            RequestedDecision::Allow => (PersonDecision::Allow, RecordedDecision::Allow),
-            RequestedDecision::Grant => (PersonDecision::Grant, RecordedDecision::Grant),
-            RequestedDecision::GrantLasting => (PersonDecision::LastingGrant, RecordedDecision::LastingGrant),
-            RequestedDecision::Deny => (PersonDecision::Deny, RecordedDecision::Deny),
-        };
+        let decision = request.decision;
         let grant = self
             .check_decision(person, &question, decision, request.terms.as_ref())
             .map_err(|(status, message)| HttpReply::detail(status, &message))?;
@@ -173,7 +161,7 @@ impl ApprovalService {
                 digest: question.digest.clone(),
                 who: person.name.clone(),
                 role: person.role.name().to_owned(),
-                answer: recorded,
+                answer: decision,
             };
             self.recorder.record(&[event.into()])
         };
@@ -191,7 +179,7 @@ impl ApprovalService {
             Ok(question) => {
                 let waited = question.decided.saturating_sub(question.asked);
                 let after = Duration::from_millis(waited.try_into().unwrap_or_default());
-                self.metrics.count_decision(&question.client, request.decision.name(), after);
+                self.metrics.count_decision(&question.client, decision.name(), after);
                 self.notify_decision(&question);
                 Ok(self.question_json(&question, person))
             }
@@ -225,14 +213,14 @@ impl ApprovalService {
             let message = "the owner of a client cannot decide its questions: another person has to decide";
             return refuse(StatusCode::FORBIDDEN, message);
         }
-        if decision == PersonDecision::Grant && !may_grant(question) {
+        if decision == PersonDecision::AllowForConversation && !may_grant(question) {
             let message = "this question can be answered for one call only, since the policy does not say \
                 `grant conversation` for it, or the tool reads external state: send `allow` or `deny`";
             return refuse(StatusCode::CONFLICT, message);
         }
         let grant = self.new_grant(question, decision, terms)?;
         let (_, is_fully_readable) = self.readable_content(question, person);
-        if decision != PersonDecision::Deny && !is_fully_readable {
+        if decision.allows() && !is_fully_readable {
             let message = "your clearance does not cover what this question shows: you may deny it; only a \
                 person who may read all of it may allow it";
             return refuse(StatusCode::FORBIDDEN, message);
@@ -240,7 +228,7 @@ impl ApprovalService {
         Ok(grant)
     }
 
-    /// Returns the lasting grant that a decision gives; `None` for every decision but [`PersonDecision::LastingGrant`].
+    /// Returns the lasting grant that a decision gives; `None` for every decision but [`PersonDecision::AllowLasting`].
     ///
     /// # Errors
     /// If another decision has terms, or the question or the policy does not allow a grant with these terms.
@@ -251,7 +239,7 @@ impl ApprovalService {
         terms: Option<&GrantTerms>,
     ) -> Result<Option<NewGrant>, Rejection> {
         let refuse = |status, message: &str| Err((status, message.to_owned()));
-        if decision != PersonDecision::LastingGrant {
+        if decision != PersonDecision::AllowLasting {
             return match terms {
                 None => Ok(None),
                 Some(_) => refuse(

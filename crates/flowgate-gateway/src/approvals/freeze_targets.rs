@@ -10,10 +10,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use serde_json::{Value, json};
 
-use super::freeze_kind::FreezeKind;
 use super::freezes::consents_of;
 use crate::config::ClientSettings;
-use crate::database::{Database, DatabaseError};
+use crate::database::{Database, DatabaseError, FreezeKind};
 
 /// The most tools of agents that are remembered; an order to freeze another one has to say `in_advance`.
 const MAX_TOOLS: usize = 10_000;

@@ -9,9 +9,8 @@ use flowgate_guard::conversation::Conversation;
 use sha2::{Digest as _, Sha256};
 
 use super::ApprovalService;
-use super::freeze_kind::FreezeKind;
 use crate::config::ClientSettings;
-use crate::database::{DatabaseError, Freeze};
+use crate::database::{DatabaseError, Freeze, FreezeKind};
 use crate::http::request_error::RequestError;
 use crate::identity::client_token::is_caller_id;
 use crate::log;
@@ -29,13 +28,13 @@ impl ApprovalService {
     ) -> Result<(), RequestError> {
         let conversation_name = format!("{}/{conversation}", client.name);
         let is_stopped = |freeze: &Freeze| {
-            freeze.kind == FreezeKind::Client.name() && freeze.what == client.name
-                || freeze.kind == FreezeKind::Conversation.name() && freeze.what == conversation_name
+            freeze.kind == FreezeKind::Client && freeze.what == client.name
+                || freeze.kind == FreezeKind::Conversation && freeze.what == conversation_name
         };
         match self.store.freezes().await?.iter().find(|freeze| is_stopped(freeze)) {
             None => {}
             Some(freeze) => {
-                let message = format!("an admin has frozen this {}", freeze.kind);
+                let message = format!("an admin has frozen this {}", freeze.kind.name());
                 return Err(RequestError::new(StatusCode::FORBIDDEN, message));
             }
         }
@@ -65,7 +64,7 @@ impl ApprovalService {
         // The digest at the end of `CLIENT:LINE-DIGEST`.
         let digest_in = |name: &str| name.rsplit_once('-').map(|(_, digest)| digest.to_owned());
         let is_consent_of_client = |freeze: &&Freeze| {
-            freeze.kind == FreezeKind::Consent.name()
+            freeze.kind == FreezeKind::Consent
                 && freeze.what.rsplit_once(':').is_some_and(|(name, _)| name == client.name)
         };
         let digests =
@@ -90,7 +89,7 @@ impl ApprovalService {
     ) -> Result<bool, DatabaseError> {
         let conversation_name = format!("{}/{conversation}", client.name);
         let is_of_conversation =
-            |freeze: &Freeze| freeze.kind == FreezeKind::Grants.name() && freeze.what == conversation_name;
+            |freeze: &Freeze| freeze.kind == FreezeKind::Grants && freeze.what == conversation_name;
         Ok(self.store.freezes().await?.iter().any(is_of_conversation))
     }
 
@@ -143,13 +142,13 @@ impl ApprovalService {
         // A tool of the agent has no server; no server has an empty name.
         let server = tool.split_once('/').map_or("", |(server, _)| server);
         let stops_call = |freeze: &Freeze| {
-            freeze.kind == FreezeKind::Tool.name() && freeze.what == tool
-                || freeze.kind == FreezeKind::Server.name() && freeze.what == server
+            freeze.kind == FreezeKind::Tool && freeze.what == tool
+                || freeze.kind == FreezeKind::Server && freeze.what == server
         };
         match self.store.freezes().await {
             Ok(freezes) => {
                 let stopped = freezes.iter().find(|freeze| stops_call(freeze));
-                stopped.map(|freeze| format!("an admin has frozen this {}", freeze.kind))
+                stopped.map(|freeze| format!("an admin has frozen this {}", freeze.kind.name()))
             }
             Err(error) => {
                 let fields = vec![("conversation", conversation.into()), ("tool", tool.into())];

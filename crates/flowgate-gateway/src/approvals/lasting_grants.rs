@@ -16,8 +16,9 @@
 //! the same label as the question that the person answered, so its observers could see that one too.
 
 use axum::http::{HeaderMap, StatusCode};
+use flowgate::monitor::PersonDecision;
 use flowgate::policy::{ArgumentRole, GrantScope, Policy};
-use flowgate_audit::{AuditEvent, RecordedDecision};
+use flowgate_audit::AuditEvent;
 use flowgate_guard::approve::ApprovalRequest;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Number, Value, json};
@@ -300,7 +301,7 @@ impl ApprovalService {
                     digest: ask.digest.clone(),
                     who: grant.who.clone(),
                     role: format!("lasting grant {}", grant.id),
-                    answer: RecordedDecision::Allow,
+                    answer: PersonDecision::AllowOnce,
                 };
                 self.recorder.record(&[event.into()])
             })

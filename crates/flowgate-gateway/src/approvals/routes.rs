@@ -12,12 +12,11 @@ use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use super::ApprovalService;
-use super::freeze_kind::FreezeKind;
 use super::freeze_targets::FreezeTargetMatch;
 use super::lasting_grants::GrantOffer;
 use crate::chat::stream::{self, ReplyPart};
 use crate::config::{Person, Role};
-use crate::database::{DatabaseError, HIDDEN_MEMBER, QuestionState, StoredQuestion};
+use crate::database::{DatabaseError, FreezeKind, HIDDEN_MEMBER, QuestionState, StoredQuestion};
 use crate::http::client_presence::ClientPresence;
 use crate::http::reply::HttpReply;
 use flowgate_audit::{AuditEvent, ContentSelector, FreezeSwitch};
@@ -180,8 +179,8 @@ impl ApprovalService {
         let freezes = self.store.freezes().await.map_err(database_error_reply)?;
         let shown = freezes
             .iter()
-            .filter(|freeze| self.people.sees_freeze(&person, &freeze.kind, &freeze.what))
-            .map(|freeze| json!({"kind": freeze.kind, "what": freeze.what, "who": freeze.who, "since": freeze.since}));
+            .filter(|freeze| self.people.sees_freeze(&person, freeze.kind, &freeze.what))
+            .map(|freeze| json!({"kind": freeze.kind.name(), "what": freeze.what, "who": freeze.who, "since": freeze.since}));
         Ok(HttpReply::json(StatusCode::OK, &json!({"frozen": shown.collect::<Vec<_>>()})))
     }
 
@@ -231,9 +230,9 @@ impl ApprovalService {
             // noticed.
             self.store.persist_log_head().await?;
             if switch.frozen {
-                return self.store.freeze(kind, what, &person.name).await.map(|()| true);
+                return self.store.freeze(switch.kind, what, &person.name).await.map(|()| true);
             }
-            self.store.thaw(kind, what).await
+            self.store.thaw(switch.kind, what).await
         };
         let outcome = outcome.await.map_err(|error| {
             let order = if switch.frozen { "freeze" } else { "thaw" };

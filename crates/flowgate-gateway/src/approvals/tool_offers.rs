@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::{ApprovalService, millis};
 use crate::config::ClientSettings;
 use crate::database::{
-    AskOutcome, DatabaseError, MAX_OFFERED, NewQuestion, QuestionLimit, QuestionOrigin, ToolOffer,
+    AskOutcome, DatabaseError, MAX_OFFERED, NewQuestion, QuestionLimit, QuestionOrigin, ServerTool,
 };
 use crate::log::Limit;
 use crate::random;
@@ -28,7 +28,7 @@ impl ApprovalService {
     pub(crate) async fn ask_about_tool(
         &self,
         client: &ClientSettings,
-        offer: &ToolOffer,
+        offer: &ServerTool,
         description: &Value,
     ) -> Result<(), DatabaseError> {
         if !self.people.can_decide_for(client) || description.to_string().len() > MAX_DESCRIPTION {

@@ -52,8 +52,8 @@ impl<'a> PersonApprover<'a> {
     /// Returns copies of those answers that were given for several equal calls, of which some are still to come in the
     /// message of the model.
     pub(super) fn answers_for_further_calls(&self) -> Vec<(ApprovalReference, Decision)> {
-        let used = self.used.iter().map(|asked| (asked, Decision::Allow));
-        let refused = self.refused.iter().map(|asked| (asked, Decision::Refuse));
+        let used = self.used.iter().map(|asked| (asked, Decision::AllowOnce));
+        let refused = self.refused.iter().map(|asked| (asked, Decision::Deny));
         let earlier = self.earlier.iter().map(|(asked, decision)| (asked, *decision));
         let all = used.chain(refused).chain(earlier);
         all.filter(|(asked, _)| asked.covers_further_calls())
@@ -65,10 +65,10 @@ impl<'a> PersonApprover<'a> {
     /// has to be asked.
     fn take_answer(&mut self, ask: &ApprovalRequest) -> Option<Decision> {
         if self.used.iter_mut().any(|asked| asked.take_equal_call(ask)) {
-            return Some(Decision::Allow);
+            return Some(Decision::AllowOnce);
         }
         if self.refused.iter_mut().any(|asked| asked.take_equal_call(ask)) {
-            return Some(Decision::Refuse);
+            return Some(Decision::Deny);
         }
         take_from(&mut self.earlier, ask)
     }
@@ -104,16 +104,16 @@ impl Approver for PersonApprover<'_> {
                     Err(error) => {
                         self.failure = Some(error);
                         // The turn returns the error, and nothing of the turn is stored.
-                        return Decision::Later;
+                        return Decision::Undecided;
                     }
                 };
             self.asked.extend(asked.as_ref().map(|_| ask.digest.clone()));
             match decision {
-                Decision::Allow | Decision::AllowForConversation => self.used.extend(asked),
-                Decision::Later => (self.question, self.upcoming) = (asked, ask.upcoming.len()),
-                Decision::Refuse => self.refused.extend(asked),
+                Decision::AllowOnce | Decision::AllowForConversation => self.used.extend(asked),
+                Decision::Undecided => (self.question, self.upcoming) = (asked, ask.upcoming.len()),
+                Decision::Deny => self.refused.extend(asked),
                 // The call is refused without an answer of a person, so there is no answer to note.
-                Decision::Silent | Decision::Unasked => {}
+                Decision::Unanswered | Decision::Unasked => {}
             }
             decision
         })

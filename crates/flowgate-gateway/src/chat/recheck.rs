@@ -16,7 +16,7 @@ use super::conversations;
 use crate::config::GatewayConfig;
 use crate::database::log_heads::ConversationListing;
 use crate::database::{ConversationJournal, Database, DatabaseError};
-use flowgate_audit::{AuditRecord, DatabaseLogAnchors, LineHash};
+use flowgate_audit::{AuditRecord, DatabaseLogAnchors, LineHash, RecordKind};
 
 /// The outcome of a comparison.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -85,7 +85,7 @@ impl LoggedVerdicts {
 
     /// Adds a record, if it is a verdict, to the verdicts of the log that was begun last; ignores other records.
     pub fn add(&mut self, record: &AuditRecord) {
-        if record.kind != "judged" {
+        if record.kind != RecordKind::Judged {
             return;
         }
         let text =

@@ -235,7 +235,7 @@ pub(crate) async fn run(
         let since = asked.as_ref().and_then(|asked| asked.turn).unwrap_or(turns);
         person.context.origin = QuestionOrigin::Chat { turns, since };
         match decision {
-            Decision::Later => {
+            Decision::Undecided => {
                 // 0: only the request that asked knows how many questions about later calls it stored.
                 let turn = session.conversation.postpone();
                 let is_formatted = session.conversation.has_output_format();
@@ -244,10 +244,10 @@ pub(crate) async fn run(
                 report.waits = asked.map(|asked| WaitingStatus { question: asked.id });
                 return Ok(completion);
             }
-            Decision::Allow | Decision::AllowForConversation => person.used.extend(asked),
-            Decision::Refuse => person.refused.extend(asked),
+            Decision::AllowOnce | Decision::AllowForConversation => person.used.extend(asked),
+            Decision::Deny => person.refused.extend(asked),
             // There is no answer to note, and the call does not run.
-            Decision::Silent | Decision::Unasked => {}
+            Decision::Unanswered | Decision::Unasked => {}
         }
         // While the question was open, other conversations may have written to the stores that the question refers to.
         let tenant = &client.spec.tenant;

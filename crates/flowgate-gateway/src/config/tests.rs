@@ -43,6 +43,21 @@ fn store_key() -> std::path::PathBuf {
     FOLDER.join("store.key")
 }
 
+/// Checks the error about a configuration; an empty text for a valid one.
+fn check(text: String, expected: &str) {
+    assert_eq!(error_of(&text), expected, "{text}");
+}
+
+/// Returns a configuration with one upstream, one client and these lines: further fields of the client, or sections.
+fn with(more: &str) -> String {
+    format!("{UPSTREAM}{CLIENT}{more}")
+}
+
+/// Returns a configuration whose client has another field in place of one of [`CLIENT`].
+fn replaced(field: &str, other: &str) -> String {
+    format!("{UPSTREAM}{}", CLIENT.replace(field, other))
+}
+
 #[test]
 fn the_example_is_one() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/gateway");
@@ -57,21 +72,10 @@ fn the_example_is_one() {
 }
 
 #[test]
-fn problems_are_named_with_their_place() {
-    let check = |text: String, expected: &str| assert_eq!(error_of(&text), expected, "{text}");
-    check(format!("{UPSTREAM}{CLIENT}"), "");
+fn problems_of_upstreams_are_named() {
     let with_ca = |url: &str, file: &str| {
         UPSTREAM.replace("http://localhost:8080", url) + &format!("ca-file = \"{file}\"\n") + CLIENT
     };
-    check(format!("{UPSTREAM}{}", CLIENT.replace("p.flow", "imports.flow")), "");
-    check(
-        format!("{UPSTREAM}{}", CLIENT.replace("p.flow", "imports-bad.flow")),
-        "clients.a: DIR/imports-bad.flow:3:1: expected a value, found the end of the policy (and 1 more errors: run `flowgate check DIR/imports-bad.flow`)",
-    );
-    check(
-        format!("{UPSTREAM}{}", CLIENT.replace("p.flow", "imports-none.flow")),
-        "clients.a: DIR/imports-none.flow:1:1: `none.flow` cannot be imported: DIR/none.flow: there is no file of this name; relative paths begin at the folder of the configuration",
-    );
     check(
         with_ca("http://localhost", "p.flow"),
         "upstreams.local: the section has a `ca-file`, but its `url` does not begin with https://: correct the `url`, or remove the `ca-file`",
@@ -87,42 +91,33 @@ fn problems_are_named_with_their_place() {
         folder of the configuration",
     );
     check(
+        format!("{UPSTREAM}pass-key = true\nkey-from = \"KEY\"\n{CLIENT}"),
+        "upstreams.local: the section has both a key and `pass-key`: remove the key if clients send their own, or `pass-key` otherwise",
+    );
+}
+
+#[test]
+fn problems_of_clients_are_named() {
+    check(with(""), "");
+    check(
         UPSTREAM.to_owned(),
         "the configuration has no client: write [clients.NAME] with key-from, upstream and policy",
     );
     check(
-        format!("{UPSTREAM}{CLIENT}polcy = \"x\"\n"),
+        with("polcy = \"x\"\n"),
         "line 7: unknown field `polcy`, expected one of `mode`, `key-from`, `key-file`, `certificate`, `token`, `tenant`, `owner`, `policy`, `upstream`, `mcp`, `fallback`, `small-model`, `method`, `step-labels`, `interactive`, `user-messages`, `system-messages`, `safeguards`, `guardrail`, `pinned`, `input`, `requests-per-minute`, `tokens-per-day`, `cost-per-day`, `parallel`, `sessions`",
-    );
-    let watching = |more: &str| format!("{UPSTREAM}{CLIENT}mode = \"watch\"\n{more}");
-    check(watching("[watch]\nfile = \"watch.jsonl\"\n"), "");
-    check(
-        watching(""),
-        "clients.a: mode: watch mode needs a file for the verdicts: write file = \"watch.jsonl\" in [watch]",
-    );
-    check(
-        format!("{UPSTREAM}{CLIENT}[watch]\nfile = \"watch.jsonl\"\n"),
-        "watch: no client watches: write mode = \"watch\" in [clients.NAME], or remove the section",
-    );
-    check(
-        format!("{UPSTREAM}{CLIENT}mode = \"off\"\n"),
-        "line 7: unknown variant `off`, expected `enforce` or `watch`",
     );
     check(CLIENT.to_owned(), "clients.a: the configuration has no upstream `local`; known ones are: ");
     check(
-        format!("{UPSTREAM}{}", CLIENT.replace("KEY", "OTHER")),
+        replaced("KEY", "OTHER"),
         "clients.a: the environment variable OTHER is not set: export it before the start, with the key that the provider gave you; for a client or a person, with a key from `openssl rand -hex 16`",
     );
     check(
-        format!("{UPSTREAM}{}", CLIENT.replace("KEY", "SHORT")),
+        replaced("KEY", "SHORT"),
         "clients.a: the key is too short and can be guessed: use at least 16 characters",
     );
     check(
-        format!("{UPSTREAM}{}", CLIENT.replace("p.flow", "bad.flow")),
-        "clients.a: DIR/bad.flow:1:29: expected an element, found the end of the line",
-    );
-    check(
-        format!("{UPSTREAM}{CLIENT}method = \"lowestfirst\"\n"),
+        with("method = \"lowestfirst\"\n"),
         "clients.a: there is no method `lowestfirst`; did you mean `lowest-first`? there are: lowest-first, cheapest-first, judge, introspection, \
          provenance, everything, tool-filter, confirm-acting, never-look",
     );
@@ -130,10 +125,49 @@ fn problems_are_named_with_their_place() {
         format!("{UPSTREAM}{CLIENT}{}", CLIENT.replace("clients.a", "clients.b")),
         "clients.b: the key is also that of a: give each client its own key",
     );
+    check(with("mcp = [\"web\"]\n"), "clients.a: the configuration has no server `web`; known ones are: ");
     check(
-        format!("{UPSTREAM}pass-key = true\nkey-from = \"KEY\"\n{CLIENT}"),
-        "upstreams.local: the section has both a key and `pass-key`: remove the key if clients send their own, or `pass-key` otherwise",
+        CLIENT.replace("upstream = \"local\"\n", ""),
+        "clients.a: the section has no upstream: write upstream = \"NAME\", or mcp = [\"NAME\"], or guardrail = true",
     );
+    check(with("owner = \"ann\"\n"), "clients.a: there is no person `ann`: write [people.ann]");
+}
+
+/// A policy, and the files that it imports.
+#[test]
+fn problems_of_policies_are_named() {
+    check(replaced("p.flow", "imports.flow"), "");
+    check(
+        replaced("p.flow", "imports-bad.flow"),
+        "clients.a: DIR/imports-bad.flow:3:1: expected a value, found the end of the policy (and 1 more errors: run `flowgate check DIR/imports-bad.flow`)",
+    );
+    check(
+        replaced("p.flow", "imports-none.flow"),
+        "clients.a: DIR/imports-none.flow:1:1: `none.flow` cannot be imported: DIR/none.flow: there is no file of this name; relative paths begin at the folder of the configuration",
+    );
+    check(
+        replaced("p.flow", "bad.flow"),
+        "clients.a: DIR/bad.flow:1:29: expected an element, found the end of the line",
+    );
+}
+
+#[test]
+fn problems_of_watch_mode_are_named() {
+    let watching = |more: &str| format!("{UPSTREAM}{CLIENT}mode = \"watch\"\n{more}");
+    check(watching("[watch]\nfile = \"watch.jsonl\"\n"), "");
+    check(
+        watching(""),
+        "clients.a: mode: watch mode needs a file for the verdicts: write file = \"watch.jsonl\" in [watch]",
+    );
+    check(
+        with("[watch]\nfile = \"watch.jsonl\"\n"),
+        "watch: no client watches: write mode = \"watch\" in [clients.NAME], or remove the section",
+    );
+    check(with("mode = \"off\"\n"), "line 7: unknown variant `off`, expected `enforce` or `watch`");
+}
+
+#[test]
+fn problems_of_predicates_are_named() {
     let asks = |more: &str| format!("{UPSTREAM}{}{more}", CLIENT.replace("p.flow", "asks.flow"));
     check(asks("[predicates]\nis_friend = \"http://127.0.0.1:9/ask\"\n"), "");
     check(
@@ -153,7 +187,10 @@ fn problems_are_named_with_their_place() {
         asks("[predicates]\nis_friend = \"http://a.b\"\nis_foe = \"http://a.b\"\n"),
         "predicates: no policy declares `extern is_foe`: declare it in a policy, or remove the entry",
     );
-    let with = |more: &str| format!("{UPSTREAM}{CLIENT}{more}");
+}
+
+#[test]
+fn problems_of_the_database_are_named() {
     check(
         with("[store]\nurl = \"mysql://db/x\"\n"),
         "store: the address of the database is none of `sqlite:FILE`, \
@@ -175,6 +212,15 @@ fn problems_are_named_with_their_place() {
     check(
         with("[store]\nencryption-key-from = \"KEY\"\nencryption-key-file = \"x\"\n"),
         "store: the section has both `encryption-key-from` and `encryption-key-file`: remove one of them",
+    );
+}
+
+/// The section of the audit log, and of its witness.
+#[test]
+fn problems_of_the_audit_log_are_named() {
+    check(
+        with("[audit]\nfile = \"audit.jsonl\"\ncontent-days = 0\n"),
+        "line 9: invalid value: integer `0`, expected a nonzero u32",
     );
     let witness = |more: &str| with(&format!("[audit]\nfile = \"audit.jsonl\"\n[audit.witness]\n{more}\n"));
     check(witness("file = \"heads.jsonl\""), "");
@@ -209,6 +255,10 @@ fn problems_are_named_with_their_place() {
         witness("url = \"https://localhost\"\nkey-from = \"OTHER\""),
         "audit.witness: the environment variable OTHER is not set: export it before the start, with the key that the provider gave you; for a client or a person, with a key from `openssl rand -hex 16`",
     );
+}
+
+#[test]
+fn problems_of_people_are_named() {
     check(
         with("[people.ann]\nkey-from = \"KEY\"\nrole = \"admin\"\n"),
         "people.ann: the key is also that of a: give each person their own key",
@@ -221,11 +271,10 @@ fn problems_are_named_with_their_place() {
         with("[people.ann]\nkey-from = \"KEY\"\nrole = \"boss\"\n"),
         "line 9: unknown variant `boss`, expected one of `viewer`, `approver`, `admin`",
     );
-    check(with("mcp = [\"web\"]\n"), "clients.a: the configuration has no server `web`; known ones are: ");
-    check(
-        CLIENT.replace("upstream = \"local\"\n", ""),
-        "clients.a: the section has no upstream: write upstream = \"NAME\", or mcp = [\"NAME\"], or guardrail = true",
-    );
+}
+
+#[test]
+fn problems_of_mcp_servers_are_named() {
     check(
         with("[mcp.web]\nurl = \"web\"\n"),
         "mcp.web: the address in `url` does not begin with https:// or http://: write the whole address",
@@ -239,11 +288,10 @@ fn problems_are_named_with_their_place() {
         "mcp.web: `tools` is neither \"first\" (the tools of the first list are on offer) nor \"approved\" \
         (tools that a person approves are on offer): write one of them",
     );
-    check(with("owner = \"ann\"\n"), "clients.a: there is no person `ann`: write [people.ann]");
-    check(
-        with("[audit]\nfile = \"audit.jsonl\"\ncontent-days = 0\n"),
-        "line 9: invalid value: integer `0`, expected a nonzero u32",
-    );
+}
+
+#[test]
+fn problems_of_approvals_are_named() {
     check(
         with("[approvals]\nwebhook = \"https://chat.example\"\n"),
         "approvals: the webhook has no secret to sign with: write webhook-secret-from = \"VARIABLE\"",
@@ -263,130 +311,150 @@ fn problems_are_named_with_their_place() {
     );
 }
 
-/// The sections of issuers, of tokens and of logins.
-#[test]
-fn problems_of_identities_are_named() {
-    let check = |text: String, expected: &str| assert_eq!(error_of(&text), expected, "{text}");
-    let issuer = |more: &str| format!("[issuers.corp]\nissuer = \"https://login.example\"\n{more}\n");
-    let token = |more: &str| {
-        format!(
-            "{UPSTREAM}{}{CLIENT}[clients.a.token]\nissuer = \"corp\"\naudience = \"gate\"\n{more}\n",
-            issuer("")
+/// Returns the section of an issuer with these lines.
+fn issuer(more: &str) -> String {
+    format!("[issuers.corp]\nissuer = \"https://login.example\"\n{more}\n")
+}
+
+/// Returns a configuration with an issuer with these lines, or with these sections after it.
+fn with_issuer(more: &str) -> String {
+    format!("{UPSTREAM}{}{CLIENT}", issuer(more))
+}
+
+/// Returns a configuration whose client authenticates itself by tokens, with these lines in their section.
+fn with_token(more: &str) -> String {
+    with_issuer("") + &format!("[clients.a.token]\nissuer = \"corp\"\naudience = \"gate\"\n{more}\n")
+}
+
+/// Returns a configuration with the section of logins, with these lines or sections after it.
+fn with_login(more: &str, redirect: &str) -> String {
+    with_issuer("")
+        + &format!(
+            "[login.oidc]\nissuer = \"corp\"\nclient-id = \"gate\"\nredirect = \"{redirect}\"\n{more}\n"
         )
-    };
-    let with = |more: &str| format!("{UPSTREAM}{}{CLIENT}", issuer(more));
-    check(with("leeway-seconds = 300\nalgorithms = [\"ES256\"]"), "");
+}
+
+/// The address to which an issuer sends people back.
+const REDIRECT: &str = "https://gate.example/ui/login/callback";
+
+#[test]
+fn problems_of_issuers_are_named() {
+    check(with_issuer("leeway-seconds = 300\nalgorithms = [\"ES256\"]"), "");
     check(
-        with("leeway-seconds = 301"),
+        with_issuer("leeway-seconds = 301"),
         "issuers.corp: `leeway-seconds` is more than 300: correct the clocks instead",
     );
     check(
-        with("algorithms = [\"ES256\", \"HS256\"]"),
+        with_issuer("algorithms = [\"ES256\", \"HS256\"]"),
         "issuers.corp: algorithms: `HS256` is not an algorithm with a public key: use some of RS256, RS384, RS512, PS256, PS384, PS512, ES256, ES384, EdDSA",
     );
     check(
-        with("algorithms = [\"none\"]"),
+        with_issuer("algorithms = [\"none\"]"),
         "issuers.corp: algorithms: `none` is not an algorithm with a public key: use some of RS256, RS384, RS512, PS256, PS384, PS512, ES256, ES384, EdDSA",
     );
     check(
-        with("jwks-url = \"http://login.example/keys\""),
+        with_issuer("jwks-url = \"http://login.example/keys\""),
         "issuers.corp: the address in `jwks-url` does not begin with https://: write one that does; http:// is \
          for this machine only",
     );
     check(
-        with("").replace("https://login", "http://login"),
+        with_issuer("").replace("https://login", "http://login"),
         "issuers.corp: the address in `issuer` does not begin with https://: write one that does; http:// is for \
          this machine only",
     );
     check(
-        with("jwks-url = \"https://login.example/keys\"\njwks-file = \"keys.json\""),
+        with_issuer("jwks-url = \"https://login.example/keys\"\njwks-file = \"keys.json\""),
         "issuers.corp: the section has both `jwks-file` and `jwks-url`: remove one of them",
     );
-    check(with("jwks-file = \"p.flow\""), "issuers.corp: jwks-file: DIR/p.flow: it is not JSON");
+    check(with_issuer("jwks-file = \"p.flow\""), "issuers.corp: jwks-file: DIR/p.flow: it is not JSON");
     check(
-        with("[issuers.other]\nissuer = \"https://login.example\""),
+        with_issuer("[issuers.other]\nissuer = \"https://login.example\""),
         "issuers.other: the issuer is also that of corp: write one section for it",
     );
-    check(token("groups = \"groups\"\nclaims = { team = \"x\", n = 1, on = true, list = [\"a\"] }"), "");
+}
+
+#[test]
+fn problems_of_tokens_are_named() {
+    check(with_token("groups = \"groups\"\nclaims = { team = \"x\", n = 1, on = true, list = [\"a\"] }"), "");
     check(
-        token("").replace("issuer = \"corp\"", "issuer = \"core\""),
+        with_token("").replace("issuer = \"corp\"", "issuer = \"core\""),
         "clients.a: token: the configuration has no issuer `core`; known ones are: corp",
     );
     check(
-        token("").replace("\"gate\"", "\"\""),
+        with_token("").replace("\"gate\"", "\"\""),
         "clients.a: token: `audience` is empty: write the audience that the issuer puts into tokens for this gateway",
     );
     check(
-        token("input = { groups = \"g\" }\ngroups = \"groups\""),
+        with_token("input = { groups = \"g\" }\ngroups = \"groups\""),
         "clients.a: token: the parameter `groups` is set by `groups` and by `input`: remove one of them",
     );
     check(
-        token("groups = \"groups\"")
+        with_token("groups = \"groups\"")
             .replace("[clients.a.token]", "input = { groups = 1 }\n[clients.a.token]"),
         "clients.a: token: the parameter `groups` is set by `input` of the client and by a claim: remove one of them",
     );
     check(
-        token("claims = { team = { a = 1 } }"),
+        with_token("claims = { team = { a = 1 } }"),
         "clients.a: token: claims: the value of `team` is a table: write a string, a number, a bool or a list",
     );
     let second = "[clients.b]\nupstream = \"local\"\npolicy = \"p.flow\"\n[clients.b.token]\nissuer = \"corp\"\naudience = \"gate\"\n";
     check(
-        token("") + second,
+        with_token("") + second,
         "clients.b: token: its tokens are also those of a: write different `claims`, or another `audience`",
     );
-    check(token("") + second + "claims = { team = \"x\" }\n", "");
-    let login = |more: &str, redirect: &str| {
-        with("")
-            + &format!(
-                "[login.oidc]\nissuer = \"corp\"\nclient-id = \"gate\"\nredirect = \"{redirect}\"\n{more}\n"
-            )
-    };
-    let redirect = "https://gate.example/ui/login/callback";
-    check(login("[people.ann]\nsubject = \"1\"\nrole = \"viewer\"", redirect), "");
-    let no_redirect = "login.oidc: `redirect` is not of the form https://GATEWAY/ui/login/callback: write the address by which browsers reach this gateway";
-    check(login("", "https://gate.example/ui/"), no_redirect);
-    check(login("", "http://gate.example/ui/login/callback"), no_redirect);
+    check(with_token("") + second + "claims = { team = \"x\" }\n", "");
     check(
-        login("scopes = [\"groups\"]", redirect),
+        with_token("").replace("[clients.a]\n", "[clients.a]\nguardrail = true\n"),
+        "clients.a: guardrail: another gateway sends one key for all its agents, so `token` cannot apply: remove one of the settings",
+    );
+}
+
+#[test]
+fn problems_of_logins_are_named() {
+    check(with_login("[people.ann]\nsubject = \"1\"\nrole = \"viewer\"", REDIRECT), "");
+    let no_redirect = "login.oidc: `redirect` is not of the form https://GATEWAY/ui/login/callback: write the address by which browsers reach this gateway";
+    check(with_login("", "https://gate.example/ui/"), no_redirect);
+    check(with_login("", "http://gate.example/ui/login/callback"), no_redirect);
+    check(
+        with_login("scopes = [\"groups\"]", REDIRECT),
         "login.oidc: `scopes` lacks \"openid\", without which the issuer returns no ID token: add it",
     );
     check(
-        login("[login.oidc.groups.g]\nrole = \"viewer\"\nmay-read = \"trusted, readers(*)\"", redirect),
+        with_login("[login.oidc.groups.g]\nrole = \"viewer\"\nmay-read = \"trusted, readers(*)\"", REDIRECT),
         "login.oidc: groups.g: may-read: no policy of a client that this person can see declares `lattice readers: readers`: correct the name, or declare the lattice",
     );
     let deciders = "[login.oidc.groups.desk]\nrole = \"approver\"\n";
     let owned = |person: &str| {
-        login(&format!("{deciders}[people.ann]\nkey-from = \"ANN\"\nrole = \"viewer\"\n{person}"), redirect)
-            .replace("[clients.a]\n", "[clients.a]\nowner = \"ann\"\n")
+        with_login(
+            &format!("{deciders}[people.ann]\nkey-from = \"ANN\"\nrole = \"viewer\"\n{person}"),
+            REDIRECT,
+        )
+        .replace("[clients.a]\n", "[clients.a]\nowner = \"ann\"\n")
     };
     check(owned("subject = \"1\""), "");
     check(
         owned(""),
         "clients.a: its owner `ann` may be in a group of [login.oidc.groups] and then decide the client's questions: write the owner's `subject` in [people.ann]",
     );
-    let both = token("") + &login("", redirect).replace(&with(""), "");
+    let both = with_token("") + &with_login("", REDIRECT).replace(&with_issuer(""), "");
     check(both.replace("\"gate\"\nredirect", "\"page\"\nredirect"), "");
     check(
         both,
         "clients.a: token: `audience` is the `client-id` of [login.oidc], so everyone who can log in at the issuer could use the client: let the issuer make tokens for another audience",
     );
     check(
-        token("").replace("[clients.a]\n", "[clients.a]\nguardrail = true\n"),
-        "clients.a: guardrail: another gateway sends one key for all its agents, so `token` cannot apply: remove one of the settings",
-    );
-    check(
-        with("") + "[people.ann]\nsubject = \"1\"\nrole = \"viewer\"\n",
+        with_issuer("") + "[people.ann]\nsubject = \"1\"\nrole = \"viewer\"\n",
         "people.ann: subject: people can log in only with [login.oidc]: write the section, or remove the line",
     );
     check(
-        login(
+        with_login(
             "[people.ann]\nsubject = \"1\"\nrole = \"viewer\"\n[people.bob]\nsubject = \"1\"\nrole = \"admin\"",
-            redirect,
+            REDIRECT,
         ),
         "people.bob: the subject is also that of ann: give each person their own",
     );
     check(
-        login("[people.\"group:a\"]\nsubject = \"1\"\nrole = \"viewer\"", redirect),
+        with_login("[people.\"group:a\"]\nsubject = \"1\"\nrole = \"viewer\"", REDIRECT),
         "people.group:a: the name begins with `group:`, by which lists of readers mark groups: rename the section",
     );
 }

@@ -8,10 +8,12 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use super::freeze_kind::FreezeKind;
+
 /// A freeze: its kind, its target, who ordered it and when.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Freeze {
-    pub(crate) kind: String,
+    pub(crate) kind: FreezeKind,
     /// The name of the target.
     pub(crate) what: String,
     /// The person who ordered it.

@@ -7,11 +7,20 @@ use std::sync::Arc;
 use super::Database;
 use super::cache::{DatabaseCache, Freeze};
 use super::error::DatabaseError;
+use super::freeze_kind::FreezeKind;
 use super::transaction::{Access, SqlRow};
+
+/// The error of a freeze whose kind is unknown. Whether it stops a request cannot be told then, so all requests are rejected.
+const UNKNOWN_KIND: DatabaseError = DatabaseError::Damaged(
+    "a row of the table `freezes` has a `kind` that this version of Flowgate does not know",
+);
 
 impl Database {
     /// Returns all freezes: from the cache if only this gateway writes to the database, otherwise from the database.
     /// Freezes that were read are cached only if the cache counted no change while they were read (`changes`).
+    ///
+    /// # Errors
+    /// If the database fails, or a freeze has an unknown kind.
     pub(crate) async fn freezes(&self) -> Result<Arc<[Freeze]>, DatabaseError> {
         let changes = match self.cache.freezes() {
             Ok(cached) if !self.is_shared => return Ok(cached),
@@ -22,7 +31,8 @@ impl Database {
         let freezes = self.run(Access::Query, |tx| {
             Box::pin(async move {
                 let freeze = |row: &mut SqlRow| {
-                    let (kind, what, who) = (row.text(0)?, row.text(1)?, row.text(2)?);
+                    let kind = FreezeKind::from_name(&row.text(0)?).ok_or(UNKNOWN_KIND)?;
+                    let (what, who) = (row.text(1)?, row.text(2)?);
                     Ok(Freeze { kind, what, who, since: row.integer(3)? })
                 };
                 let sql = "SELECT kind, what, who, since FROM freezes ORDER BY since";
@@ -37,32 +47,32 @@ impl Database {
     }
 
     /// Adds a freeze, ordered by the person `who`; has no effect if the target is frozen already.
-    pub(crate) async fn freeze(&self, kind: &str, what: &str, who: &str) -> Result<(), DatabaseError> {
+    pub(crate) async fn freeze(&self, kind: FreezeKind, what: &str, who: &str) -> Result<(), DatabaseError> {
         // Invalidates the cache on return, also if the request is cancelled and the outcome unknown.
         let _changes = FreezeCacheGuard(&self.cache);
-        let (kind, what, who) = (kind.to_owned(), what.to_owned(), who.to_owned());
+        let (what, who) = (what.to_owned(), who.to_owned());
         let cache = Arc::clone(&self.cache);
         self.run(Access::Transaction, move |tx| {
             Box::pin(async move {
                 tx.on_commit(Box::new(move || cache.forget_freezes()));
                 let sql = "INSERT INTO freezes (kind, what, who, since) VALUES (?1, ?2, ?3, {now}) ON CONFLICT DO NOTHING";
-                tx.execute(sql, &[(&kind).into(), (&what).into(), (&who).into()]).await.map(drop)
+                tx.execute(sql, &[kind.name().into(), (&what).into(), (&who).into()]).await.map(drop)
             })
         })
         .await
     }
 
     /// Removes a freeze; returns whether there was one.
-    pub(crate) async fn thaw(&self, kind: &str, what: &str) -> Result<bool, DatabaseError> {
+    pub(crate) async fn thaw(&self, kind: FreezeKind, what: &str) -> Result<bool, DatabaseError> {
         // Invalidates the cache on return, also if the request is cancelled and the outcome unknown.
         let _changes = FreezeCacheGuard(&self.cache);
-        let (kind, what) = (kind.to_owned(), what.to_owned());
+        let what = what.to_owned();
         let cache = Arc::clone(&self.cache);
         self.run(Access::Transaction, move |tx| {
             Box::pin(async move {
                 tx.on_commit(Box::new(move || cache.forget_freezes()));
                 let sql = "DELETE FROM freezes WHERE kind = ?1 AND what = ?2";
-                Ok(tx.execute(sql, &[(&kind).into(), (&what).into()]).await? > 0)
+                Ok(tx.execute(sql, &[kind.name().into(), (&what).into()]).await? > 0)
             })
         })
         .await
@@ -76,5 +86,37 @@ struct FreezeCacheGuard<'s>(&'s DatabaseCache);
 impl Drop for FreezeCacheGuard<'_> {
     fn drop(&mut self) {
         self.0.forget_freezes();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::database::DatabaseAddress;
+
+    #[tokio::test]
+    async fn a_freeze_of_an_unknown_kind_is_an_error() {
+        let database = Database::open(&DatabaseAddress::Memory).await.unwrap();
+        let kinds = ["client", "conversation", "tool", "server", "consent", "grants"];
+        for (count, kind) in kinds.into_iter().enumerate() {
+            database.freeze(FreezeKind::from_name(kind).unwrap(), "x", "ann").await.unwrap();
+            let freezes = database.freezes().await.unwrap();
+            assert_eq!((freezes.len(), freezes.last().unwrap().kind.name()), (count + 1, kind));
+        }
+        for unknown in ["", "Client", "clients"] {
+            database.thaw(FreezeKind::Client, "x").await.unwrap();
+            let sql = format!("UPDATE freezes SET kind = '{unknown}' WHERE kind = 'tool'");
+            database.execute_for_test(&sql).await.unwrap();
+            let error = database.freezes().await.unwrap_err().to_string();
+            assert_eq!(
+                error,
+                "the stored data is damaged: a row of the table `freezes` has a `kind` that this version of Flowgate \
+                does not know; restore a backup of the database",
+            );
+            let sql = format!("UPDATE freezes SET kind = 'tool' WHERE kind = '{unknown}'");
+            database.execute_for_test(&sql).await.unwrap();
+        }
+        assert_eq!(database.freezes().await.unwrap().len(), kinds.len() - 1);
+        database.close().await;
     }
 }

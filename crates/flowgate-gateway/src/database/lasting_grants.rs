@@ -330,9 +330,9 @@ fn read(row: &mut SqlRow, cipher: &ContentCipher) -> Result<StoredGrant, Databas
 mod tests {
     use super::*;
     use crate::database::{
-        AskOutcome, DatabaseAddress, NewQuestion, PersonDecision, QuestionLimits, QuestionOrigin,
-        QuestionState,
+        AskOutcome, DatabaseAddress, NewQuestion, QuestionLimits, QuestionOrigin, QuestionState,
     };
+    use flowgate::monitor::PersonDecision;
 
     /// Asks a question of a client, and gives its id.
     async fn ask(store: &Database, client: &str, id: &str) {
@@ -363,7 +363,7 @@ mod tests {
             limits,
             used: (1, 20),
         };
-        let decision = PersonDecision::LastingGrant;
+        let decision = PersonDecision::AllowLasting;
         store.decide((id, id), decision, "bob", Some(grant), || Ok(())).await.unwrap().unwrap();
     }
 

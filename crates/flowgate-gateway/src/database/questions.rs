@@ -13,6 +13,7 @@ mod tests;
 
 use std::sync::Arc;
 
+use flowgate::monitor::PersonDecision;
 use serde::Deserialize as _;
 use serde_json::Value;
 
@@ -28,7 +29,7 @@ use super::encryption::{ContentCipher, ContentPlace};
 use super::error::DatabaseError;
 use super::lasting_grants::{self, NewGrant};
 use super::log_heads::{NewerLogHead, update_log_head};
-use super::tools::{self, ToolOffer};
+use super::tools::{self, ServerTool};
 use super::transaction::{Access, DynTransaction, SqlRow};
 
 /// The state of a question.
@@ -97,19 +98,6 @@ pub(crate) struct StoredQuestion {
     pub(crate) lasting_grant: String,
     /// The digest of the policy and settings of the client under which it was asked.
     pub(crate) config_fingerprint: String,
-}
-
-/// What a person decides.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum PersonDecision {
-    /// The call may run once.
-    Allow,
-    /// The call may run, and so may equal calls of its conversation.
-    Grant,
-    /// The call may run, and so may equal calls of all conversations of the client.
-    LastingGrant,
-    /// The call must not run.
-    Deny,
 }
 
 /// A question to ask.
@@ -311,7 +299,7 @@ impl Database {
 
     /// Stores the decision of the person `who` on a question, if it is open and has the digest that the person was
     /// shown. Calls `record` before the decision is committed and can take effect; if `record` fails, nothing is
-    /// stored. `grant` is stored with a [lasting grant](PersonDecision::LastingGrant). Returns the decided question;
+    /// stored. `grant` is stored with a [lasting grant](PersonDecision::AllowLasting). Returns the decided question;
     /// the inner error says why it could not be decided.
     pub(crate) async fn decide(
         &self,
@@ -326,7 +314,7 @@ impl Database {
         let decided = self.run_with_step(
             move |tx, step| {
                 Box::pin(async move {
-                    let allow = decision != PersonDecision::Deny;
+                    let allow = decision.allows();
                     let state = if allow { QuestionState::Allowed } else { QuestionState::Denied };
                     let change = next_change(tx).await?;
                     let sql = "UPDATE questions SET state = ?1, decided_by = ?2, decided = {now}, change = ?3, granted = ?6 \
@@ -337,7 +325,7 @@ impl Database {
                         change.into(),
                         (&question).into(),
                         (&shown_digest).into(),
-                        i64::from(decision == PersonDecision::Grant).into(),
+                        i64::from(decision == PersonDecision::AllowForConversation).into(),
                     ];
                     if tx.execute(sql, &values).await? != 1 {
                         tx.discard();
@@ -473,7 +461,7 @@ async fn approve_offered(
     };
     let Ok(content) = serde_json::from_str::<Value>(&content) else { return Err(damaged) };
     let Some(offer) = content.get("offer") else { return Ok(()) };
-    let Ok(offer) = ToolOffer::deserialize(offer) else { return Err(damaged) };
+    let Ok(offer) = ServerTool::deserialize(offer) else { return Err(damaged) };
     tools::approve(tx, (&tenant, who), &offer).await
 }
 

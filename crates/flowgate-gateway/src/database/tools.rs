@@ -11,7 +11,7 @@ use super::transaction::{Access, DynTransaction};
 
 /// A tool that a server offers, and the digest of its whole description.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct ToolOffer {
+pub(crate) struct ServerTool {
     pub(crate) server: String,
     pub(crate) tool: String,
     pub(crate) digest: String,
@@ -53,12 +53,12 @@ impl Database {
     pub(crate) async fn approve_first(
         &self,
         tenant: &str,
-        offers: &[ToolOffer],
+        offers: &[ServerTool],
     ) -> Result<(), DatabaseError> {
         let (tenant, offers) = (tenant.to_owned(), offers.to_vec());
         self.run(Access::Transaction, move |tx| {
             Box::pin(async move {
-                for ToolOffer { server, tool, digest } in &offers {
+                for ServerTool { server, tool, digest } in &offers {
                     // The empty `who`: no person has decided.
                     let sql = "INSERT INTO tools (tenant, server, tool, digest, who, since) \
                                VALUES (?1, ?2, ?3, ?4, '', {now}) ON CONFLICT DO NOTHING";
@@ -76,7 +76,7 @@ impl Database {
 pub(super) async fn approve(
     tx: &mut DynTransaction<'_>,
     (tenant, who): (&str, &str),
-    ToolOffer { server, tool, digest }: &ToolOffer,
+    ServerTool { server, tool, digest }: &ServerTool,
 ) -> Result<(), DatabaseError> {
     let sql = "INSERT INTO tools (tenant, server, tool, digest, who, since) VALUES (?1, ?2, ?3, ?4, ?5, {now}) \
                ON CONFLICT (tenant, server, tool) DO UPDATE SET digest = ?4, who = ?5, since = {now}";

@@ -13,8 +13,8 @@ use crate::approvals::ApprovalReference;
 use crate::approvals::question_content::shown_content;
 use crate::chat::conversations::ConversationState;
 use crate::recorder::{self, AuditEntry};
-use flowgate_audit::{AuditEvent, RecordedDecision};
-use flowgate_mcp::ProxyAction;
+use flowgate_audit::AuditEvent;
+use flowgate_mcp::{ProxyAction, elicited_decision};
 
 impl McpExchange<'_> {
     /// If the message `text` to the client contains a question of the gateway, records in `session.events` that the
@@ -83,7 +83,7 @@ impl McpExchange<'_> {
 
     /// Records the answer of the person at the client, if the message `text` of the client answers a question of the
     /// gateway. The record names the client, since the gateway does not know who the person is. Returns the question if
-    /// the answer is a yes (the action `accept`), and otherwise `None`.
+    /// the call is allowed (the action `accept`), and otherwise `None`.
     pub(super) fn note_answer(
         &self,
         session: &mut ConversationState,
@@ -105,17 +105,17 @@ impl McpExchange<'_> {
         let McpRequest { client, server, conversation, .. } = self.request;
         let question = name.and_then(Value::as_str).and_then(|name| session.question(&server.name, name));
         let ask = question.map(|question| session.conversation.approval_request(question))?;
-        let is_yes = action == Some(&json!("accept"));
+        let decision = elicited_decision(action);
         let decided = AuditEvent::Decided {
             conversation: conversation.clone(),
             digest: ask.digest.clone(),
             who: client.spec.name.clone(),
             role: "in front of the client".to_owned(),
-            answer: if is_yes { RecordedDecision::Allow } else { RecordedDecision::Deny },
+            answer: decision,
         };
         session.events.push(decided.into());
         // The question is not in the database, so the id of the reference is empty.
-        is_yes.then(|| {
+        decision.allows().then(|| {
             ApprovalReference::new(
                 String::new(),
                 ask.digest,

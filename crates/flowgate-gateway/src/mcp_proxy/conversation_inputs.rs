@@ -121,13 +121,13 @@ impl McpExchange<'_> {
             let ProxyAction::Ask(question) = actions.remove(at) else { continue };
             self.trace.add_question();
             // `allowed` is the question if a person has allowed the call.
-            let (answer, allowed) = self.ask_people(session, &question).await?;
+            let (decision, allowed) = self.ask_people(session, &question).await?;
             // While the question was open, consents and approvals may have been withdrawn, and other conversations may
             // have written to external state.
             let withdraws_from = (&mut session.conversation, &mut session.removed_grants);
             routes.approvals.withdraw_frozen(&client.spec, conversation, withdraws_from).await?;
             routes.sessions.recall_external_state(client, session).await?;
-            let decided = ProxyEvent::Decided { question, answer };
+            let decided = ProxyEvent::Decided { question, decision };
             let mut further_actions = self.apply_event_to_session(session, decided).await;
             if let Some(asked) = allowed {
                 self.withhold_frozen(session, &mut further_actions).await;

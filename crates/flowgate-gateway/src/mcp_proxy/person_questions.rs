@@ -3,8 +3,7 @@
 
 use std::time::Duration;
 
-use flowgate_guard::approve::Decision;
-use flowgate_mcp::{PersonAnswer, ProxyAction};
+use flowgate_mcp::{ProxyAction, ProxyDecision};
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 use tokio::time::sleep;
@@ -82,9 +81,9 @@ impl McpExchange<'_> {
         answer
     }
 
-    /// Asks people the proxy's question with this name: whether a call may run. Returns their answer and, for a yes,
-    /// the reference to the stored question; its approval is then noted as used in `session`. The answer is
-    /// [`PersonAnswer::Nothing`] if the proxy has no such question, or no person decides in time.
+    /// Asks people the proxy's question with this name: whether a call may run. Returns the decision and, if it allows the call,
+    /// the reference to the stored question; its approval is then noted as used in `session`. The decision is
+    /// [`ProxyDecision::Unanswered`] if the proxy has no such question, or no person decides in time.
     ///
     /// # Errors
     /// If the question cannot be stored or recorded; the call then fails, and none of its effects are stored.
@@ -92,10 +91,10 @@ impl McpExchange<'_> {
         &self,
         session: &mut ConversationState,
         question: &str,
-    ) -> Result<(PersonAnswer, Option<ApprovalReference>), DatabaseError> {
+    ) -> Result<(ProxyDecision, Option<ApprovalReference>), DatabaseError> {
         let McpRequest { client, server, conversation, .. } = self.request;
         let Some(proxy_question) = session.question(&server.name, question) else {
-            return Ok((PersonAnswer::Nothing, None));
+            return Ok((ProxyDecision::Unanswered, None));
         };
         let ask = session.conversation.approval_request(proxy_question);
         // A message to an MCP server has no key for a model provider.
@@ -110,17 +109,10 @@ impl McpExchange<'_> {
         // After a failure, the state with half of the input's effects is dropped from memory, and not stored.
         session.is_abandoned = answered.is_err();
         let ApprovalOutcome { decision, asked } = answered?;
-        Ok(match (decision, asked) {
-            (Decision::Allow | Decision::AllowForConversation, Some(asked)) => {
-                // A second call with the same arguments in this message is a new question.
-                session.used_approvals.push(asked.clone());
-                (PersonAnswer::Yes, Some(asked))
-            }
-            (Decision::Refuse, _) => (PersonAnswer::No, None),
-            (Decision::Later, Some(asked)) => (PersonAnswer::NotYet(asked.id), None),
-            (Decision::Unasked, _) => (PersonAnswer::Unasked, None),
-            // No decision in time; or a decision without a reference to its question, which does not occur.
-            _ => (PersonAnswer::Nothing, None),
-        })
+        let decision = ProxyDecision::new(decision, asked.as_ref().map(|asked| asked.id.clone()));
+        let allowed = asked.filter(|_| decision == ProxyDecision::AllowOnce);
+        // A second call with the same arguments in this message is a new question.
+        session.used_approvals.extend(allowed.clone());
+        Ok((decision, allowed))
     }
 }

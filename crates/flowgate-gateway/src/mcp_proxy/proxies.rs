@@ -7,7 +7,7 @@ use flowgate::monitor::{Outcome, Question};
 use flowgate_audit::watch::WatchedVerdict;
 use flowgate_guard::approve::QuestionCount;
 use flowgate_guard::conversation::{CallVerdict, Conversation};
-use flowgate_mcp::{PersonAnswer, Pins, Proxy, ProxyAction, ProxyLimits, ProxySettings};
+use flowgate_mcp::{Pins, Proxy, ProxyAction, ProxyDecision, ProxyLimits, ProxySettings};
 use serde::{Deserialize, Serialize};
 
 use crate::config::{ClientSettings, McpServer};
@@ -39,8 +39,12 @@ pub(crate) enum ProxyEvent {
     /// The tools that are approved now. With `accept_new`, further tools of the server's first list count as approved
     /// too.
     Pinned { pins: Pins, accept_new: bool },
-    /// People have answered the proxy's question with this name.
-    Decided { question: String, answer: PersonAnswer },
+    /// The decision on a question.
+    Decided {
+        question: String,
+        #[serde(rename = "answer")]
+        decision: ProxyDecision,
+    },
 }
 
 /// The proxies of one conversation, by the name of the server.
@@ -94,7 +98,9 @@ impl ConversationProxies {
                 proxy.pin(pins, *accept_new);
                 Vec::new()
             }
-            ProxyEvent::Decided { question, answer } => proxy.handle_decision(conversation, question, answer),
+            ProxyEvent::Decided { question, decision } => {
+                proxy.handle_decision(conversation, question, decision)
+            }
         };
         self.questions = proxy.question_count();
         actions

@@ -12,7 +12,7 @@ use super::exchange::McpExchange;
 use super::proxies::ProxyEvent;
 use super::request::McpRequest;
 use crate::chat::conversations::ConversationState;
-use crate::database::{DatabaseError, ToolOffer};
+use crate::database::{DatabaseError, ServerTool};
 use crate::http::request_error::RequestError;
 use axum::http::StatusCode;
 use flowgate_mcp::{Pins, ProxyAction};
@@ -61,13 +61,13 @@ impl McpExchange<'_> {
         let McpRequest { client, server, .. } = self.request;
         let offer = |tool: &str, digest: &str| {
             let (server, tool, digest) = (server.name.clone(), tool.to_owned(), digest.to_owned());
-            ToolOffer { server, tool, digest }
+            ServerTool { server, tool, digest }
         };
         let (mut proposed, mut conflicting_pins) = (0, None);
         for action in actions.iter() {
             match action {
                 ProxyAction::Pins(pins) => {
-                    let offers: Vec<ToolOffer> =
+                    let offers: Vec<ServerTool> =
                         pins.tools().map(|(tool, digest)| offer(tool, digest)).collect();
                     let (store, tenant) = (&self.routes.approvals.store, &client.spec.tenant);
                     // Has no effect on a tool that is approved already, perhaps with another description.

@@ -64,8 +64,9 @@ fn checked(home: &GatewayHome) -> Result<LogSummary, VerifyError> {
 fn said(home: &GatewayHome) -> Vec<(String, String, LineContent)> {
     let contents = fs::read(home.folder().join("audit.jsonl.content")).unwrap();
     let mut sidecar = ContentReader::new(contents.as_slice()).unwrap();
-    let of =
-        |record: &AuditRecord| (record.text("client").unwrap_or_default().to_owned(), record.kind.clone());
+    let of = |record: &AuditRecord| {
+        (record.text("client").unwrap_or_default().to_owned(), record.kind.to_string())
+    };
     let all = records(home);
     let each = all.iter().map(|record| (of(record), sidecar.content_of(record).unwrap()));
     each.filter(|(_, said)| *said != LineContent::Nothing)

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::{BufReader, Write as _};
 use std::net::TcpStream;
 
-use flowgate_audit::{AuditRecord, LogExpectations, VerifiedRecords, verify};
+use flowgate_audit::{AuditRecord, LogExpectations, RecordKind, VerifiedRecords, verify};
 use flowgate_gateway::chat::recheck::{LoggedVerdicts, RecheckReport, read_database_snapshot, recheck};
 use serde_json::json;
 
@@ -56,7 +56,7 @@ fn the_log_is_complete_and_a_replay_reproduces_it() {
     gateway.stop();
 
     let records = records(&home);
-    let kinds: Vec<&str> = records.iter().map(|r| r.kind.as_str()).filter(|kind| *kind != "head").collect();
+    let kinds: Vec<&str> = records.iter().map(|r| r.kind.name()).filter(|kind| *kind != "head").collect();
     assert_eq!(
         kinds,
         [
@@ -72,14 +72,14 @@ fn the_log_is_complete_and_a_replay_reproduces_it() {
     );
     let judged: Vec<String> = records
         .iter()
-        .filter(|record| record.kind == "judged")
+        .filter(|record| record.kind == RecordKind::Judged)
         .map(|record| {
             format!("{} {} {}", record.object["tool"], record.object["verdict"], record.object["reasons"])
         })
         .collect();
     let asks = r#""send" "confirm" ["rule: line 24: ask \"mails are confirmed\" if:"]"#;
     assert_eq!(judged, [r#""read" "permit" []"#, asks]);
-    let decided = records.iter().find(|record| record.kind == "decided").unwrap();
+    let decided = records.iter().find(|record| record.kind == RecordKind::Decided).unwrap();
     assert_eq!((&decided.object["who"], &decided.object["digest"]), (&json!("bob"), &question["digest"]));
     let text = std::fs::read_to_string(home.folder().join("audit.jsonl")).unwrap();
     for said in ["hello", "Mail Bob", "Otters"] {
@@ -103,7 +103,7 @@ fn an_unconfirmed_order_is_recorded() {
     let records = records(&home);
     let orders: Vec<String> = records
         .iter()
-        .filter(|record| ["kill-switch", "order-unconfirmed"].contains(&record.kind.as_str()))
+        .filter(|record| ["kill-switch", "order-unconfirmed"].contains(&record.kind.name()))
         .map(|record| format!("{} {} by {}", record.kind, record.object["what"], record.object["who"]))
         .collect();
     let expected =
@@ -155,7 +155,7 @@ fn a_log_with_a_changed_verdict_is_detected() {
     let mut records = records(&home);
     let same = rechecked(&home, &records);
     assert_eq!((same.same, same.differ.len()), (8, 0), "{same:?}");
-    let changed = records.iter_mut().find(|record| record.kind == "judged").unwrap();
+    let changed = records.iter_mut().find(|record| record.kind == RecordKind::Judged).unwrap();
     changed.object.insert("verdict".to_owned(), json!("deny"));
     let found = rechecked(&home, &records);
     assert_eq!((found.same, found.differ.len()), (6, 1), "{found:?}");
@@ -184,7 +184,7 @@ fn verdicts_after_a_change_of_the_policy_are_compared() {
     let mut records = records(&home);
     let same = rechecked(&home, &records);
     assert_eq!((same.same > 0, same.gone, same.differ.len()), (true, 2, 0), "{same:?}");
-    let changed = records.iter_mut().rfind(|record| record.kind == "judged").unwrap();
+    let changed = records.iter_mut().rfind(|record| record.kind == RecordKind::Judged).unwrap();
     changed.object.insert("verdict".to_owned(), json!("deny"));
     assert_eq!(rechecked(&home, &records).differ.len(), 1);
 }

@@ -178,7 +178,7 @@ fn a_person_logs_in_by_a_group() {
     assert_eq!(browser.send(Method::DELETE, SESSION, &[], "").status, 200);
     assert_eq!(browser.get(SESSION).status, 401);
     gateway.stop();
-    let decided = records(&home).into_iter().find(|record| record.kind == "decided").unwrap();
+    let decided = records(&home).into_iter().find(|record| record.kind.name() == "decided").unwrap();
     assert_eq!(decided.object["who"], "dora");
     // The secret goes to the issuer alone, in the header.
     let exchanges = issuer.exchanges();

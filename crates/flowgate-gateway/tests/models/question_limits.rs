@@ -95,7 +95,7 @@ fn one_conversation_does_not_starve_the_others() {
     assert!(stranger.call("bank", "pay", &json!({"to": "mallory 1"})).contains("nobody has answered yet"));
     gateway.stop();
     let records = records(&home);
-    assert_eq!(records.iter().filter(|record| record.kind == "unasked").count(), 5);
+    assert_eq!(records.iter().filter(|record| record.kind.name() == "unasked").count(), 5);
 }
 
 /// The list of questions is bounded for each client, and the remaining ones are counted.
@@ -122,7 +122,7 @@ fn a_client_with_many_questions_hides_no_others() {
 fn unasked(home: &GatewayHome) -> Vec<Value> {
     records(home)
         .iter()
-        .filter(|record| record.kind == "unasked")
+        .filter(|record| record.kind.name() == "unasked")
         .map(|record| json!([record.object["client"], record.object["tool"], record.object["cause"]]))
         .collect()
 }

@@ -254,8 +254,7 @@ fn a_call_that_the_chat_was_permitted_passes_to_its_server_once() {
         .iter()
         .filter(|record| record.text("tool") == Some("bank/pay"))
         .map(|record| {
-            [record.kind.as_str(), record.text("verdict").unwrap_or("-"), record.text("digest").unwrap()]
-                .into()
+            [record.kind.name(), record.text("verdict").unwrap_or("-"), record.text("digest").unwrap()].into()
         })
         .collect();
     let digest = told[0].2;
@@ -315,7 +314,7 @@ fn people_decide_on_calls_of_servers() {
     gateway.stop();
 
     let records = records(&home);
-    let count = |kind: &str| records.iter().filter(|record| record.kind == kind).count();
+    let count = |kind: &str| records.iter().filter(|record| record.kind.name() == kind).count();
     assert_eq!((count("asked"), count("decided"), count("approval-used")), (3, 1, 1));
     let again = rechecked(&home, &records);
     assert_eq!(

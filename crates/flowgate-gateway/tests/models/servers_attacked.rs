@@ -211,7 +211,7 @@ fn the_person_at_the_client_does_not_decide() {
         assert_eq!((asked == 1, bank.calls().len() == 1), (asks_in_front, asks_in_front));
         gateway.stop();
         let log = records(&home);
-        let count = |kind: &str| log.iter().filter(|record| record.kind == kind).count();
+        let count = |kind: &str| log.iter().filter(|record| record.kind.name() == kind).count();
         let decided = usize::from(asks_in_front);
         assert_eq!((count("asked"), count("decided"), count("approval-used")), (1, decided, decided));
     }
@@ -258,7 +258,7 @@ fn a_permit_of_the_chat_ends_with_its_message() {
         let said = one.ask("bank", "tools/call", &json!({"name": "pay", "arguments": {"to": "bob"}}));
         assert_eq!(said["result"]["content"][0]["text"] == "paid", runs, "{which}: {said}");
         assert_eq!(bank.calls().len(), usize::from(runs), "{which}");
-        let ran = records(&home).iter().filter(|record| record.kind == "ran-beside").count();
+        let ran = records(&home).iter().filter(|record| record.kind.name() == "ran-beside").count();
         assert_eq!(ran, usize::from(runs), "{which}");
     };
     let freeze = |gateway: &TestGateway, frozen: bool| {

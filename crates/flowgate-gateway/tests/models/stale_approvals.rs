@@ -45,8 +45,8 @@ fn mails_each(request: &Request) -> Completion {
 /// Returns the numbers of decisions and of used approvals in the audit log, and the causes of void ones.
 fn counted(home: &GatewayHome) -> (usize, usize, Vec<String>) {
     let records = records(home);
-    let count = |kind: &str| records.iter().filter(|record| record.kind == kind).count();
-    let void = records.iter().filter(|record| record.kind == "approval-void");
+    let count = |kind: &str| records.iter().filter(|record| record.kind.name() == kind).count();
+    let void = records.iter().filter(|record| record.kind.name() == "approval-void");
     let causes = void.map(|record| format!("{} {}", record.object["cause"], record.object["reasons"]));
     (count("decided"), count("approval-used"), causes.collect())
 }

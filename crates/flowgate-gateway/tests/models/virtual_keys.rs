@@ -521,7 +521,7 @@ fn a_key_is_shown_once() {
     }
     let orders: Vec<String> = records(&home)
         .iter()
-        .filter(|record| record.kind.starts_with("key-"))
+        .filter(|record| record.kind.name().starts_with("key-"))
         .map(|record| {
             format!(
                 "{} {} {} {}",

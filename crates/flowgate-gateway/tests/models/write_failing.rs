@@ -182,7 +182,7 @@ fn asked(home: &GatewayHome) -> Vec<Value> {
     let records = records(home);
     records
         .iter()
-        .filter(|record| record.kind == "asked")
+        .filter(|record| record.kind.name() == "asked")
         .map(|record| record.object["digest"].clone())
         .collect()
 }

@@ -54,11 +54,11 @@ impl QuestionCount {
     /// Counts the answer to a question that was [counted](Self::count) when it was asked, as one that is still open.
     pub fn settle(&mut self, decision: Decision) {
         match decision {
-            Decision::Allow | Decision::AllowForConversation => self.refused_in_row = 0,
-            Decision::Refuse | Decision::Silent | Decision::Unasked => {
+            Decision::AllowOnce | Decision::AllowForConversation => self.refused_in_row = 0,
+            Decision::Deny | Decision::Unanswered | Decision::Unasked => {
                 self.refused_in_row = self.refused_in_row.saturating_add(1);
             }
-            Decision::Later => {}
+            Decision::Undecided => {}
         }
     }
 

@@ -361,11 +361,12 @@ impl Conversation {
     /// call; one would count as no answer.
     pub(super) fn refuse_unapproved(&mut self, index: usize, question: &Question, decision: Decision) {
         let verdict = match decision {
-            Decision::Refuse => "refused by a person",
+            Decision::Deny => "refused by a person",
             Decision::Unasked => "no person was asked, because there were too many questions",
-            Decision::Allow | Decision::AllowForConversation | Decision::Silent | Decision::Later => {
-                "no answer"
-            }
+            Decision::AllowOnce
+            | Decision::AllowForConversation
+            | Decision::Unanswered
+            | Decision::Undecided => "no answer",
         };
         self.refuse(index, question.judgement(), verdict);
     }

@@ -23,7 +23,7 @@ pub struct AnsweredQuestion<'a> {
 
 /// An example with the sets of documents, by index, that are sufficient.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Example<'a> {
+pub struct IntrospectionExample<'a> {
     /// The question.
     pub question: AnsweredQuestion<'a>,
     /// The sufficient sets of documents.
@@ -41,7 +41,10 @@ several sets of documents are sufficient, name each smallest set. The documents 
 /// Returns the request that asks the model which documents it needs: the instructions, then the example with its
 /// answer, then the question.
 #[must_use]
-pub fn introspection_request(example: Option<Example<'_>>, asked: AnsweredQuestion<'_>) -> Request {
+pub fn introspection_request(
+    example: Option<IntrospectionExample<'_>>,
+    asked: AnsweredQuestion<'_>,
+) -> Request {
     let part = |text: String| vec![Part::Text(text)];
     let mut request = Request::default();
     request.messages.push(Message::System(part(INSTRUCTIONS.to_owned())));
@@ -123,7 +126,8 @@ mod tests {
     fn the_request_has_the_example_and_the_question() {
         let texts = ["A is 1.\n".to_owned(), "B is 2.".to_owned()];
         let question = AnsweredQuestion { documents: &texts, question: "A?", answer: "1" };
-        let request = introspection_request(Some(Example { question, sets: &[vec![0]] }), question);
+        let request =
+            introspection_request(Some(IntrospectionExample { question, sets: &[vec![0]] }), question);
         let text = format!("{:?}", request.messages);
         assert!(text.contains("[1] A is 1.\\n[2] B is 2.\\nQuestion: A?\\nAnswer: 1"), "{text}");
         assert!(text.contains("NEEDED: 1\""), "{text}");

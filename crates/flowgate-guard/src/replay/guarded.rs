@@ -49,7 +49,7 @@ pub fn replay_guarded(
     method: Method,
     run: &RecordedRun,
 ) -> GuardedReplay {
-    replay_guarded_with(policy, predicates, method, run, Decision::Allow)
+    replay_guarded_with(policy, predicates, method, run, Decision::AllowOnce)
 }
 
 /// Replays a run in a conversation with this method. The verdicts are those of the conversation; findings and refused
@@ -358,7 +358,7 @@ endorse call.arguments.breakfast as trusted if:
     /// Replays a run that fetches a page and then makes these calls; `!` marks a call of the attack. Returns the access
     /// and the verdict of each.
     fn check(method: Method, user: &str, page: &str, calls: &[(&str, Value)], expected: &[&str]) {
-        check_with(POLICY, Decision::Allow, method, user, page, calls, expected);
+        check_with(POLICY, Decision::AllowOnce, method, user, page, calls, expected);
     }
 
     /// As [`check`], under this policy and with this answer to every question.
@@ -487,7 +487,7 @@ require trusted, public grant conversation if:
         let (first, asked, granted) = ("looked confirm", "shown confirm", "shown permit");
         for (policy, decision, expected) in [
             (allowing.as_str(), Decision::AllowForConversation, [first, granted, asked]),
-            (&allowing, Decision::Allow, [first, asked, asked]),
+            (&allowing, Decision::AllowOnce, [first, asked, asked]),
             (POLICY, Decision::AllowForConversation, [first, asked, asked]),
         ] {
             check_with(policy, decision, Method::LowestFirst, "Write to them", page, &calls, &expected);

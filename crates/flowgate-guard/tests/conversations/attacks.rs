@@ -397,7 +397,7 @@ fn late_answers_and_cancelled_turns() {
         let now = Mutex::new(Duration::ZERO);
         let mut approver = |ask: &ApprovalRequest| {
             *now.lock().unwrap() = if late { ask.expires + Duration::from_secs(1) } else { ask.expires };
-            Decision::Allow
+            Decision::AllowOnce
         };
         let mut agent = Agent {
             model: &model,

@@ -225,14 +225,14 @@ fn a_replaced_answer_carries_the_verdicts_after_a_decision() {
             for (rule, is_shown) in [(NO_MALLORY, false), ("", true)] {
                 let mut agent = ExternalAgent::under(&format!("{POLICY}{ask}{rule}"));
                 let id = agent.says("Read it.", &["read {}"]).calls[0].id.clone();
-                agent.run.decision = Decision::Later;
+                agent.run.decision = Decision::Undecided;
                 let turn = agent.answers(&id, page, &[&format!("list {{}}\n{SEND}")]);
                 assert_eq!(turn.ended, Some(TurnEnd::Asked));
                 match last {
                     None => drop(agent.chat.pop()),
                     Some(text) => agent.chat.push(Message::User(vec![Part::from(text)])),
                 }
-                let turn = agent.resume(Decision::Allow, &[]);
+                let turn = agent.resume(Decision::AllowOnce, &[]);
                 let is_refused = page.contains("Mallory") && !is_shown;
                 assert_eq!(turn.calls.len(), if is_refused { 1 } else { 2 }, "{page} {rule}");
                 *agent.chat.last_mut().unwrap() = Message::User(vec![Part::from("In short: Bob has it.")]);

@@ -438,14 +438,14 @@ fn a_consent_that_is_withdrawn_in_between_lets_nothing_run() {
     let rule = "ask \"a mail\" if:\n    (call: ToolCall) is tool:send\n";
     for withdrawn in [false, true] {
         let mut run = ScriptedConversation::new(&format!("{policy}{rule}"), Method::LowestFirst);
-        run.decision = Decision::Later;
+        run.decision = Decision::Undecided;
         run.turn("Send it.", &["read {}", copy]);
         assert!(run.conversation.waits_for_decision());
         if withdrawn {
             assert!(run.conversation.withdraw_consents(&BTreeSet::from([line])));
         }
-        run.conversation.accept_decision(Decision::Allow);
-        run.decision = Decision::Refuse;
+        run.conversation.accept_decision(Decision::AllowOnce);
+        run.decision = Decision::Deny;
         run.go(&["Done."]);
         let runs = run.log.iter().any(|line| line.starts_with("runs send"));
         assert_eq!(runs, !withdrawn, "{:?}", run.log);

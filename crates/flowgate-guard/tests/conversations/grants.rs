@@ -31,11 +31,11 @@ fn a_person_answers_once_for_equal_calls() {
         run.turn("Mail Bob.", &[send, "Done."]);
         (asked, ran, had_grants, run.calls().first().is_some_and(|call| call.starts_with("asks")))
     };
-    assert_eq!(asked(Decision::Allow, " grant conversation"), (4, 4, false, true));
+    assert_eq!(asked(Decision::AllowOnce, " grant conversation"), (4, 4, false, true));
     assert_eq!(asked(Decision::AllowForConversation, " grant conversation"), (2, 4, true, true));
     // Where the policy does not say so, the answer holds for one call.
     assert_eq!(asked(Decision::AllowForConversation, ""), (4, 4, false, true));
-    assert_eq!(asked(Decision::Refuse, " grant conversation"), (4, 0, false, true));
+    assert_eq!(asked(Decision::Deny, " grant conversation"), (4, 0, false, true));
 }
 
 /// What a person grants to a call that a page had a hand in says nothing for calls below it, nor for others above it.
@@ -72,7 +72,7 @@ fn a_question_announces_those_about_further_calls_of_the_message() {
         (vec![bob, r#"nothing {}"#, r#"send {"to": 1, "to": 2}"#], "send bob x1: "),
         (vec![bob, r#"send {"to": "eve", "body": {"$slot": {"copy": ["h1"]}}}"#], "send bob x1: "),
     ] {
-        let mut run = run(Decision::Allow, &rule);
+        let mut run = run(Decision::AllowOnce, &rule);
         run.turn("Mail them.", &[&calls.join("\n"), "Done."]);
         assert_eq!(run.announced.join(" | "), expected, "{calls:?}");
     }
@@ -86,7 +86,7 @@ fn a_question_names_the_classes_that_an_answer_covers() {
             "{POLICY}endorse call.arguments.when as trusted if:\n    (call: ToolCall) is tool:send\n    is_date(call.arguments.when)\n\
              ask \"mails are confirmed\" grant conversation{class} if:\n    (call: ToolCall) is tool:send\n"
         );
-        let mut conversation = run(Decision::Refuse, &policy).conversation;
+        let mut conversation = run(Decision::Deny, &policy).conversation;
         conversation.add_user_message("Mail Bob.".into()).unwrap();
         assert!(matches!(conversation.need(), Need::Complete(_)));
         conversation.accept_completion(written(&format!("send {}", json!({"to": "bob", "when": when}))));

@@ -89,7 +89,7 @@ fn reply(policy: &str, text: &str) -> (String, String) {
         ScriptedModel::from_answers(vec![called("read", &json!({})), called("look", &look), said(text)]);
     let mut tools = Toolbox::new();
     tools.add(Tool::local("read"), |_| flowgate_guard::conversation::ToolAnswer::text("a page"));
-    let mut approver = |_: &ApprovalRequest| Decision::Refuse;
+    let mut approver = |_: &ApprovalRequest| Decision::Deny;
     let mut heard = ReplyRecorder::default();
     let mut agent = Agent {
         model: &model,

@@ -31,7 +31,7 @@ fn a_program_adds_a_method() {
     assert_eq!(registry.register(&ConfirmRedacted), Err(NameTaken("confirm-redacted")));
     let method = registry.find("confirm-redacted").unwrap();
     let mut run = ScriptedConversation::new(POLICY, method);
-    run.decision = Decision::Allow;
+    run.decision = Decision::AllowOnce;
     let turn = run.turn("Read it.", &["read {}", "Done."]);
     assert_eq!((turn.spent.questions, turn.spent.hidden), (1, 1));
     assert!(run.last_view().contains("[hidden h1]"), "{}", run.last_view());

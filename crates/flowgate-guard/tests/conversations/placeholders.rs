@@ -62,7 +62,7 @@ fn in_payload_a_placeholder_is_the_region() {
 fn elsewhere_the_call_is_refused() {
     let check = |arguments: Value, method: Method, expected: &str| {
         let mut run = ScriptedConversation::new(POLICY, method);
-        run.decision = flowgate_guard::approve::Decision::Allow;
+        run.decision = flowgate_guard::approve::Decision::AllowOnce;
         run.turn("Go.", &["read {}", &format!("send {arguments}"), "Done."]);
         assert_eq!(run.calls(), ["runs read {}"], "{arguments}");
         assert!(run.last_view().contains(expected), "{arguments}: {}", run.last_view());

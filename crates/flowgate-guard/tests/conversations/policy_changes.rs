@@ -289,7 +289,7 @@ fn seen_after_the_change(
                         run.conversation.accept_completion(answer_to(&shown(&view.request), step));
                     }
                     Need::Run(call) => run.conversation.hand_over(call),
-                    Need::Approve(_) => run.conversation.accept_decision(Decision::Allow),
+                    Need::Approve(_) => run.conversation.accept_decision(Decision::AllowOnce),
                     Need::Fill(_) => run.conversation.fail_fill(),
                     Need::Screen(_) => run.conversation.accept_screening(&Completion::default()),
                 }

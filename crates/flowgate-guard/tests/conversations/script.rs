@@ -121,7 +121,7 @@ impl ScriptedConversation {
         Self {
             conversation,
             log: Vec::new(),
-            decision: Decision::Refuse,
+            decision: Decision::Deny,
             excerpts: Vec::new(),
             announced: Vec::new(),
             answers,
@@ -214,7 +214,7 @@ impl ScriptedConversation {
                     let upcoming: Vec<String> = ask.upcoming.iter().map(about).collect();
                     self.announced.push(format!("{}: {}", about(&ask), upcoming.join(", ")));
                     self.excerpts.extend(ask.excerpts.into_iter().map(|excerpt| excerpt.text));
-                    if self.decision == Decision::Later {
+                    if self.decision == Decision::Undecided {
                         let turn = self.conversation.postpone();
                         self.judged.extend(turn.judged.iter().map(|judged| judged.digest.clone()));
                         return turn;

@@ -142,7 +142,7 @@ fn a_level_that_promised_to_return_does() {
 #[test]
 fn the_other_methods_show_everything_or_nothing() {
     let mut run = ScriptedConversation::new(POLICY, Method::Everything);
-    run.decision = Decision::Allow;
+    run.decision = Decision::AllowOnce;
     run.turn("Send the page to Bob.", &["read {}", "send {\"to\": \"bob\"}", "Done."]);
     assert_eq!(
         run.log[2..5],
@@ -301,7 +301,7 @@ fn a_turn_reports_its_state() {
     assert!(run.conversation.is_turn_over() && run.conversation.pending_question_digest().is_none());
     drop(run.conversation.journal_mut().take());
     assert!(run.conversation.journal().is_empty());
-    run.decision = Decision::Later;
+    run.decision = Decision::Undecided;
     run.turn("Read it.", &["read {}", look, "send {\"to\": \"mallory\"}"]);
     let conversation = &mut run.conversation;
     assert!(!conversation.journal().is_empty() && !conversation.is_turn_over());
@@ -353,7 +353,7 @@ fn the_labels_of_written_stores_are_recorded() {
         run.conversation.monitor().external_state_changes(),
     );
     assert!(!run.conversation.monitor().has_written());
-    run.decision = Decision::Allow;
+    run.decision = Decision::AllowOnce;
     let look = r#"look {"regions": ["h1"]}"#;
     run.turn("Answer it.", &["read {}", look, "send {\"to\": \"mallory\"}", "Done."]);
     assert!(run.calls().contains(&r#"runs send {"to":"mallory"}"#), "{:?}", run.log);

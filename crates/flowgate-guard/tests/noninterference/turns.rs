@@ -267,8 +267,8 @@ impl RunState<'_> {
                         ask.is_grantable() && Random::of(&format!("{} for good", ask.digest)).chance(90);
                     session.conversation.accept_decision(match (yes, is_for_good) {
                         (true, true) => Decision::AllowForConversation,
-                        (true, false) => Decision::Allow,
-                        (false, _) => Decision::Refuse,
+                        (true, false) => Decision::AllowOnce,
+                        (false, _) => Decision::Deny,
                     });
                     if yes && is_for_good {
                         session.granted.push((ask.tool.clone(), ask.arguments.clone()));

@@ -49,7 +49,7 @@ pub struct Form {
     /// chat.
     pub numbers_calls: bool,
     /// How a client asks for the number of tokens of a request; `None` if the format has no such request.
-    pub token_count: Option<TokenCount>,
+    pub token_count: Option<TokenCountRequest>,
     /// Whether the format sends the text of a refusal in a field of its own. If the gateway has already sent the
     /// beginning of an answer as ordinary text, it can then not turn the answer into a refusal.
     pub(super) separates_refusals: bool,
@@ -123,14 +123,14 @@ impl KeyHeader {
 
 /// How a client asks for the number of tokens of a request.
 #[derive(Debug)]
-pub struct TokenCount {
+pub struct TokenCountRequest {
     /// The field of the answer with the number.
     pub answer_field: &'static str,
     /// Decodes the body of the request, without the dropped parts.
     pub(super) decode: fn(&Json<'_>, &DroppedParts) -> Result<Request, WireError>,
 }
 
-impl TokenCount {
+impl TokenCountRequest {
     /// Decodes the body of a request for a number of tokens, without the dropped parts.
     ///
     /// # Errors

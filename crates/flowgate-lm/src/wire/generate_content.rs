@@ -33,7 +33,7 @@ use std::borrow::Cow;
 
 use serde_json::{Value, json};
 
-use super::form::{Form, FormRoute, KeyHeader, TokenCount, decode_stream};
+use super::form::{Form, FormRoute, KeyHeader, TokenCountRequest, decode_stream};
 use super::status::error_names;
 use crate::sse::SseEvent;
 
@@ -65,7 +65,7 @@ pub(super) static FORM: Form = Form {
     id_prefix: "gen",
     has_embeddings: false,
     numbers_calls: true,
-    token_count: Some(TokenCount { answer_field: "totalTokens", decode: decode_count_request }),
+    token_count: Some(TokenCountRequest { answer_field: "totalTokens", decode: decode_count_request }),
     separates_refusals: false,
     events_before_text: 0,
     objects: OBJECTS,

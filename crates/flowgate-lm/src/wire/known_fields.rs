@@ -4,6 +4,8 @@
 //! ([`super::fields`]), and `docs/wire-forms.md` lists them: [`listed`] returns all of them for the test that compares
 //! the two.
 
+use std::fmt;
+
 use super::Api;
 
 /// How the decoder treats a field.
@@ -47,6 +49,35 @@ macro_rules! known_fields {
 }
 pub(super) use known_fields;
 
+/// What becomes of a field of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum FieldOutcome {
+    /// The field is read.
+    Accepted,
+    /// The field is dropped.
+    Dropped,
+    /// The field may have only these values, as JSON.
+    Only(&'static [&'static str]),
+    /// A request with the field is refused.
+    Refused,
+}
+
+/// Writes `accepted`, `dropped`, `only` and the permitted values, or `refused`.
+impl fmt::Display for FieldOutcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Accepted => f.write_str("accepted"),
+            Self::Dropped => f.write_str("dropped"),
+            Self::Only(values) => {
+                let values: Vec<String> = values.iter().map(|value| format!("`{value}`")).collect();
+                write!(f, "only {}", values.join(", "))
+            }
+            Self::Refused => f.write_str("refused"),
+        }
+    }
+}
+
 /// A field of a request, as `docs/wire-forms.md` lists it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListedField {
@@ -56,8 +87,8 @@ pub struct ListedField {
     pub object: &'static str,
     /// The name of the field.
     pub field: &'static str,
-    /// How the field is treated: `accepted`, `dropped`, `only` and the permitted values, or `refused`.
-    pub outcome: String,
+    /// What becomes of the field.
+    pub outcome: FieldOutcome,
     /// What the field means or how it is used, or why it is dropped or refused.
     pub reason: &'static str,
 }
@@ -72,13 +103,10 @@ pub fn listed(api: Api) -> Vec<ListedField> {
 pub(super) fn listed_rows(api: Api, objects: &[KnownFields]) -> Vec<ListedField> {
     let row = |object: &KnownFields, (field, rule): &(&'static str, FieldRule)| {
         let (outcome, reason) = match rule {
-            FieldRule::Read(reason) => ("accepted".to_owned(), *reason),
-            FieldRule::Dropped(reason) => ("dropped".to_owned(), *reason),
-            FieldRule::Only(values, reason) => {
-                let values: Vec<String> = values.iter().map(|value| format!("`{value}`")).collect();
-                (format!("only {}", values.join(", ")), *reason)
-            }
-            FieldRule::Refused(reason) => ("refused".to_owned(), *reason),
+            FieldRule::Read(reason) => (FieldOutcome::Accepted, *reason),
+            FieldRule::Dropped(reason) => (FieldOutcome::Dropped, *reason),
+            FieldRule::Only(values, reason) => (FieldOutcome::Only(values), *reason),
+            FieldRule::Refused(reason) => (FieldOutcome::Refused, *reason),
         };
         ListedField { api, object: object.title, field, outcome, reason }
     };

@@ -27,7 +27,7 @@ use std::borrow::Cow;
 
 use serde_json::{Value, json};
 
-use super::form::{Form, FormRoute, KeyHeader, TokenCount, decode_stream};
+use super::form::{Form, FormRoute, KeyHeader, TokenCountRequest, decode_stream};
 use super::status::error_names;
 use crate::chat::{OutputFormat, Request};
 use crate::sse::SseEvent;
@@ -54,7 +54,7 @@ pub(super) static FORM: Form = Form {
     id_prefix: "msg",
     has_embeddings: false,
     numbers_calls: false,
-    token_count: Some(TokenCount { answer_field: "input_tokens", decode: decode_count_request }),
+    token_count: Some(TokenCountRequest { answer_field: "input_tokens", decode: decode_count_request }),
     separates_refusals: false,
     // The start of the message, a ping, and the start of the block with the text.
     events_before_text: 3,

@@ -18,7 +18,7 @@ _HOUR = 3600.0
 
 def is_approval(answer: Any) -> bool:
     """Return whether an answer allows the call."""
-    return answer is True or answer in ("allow", "allow for conversation")
+    return answer is True or answer in ("allow once", "allow", "allow for conversation")
 
 
 class QuestionBudget:

@@ -238,10 +238,10 @@ class Guard:
         self._budget.asked()
         if answer.error is not None:
             # An approver that fails has not approved.
-            need.decide("silent")
+            need.decide("unanswered")
             raise answer.error
         late = self._clock() - answer.asked > need.expires
-        need.decide("silent" if late else answer.value)
+        need.decide("unanswered" if late else answer.value)
         if not late and is_approval(answer.value):
             self._budget.allowed()
 

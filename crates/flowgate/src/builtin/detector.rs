@@ -367,7 +367,7 @@ fn shell_code(e: &mut Evaluator<'_>, a: &[Value]) -> Result<Value> {
             ]));
         }
         for issue in code.issues {
-            unsafe_commands.push(issue.kind);
+            unsafe_commands.push(issue.kind.as_str());
             e.mark_bytes(piece.location, issue.span);
         }
         for part in code.unread {
@@ -400,9 +400,10 @@ fn semgrep(e: &mut Evaluator<'_>, a: &[Value]) -> Result<Value> {
                 let code = python::python_code(&piece.text, false);
                 code.unsafe_calls.into_iter().map(|f| (f.kind, "error", f.span)).collect()
             }
-            "bash" | "sh" | "shell" => {
-                shell::find(&piece.text).into_iter().map(|i| (i.kind, i.severity.as_str(), i.span)).collect()
-            }
+            "bash" | "sh" | "shell" => shell::find(&piece.text)
+                .into_iter()
+                .map(|i| (i.kind.as_str(), i.severity.as_str(), i.span))
+                .collect(),
             _ => {
                 return type_error(
                     "the argument `lang` is neither \"python\" nor \"bash\"; write one of the two".to_owned(),

@@ -17,7 +17,7 @@ use crate::builtin;
 use crate::eval::{EvalError, Evaluator, Frame, MissingValueMode};
 use crate::label::{ComputedLabelUse, DimensionSet, Label, PartialLabel, Space};
 use crate::policy::plan::{CompiledQuery, Plan};
-use crate::policy::{Action, GrantOffer, GrantScope, Span};
+use crate::policy::{Action, GrantClause, GrantScope, Span};
 use crate::trace::{Document, EventId, NodeId};
 
 /// The maximum number of reasons that are reported against one call.
@@ -51,7 +51,7 @@ struct UpperBound {
     /// Whether it bounds everything that the agent has seen, besides what the decision is attributed to.
     is_strict: bool,
     /// For how long, and for what, a person may approve an excess.
-    grant: GrantOffer,
+    grant: GrantClause,
     /// Whether an excess denies the call; otherwise a person is asked.
     denies: bool,
     /// Whether it also allows labels that flow to it; otherwise it only restricts.

@@ -20,7 +20,7 @@ pub enum GrantScope {
 
 /// The terms on which a person may approve calls that a statement asks about: `grant ...` of the statement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct GrantOffer {
+pub(crate) struct GrantClause {
     /// For how long the approval may hold.
     pub(crate) scope: GrantScope,
     /// Whether the approval may cover other values of the class that an endorsement describes: `by class`.

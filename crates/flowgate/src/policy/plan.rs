@@ -18,7 +18,7 @@ use super::argument_role::ArgumentRole;
 use super::diagnostic::Span;
 use super::dialect::Dialect;
 use super::exact_amount::ExactAmount;
-use super::grant_scope::GrantOffer;
+use super::grant_scope::GrantClause;
 use super::pattern::{PatternId, ToolPattern};
 use super::syntax::Action;
 pub(crate) use dispatch::Dispatch;
@@ -131,7 +131,7 @@ pub(crate) struct Requirement {
     /// Whether the decision depends on everything that the agent has seen, whatever the influence method says.
     pub(crate) is_strict: bool,
     /// The terms on which a person may approve a call that exceeds the requirement.
-    pub(crate) grant: GrantOffer,
+    pub(crate) grant: GrantClause,
     /// Whether a call that exceeds the requirement is denied instead of confirmed.
     pub(crate) denies: bool,
     pub(crate) query: CompiledQuery,
@@ -192,7 +192,7 @@ pub(crate) struct Rule {
     pub(crate) span: Span,
     pub(crate) action: Action,
     /// The terms on which a person may approve a call that the rule matches.
-    pub(crate) grant: GrantOffer,
+    pub(crate) grant: GrantClause,
     /// Its message: the arguments of `Violation(...)`, by position and by name.
     pub(crate) args: Vec<CompiledExpr>,
     pub(crate) kwargs: Vec<(Arc<str>, CompiledExpr)>,

@@ -3,7 +3,7 @@
 
 use super::diagnostic::Span;
 use super::exact_amount::ExactAmount;
-use super::grant_scope::GrantOffer;
+use super::grant_scope::GrantClause;
 
 /// A policy as written.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -40,7 +40,7 @@ pub(crate) enum StatementKind {
         label: Vec<Expr>,
         target: Option<Expr>,
         is_strict: bool,
-        grant: GrantOffer,
+        grant: GrantClause,
         denies: bool,
         body: ConditionBody,
     },
@@ -53,7 +53,7 @@ pub(crate) enum StatementKind {
     /// `role TARGET is ROLE if: ...`
     Role { target: Expr, role: Name, body: ConditionBody },
     /// `raise | ask | log MESSAGE [grant SCOPE [by class]] if: ...`
-    Rule { action: Action, message: Expr, grant: GrantOffer, body: ConditionBody },
+    Rule { action: Action, message: Expr, grant: GrantClause, body: ConditionBody },
     /// `NAME := VALUE`
     Constant { name: Name, value: Expr },
     /// `NAME(PARAMETERS) := ...`

@@ -46,10 +46,10 @@ fn person(game: JourneyGame) -> impl FnMut(&ApprovalRequest) -> Decision + Send 
     let mut refused = 0;
     move |_| {
         if game.is_flooding() && refused >= PATIENCE {
-            return Decision::Allow;
+            return Decision::AllowOnce;
         }
         refused += 1;
-        Decision::Refuse
+        Decision::Deny
     }
 }
 
@@ -84,8 +84,14 @@ impl GuardedJourneys {
                 // The flood rule silences questions only until the user writes again.
                 approver.resume();
                 let (world, output, approver) = (&mut world, &mut output, &mut approver);
-                let mut turn =
-                    Turn { task, world, output, approver, model, history_label: history_label.as_ref() };
+                let mut turn = JourneyTurn {
+                    task,
+                    world,
+                    output,
+                    approver,
+                    model,
+                    history_label: history_label.as_ref(),
+                };
                 replies.push(turn.drive(&mut session)?);
             }
             output.questions += approver.asked();
@@ -141,7 +147,7 @@ fn policy_problem(error: &flowgate::monitor::PushError) -> ExecutionError {
 }
 
 /// A turn in progress, with everything that serves the conversation's needs.
-struct Turn<'a, 'w, A> {
+struct JourneyTurn<'a, 'w, A> {
     task: &'a Task,
     world: &'a mut World<'w>,
     output: &'a mut AgentOutput,
@@ -151,7 +157,7 @@ struct Turn<'a, 'w, A> {
     history_label: Option<&'a Value>,
 }
 
-impl<A: Approver> Turn<'_, '_, A> {
+impl<A: Approver> JourneyTurn<'_, '_, A> {
     /// Serves the conversation's needs until the turn is over: runs its calls, asks the model and the person. Returns the replies as one text, which
     /// the next session can read as its history.
     fn drive(&mut self, session: &mut Conversation) -> Result<String, ExecutionError> {

@@ -6,10 +6,11 @@ use std::io::{IsTerminal as _, Read as _, stdin, stdout};
 use std::thread;
 use std::time::Duration;
 
+use flowgate::monitor::PersonDecision;
 use flowgate_lm::sse::EventSplitter;
 use serde_json::Value;
 
-use super::answers::{Answer, LastingTerms, TypedLines, decide};
+use super::decisions::{TypedDecision, TypedLines, decide};
 use super::{OperationResult, now, questions_of};
 use crate::args::{ApprovalsFormat, GatewayArgs};
 use crate::escaping;
@@ -151,31 +152,31 @@ impl Watch<'_> {
         self.answer(question, output)
     }
 
-    /// Asks for the answer to a question, if there is a person to ask, and sends it. An answer that comes too late is
+    /// Asks for the decision on a question, if there is a person to ask, and sends it. A decision that comes too late is
     /// reported.
     fn answer(&self, question: &Value, output: &mut Console) -> Result<WatchStep, GatewayError> {
         let Some(lines) = &self.lines else { return Ok(WatchStep::GoOn) };
-        let lasting = Answer::AllowFromNowOn(LastingTerms::default());
-        let all = [
-            ("a", "allow once", Answer::Allow),
-            ("c", "allow for the conversation", Answer::AllowInConversation),
-            ("g", "allow from now on", lasting),
-            ("d", "deny", Answer::Deny),
-        ];
-        let offered: Vec<_> =
-            all.into_iter().filter(|(.., answer)| answer.objection(question).is_none()).collect();
+        let key = |decision: PersonDecision| match decision {
+            PersonDecision::AllowOnce => "a",
+            PersonDecision::AllowForConversation => "c",
+            PersonDecision::AllowLasting => "g",
+            PersonDecision::Deny => "d",
+        };
+        let mut offered = PersonDecision::ALL.to_vec();
+        offered.retain(|decision| TypedDecision::from(*decision).objection(question).is_none());
         if offered.is_empty() {
             return Ok(WatchStep::GoOn);
         }
-        let words: Vec<String> = offered.iter().map(|(key, words, _)| format!("{key} {words}")).collect();
+        let words: Vec<String> =
+            offered.iter().map(|decision| format!("{} {}", key(*decision), decision.words())).collect();
         let prompt = format!("{}, Enter later: ", words.join(", "));
         let chosen = loop {
             let Some(line) = lines.ask(&prompt, output) else { return Ok(WatchStep::End) };
             if line.is_empty() {
                 return Ok(WatchStep::GoOn);
             }
-            if let Some((.., answer)) = offered.iter().find(|(key, ..)| *key == line) {
-                break *answer;
+            if let Some(decision) = offered.iter().find(|decision| key(**decision) == line) {
+                break TypedDecision::from(*decision);
             }
         };
         let (id, digest) = (question_text::text(question, "id"), question_text::text(question, "digest"));

@@ -4,7 +4,7 @@
 use std::io::BufRead;
 use std::path::Path;
 
-use flowgate_audit::{AuditRecord, ContentReader, LineContent, VerifiedRecords, VerifyErrorKind};
+use flowgate_audit::{AuditRecord, ContentReader, LineContent, RecordKind, VerifiedRecords, VerifyErrorKind};
 use serde_json::Value;
 
 use super::contents;
@@ -67,7 +67,7 @@ pub(crate) fn run(
             };
             record.object.extend(content_of_line.map(|content_of_line| ("said".to_owned(), content_of_line)));
             output.line(&escaping::json_line(&Value::Object(record.object)));
-        } else if record.kind != "head" {
+        } else if record.kind != RecordKind::Head {
             // The table omits heads, which sign the log and report no event.
             output.line(&row(&cells(&record)));
             match content_of_line {
@@ -89,7 +89,7 @@ fn cells(record: &AuditRecord) -> [String; 6] {
         |names: &[&str]| names.iter().find_map(|name| record.text(name)).unwrap_or_default().to_owned();
     [
         record.time.to_string(),
-        record.kind.clone(),
+        record.kind.to_string(),
         first(&["conversation"]),
         first(&["tool", "what"]),
         first(&["verdict", "answer", "state"]),

@@ -8,7 +8,7 @@ use flowgate_bench::games::report::csv;
 use flowgate_bench::privacy::check::composition;
 use flowgate_bench::privacy::report::{figure_rows, lines, page, tables};
 use flowgate_bench::privacy::{
-    ANSWER_TOKENS, AnswerSource, Defence, DefenceResults, PrivacySuite, Scope, manifest,
+    ANSWER_TOKENS, AnswerSource, DefenceResults, PrivacyDefence, PrivacySuite, TaskGroup, manifest,
 };
 use serde_json::json;
 
@@ -28,21 +28,22 @@ pub(crate) fn run(options: &PrivacyArgs, output: &mut Console) -> Result<u8, Inp
     // With a model, defences that are defined by what a double does have no meaning.
     let has_model = named.is_some() || options.model.dry_run;
     let defences = if options.defences.is_empty() {
-        if has_model { Defence::for_models() } else { Defence::every(options.seed) }
+        if has_model { PrivacyDefence::for_models() } else { PrivacyDefence::every(options.seed) }
     } else {
-        let named = options.defences.iter().map(|name| Defence::parse(name, options.seed));
+        let named = options.defences.iter().map(|name| PrivacyDefence::parse(name, options.seed));
         named.collect::<Result<_, _>>().map_err(|error| InputError(error.to_string()))?
     };
-    if let Some(unfit) = defences.iter().find(|defence| has_model && !Defence::for_models().contains(defence))
+    if let Some(unfit) =
+        defences.iter().find(|defence| has_model && !PrivacyDefence::for_models().contains(defence))
     {
-        let names: Vec<&str> = Defence::for_models().into_iter().map(Defence::name).collect();
+        let names: Vec<&str> = PrivacyDefence::for_models().into_iter().map(PrivacyDefence::name).collect();
         return Err(InputError(format!(
             "--defence {}: this defence can be measured only with a double; with a model, use one of {}",
             unfit.name(),
             names.join(", ")
         )));
     }
-    let of_doubles = Defence::every(options.seed);
+    let of_doubles = PrivacyDefence::every(options.seed);
     if let Some(unfit) = defences.iter().find(|defence| !has_model && !of_doubles.contains(defence)) {
         let advice = "name a model with `--model` and `--url`, or use judge/honest or introspection/honest";
         return Err(InputError(format!(
@@ -105,7 +106,7 @@ pub(crate) fn run(options: &PrivacyArgs, output: &mut Console) -> Result<u8, Inp
             }
         }
     }
-    let is_disclosed = results.iter().any(|results| results.figures(Scope::All).disclosed.hits > 0);
+    let is_disclosed = results.iter().any(|results| results.figures(TaskGroup::All).disclosed.hits > 0);
     Ok(match is_disclosed {
         _ if is_interrupted => INTERRUPTED,
         true => 1,

@@ -81,7 +81,7 @@ impl Approver for TerminalApprover {
                 let decision = self.ask_person(ask);
                 // A grant for the conversation covers equal calls anyway, and an expired question is
                 // asked again.
-                let is_for_others = matches!(decision, Decision::Allow | Decision::Refuse) && ask.times > 1;
+                let is_for_others = matches!(decision, Decision::AllowOnce | Decision::Deny) && ask.times > 1;
                 self.repeated.extend(is_for_others.then(|| RepeatedDecision {
                     question: ask.clone(),
                     decision,
@@ -112,7 +112,7 @@ impl TerminalApprover {
     fn ask_person(&mut self, ask: &ApprovalRequest) -> Decision {
         let tool = escaping::line(&ask.tool.to_string());
         if self.terminal.is_cancelled() {
-            return Decision::Refuse;
+            return Decision::Deny;
         }
         if !self.terminal.has_person() {
             self.terminal.note(&format!(
@@ -120,7 +120,7 @@ impl TerminalApprover {
             ));
             // `false`: without content, since the output may be a log.
             self.terminal.print(&self.question(ask, false));
-            return Decision::Refuse;
+            return Decision::Deny;
         }
         if !self.terminal.allows_question() {
             self.terminal.note(&format!(
@@ -155,20 +155,20 @@ impl TerminalApprover {
             let prompt = self.terminal.paint("1;33", &format!("{tool}: allow this call {choices} "));
             match self.terminal.wait_for_answer(&prompt, until) {
                 LineInput::Line(line) => match line.trim() {
-                    "y" | "Y" | "yes" | "Yes" | "YES" => return Decision::Allow,
+                    "y" | "Y" | "yes" | "Yes" | "YES" => return Decision::AllowOnce,
                     "c" | "C" if ask.is_grantable() => return Decision::AllowForConversation,
                     "?" => self.terminal.print(HELP),
                     // Any other answer, also an empty line, means no.
-                    _ => return Decision::Refuse,
+                    _ => return Decision::Deny,
                 },
                 LineInput::Late => {
                     self.terminal.print("");
                     let seconds = ask.expires.as_secs();
                     self.terminal
                         .note(&format!("nobody answered within {seconds} s, so {tool} does not run"));
-                    return Decision::Silent;
+                    return Decision::Unanswered;
                 }
-                LineInput::End | LineInput::Stopped => return Decision::Refuse,
+                LineInput::End | LineInput::Stopped => return Decision::Deny,
             }
         }
     }

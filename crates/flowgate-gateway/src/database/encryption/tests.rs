@@ -4,6 +4,7 @@ use std::path::Path;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use flowgate::monitor::PersonDecision;
 
 use super::place::{ContentColumn, DigestColumn};
 use super::{Content, EncryptionKeys};
@@ -12,8 +13,7 @@ use crate::database::postgres::tests::create_database;
 use crate::database::turns::tests::{TestDatabases, test_turn};
 use crate::database::{
     AskOutcome, CarriedTurns, Database, DatabaseAddress, DatabaseError, GrantCandidate, GrantLimits,
-    NewGrant, NewQuestion, NewShownTexts, PersistedTurn, PersonDecision, QuestionLimits, ShownText,
-    TurnApprovals,
+    NewGrant, NewQuestion, NewShownTexts, PersistedTurn, QuestionLimits, ShownText, TurnApprovals,
 };
 use crate::random;
 
@@ -91,7 +91,7 @@ async fn store_everything(database: &Database) {
         limits: GrantLimits::default(),
         used: (1, 0),
     };
-    let decision = PersonDecision::LastingGrant;
+    let decision = PersonDecision::AllowLasting;
     database.decide(("q", "d"), decision, "bob", Some(grant), || Ok(())).await.unwrap().unwrap();
 }
 

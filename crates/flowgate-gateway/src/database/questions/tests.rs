@@ -2,7 +2,7 @@
 //! and used once.
 
 use super::*;
-use crate::database::DatabaseAddress;
+use crate::database::{DatabaseAddress, FreezeKind};
 use proptest::prelude::*;
 
 /// A step in the life of the questions of two conversations.
@@ -118,7 +118,7 @@ async fn follow(steps: &[QuestionStep], place: &DatabaseAddress) {
                     recorded = true;
                     Ok(())
                 };
-                let decision = if allow { PersonDecision::Allow } else { PersonDecision::Deny };
+                let decision = if allow { PersonDecision::AllowOnce } else { PersonDecision::Deny };
                 let decided = store.decide((&q.id, &digest), decision, "ann", None, record).await.unwrap();
                 let may = is_right && q.is(&[QuestionState::Open]);
                 assert_eq!((decided.is_ok(), recorded), (may, may), "{number}");
@@ -205,7 +205,9 @@ async fn a_yes_is_for_one_question() {
     let (one, other) =
         (r#"{"reasons":["a"],"flowgate":{"state":"1"}}"#, r#"{"reasons":["b"],"flowgate":{"state":"1"}}"#);
     assert_eq!(ask("1", one, &[]).await, new("1", &[]));
-    assert!(store.decide(("1", "d"), PersonDecision::Allow, "ann", None, || Ok(())).await.unwrap().is_ok());
+    assert!(
+        store.decide(("1", "d"), PersonDecision::AllowOnce, "ann", None, || Ok(())).await.unwrap().is_ok()
+    );
     assert_eq!(ask("2", one, &[]).await, (AskOutcome::Known("1".to_owned()), None));
     // With other reasons, and for the second of two equal calls of one turn, it is another question.
     assert_eq!(ask("3", other, &[]).await, new("3", &[]));
@@ -269,7 +271,7 @@ async fn the_questions_that_were_asked_are_counted() {
     assert_eq!(ask("1", "n", QuestionOrigin::OutsideChat).await, new("1"));
     decide(&store, "1", PersonDecision::Deny).await;
     assert_eq!(ask("2", "n", CHAT).await, new("2"));
-    decide(&store, "2", PersonDecision::Allow).await;
+    decide(&store, "2", PersonDecision::AllowOnce).await;
     assert_eq!(ask("3", "n", CHAT).await, AskOutcome::Full(QuestionLimit::OfConversationAnHour));
     assert_eq!(ask("2", "n", CHAT).await, AskOutcome::Known("2".to_owned()), "it is no new question");
     assert_eq!(ask("4", "other", CHAT).await, new("4"));
@@ -322,9 +324,9 @@ async fn refusals_in_a_row_end_the_questions_of_a_conversation() {
             }
             match *step {
                 "deny" => decide(&store, &id, PersonDecision::Deny).await,
-                "allow" => decide(&store, &id, PersonDecision::Allow).await,
+                "allow" => decide(&store, &id, PersonDecision::AllowOnce).await,
                 "use" => {
-                    decide(&store, &id, PersonDecision::Allow).await;
+                    decide(&store, &id, PersonDecision::AllowOnce).await;
                     use_question(&store, &id, true).await.unwrap();
                 }
                 "expire" => run(format!("UPDATE questions SET expires = asked WHERE id = '{id}'")).await,
@@ -388,7 +390,7 @@ async fn refusals_in_a_row_end_the_questions_about_a_servers_tools() {
                     store.execute_for_test("UPDATE questions SET expires = asked").await.unwrap();
                 }
                 // The content of these questions has no tool, so an approval approves none.
-                (_, true) => decide(&store, &id, PersonDecision::Allow).await,
+                (_, true) => decide(&store, &id, PersonDecision::AllowOnce).await,
                 (_, false) => decide(&store, &id, PersonDecision::Deny).await,
             }
         }
@@ -443,7 +445,7 @@ async fn a_store_that_fails_does_not_say_that_nothing_is_stopped() {
     let store = Database::open(&DatabaseAddress::Memory).await.unwrap();
     assert!(store.freezes().await.unwrap().is_empty());
     store.execute_for_test("ALTER TABLE freezes RENAME TO gone").await.unwrap();
-    assert!(store.freeze("tool", "send", "ann").await.is_err());
+    assert!(store.freeze(FreezeKind::Tool, "send", "ann").await.is_err());
     assert!(store.freezes().await.is_err());
     store.execute_for_test("ALTER TABLE gone RENAME TO freezes").await.unwrap();
     assert!(store.freezes().await.unwrap().is_empty());
@@ -458,9 +460,9 @@ fn what_is_stopped_is_seen_at_once() {
         let count = async || store.freezes().await.unwrap().len();
         assert_eq!(count().await, 0);
         assert!(store.cache.freezes().is_ok(), "it need not be asked again");
-        store.freeze("tool", "send", "ann").await.unwrap();
+        store.freeze(FreezeKind::Tool, "send", "ann").await.unwrap();
         assert_eq!(count().await, 1);
-        assert!(store.thaw("tool", "send").await.unwrap());
+        assert!(store.thaw(FreezeKind::Tool, "send").await.unwrap());
         assert_eq!(count().await, 0);
         for is_frozen in [true, false] {
             count().await;
@@ -475,8 +477,10 @@ fn what_is_stopped_is_seen_at_once() {
             assert!(!is_over.await);
             let begun = std::future::poll_fn(|context| {
                 let polled = match is_frozen {
-                    true => std::pin::pin!(store.freeze("tool", "pay", "ann")).poll(context).is_ready(),
-                    false => std::pin::pin!(store.thaw("tool", "pay")).poll(context).is_ready(),
+                    true => {
+                        std::pin::pin!(store.freeze(FreezeKind::Tool, "pay", "ann")).poll(context).is_ready()
+                    }
+                    false => std::pin::pin!(store.thaw(FreezeKind::Tool, "pay")).poll(context).is_ready(),
                 };
                 std::task::Poll::Ready(polled)
             });

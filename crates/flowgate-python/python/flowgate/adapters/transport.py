@@ -108,7 +108,7 @@ class _Guard:
         except GeneratorExit:
             # The approver has failed, or the request was cancelled.
             self._refusals_of_all.refused()
-            need.decide("silent")
+            need.decide("unanswered")
             raise
         late = self._clock() - asked > need.expires
         if is_approval(answer) and not late:
@@ -116,7 +116,7 @@ class _Guard:
             self._refusals_of_all.allowed()
         else:
             self._refusals_of_all.refused()
-        need.decide("silent" if late else answer)
+        need.decide("unanswered" if late else answer)
 
     def serve(self, request: Any, body: bytes) -> Generator[_Step, Any, Any]:
         """Answer a request. Yields `("send", request)` for a request to the provider and `("ask", question)` for a person."""

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use super::super::diagnostic::{Diagnostic, Span};
-use super::super::grant_scope::GrantOffer;
+use super::super::grant_scope::GrantClause;
 use super::super::plan::{
     CompiledExpr, CompiledQuery, EventVariable, QuantifiedBlock, QuantifierKind, QueryItem, Rule, SearchOp,
     Type, Variable, VariableSlot, single_variable_conditions,
@@ -24,7 +24,7 @@ impl Compiler<'_> {
     pub(super) fn rule(
         &mut self,
         span: Span,
-        (action, grant): (Action, GrantOffer),
+        (action, grant): (Action, GrantClause),
         message: &Expr,
         body: &ConditionBody,
     ) -> CompileResult<()> {

@@ -3,7 +3,7 @@
 
 use super::super::diagnostic::Diagnostic;
 use super::super::exact_amount::ExactAmount;
-use super::super::grant_scope::{GrantOffer, GrantScope};
+use super::super::grant_scope::{GrantClause, GrantScope};
 use super::super::lexer::Token;
 use super::super::syntax::ConsentLimit;
 use super::{ParseResult, Parser};
@@ -72,16 +72,16 @@ impl Parser<'_> {
 
     /// Parses `grant conversation`, `grant 30 days` or `grant always`, with an optional `by class`. Without `grant`, an
     /// approval covers one call only.
-    pub(super) fn grant(&mut self) -> ParseResult<GrantOffer> {
+    pub(super) fn grant(&mut self) -> ParseResult<GrantClause> {
         if !self.eat_word("grant") {
-            return Ok(GrantOffer::default());
+            return Ok(GrantClause::default());
         }
         let scope = self.grant_scope()?;
         let is_by_class = self.eat_word("by");
         if is_by_class {
             self.expect_word("class", "write `grant conversation by class`")?;
         }
-        Ok(GrantOffer { scope, is_by_class })
+        Ok(GrantClause { scope, is_by_class })
     }
 
     /// Parses the scope of a grant, which follows the word `grant`.

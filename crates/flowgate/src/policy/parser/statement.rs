@@ -3,7 +3,7 @@
 //! [`parser`](super) calls it at the beginning of each statement.
 
 use super::super::diagnostic::Diagnostic;
-use super::super::grant_scope::GrantOffer;
+use super::super::grant_scope::GrantClause;
 use super::super::lexer::{STATEMENTS, Token};
 use super::super::syntax::{
     Action, DimensionOrder, Expr, ExprKind, Name, PolicyFile, Statement, StatementKind, ToolName,
@@ -431,7 +431,7 @@ impl Parser<'_> {
         self.advance();
         // `if` starts the conditions here, not a choice between two messages.
         let message = self.disjunction()?;
-        let grant = if action == Action::Ask { self.grant()? } else { GrantOffer::default() };
+        let grant = if action == Action::Ask { self.grant()? } else { GrantClause::default() };
         Ok(StatementKind::Rule { action, message, grant, body: self.body()? })
     }
 

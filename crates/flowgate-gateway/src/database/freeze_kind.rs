@@ -23,7 +23,7 @@ pub(crate) enum FreezeKind {
 
 impl FreezeKind {
     /// All kinds.
-    pub(super) const ALL: [Self; 6] =
+    const ALL: [Self; 6] =
         [Self::Client, Self::Conversation, Self::Tool, Self::Server, Self::Consent, Self::Grants];
 
     /// Returns the name of the kind in requests, the database and the audit log.
@@ -36,5 +36,10 @@ impl FreezeKind {
             Self::Consent => "consent",
             Self::Grants => "grants",
         }
+    }
+
+    /// Returns the kind with this [name](Self::name); `None` if there is none.
+    pub(super) fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.name() == name)
     }
 }

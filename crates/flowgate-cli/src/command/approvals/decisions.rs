@@ -1,49 +1,55 @@
-//! Asks for the answer to a question at the terminal, and sends it to the gateway.
+//! Asks for the decision on a question at the terminal, and sends it to the gateway.
 
 use std::io::{BufRead as _, stdin};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 
+use flowgate::monitor::PersonDecision;
 use serde_json::{Value, json};
 
 use crate::gateway_client::{GatewayClient, GatewayError, question_path};
 use crate::output::{Console, plural};
 
-/// The terms of an answer that holds from now on.
+/// The terms of a lasting grant, as the command line names them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct LastingTerms {
     pub(super) days: Option<u32>,
     pub(super) calls_a_day: Option<u32>,
 }
 
-/// An answer to a question.
+/// A decision with the terms of its lasting grant, which only `AllowLasting` has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Answer {
-    Allow,
-    AllowInConversation,
-    AllowFromNowOn(LastingTerms),
-    Deny,
+pub(super) struct TypedDecision {
+    pub(super) decision: PersonDecision,
+    pub(super) terms: LastingTerms,
 }
 
-impl Answer {
-    /// Returns why the person may not give this answer; `None` if it may be given.
+/// A decision without terms; a lasting grant then holds for as long as the policy permits.
+impl From<PersonDecision> for TypedDecision {
+    fn from(decision: PersonDecision) -> Self {
+        Self { decision, terms: LastingTerms::default() }
+    }
+}
+
+impl TypedDecision {
+    /// Returns why the person may not decide so; `None` if the person may.
     pub(super) fn objection(&self, question: &Value) -> Option<String> {
         let may = |name: &str| question.get(name).is_some_and(|value| *value == Value::Bool(true));
         if !may("you_may_decide") {
             let message = "you may not decide this question: it is not open, you own the client, or your role is that of a viewer";
             return Some(message.to_owned());
         }
-        let (is_offered, refusal) = match self {
-            Self::Deny => (true, ""),
-            Self::Allow => (
+        let (is_offered, refusal) = match self.decision {
+            PersonDecision::Deny => (true, ""),
+            PersonDecision::AllowOnce => (
                 may("you_may_allow"),
                 "your clearance does not cover what the question shows: you may deny it, and another person may allow it",
             ),
-            Self::AllowInConversation => (
+            PersonDecision::AllowForConversation => (
                 may("you_may_grant"),
                 "the policy does not say `grant conversation` for this question, or your clearance does not cover it: leave out --conversation",
             ),
-            Self::AllowFromNowOn(_) => (
+            PersonDecision::AllowLasting => (
                 question.get("you_may_grant_for").is_some_and(|longest| !longest.is_null()),
                 "the policy says neither `grant N days` nor `grant always` for this question, or your clearance does not cover it: leave out --lasting",
             ),
@@ -51,24 +57,27 @@ impl Answer {
         (!is_offered).then(|| refusal.to_owned())
     }
 
-    /// Returns the answer in words, for the question by which the person confirms it.
+    /// Returns the decision in words, for the question by which the person confirms it.
     fn words(&self) -> String {
-        match self {
-            Self::Allow => "allow this call once".to_owned(),
-            Self::AllowInConversation => "allow this call, and equal ones of the conversation".to_owned(),
-            Self::AllowFromNowOn(terms) => {
-                let until = match terms.days {
+        match self.decision {
+            PersonDecision::AllowOnce => "allow this call once".to_owned(),
+            PersonDecision::AllowForConversation => {
+                "allow this call, and equal ones of the conversation".to_owned()
+            }
+            PersonDecision::AllowLasting => {
+                let until = match self.terms.days {
                     Some(0) => " until the grant is withdrawn".to_owned(),
                     Some(days) => format!(" for {}", plural(days, "day")),
                     None => " for as long as the policy permits".to_owned(),
                 };
-                let most = terms.calls_a_day.map(|most| format!(", at most {} a day", plural(most, "call")));
+                let most =
+                    self.terms.calls_a_day.map(|most| format!(", at most {} a day", plural(most, "call")));
                 format!(
                     "allow this call, and equal ones of all conversations{until}{}",
                     most.unwrap_or_default()
                 )
             }
-            Self::Deny => "deny this call".to_owned(),
+            PersonDecision::Deny => "deny this call".to_owned(),
         }
     }
 }
@@ -100,10 +109,10 @@ impl TypedLines {
         self.0.recv().ok().map(|line| line.trim().to_owned())
     }
 
-    /// Asks the person to confirm an answer, and returns whether the reply is `y` or `yes`. Any other line, and the
+    /// Asks the person to confirm a decision, and returns whether the reply is `y` or `yes`. Any other line, and the
     /// end of the input, means no.
-    pub(super) fn confirm(&self, answer: &Answer, output: &mut Console) -> bool {
-        let line = self.ask(&format!("{}? [y/N] ", answer.words()), output);
+    pub(super) fn confirm(&self, decision: &TypedDecision, output: &mut Console) -> bool {
+        let line = self.ask(&format!("{}? [y/N] ", decision.words()), output);
         line.is_some_and(|line| matches!(line.as_str(), "y" | "Y" | "yes" | "Yes" | "YES"))
     }
 }
@@ -114,18 +123,19 @@ pub(super) fn decide(
     gateway: &GatewayClient,
     id: &str,
     digest: &str,
-    answer: &Answer,
+    decision: &TypedDecision,
 ) -> Result<Value, GatewayError> {
-    let simple = |name: &str| json!({"decision": name, "digest": digest});
-    let body = match answer {
-        Answer::Allow => simple("allow"),
-        Answer::AllowInConversation => simple("grant"),
-        Answer::Deny => simple("deny"),
-        Answer::AllowFromNowOn(LastingTerms { days, calls_a_day }) => {
+    let TypedDecision { decision, terms: LastingTerms { days, calls_a_day } } = decision;
+    let name = decision.name();
+    let body = match decision {
+        PersonDecision::AllowLasting => {
             let mut terms = serde_json::Map::new();
             terms.extend(days.map(|days| ("days".to_owned(), json!(days))));
             terms.extend(calls_a_day.map(|most| ("calls_a_day".to_owned(), json!(most))));
-            json!({"decision": "grant-lasting", "digest": digest, "terms": terms})
+            json!({"decision": name, "digest": digest, "terms": terms})
+        }
+        PersonDecision::AllowOnce | PersonDecision::AllowForConversation | PersonDecision::Deny => {
+            json!({"decision": name, "digest": digest})
         }
     };
     gateway.post(&question_path(id), &body)
@@ -136,7 +146,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_is_offered_as_the_gateway_permits() {
+    fn a_decision_is_offered_as_the_gateway_permits() {
+        use PersonDecision::{AllowForConversation, AllowLasting, AllowOnce, Deny};
         let question = |members: &[&str], longest: Value| {
             let mut question = json!({"you_may_grant_for": longest});
             for member in ["you_may_decide", "you_may_allow", "you_may_grant"] {
@@ -144,10 +155,9 @@ mod tests {
             }
             question
         };
-        let lasting = Answer::AllowFromNowOn(LastingTerms::default());
-        let all = [Answer::Deny, Answer::Allow, Answer::AllowInConversation, lasting];
+        let all = [Deny, AllowOnce, AllowForConversation, AllowLasting].map(TypedDecision::from);
         let check = |question: &Value, expected: [bool; 4]| {
-            let offered = all.map(|answer| answer.objection(question).is_none());
+            let offered = all.map(|decision| decision.objection(question).is_none());
             assert_eq!(offered, expected, "{question}");
         };
         check(&question(&[], Value::Null), [false; 4]);
