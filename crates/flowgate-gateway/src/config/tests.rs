@@ -44,8 +44,8 @@ fn store_key() -> std::path::PathBuf {
 }
 
 /// Checks the error about a configuration; an empty text for a valid one.
-fn check(text: String, expected: &str) {
-    assert_eq!(error_of(&text), expected, "{text}");
+fn check(text: &str, expected: &str) {
+    assert_eq!(error_of(text), expected, "{text}");
 }
 
 /// Returns a configuration with one upstream, one client and these lines: further fields of the client, or sections.
@@ -77,76 +77,76 @@ fn problems_of_upstreams_are_named() {
         UPSTREAM.replace("http://localhost:8080", url) + &format!("ca-file = \"{file}\"\n") + CLIENT
     };
     check(
-        with_ca("http://localhost", "p.flow"),
+        &with_ca("http://localhost", "p.flow"),
         "upstreams.local: the section has a `ca-file`, but its `url` does not begin with https://: correct the `url`, or remove the `ca-file`",
     );
     check(
-        with_ca("https://localhost", "p.flow"),
+        &with_ca("https://localhost", "p.flow"),
         "upstreams.local: ca-file: DIR/p.flow: the file contains no certificate; a certificate in PEM begins \
         with `-----BEGIN CERTIFICATE-----`",
     );
     check(
-        with_ca("https://localhost", "none.pem"),
+        &with_ca("https://localhost", "none.pem"),
         "upstreams.local: ca-file: DIR/none.pem: there is no file of this name; relative paths begin at the \
         folder of the configuration",
     );
     check(
-        format!("{UPSTREAM}pass-key = true\nkey-from = \"KEY\"\n{CLIENT}"),
+        &format!("{UPSTREAM}pass-key = true\nkey-from = \"KEY\"\n{CLIENT}"),
         "upstreams.local: the section has both a key and `pass-key`: remove the key if clients send their own, or `pass-key` otherwise",
     );
 }
 
 #[test]
 fn problems_of_clients_are_named() {
-    check(with(""), "");
+    check(&with(""), "");
     check(
-        UPSTREAM.to_owned(),
+        UPSTREAM,
         "the configuration has no client: write [clients.NAME] with key-from, upstream and policy",
     );
     check(
-        with("polcy = \"x\"\n"),
+        &with("polcy = \"x\"\n"),
         "line 7: unknown field `polcy`, expected one of `mode`, `key-from`, `key-file`, `certificate`, `token`, `tenant`, `owner`, `policy`, `upstream`, `mcp`, `fallback`, `small-model`, `method`, `step-labels`, `interactive`, `user-messages`, `system-messages`, `safeguards`, `guardrail`, `pinned`, `input`, `requests-per-minute`, `tokens-per-day`, `cost-per-day`, `parallel`, `sessions`",
     );
-    check(CLIENT.to_owned(), "clients.a: the configuration has no upstream `local`; known ones are: ");
+    check(CLIENT, "clients.a: the configuration has no upstream `local`; known ones are: ");
     check(
-        replaced("KEY", "OTHER"),
+        &replaced("KEY", "OTHER"),
         "clients.a: the environment variable OTHER is not set: export it before the start, with the key that the provider gave you; for a client or a person, with a key from `openssl rand -hex 16`",
     );
     check(
-        replaced("KEY", "SHORT"),
+        &replaced("KEY", "SHORT"),
         "clients.a: the key is too short and can be guessed: use at least 16 characters",
     );
     check(
-        with("method = \"lowestfirst\"\n"),
+        &with("method = \"lowestfirst\"\n"),
         "clients.a: there is no method `lowestfirst`; did you mean `lowest-first`? there are: lowest-first, cheapest-first, judge, introspection, \
          provenance, everything, tool-filter, confirm-acting, never-look",
     );
     check(
-        format!("{UPSTREAM}{CLIENT}{}", CLIENT.replace("clients.a", "clients.b")),
+        &format!("{UPSTREAM}{CLIENT}{}", CLIENT.replace("clients.a", "clients.b")),
         "clients.b: the key is also that of a: give each client its own key",
     );
-    check(with("mcp = [\"web\"]\n"), "clients.a: the configuration has no server `web`; known ones are: ");
+    check(&with("mcp = [\"web\"]\n"), "clients.a: the configuration has no server `web`; known ones are: ");
     check(
-        CLIENT.replace("upstream = \"local\"\n", ""),
+        &CLIENT.replace("upstream = \"local\"\n", ""),
         "clients.a: the section has no upstream: write upstream = \"NAME\", or mcp = [\"NAME\"], or guardrail = true",
     );
-    check(with("owner = \"ann\"\n"), "clients.a: there is no person `ann`: write [people.ann]");
+    check(&with("owner = \"ann\"\n"), "clients.a: there is no person `ann`: write [people.ann]");
 }
 
 /// A policy, and the files that it imports.
 #[test]
 fn problems_of_policies_are_named() {
-    check(replaced("p.flow", "imports.flow"), "");
+    check(&replaced("p.flow", "imports.flow"), "");
     check(
-        replaced("p.flow", "imports-bad.flow"),
+        &replaced("p.flow", "imports-bad.flow"),
         "clients.a: DIR/imports-bad.flow:3:1: expected a value, found the end of the policy (and 1 more errors: run `flowgate check DIR/imports-bad.flow`)",
     );
     check(
-        replaced("p.flow", "imports-none.flow"),
+        &replaced("p.flow", "imports-none.flow"),
         "clients.a: DIR/imports-none.flow:1:1: `none.flow` cannot be imported: DIR/none.flow: there is no file of this name; relative paths begin at the folder of the configuration",
     );
     check(
-        replaced("p.flow", "bad.flow"),
+        &replaced("p.flow", "bad.flow"),
         "clients.a: DIR/bad.flow:1:29: expected an element, found the end of the line",
     );
 }
@@ -154,37 +154,37 @@ fn problems_of_policies_are_named() {
 #[test]
 fn problems_of_watch_mode_are_named() {
     let watching = |more: &str| format!("{UPSTREAM}{CLIENT}mode = \"watch\"\n{more}");
-    check(watching("[watch]\nfile = \"watch.jsonl\"\n"), "");
+    check(&watching("[watch]\nfile = \"watch.jsonl\"\n"), "");
     check(
-        watching(""),
+        &watching(""),
         "clients.a: mode: watch mode needs a file for the verdicts: write file = \"watch.jsonl\" in [watch]",
     );
     check(
-        with("[watch]\nfile = \"watch.jsonl\"\n"),
+        &with("[watch]\nfile = \"watch.jsonl\"\n"),
         "watch: no client watches: write mode = \"watch\" in [clients.NAME], or remove the section",
     );
-    check(with("mode = \"off\"\n"), "line 7: unknown variant `off`, expected `enforce` or `watch`");
+    check(&with("mode = \"off\"\n"), "line 7: unknown variant `off`, expected `enforce` or `watch`");
 }
 
 #[test]
 fn problems_of_predicates_are_named() {
     let asks = |more: &str| format!("{UPSTREAM}{}{more}", CLIENT.replace("p.flow", "asks.flow"));
-    check(asks("[predicates]\nis_friend = \"http://127.0.0.1:9/ask\"\n"), "");
+    check(&asks("[predicates]\nis_friend = \"http://127.0.0.1:9/ask\"\n"), "");
     check(
-        asks(""),
+        &asks(""),
         "clients.a: the extern predicate `is_friend` has no implementation: write is_friend = \"http://...\" or \"FILE.wasm\" in [predicates]",
     );
     check(
-        asks("[predicates]\nis_friend = \"ask.py\"\n"),
+        &asks("[predicates]\nis_friend = \"ask.py\"\n"),
         "predicates.is_friend: the source must be an address that begins with http://, or a FILE.wasm",
     );
     check(
-        asks("[predicates]\nis_friend = \"https://a.b\"\n"),
+        &asks("[predicates]\nis_friend = \"https://a.b\"\n"),
         "predicates.is_friend: the address does not begin with http://: for a service on another machine, \
         use a local proxy that adds TLS",
     );
     check(
-        asks("[predicates]\nis_friend = \"http://a.b\"\nis_foe = \"http://a.b\"\n"),
+        &asks("[predicates]\nis_friend = \"http://a.b\"\nis_foe = \"http://a.b\"\n"),
         "predicates: no policy declares `extern is_foe`: declare it in a policy, or remove the entry",
     );
 }
@@ -192,25 +192,25 @@ fn problems_of_predicates_are_named() {
 #[test]
 fn problems_of_the_database_are_named() {
     check(
-        with("[store]\nurl = \"mysql://db/x\"\n"),
+        &with("[store]\nurl = \"mysql://db/x\"\n"),
         "store: the address of the database is none of `sqlite:FILE`, \
         `postgres://USER:PASSWORD@HOST/DATABASE` and `memory`: write one of these forms",
     );
     check(
-        with("[store]\nurl-from = \"DATABASE\"\n"),
+        &with("[store]\nurl-from = \"DATABASE\"\n"),
         "store: the environment variable DATABASE is not set: set it to the address of the database",
     );
-    check(with(&format!("[store]\nencryption-key-file = \"{}\"\n", store_key().display())), "");
+    check(&with(&format!("[store]\nencryption-key-file = \"{}\"\n", store_key().display())), "");
     check(
-        with("[store]\nencryption-key-from = \"ABSENT\"\n"),
+        &with("[store]\nencryption-key-from = \"ABSENT\"\n"),
         "store: encryption-key-from: the environment variable ABSENT is not set: set it to a key from `openssl rand -base64 32`",
     );
     check(
-        with("[store]\nencryption-key-from = \"SHORT\"\n"),
+        &with("[store]\nencryption-key-from = \"SHORT\"\n"),
         "store: encryption-key-from: key 1 is not 32 bytes in base64 or hexadecimal: write one from `openssl rand -base64 32`",
     );
     check(
-        with("[store]\nencryption-key-from = \"KEY\"\nencryption-key-file = \"x\"\n"),
+        &with("[store]\nencryption-key-from = \"KEY\"\nencryption-key-file = \"x\"\n"),
         "store: the section has both `encryption-key-from` and `encryption-key-file`: remove one of them",
     );
 }
@@ -219,40 +219,40 @@ fn problems_of_the_database_are_named() {
 #[test]
 fn problems_of_the_audit_log_are_named() {
     check(
-        with("[audit]\nfile = \"audit.jsonl\"\ncontent-days = 0\n"),
+        &with("[audit]\nfile = \"audit.jsonl\"\ncontent-days = 0\n"),
         "line 9: invalid value: integer `0`, expected a nonzero u32",
     );
     let witness = |more: &str| with(&format!("[audit]\nfile = \"audit.jsonl\"\n[audit.witness]\n{more}\n"));
-    check(witness("file = \"heads.jsonl\""), "");
+    check(&witness("file = \"heads.jsonl\""), "");
     check(
-        witness("url = \"https://localhost/heads\"\nkey-from = \"KEY\"\nrequired = true\nbehind-lines = 0"),
+        &witness("url = \"https://localhost/heads\"\nkey-from = \"KEY\"\nrequired = true\nbehind-lines = 0"),
         "",
     );
     check(
-        witness("every = 9"),
+        &witness("every = 9"),
         "audit.witness: the section has neither `file` nor `url`: write file = \"FILE\" or url = \"https://...\"",
     );
     check(
-        witness("file = \"audit.jsonl\""),
+        &witness("file = \"audit.jsonl\""),
         "audit.witness: `file` is the file of the audit log itself: name another one, preferably on another \
         machine",
     );
     check(
-        witness("url = \"ftp://localhost\""),
+        &witness("url = \"ftp://localhost\""),
         "audit.witness: the address in `url` does not begin with https:// or http://: write the whole address",
     );
     check(
-        witness("file = \"heads.jsonl\"\nkey-from = \"KEY\""),
+        &witness("file = \"heads.jsonl\"\nkey-from = \"KEY\""),
         "audit.witness: the section has a key or a `ca-file`, but no server that uses them: write url = \
         \"https://...\", or remove them",
     );
     check(
-        witness("file = \"heads.jsonl\"\nbehind-seconds = 9"),
+        &witness("file = \"heads.jsonl\"\nbehind-seconds = 9"),
         "audit.witness: `behind-lines` and `behind-seconds` have no effect without `required`: write \
         required = true, or remove them",
     );
     check(
-        witness("url = \"https://localhost\"\nkey-from = \"OTHER\""),
+        &witness("url = \"https://localhost\"\nkey-from = \"OTHER\""),
         "audit.witness: the environment variable OTHER is not set: export it before the start, with the key that the provider gave you; for a client or a person, with a key from `openssl rand -hex 16`",
     );
 }
@@ -260,15 +260,15 @@ fn problems_of_the_audit_log_are_named() {
 #[test]
 fn problems_of_people_are_named() {
     check(
-        with("[people.ann]\nkey-from = \"KEY\"\nrole = \"admin\"\n"),
+        &with("[people.ann]\nkey-from = \"KEY\"\nrole = \"admin\"\n"),
         "people.ann: the key is also that of a: give each person their own key",
     );
     check(
-        with("[people.ann]\nrole = \"admin\"\n"),
+        &with("[people.ann]\nrole = \"admin\"\n"),
         "people.ann: the section has no key: write key-from = \"VARIABLE\" or key-file = \"FILE\", or a `subject` with [login.oidc]",
     );
     check(
-        with("[people.ann]\nkey-from = \"KEY\"\nrole = \"boss\"\n"),
+        &with("[people.ann]\nkey-from = \"KEY\"\nrole = \"boss\"\n"),
         "line 9: unknown variant `boss`, expected one of `viewer`, `approver`, `admin`",
     );
 }
@@ -276,15 +276,15 @@ fn problems_of_people_are_named() {
 #[test]
 fn problems_of_mcp_servers_are_named() {
     check(
-        with("[mcp.web]\nurl = \"web\"\n"),
+        &with("[mcp.web]\nurl = \"web\"\n"),
         "mcp.web: the address in `url` does not begin with https:// or http://: write the whole address",
     );
     check(
-        with("[mcp.flowgate]\nurl = \"http://web\"\n"),
+        &with("[mcp.flowgate]\nurl = \"http://web\"\n"),
         "mcp.flowgate: this name is reserved for the gateway itself: give the server another name",
     );
     check(
-        with("[mcp.web]\nurl = \"http://web\"\ntools = \"all\"\n"),
+        &with("[mcp.web]\nurl = \"http://web\"\ntools = \"all\"\n"),
         "mcp.web: `tools` is neither \"first\" (the tools of the first list are on offer) nor \"approved\" \
         (tools that a person approves are on offer): write one of them",
     );
@@ -293,19 +293,19 @@ fn problems_of_mcp_servers_are_named() {
 #[test]
 fn problems_of_approvals_are_named() {
     check(
-        with("[approvals]\nwebhook = \"https://chat.example\"\n"),
+        &with("[approvals]\nwebhook = \"https://chat.example\"\n"),
         "approvals: the webhook has no secret to sign with: write webhook-secret-from = \"VARIABLE\"",
     );
     check(
-        with("[approvals]\nwebhook-format = \"slack\"\n"),
+        &with("[approvals]\nwebhook-format = \"slack\"\n"),
         "approvals: the section has a `webhook-format`, but no `webhook`: write webhook-from = \"VARIABLE\"",
     );
     check(
-        with("[approvals]\nwebhook = \"https://a.example\"\nwebhook-from = \"B\"\n"),
+        &with("[approvals]\nwebhook = \"https://a.example\"\nwebhook-from = \"B\"\n"),
         "approvals: the section has both `webhook` and `webhook-from`: remove one of them",
     );
     check(
-        with("[approvals]\npage = \"gateway\"\n"),
+        &with("[approvals]\npage = \"gateway\"\n"),
         "approvals: page: `gateway` does not begin with https:// or http://: write the address by which people \
          open the page",
     );
@@ -339,88 +339,91 @@ const REDIRECT: &str = "https://gate.example/ui/login/callback";
 
 #[test]
 fn problems_of_issuers_are_named() {
-    check(with_issuer("leeway-seconds = 300\nalgorithms = [\"ES256\"]"), "");
+    check(&with_issuer("leeway-seconds = 300\nalgorithms = [\"ES256\"]"), "");
     check(
-        with_issuer("leeway-seconds = 301"),
+        &with_issuer("leeway-seconds = 301"),
         "issuers.corp: `leeway-seconds` is more than 300: correct the clocks instead",
     );
     check(
-        with_issuer("algorithms = [\"ES256\", \"HS256\"]"),
+        &with_issuer("algorithms = [\"ES256\", \"HS256\"]"),
         "issuers.corp: algorithms: `HS256` is not an algorithm with a public key: use some of RS256, RS384, RS512, PS256, PS384, PS512, ES256, ES384, EdDSA",
     );
     check(
-        with_issuer("algorithms = [\"none\"]"),
+        &with_issuer("algorithms = [\"none\"]"),
         "issuers.corp: algorithms: `none` is not an algorithm with a public key: use some of RS256, RS384, RS512, PS256, PS384, PS512, ES256, ES384, EdDSA",
     );
     check(
-        with_issuer("jwks-url = \"http://login.example/keys\""),
+        &with_issuer("jwks-url = \"http://login.example/keys\""),
         "issuers.corp: the address in `jwks-url` does not begin with https://: write one that does; http:// is \
          for this machine only",
     );
     check(
-        with_issuer("").replace("https://login", "http://login"),
+        &with_issuer("").replace("https://login", "http://login"),
         "issuers.corp: the address in `issuer` does not begin with https://: write one that does; http:// is for \
          this machine only",
     );
     check(
-        with_issuer("jwks-url = \"https://login.example/keys\"\njwks-file = \"keys.json\""),
+        &with_issuer("jwks-url = \"https://login.example/keys\"\njwks-file = \"keys.json\""),
         "issuers.corp: the section has both `jwks-file` and `jwks-url`: remove one of them",
     );
-    check(with_issuer("jwks-file = \"p.flow\""), "issuers.corp: jwks-file: DIR/p.flow: it is not JSON");
+    check(&with_issuer("jwks-file = \"p.flow\""), "issuers.corp: jwks-file: DIR/p.flow: it is not JSON");
     check(
-        with_issuer("[issuers.other]\nissuer = \"https://login.example\""),
+        &with_issuer("[issuers.other]\nissuer = \"https://login.example\""),
         "issuers.other: the issuer is also that of corp: write one section for it",
     );
 }
 
 #[test]
 fn problems_of_tokens_are_named() {
-    check(with_token("groups = \"groups\"\nclaims = { team = \"x\", n = 1, on = true, list = [\"a\"] }"), "");
     check(
-        with_token("").replace("issuer = \"corp\"", "issuer = \"core\""),
+        &with_token("groups = \"groups\"\nclaims = { team = \"x\", n = 1, on = true, list = [\"a\"] }"),
+        "",
+    );
+    check(
+        &with_token("").replace("issuer = \"corp\"", "issuer = \"core\""),
         "clients.a: token: the configuration has no issuer `core`; known ones are: corp",
     );
     check(
-        with_token("").replace("\"gate\"", "\"\""),
+        &with_token("").replace("\"gate\"", "\"\""),
         "clients.a: token: `audience` is empty: write the audience that the issuer puts into tokens for this gateway",
     );
     check(
-        with_token("input = { groups = \"g\" }\ngroups = \"groups\""),
+        &with_token("input = { groups = \"g\" }\ngroups = \"groups\""),
         "clients.a: token: the parameter `groups` is set by `groups` and by `input`: remove one of them",
     );
     check(
-        with_token("groups = \"groups\"")
+        &with_token("groups = \"groups\"")
             .replace("[clients.a.token]", "input = { groups = 1 }\n[clients.a.token]"),
         "clients.a: token: the parameter `groups` is set by `input` of the client and by a claim: remove one of them",
     );
     check(
-        with_token("claims = { team = { a = 1 } }"),
+        &with_token("claims = { team = { a = 1 } }"),
         "clients.a: token: claims: the value of `team` is a table: write a string, a number, a bool or a list",
     );
     let second = "[clients.b]\nupstream = \"local\"\npolicy = \"p.flow\"\n[clients.b.token]\nissuer = \"corp\"\naudience = \"gate\"\n";
     check(
-        with_token("") + second,
+        &(with_token("") + second),
         "clients.b: token: its tokens are also those of a: write different `claims`, or another `audience`",
     );
-    check(with_token("") + second + "claims = { team = \"x\" }\n", "");
+    check(&(with_token("") + second + "claims = { team = \"x\" }\n"), "");
     check(
-        with_token("").replace("[clients.a]\n", "[clients.a]\nguardrail = true\n"),
+        &with_token("").replace("[clients.a]\n", "[clients.a]\nguardrail = true\n"),
         "clients.a: guardrail: another gateway sends one key for all its agents, so `token` cannot apply: remove one of the settings",
     );
 }
 
 #[test]
 fn problems_of_logins_are_named() {
-    check(with_login("[people.ann]\nsubject = \"1\"\nrole = \"viewer\"", REDIRECT), "");
+    check(&with_login("[people.ann]\nsubject = \"1\"\nrole = \"viewer\"", REDIRECT), "");
     let no_redirect = "login.oidc: `redirect` is not of the form https://GATEWAY/ui/login/callback: write the address by which browsers reach this gateway";
-    check(with_login("", "https://gate.example/ui/"), no_redirect);
-    check(with_login("", "http://gate.example/ui/login/callback"), no_redirect);
+    check(&with_login("", "https://gate.example/ui/"), no_redirect);
+    check(&with_login("", "http://gate.example/ui/login/callback"), no_redirect);
     check(
-        with_login("scopes = [\"groups\"]", REDIRECT),
+        &with_login("scopes = [\"groups\"]", REDIRECT),
         "login.oidc: `scopes` lacks \"openid\", without which the issuer returns no ID token: add it",
     );
     check(
-        with_login("[login.oidc.groups.g]\nrole = \"viewer\"\nmay-read = \"trusted, readers(*)\"", REDIRECT),
+        &with_login("[login.oidc.groups.g]\nrole = \"viewer\"\nmay-read = \"trusted, readers(*)\"", REDIRECT),
         "login.oidc: groups.g: may-read: no policy of a client that this person can see declares `lattice readers: readers`: correct the name, or declare the lattice",
     );
     let deciders = "[login.oidc.groups.desk]\nrole = \"approver\"\n";
@@ -431,30 +434,30 @@ fn problems_of_logins_are_named() {
         )
         .replace("[clients.a]\n", "[clients.a]\nowner = \"ann\"\n")
     };
-    check(owned("subject = \"1\""), "");
+    check(&owned("subject = \"1\""), "");
     check(
-        owned(""),
+        &owned(""),
         "clients.a: its owner `ann` may be in a group of [login.oidc.groups] and then decide the client's questions: write the owner's `subject` in [people.ann]",
     );
     let both = with_token("") + &with_login("", REDIRECT).replace(&with_issuer(""), "");
-    check(both.replace("\"gate\"\nredirect", "\"page\"\nredirect"), "");
+    check(&both.replace("\"gate\"\nredirect", "\"page\"\nredirect"), "");
     check(
-        both,
+        &both,
         "clients.a: token: `audience` is the `client-id` of [login.oidc], so everyone who can log in at the issuer could use the client: let the issuer make tokens for another audience",
     );
     check(
-        with_issuer("") + "[people.ann]\nsubject = \"1\"\nrole = \"viewer\"\n",
+        &(with_issuer("") + "[people.ann]\nsubject = \"1\"\nrole = \"viewer\"\n"),
         "people.ann: subject: people can log in only with [login.oidc]: write the section, or remove the line",
     );
     check(
-        with_login(
+        &with_login(
             "[people.ann]\nsubject = \"1\"\nrole = \"viewer\"\n[people.bob]\nsubject = \"1\"\nrole = \"admin\"",
             REDIRECT,
         ),
         "people.bob: the subject is also that of ann: give each person their own",
     );
     check(
-        with_login("[people.\"group:a\"]\nsubject = \"1\"\nrole = \"viewer\"", REDIRECT),
+        &with_login("[people.\"group:a\"]\nsubject = \"1\"\nrole = \"viewer\"", REDIRECT),
         "people.group:a: the name begins with `group:`, by which lists of readers mark groups: rename the section",
     );
 }

@@ -365,5 +365,5 @@ fn requests_in_parallel_do_not_evade_the_count() {
     let open = PersonClient(&gateway, "ann").open();
     let of = |name: &&str| open.iter().filter(|question| question["conversation"] == **name).count();
     assert_eq!(open.len(), 5);
-    assert!(conversations.iter().all(|name| of(&name) <= 3), "{open:?}");
+    assert!(conversations.iter().all(|name| of(name) <= 3), "{open:?}");
 }
