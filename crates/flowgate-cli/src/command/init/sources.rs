@@ -1,5 +1,5 @@
 //! Reads the files from which `flowgate init` drafts a policy: lists of tools, requests to a model, `mcpServers` files,
-//! and traces. [`super::run`] calls [`read`], and starts the servers of `mcpServers` files only if its options say so.
+//! and traces. [`super::run`] calls [`read()`], and starts the servers of `mcpServers` files only if its options say so.
 
 use std::collections::BTreeMap;
 use std::path::Path;
