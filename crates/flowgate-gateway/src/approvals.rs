@@ -210,7 +210,7 @@ impl ApprovalService {
     /// Stores the question whether a call may run, and waits up to the configured time for the answer. No person is
     /// asked, and the call does not run, if no person may decide or a limit on questions is reached; both are logged.
     /// Also stores the questions that later calls of the same message will probably need (`ask.upcoming`), so that a
-    /// person can decide all of them at once. `used` are the approvals that this turn has used already; they answer no
+    /// person can decide all of them at once. `used` are the answers that this turn has used already; they answer no
     /// further question. If no decision arrives in time, the outcome is `Decision::Undecided` and the question stays open.
     ///
     /// # Errors
@@ -248,7 +248,7 @@ impl ApprovalService {
 
     /// Stores a question, unless an equal question is stored already. Answers it by a lasting grant if one covers it;
     /// otherwise notifies people of a new question. Returns the reference to the question. The inner error is the
-    /// limit on questions that is reached; the question is then not stored. `used` are the approvals that this turn
+    /// limit on questions that is reached; the question is then not stored. `used` are the answers that this turn
     /// has used already: they answer one call only, so an equal call needs a question of its own.
     ///
     /// # Errors

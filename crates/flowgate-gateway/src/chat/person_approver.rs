@@ -98,8 +98,9 @@ impl Approver for PersonApprover<'_> {
             }
             let ask = &self.without_answered(ask);
             self.announced |= !ask.upcoming.is_empty();
+            let answered: Vec<ApprovalReference> = self.used.iter().chain(&self.refused).cloned().collect();
             let ApprovalOutcome { decision, asked } =
-                match self.approvals.ask(self.context, ask, &self.used).await {
+                match self.approvals.ask(self.context, ask, &answered).await {
                     Ok(answered) => answered,
                     Err(error) => {
                         self.failure = Some(error);

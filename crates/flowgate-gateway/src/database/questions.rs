@@ -117,7 +117,7 @@ pub(crate) struct NewQuestion<'a> {
     /// The time until it expires, in milliseconds.
     pub(crate) expires_after: i64,
     pub(crate) origin: QuestionOrigin,
-    /// The ids of the questions whose approvals this turn has used already.
+    /// The ids of the questions whose answers this turn has used already.
     pub(crate) used: &'a [String],
     /// The limits on questions.
     pub(crate) limits: QuestionLimits,

@@ -182,6 +182,29 @@ fn an_invalid_list_of_decisions_decides_nothing() {
     assert_eq!((&body["decided"], &body["results"][0]["status"]), (&0.into(), &403.into()));
 }
 
+/// A person who denies all announced questions at once is not asked about them again when their calls are judged, and
+/// the next message of the model has questions of its own.
+#[test]
+fn a_call_that_was_denied_in_advance_is_not_asked_about_again() {
+    let upstream = UpstreamDouble::new(mails);
+    let home = home(&upstream, EACH);
+    let gateway = home.start();
+    let mut agent = TestAgent::new(&gateway, Api::ChatCompletions, false, KEY);
+    agent.says("Mail Bob twice, and Eve.");
+    let bob = PersonClient(&gateway, "bob");
+    let deny_all = |questions: &[Value]| {
+        let decisions: Vec<Value> = questions.iter().map(|question| decision(question, "deny")).collect();
+        let (status, body) = decide(&bob, &decisions);
+        assert_eq!((status, &body["decided"]), (200, &2.into()), "{body}");
+    };
+    deny_all(&bob.open());
+    assert_eq!(agent.says("continue"), "Done.");
+    assert_eq!(bob.open(), Vec::<Value>::new());
+    assert!(agent.says("Again.").contains("ay `continue`"));
+    assert_eq!(bob.open().len(), 2);
+    assert_eq!(agent.ran, Vec::<String>::new());
+}
+
 /// Sends a mail to Bob, one to Eve and the first one again in one message.
 fn mails_in_turn(request: &Request) -> Completion {
     let sent = request.messages.iter().filter(|message| matches!(message, Message::Tool { .. })).count();

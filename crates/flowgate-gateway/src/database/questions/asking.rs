@@ -61,10 +61,21 @@ impl QuestionToAsk {
         &self,
         tx: &mut DynTransaction<'_>,
     ) -> Result<Vec<(String, String, String)>, DatabaseError> {
+        self.find_in_states(tx, "state IN ('open', 'allowed') AND {unexpired}").await
+    }
+
+    /// Returns the same of the questions about the same call whose states fulfil a condition in SQL.
+    async fn find_in_states(
+        &self,
+        tx: &mut DynTransaction<'_>,
+        condition: &str,
+    ) -> Result<Vec<(String, String, String)>, DatabaseError> {
         let Self { client, name, tenant, digest, origin, .. } = self;
         // The limit bounds the work; a question that is not found for this reason is asked again.
-        let sql = "SELECT id, content, state FROM questions WHERE client = ?1 AND name = ?2 AND tenant = ?3 AND digest = ?4 \
-                   AND turn BETWEEN ?5 AND ?6 AND state IN ('open', 'allowed') AND {unexpired} ORDER BY asked DESC LIMIT 100";
+        let sql = format!(
+            "SELECT id, content, state FROM questions WHERE client = ?1 AND name = ?2 AND tenant = ?3 AND digest = ?4 \
+             AND turn BETWEEN ?5 AND ?6 AND {condition} ORDER BY asked DESC LIMIT 100"
+        );
         let (first, last) = (origin.first_column().into(), origin.to_column().into());
         let values = [client.into(), name.into(), tenant.into(), digest.into(), first, last];
         let opened = |row: &mut SqlRow| {
@@ -72,7 +83,7 @@ impl QuestionToAsk {
             let content = self.cipher.open_column(row, 1, &self.place(&id))?;
             Ok((id, content, row.text(2)?))
         };
-        tx.query(sql, &values).await?.iter_mut().map(opened).collect()
+        tx.query(&sql, &values).await?.iter_mut().map(opened).collect()
     }
 
     /// Returns whether a question with this content asks the same. The evidence may differ between questions outside
@@ -82,8 +93,10 @@ impl QuestionToAsk {
         content == own || self.origin.turns().is_none() && without_evidence(content) == without_evidence(own)
     }
 
-    /// Finds an open or allowed question that asks the same and whose approval this turn has not used, so that a
-    /// repeated request does not ask people twice. Returns it as [`AskOutcome::Known`]; `None` if there is none.
+    /// Finds an open or allowed question that asks the same and whose answer this turn has not used, so that a
+    /// repeated request does not ask people twice. Also finds an announced question of the chat that a person has
+    /// denied before its call was judged: the denial holds although the external state has changed since, for example
+    /// because an earlier call was denied as well. Returns it as [`AskOutcome::Known`]; `None` if there is none.
     pub(super) async fn find_same(
         &self,
         tx: &mut DynTransaction<'_>,
@@ -91,6 +104,15 @@ impl QuestionToAsk {
         for (id, content, _) in self.find_about_call(tx).await? {
             if self.is_same(&content) && !self.used.contains(&id) {
                 return Ok(Some(AskOutcome::Known(id)));
+            }
+        }
+        // Outside the chat, an earlier denial would hold for ever.
+        if self.origin.turns().is_some() {
+            let own = without_state(self.content.as_str(), false);
+            for (id, content, _) in self.find_in_states(tx, "state = 'denied'").await? {
+                if without_state(&content, false) == own && !self.used.contains(&id) {
+                    return Ok(Some(AskOutcome::Known(id)));
+                }
             }
         }
         Ok(None)
