@@ -14,7 +14,7 @@ pub(crate) enum ServerChange {
     Command(Vec<String>),
     /// The command line of the server is already the wanted one.
     None,
-    /// The server cannot be changed; the text is the reason, with advice.
+    /// The server cannot be changed. The text is the reason, with advice.
     Refused(&'static str),
 }
 
@@ -91,7 +91,7 @@ fn json_with_commands(
         let (program, arguments) = command.split_first()?;
         let program_span = entry.get("command")?.span.clone();
         let layout = ArgumentLayout::of(text, entry);
-        let arguments = layout.print(arguments);
+        let arguments = layout.format_arguments(arguments);
         match entry.get("args") {
             Some(args) => edits.push((args.span.clone(), arguments)),
             None => edits.push((
@@ -156,7 +156,7 @@ impl ArgumentLayout {
     }
 
     /// Returns arguments as a JSON list in this layout: one per line, or all on one line.
-    fn print(&self, arguments: &[String]) -> String {
+    fn format_arguments(&self, arguments: &[String]) -> String {
         let printed: Vec<String> = arguments.iter().map(|argument| json!(argument).to_string()).collect();
         match &self.lines {
             Some((before, closing)) if !printed.is_empty() => {

@@ -63,7 +63,8 @@ pub(crate) fn is_watching(command: &[String]) -> bool {
     options.any(|argument| argument == "--watch" || argument.starts_with("--watch="))
 }
 
-/// Returns whether `flowgate mcp` accepts this name of a server, and the name can be written in a policy.
+/// Returns whether `flowgate mcp` accepts this name of a server, and a policy can contain it: at most 64 bytes, not the
+/// reserved name `flowgate`, and a plain name.
 pub(crate) fn is_usable_name(name: &str) -> bool {
     name.len() <= 64
         && name != flowgate::trace::Tool::FLOWGATE_SERVER

@@ -50,8 +50,8 @@ pub(crate) fn run(command: &ApprovalsCommand, output: &mut Console) -> Result<u8
 /// of the gateway other than success.
 type OperationResult = Result<Result<u8, GatewayError>, InputError>;
 
-/// Runs `flowgate approvals list`: prints the title and the summary of each question in a state, and their number; with
-/// JSON, prints the gateway's answer. The exit code is 0.
+/// Runs `flowgate approvals list`: prints the title and the summary of each question in a state, what became of each if
+/// the state is not `open`, and their number. With JSON, prints the gateway's answer. The exit code is 0.
 fn list(
     state: QuestionStateArg,
     format: ApprovalsFormat,

@@ -1,5 +1,5 @@
-//! Runs `flowgate attack`: tries injections on a policy. A double in place of the agent obeys each of them; an attack
-//! escapes if the policy permits the call that it asks for.
+//! Runs `flowgate attack`: tries injections on a policy. A double, a program in place of the model, obeys each of them.
+//! An attack escapes if the policy permits the call that it asks for.
 //!
 //! * `injections` writes the texts of the attacks.
 //! * `runs` builds the runs in which they are tried.
@@ -314,8 +314,9 @@ impl AttackResults {
     }
 }
 
-/// Returns the run of an escape as a trace that other commands read. A run that was built for the attack has its
-/// messages; the entries of a changed recording are converted.
+/// Returns the run of an escape as a list of messages, which other commands read as a trace. An attack by a whole
+/// answer already has these messages. An attack by a field has a changed recording, whose entries are converted here;
+/// arguments that are not valid JSON become `{}`.
 fn trace_json(escape: &Escape) -> Value {
     if !escape.attack.messages.is_empty() {
         return Value::Array(escape.attack.messages.clone());
@@ -333,7 +334,7 @@ fn trace_json(escape: &Escape) -> Value {
             }
             Some(json!({"role": "assistant", "content": null, "tool_calls": [proposed]}))
         }
-        // Descriptions of tools have no form among messages, and are left out.
+        // A description of a tool is no message, so it is left out.
         EventBody::Tool(_) => None,
     });
     messages.collect()

@@ -335,6 +335,7 @@ fn judge(
         (HookEvent::PreToolUse, Some(call)) => HookAnswer::from_judgement(
             monitor.judge_entry(TraceEntry::from(call), Attribution::everything()).judgement(),
         ),
+        // After the tool has run: its output is examined before the model receives it.
         (_, Some(call)) => {
             let response = hook_input.get("tool_response").cloned().unwrap_or_default();
             let output = ToolOutput {

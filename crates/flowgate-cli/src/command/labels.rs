@@ -28,7 +28,8 @@ struct LabelledField {
     path: String,
     /// The label in words, one per dimension.
     label: Vec<String>,
-    /// Whether the lowest step is shown the field, if it is shown its surroundings.
+    /// Whether the label of the field flows to that of the lowest step. If so, the step is shown the field, unless a
+    /// list or map around the field is hidden from it.
     is_low: bool,
     /// The statements that gave the label: file and line.
     lines: Vec<(String, usize)>,

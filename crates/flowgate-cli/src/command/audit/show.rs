@@ -65,6 +65,7 @@ pub(crate) fn run(
                 LineContent::Gone => Some(Value::Null),
                 LineContent::Kept(text) => Some(Value::String(text)),
             };
+            // A deleted content is null, and a record that never had one has no field `said`.
             record.object.extend(content_of_line.map(|content_of_line| ("said".to_owned(), content_of_line)));
             output.line(&escaping::json_line(&Value::Object(record.object)));
         } else if record.kind != RecordKind::Head {

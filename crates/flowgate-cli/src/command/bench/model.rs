@@ -68,8 +68,8 @@ fn recorded(model: PacedModel, path: &Path) -> Result<RecordedModel<PacedModel>,
     })
 }
 
-/// Returns the model that the options name, without a limit on the rate and without recorded answers: in a folder
-/// or on a server. `None` if they name none.
+/// Returns the model that the options name, in a folder or on a server; `None` if they name none. It has no limit on
+/// the rate of requests, and its answers are not recorded.
 fn named_model(options: &BenchModelArgs) -> Result<Option<MeasuredModel>, InputError> {
     #[cfg(feature = "local")]
     if let Some(folder) = &options.local {
@@ -177,8 +177,8 @@ impl PacedModel {
         Self { model, pace }
     }
 
-    /// Blocks until the rate permits this request, and reserves the time of the next one. Returns at once
-    /// without a limit. `pace` has the interval between two requests, and when the `next` one may be sent.
+    /// Blocks until the rate permits this request, and reserves the time of the next one. Returns at once if there is
+    /// no limit.
     fn wait(&self) {
         let Some((interval, next)) = &self.pace else { return };
         let now = Instant::now();

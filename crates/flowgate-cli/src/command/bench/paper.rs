@@ -67,7 +67,7 @@ pub(crate) fn run(options: &PaperArgs, output: &mut Console) -> Result<u8, Input
     Ok(if is_interrupted { INTERRUPTED } else { 0 })
 }
 
-/// Runs all tasks under the six defences with the model at `path`; `None` after an interrupt.
+/// Runs all tasks under each defence of the paper with the model at `path`; `None` after an interrupt.
 fn run_model(
     path: &Path,
     options: &PaperArgs,

@@ -1,7 +1,8 @@
-//! Runs `flowgate bench screeners`: measures how well screeners, most of which read the attention or the gradients of a model, tell on which
-//! regions of a prompt an output depends.
+//! Runs `flowgate bench screeners`: measures how well screeners find the regions of a prompt on which an output
+//! depends. Most of them read the attention or the gradients of a model.
 //!
-//! The cases and the figures are in `flowgate_bench::saliency`, the network in `flowgate_lm::local::classifier`; this module connects them.
+//! The cases and the figures are in `flowgate_bench::saliency`, the network in `flowgate_lm::local::classifier`; this
+//! module connects them.
 
 use std::io::{BufRead as _, Read as _};
 use std::path::Path;

@@ -201,8 +201,8 @@ fn messages(request: &Value) -> Vec<(String, String)> {
     found
 }
 
-/// Returns a tool as the policy names it: a tool of a client can belong to a server of the policy, whose prefix the
-/// client puts before its name.
+/// Returns a tool as the policy names it. A client gives the tool `NAME` of a server the name `mcp__SERVER__NAME`; if
+/// the policy names that server and tool, returns the policy's form, otherwise the tool as it is.
 fn named_as(policy: &Policy, tool: &Tool) -> Tool {
     let named = policy.named_tools().into_iter().find(|named| {
         let server = named.server.as_deref();
@@ -234,7 +234,8 @@ fn joined_numbers(lines: &[usize]) -> String {
     lines.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
-/// Returns how a policy spells a tool; `NAME` if it is not a plain name.
+/// Returns how a policy spells a tool, for a statement to write; `NAME` if there is no tool, or its name is not a plain
+/// name.
 fn pattern(tool: Option<&Tool>) -> String {
     let plain = |tool: &&Tool| {
         plain_name(&tool.name).is_some()

@@ -54,7 +54,7 @@ impl HookAnswer {
         }
     }
 
-    /// Turns a question into a denial, because nobody can be asked for the reason `why`.
+    /// Turns a question into a denial. `why` says why no person can be asked.
     pub(super) fn deny_question(self, why: &str) -> Self {
         match self {
             Self::Call(Outcome::Confirm, asked) => {
@@ -64,7 +64,8 @@ impl HookAnswer {
         }
     }
 
-    /// Adds the replacement for a blocked output, which has the shape of `response`, the output, without its content.
+    /// Adds to a blocked output what the model receives in its place. `response` is the output; its replacement has the
+    /// same shape, without the content. Other answers stay as they are.
     pub(super) fn with_replacement(self, response: Option<&Value>) -> Self {
         match self {
             // The empty key: the output is no field of another value.

@@ -1,9 +1,9 @@
 //! Reads transcripts of Claude Code for `flowgate hook`: JSON lines that contain messages in Anthropic's form and other
 //! entries.
 //!
-//! The format is undocumented, so this reader assumes as little as possible: only text that a person typed has the
-//! role `user`, text that the client adds has its own role, and missing history has the label top. Sub-agents
-//! have separate files or entries in this one; what one of them read counts as read by all.
+//! The format is undocumented, so this reader assumes as little as possible: only text that a person typed has the role
+//! `user`, text that the client adds has its own role, and missing history has the label top. The entries of a
+//! sub-agent are in a separate file, or among those of the main agent; what one agent read counts as read by all.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
@@ -128,7 +128,7 @@ impl Transcript {
         self.calls().any(|(_, known)| known == id)
     }
 
-    /// Returns the calls of the transcript with their ids.
+    /// Returns the entries that are calls, each with the id of its call.
     fn calls(&self) -> impl Iterator<Item = (&TranscriptEntry, &str)> {
         self.entries.iter().filter_map(|entry| match &entry.happened {
             TranscriptEvent::Event(event) => match &event.body {
@@ -219,8 +219,8 @@ fn sub_agent_files(path: &Path) -> Result<Vec<PathBuf>, String> {
     Ok(paths)
 }
 
-/// Reads the JSON objects in a file of JSON lines. `bytes_left` is the number of bytes that may still be read of all
-/// transcripts, and is reduced; `limit` is the number for the message if it is used up.
+/// Reads the JSON objects in a file of JSON lines. `bytes_left` is how many bytes of all transcripts of the session may
+/// still be read; the length of this file is subtracted from it. `limit` is the initial number, for the error message.
 fn read_lines(path: &Path, bytes_left: &mut u64, limit: u64) -> Result<Vec<Map<String, Value>>, String> {
     let name = path.display();
     let file = File::open(path).map_err(|error| format!("{name}: {}", describe_io_error(&error)))?;
