@@ -21,7 +21,8 @@ pub(crate) const MAX_LINE: u64 = 64 << 20;
 /// The largest JSON document over several lines, in bytes after its first line; such a document is read as a whole.
 const MAX_FILE: u64 = 64 << 20;
 
-/// The reason why a file cannot be used, in one line with its name and position.
+/// The reason why a command ends with the exit code 2, such as a file that cannot be used: one line, with the name and
+/// the position.
 #[derive(Debug)]
 pub(crate) struct InputError(pub String);
 

@@ -17,7 +17,8 @@ use crate::private_files;
 
 /// A session whose labels of stores are shared: the conversation of `flowgate run`, or the monitor of `flowgate mcp`.
 pub(crate) trait ExternalStateSession {
-    /// Marks the stores that were written since the last call of this method with `stamp`.
+    /// Marks with `stamp` the stores that this session has written since the last call of this method. By a new stamp,
+    /// other sessions notice a write even if no label has changed.
     fn stamp_writes(&mut self, stamp: &str);
     /// Returns the labels of the stores as JSON.
     fn external_state_record(&self) -> Value;
@@ -62,7 +63,8 @@ pub(crate) struct SharedStoreLabels {
     /// The labels as JSON, as [`ExternalStateSession::external_state_record`] returns them; `None` before the first
     /// write.
     labels: Option<Value>,
-    /// The number of changes of `labels`. A session remembers the version that it has joined.
+    /// The number of changes of `labels` that this process has seen. A session remembers the version that it has
+    /// joined.
     version: u64,
 }
 

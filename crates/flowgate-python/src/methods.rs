@@ -18,7 +18,7 @@ use pyo3::prelude::*;
 
 use crate::attribution::lasting_name;
 
-/// The maximum number of methods, with the built-in ones. Each lives as long as the program.
+/// The maximum number of methods of a program, the built-in ones included. Each lives as long as the program.
 const MAX_METHODS: usize = 32;
 
 /// The methods of this program: the built-in and the registered ones.
@@ -83,7 +83,7 @@ pub(crate) fn register_method(method: &Bound<'_, PyAny>) -> PyResult<()> {
     };
     let mut registry = REGISTRY.lock().unwrap_or_else(PoisonError::into_inner);
     if registry.methods().len() >= MAX_METHODS {
-        return Err(PyValueError::new_err(format!("a program can register at most {MAX_METHODS} methods")));
+        return Err(PyValueError::new_err(format!("a program can have at most {MAX_METHODS} methods, the built-in ones included: register fewer")));
     }
     if registry.find(converted.name).is_some() {
         return Err(PyValueError::new_err(format!(

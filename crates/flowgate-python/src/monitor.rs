@@ -428,7 +428,8 @@ fn resolve(given: Option<&PyAttribution>, monitor: &mut Monitor) -> Result<Attri
     given.map_or_else(|| Ok(Attribution::everything()), |given| given.resolve(monitor))
 }
 
-/// Returns all events of a session, in order, without the findings of the time when they were added.
+/// Returns all events of a session, in order. Their `findings` are empty, since only the event that is returned when it
+/// is added has them.
 pub(crate) fn events(py: Python<'_>, session: &Arc<Session>) -> PyResult<Vec<PyEvent>> {
     let length = session.monitor(py, |monitor| monitor.trace().len())?;
     Ok((0..length).map(|index| PyEvent::new(session, EventId(index), Vec::new())).collect())

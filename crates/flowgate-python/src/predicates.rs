@@ -26,7 +26,7 @@ pub(crate) fn read(given: Option<&Bound<'_, PyAny>>) -> PyResult<Predicates> {
         let name: String = name.extract()?;
         if !function.is_callable() {
             return Err(PyTypeError::new_err(format!(
-                "the predicate `{}` is not callable",
+                "the predicate `{}` is not callable: pass a function",
                 name.escape_debug()
             )));
         }

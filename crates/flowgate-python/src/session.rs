@@ -64,7 +64,8 @@ thread_local! {
     static INTERRUPTION: RefCell<Option<PyErr>> = const { RefCell::new(None) };
 }
 
-/// Makes the current use of a session on this thread raise this exception when it ends.
+/// Stores an exception of a predicate that runs on this thread. [`Session::with`], which is running the predicate,
+/// raises the exception when it ends.
 pub(crate) fn interrupt(error: PyErr) {
     INTERRUPTION.with(|pending| *pending.borrow_mut() = Some(error));
 }

@@ -45,7 +45,7 @@ pub(crate) enum ConfiguredTransport {
     Unknown,
 }
 
-/// The keys under which files have servers.
+/// The keys that lead from the root of a file to its table of servers, in the forms of different clients.
 const SECTIONS: [&[&str]; 4] = [&["mcpServers"], &["servers"], &["mcp", "servers"], &["mcp_servers"]];
 
 impl ConfigText {

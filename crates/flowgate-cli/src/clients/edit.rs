@@ -23,6 +23,7 @@ pub(crate) enum ServerChange {
 pub(crate) fn wrap_change(server: &ConfiguredServer, wrapping: &WrapSettings) -> ServerChange {
     match &server.transport {
         ConfiguredTransport::Command(command) => match guarded_command(command) {
+            // The server has exactly this command line already.
             Some(_)
                 if *command
                     == wrapping.command(&server.name, guarded_command(command).unwrap_or_default()) =>

@@ -43,6 +43,7 @@ pub(crate) fn run(command: &ApprovalsCommand, output: &mut Console) -> Result<u8
         ApprovalsCommand::Deny { id, format, gateway } => deny(id, *format, gateway, output)?,
         ApprovalsCommand::Watch { format, gateway } => watch::run(*format, gateway, output)?,
     };
+    // The message of a gateway that refuses the request is printed, and the exit code is 1.
     done.or_else(|error| error.report(output))
 }
 

@@ -86,6 +86,7 @@ pub(crate) fn run(options: &AttackArgs, output: &mut Console) -> Result<u8, Inpu
         if progress.is_interrupted() || results.count() >= MAX_ATTACKS {
             break;
         }
+        // This program has built the messages, so reading them does not fail.
         let entries = read::list(&attack.messages).unwrap_or_default();
         let source = attack.source.clone();
         trial.add(source, attack, RecordedRun { entries, ..RecordedRun::default() }, &mut results);

@@ -44,6 +44,7 @@ pub(crate) fn run(command: &KeysCommand, output: &mut Console) -> Result<u8, Inp
         }
         KeysCommand::Revoke { id, format, gateway } => revoke(id, *format, gateway, output)?,
     };
+    // The message of a gateway that refuses the request is printed, and the exit code is 1.
     done.or_else(|error| error.report(output))
 }
 

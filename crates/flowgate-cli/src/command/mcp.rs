@@ -148,11 +148,12 @@ struct StdioProxy {
     proxy: Proxy,
     monitor: Monitor,
     stores: Option<SharedStoreLabels>,
-    /// The version of the stored labels that the monitor has.
+    /// The version of the stored labels (`--stores`) that the monitor has joined; a higher version in the file means
+    /// that another process has changed them.
     stores_version: u64,
-    /// The labels of everything that the client received from other servers.
+    /// The file of `--session`: the labels of everything that the client has received from any of its servers.
     client_labels: Option<ClientLabelFile>,
-    /// The file of approved tools.
+    /// The file of approved tools (`--pins`).
     pins: Option<PathBuf>,
     /// The log of verdicts that are not enforced, in watch mode.
     watch: Option<WatchLog>,

@@ -111,7 +111,7 @@ fn own_program() -> Result<String, InputError> {
 
 /// The file of a client that is changed.
 struct TargetFile {
-    /// Its path; a symbolic link is followed, so that the link stays.
+    /// Its path. A symbolic link is resolved, so that writing replaces the file and not the link.
     path: PathBuf,
     /// Its text.
     text: String,

@@ -155,8 +155,8 @@ pub(super) async fn open(spec: McpServerSpec, limits: CallLimits) -> Result<McpC
     }
 }
 
-/// Returns the name that Flowgate states to a server. It states no capability, so the server cannot ask for sampling,
-/// for example.
+/// Returns what Flowgate states about itself to a server: its name and version, and no capability. So the server cannot
+/// ask for sampling, for example.
 fn identity() -> ClientConfig {
     let name = Implementation::new("flowgate", env!("CARGO_PKG_VERSION"));
     ClientConfig::new(ClientCapabilities::default(), name)

@@ -45,7 +45,7 @@ type HttpTransportError = StreamableHttpError<HttpError>;
 /// The configured headers of a server.
 type CustomHeaders = HashMap<HeaderName, HeaderValue>;
 
-/// Returns an error of the client for `rmcp`.
+/// Puts an error message of this client into the error type that `rmcp` expects.
 fn transport_error(why: impl Into<String>) -> HttpTransportError {
     StreamableHttpError::Client(HttpError(why.into()))
 }

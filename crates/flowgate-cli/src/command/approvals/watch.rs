@@ -75,8 +75,9 @@ pub(super) fn run(format: ApprovalsFormat, options: &GatewayArgs, output: &mut C
 
 impl Watch<'_> {
     /// Opens the gateway's stream of questions, and shows each new or changed question until the stream ends. The open
-    /// questions are listed only after the stream has begun, so that none is missed in between. `has_begun` becomes true once
-    /// a stream has begun, and `pause`, the time before the stream is opened again, is then reset.
+    /// questions are listed only after the stream has begun, so that none is missed in between. Once it has begun,
+    /// `has_begun` becomes true, and `pause`, the time before the stream is opened again, is reset. Returns
+    /// [`WatchStep::GoOn`] at the end of the stream, and [`WatchStep::End`] at the end of the input at the terminal.
     fn stream(
         &mut self,
         has_begun: &mut bool,

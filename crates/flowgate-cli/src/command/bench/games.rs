@@ -28,8 +28,9 @@ use crate::output::Console;
 use crate::progress::{INTERRUPTED, Progress};
 
 /// Runs `flowgate bench games`: executes the suite under each defence, searches for attacks if the options ask for it,
-/// and prints the figures. Returns 1 if a violation took effect under a label defence, [`INTERRUPTED`] after an
-/// interrupt, otherwise 0. With `--dry-run`, only prints what the run would cost with a model.
+/// and prints the figures. Returns 1 if a violation took effect under a defence that enforces labels
+/// ([`Defence::Labels`]), [`INTERRUPTED`] after an interrupt, otherwise 0. With `--dry-run`, only prints what the run
+/// would cost with a model.
 pub(crate) fn run(options: &GamesArgs, output: &mut Console) -> Result<u8, InputError> {
     let counter = RequestCounter::default();
     let double = options.double();
@@ -175,7 +176,7 @@ struct GameResults {
 }
 
 impl GameResults {
-    /// Returns whether a violation took effect under a label defence, in the executions or in a search.
+    /// Returns whether a violation took effect under a defence that enforces labels, in the executions or in a search.
     fn has_effect_under_labels(&self) -> bool {
         let is_labelled = |defence: Defence| matches!(defence, Defence::Labels(_));
         let mut executions = self.executions.iter();

@@ -40,7 +40,10 @@ impl MeasuredModel {
     }
 }
 
-/// Returns the model that the options name; `None` if a double answers.
+/// Returns the model that the options name; `None` if they name none, so that a double answers.
+///
+/// # Errors
+/// If the model cannot be used, or if `--answers` or `--rate` is given without a model.
 pub(super) fn model(options: &BenchModelArgs) -> Result<Option<MeasuredModel>, InputError> {
     let Some(MeasuredModel { chat, blocking }) = named_model(options)? else {
         if options.answers.is_some() || options.rate.is_some() {

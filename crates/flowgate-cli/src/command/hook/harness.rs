@@ -169,7 +169,10 @@ impl Fields<'_> {
 
     /// Returns the error for a missing field; `what` says which type it must have.
     fn missing(&self, what: &str, key: &str) -> EventError {
-        EventError::Invalid(format!("{what} `{key}` is missing in the input from {}", self.harness.name()))
+        EventError::Invalid(format!(
+            "{what} `{key}` is missing in the input from {}; see `flowgate hook --help`",
+            self.harness.name()
+        ))
     }
 
     /// Returns the error for an event that the hook does not judge; `judged` lists those that it judges.

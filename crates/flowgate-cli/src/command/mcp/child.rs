@@ -49,7 +49,7 @@ impl ServerProcess {
         let (Some(to), Some(from)) = (to, from) else {
             return Err(format!(
                 "the server's command `{program_name}` was started without standard input and output; this is a \
-                defect of Flowgate"
+                defect of Flowgate; please report it"
             ));
         };
         let (input, queued_lines) = queue();

@@ -83,6 +83,7 @@ pub(super) type CallList = BTreeMap<ListedCall, usize>;
 /// A call in a list.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct ListedCall {
+    /// The ids of the user's task and of the injected one; of a call that an attack asked for, only the injected one.
     pub(super) task: String,
     pub(super) tool: String,
     /// Why it is permitted, or why it is not.

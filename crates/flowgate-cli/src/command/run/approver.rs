@@ -60,6 +60,7 @@ impl RepeatedDecision {
     /// calls that the decision covers have been judged.
     fn for_further_call(&mut self, ask: &ApprovalRequest) -> Option<Decision> {
         let is_same = self.question.is_same_question(ask);
+        // Subtracts one call if the question is the same, and otherwise none. `?` returns `None` if no call remains.
         self.remaining = self.remaining.checked_sub(usize::from(is_same))?;
         is_same.then_some(self.decision)
     }

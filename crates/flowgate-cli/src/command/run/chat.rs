@@ -90,7 +90,8 @@ impl TerminalChat<'_> {
         code
     }
 
-    /// Returns the results of a turn that ended early.
+    /// Returns what a turn has done before it ended early. The turn is empty if the conversation does not wait for the
+    /// user.
     fn take_unfinished_turn(&mut self) -> Turn {
         match self.conversation.need() {
             Need::User(turn) => turn,

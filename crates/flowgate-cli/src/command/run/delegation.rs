@@ -94,7 +94,7 @@ fn read_agent(name: &str, entry: &Value, servers: &[String]) -> Result<AgentSpec
         Some(_) => return Err(wrong()),
     };
     if let Some(unknown) = server_names.iter().flatten().find(|name| !servers.contains(name)) {
-        return Err(at(format!("there is no server `{}` in `mcpServers`", escaping::excerpt(unknown, 40))));
+        return Err(at(format!("there is no server `{}` in `mcpServers`; add it there", escaping::excerpt(unknown, 40))));
     }
     Ok(AgentSpec {
         name: name.to_owned(),
@@ -289,7 +289,7 @@ mod tests {
         check(r#"{"agents": {"reader": {"description": "reads", "servers": ["web"]}}}"#, Ok(&["reader"]));
         check(
             r#"{"agents": {"reader": {"description": "reads", "servers": ["wep"]}}}"#,
-            Err("the agent `reader`: there is no server `wep` in `mcpServers`"),
+            Err("the agent `reader`: there is no server `wep` in `mcpServers`; add it there"),
         );
         check(
             r#"{"agents": {"reader": {"description": "reads", "servers": "web"}}}"#,

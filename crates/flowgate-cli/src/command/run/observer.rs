@@ -139,7 +139,7 @@ impl ChatObserver {
         self.shared.stores().save_labels(conversation, &mut self.stores_version)
     }
 
-    /// Prints the summary of a turn.
+    /// With `--labels`, prints a line about the work of a turn: its messages, tokens, looks, questions and calls.
     pub(super) fn print_summary(&self, spent: &TurnUsage) {
         if self.labels {
             let line = format!("{}{}", self.prefix(), usage_summary(spent));

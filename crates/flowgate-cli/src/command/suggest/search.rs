@@ -209,7 +209,7 @@ impl ReplaySetup<'_> {
         })
     }
 
-    /// Returns whether a recorded attack asked for a call of this tool.
+    /// Returns whether one of the replayed attacks asked for a call of this tool.
     fn has_attack_on(self, tool: &Tool, attacks: &[ReplayedRun]) -> bool {
         attacks.iter().any(|run| {
             AttackCalls::of(run)
@@ -220,8 +220,8 @@ impl ReplaySetup<'_> {
         })
     }
 
-    /// Returns whether a call that a recorded attack asked for is permitted under the policy `changed` and is not in
-    /// `before`, the attacks under the policy without any change.
+    /// Returns whether the policy `changed` permits a call that a recorded attack asked for and that the policy without
+    /// any change does not permit. `before` has the replays of the attacks under the unchanged policy.
     fn lets_attack_pass(self, changed: &Arc<Policy>, before: &[ReplayedRun]) -> bool {
         self.runs.attacks.iter().zip(before).any(|(run, before)| {
             let then = self.replay(changed, run);
