@@ -16,10 +16,10 @@ use crate::input::{self, InputError};
 use crate::output::Console;
 
 /// The time limit for a connection, and for the head of an answer.
-const LIMIT: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 /// The time limit for the body of an answer. A stream of events is opened again after it: a dead connection would
 /// otherwise never be noticed.
-const STREAM_LIMIT: Duration = Duration::from_secs(600);
+const BODY_TIMEOUT: Duration = Duration::from_secs(600);
 /// The largest answer, in bytes.
 const MAX_ANSWER: u64 = 64 << 20;
 /// The longest error message of a gateway that is shown, in characters; a longer one is cut.
@@ -96,9 +96,9 @@ impl GatewayClient {
             // A redirect could send the key to another address.
             .max_redirects(0)
             .proxy(None)
-            .timeout_connect(Some(LIMIT))
-            .timeout_recv_response(Some(LIMIT))
-            .timeout_recv_body(Some(STREAM_LIMIT))
+            .timeout_connect(Some(TIMEOUT))
+            .timeout_recv_response(Some(TIMEOUT))
+            .timeout_recv_body(Some(BODY_TIMEOUT))
             .tls_config(tls)
             .user_agent(concat!("flowgate/", env!("CARGO_PKG_VERSION")))
             .build();

@@ -51,7 +51,7 @@ fn answer(function: &Py<PyAny>, arguments: &[Value]) -> Result<Value, String> {
             let kind =
                 error.get_type(py).name().map_or_else(|_| "an exception".to_owned(), |name| name.to_string());
             if error.is_instance_of::<PyException>(py) {
-                log(py, &error);
+                log_exception(py, &error);
             } else {
                 session::interrupt(error);
             }
@@ -61,7 +61,7 @@ fn answer(function: &Py<PyAny>, arguments: &[Value]) -> Result<Value, String> {
 }
 
 /// Writes the traceback of an exception to the logger `flowgate.predicates` at the level DEBUG.
-fn log(py: Python<'_>, error: &PyErr) {
+fn log_exception(py: Python<'_>, error: &PyErr) {
     let write = || -> PyResult<()> {
         let logger = py.import("logging")?.call_method1("getLogger", ("flowgate.predicates",))?;
         let options = PyDict::new(py);

@@ -41,7 +41,7 @@ pub(crate) enum ConfiguredTransport {
     Command(Vec<String>),
     /// An address.
     Url(String),
-    /// The entry has neither, or in another form.
+    /// The entry has no command and no address, or both of them, or one that is not in the usual form.
     Unknown,
 }
 

@@ -47,7 +47,7 @@ const NOT_BLOCKED: u8 = 1;
 /// The time to wait for a transcript that lacks its last entries.
 const TRANSCRIPT_DELAY: Duration = Duration::from_secs(1);
 /// The time between two attempts to read a transcript that lacks entries.
-const AGAIN: Duration = Duration::from_millis(50);
+const RETRY_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The kinds of events that are judged, by their names in Claude Code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -400,7 +400,7 @@ fn read_up_to_date(path: &Path, limit: u64, pending: &PendingEvent) -> Result<Tr
             }
             Err(why) if is_late => return Err(why),
             // Claude Code may be writing: the last line can be incomplete.
-            _ => std::thread::sleep(AGAIN),
+            _ => std::thread::sleep(RETRY_INTERVAL),
         }
     }
 }

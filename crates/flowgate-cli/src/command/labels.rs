@@ -249,8 +249,8 @@ fn structure(document: &Document, node: NodeId) -> String {
     format!("(the structure: {})", plural(document.children(node).count(), "part"))
 }
 
-/// Returns whether a region is listed: one in the content of a message or an answer, in the arguments of a call, or in
-/// a description.
+/// Returns whether a part of an event (`node`) is listed: it belongs to the content of a message or an answer, to the
+/// arguments of a call, or to the name or the description of a tool, and is not null.
 fn is_shown(document: &Document, node: NodeId, body: &EventBody) -> bool {
     // A message that only calls tools has no content.
     let is_missing = |node: &flowgate::trace::DocumentNode| matches!(&node.content, NodeContent::Scalar(value) if value.is_null());

@@ -1,4 +1,5 @@
-//! Asks for the decision on a question at the terminal, and sends it to the gateway.
+//! Asks for the decision on a question at the terminal, and sends it to the gateway. `flowgate approvals allow`, `deny`
+//! and `watch` use it.
 
 use std::io::{BufRead as _, stdin};
 use std::sync::mpsc::{Receiver, channel};

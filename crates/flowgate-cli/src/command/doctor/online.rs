@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 /// The time limit of one request.
-const LIMIT: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Sends a GET request to a URL, and returns the HTTP status of the answer.
 ///
@@ -16,7 +16,7 @@ pub(super) fn status(url: &str) -> Result<u16, &'static str> {
         // A redirect is an answer as well: it shows that the server can be reached.
         .max_redirects(0)
         .proxy(None)
-        .timeout_global(Some(LIMIT))
+        .timeout_global(Some(TIMEOUT))
         .user_agent(concat!("flowgate/", env!("CARGO_PKG_VERSION")))
         .build();
     let answer = ureq::Agent::new_with_config(config).get(url).call();

@@ -139,7 +139,7 @@ impl SampleRequest {
             ),
             lines => format!("the label of {name}, line {}, is above {what}", joined_numbers(lines)),
         };
-        findings.wrong(format!("{} hidden from the lowest step: {advice}", are(&hidden)));
+        findings.wrong(format!("{} hidden from the lowest step: {advice}", tools_are(&hidden)));
     }
 }
 
@@ -220,8 +220,8 @@ fn joined_names(tools: &[&Tool]) -> String {
     }
 }
 
-/// Returns the beginning of a sentence about tools: `the tool a is` or `the tools a, b are`.
-fn are(tools: &[&Tool]) -> String {
+/// Returns the subject and the verb of a sentence about tools: `the tool a is`, or `the tools a, b are`.
+fn tools_are(tools: &[&Tool]) -> String {
     if tools.len() == 1 {
         format!("the tool {} is", joined_names(tools))
     } else {

@@ -9,7 +9,7 @@ use super::{HookEvent, decision};
 use crate::escaping;
 
 /// The longest reason, in characters.
-const REASON: usize = 1_000;
+const MAX_REASON: usize = 1_000;
 /// The replacement of a withheld text.
 const WITHHELD: &str = "[withheld by flowgate]";
 /// Words that determine the shape of an output for Claude Code. They are not replaced: Claude Code rejects a
@@ -119,7 +119,7 @@ impl HookAnswer {
 
 /// Returns a reason as the agent receives it: one line of bounded length that names its author.
 pub(super) fn reason_text(why: &str) -> String {
-    format!("flowgate: {}", escaping::excerpt(why, REASON))
+    format!("flowgate: {}", escaping::excerpt(why, MAX_REASON))
 }
 
 /// Converts an output to the form in which rules examine it. A text and a list of content blocks (objects with a `type`)
@@ -131,21 +131,21 @@ pub(super) fn content(response: Value) -> Value {
         Value::Array(ref blocks) if !blocks.is_empty() && blocks.iter().all(is_block) => response,
         other => {
             let mut texts = Vec::new();
-            collect(&other, &mut texts);
+            collect_texts(&other, &mut texts);
             texts.into_iter().map(|text| json!({"type": "text", "text": text})).collect()
         }
     }
 }
 
 /// Adds all texts of a value to `texts`: keys, strings and numbers.
-fn collect(value: &Value, texts: &mut Vec<String>) {
+fn collect_texts(value: &Value, texts: &mut Vec<String>) {
     match value {
         Value::String(text) => texts.push(text.clone()),
-        Value::Array(items) => items.iter().for_each(|item| collect(item, texts)),
+        Value::Array(items) => items.iter().for_each(|item| collect_texts(item, texts)),
         Value::Object(fields) => {
             for (key, value) in fields {
                 texts.push(key.clone());
-                collect(value, texts);
+                collect_texts(value, texts);
             }
         }
         Value::Number(number) => texts.push(number.to_string()),

@@ -90,7 +90,7 @@ impl Transcript {
                 // one before.
                 time = text_field(entry, "timestamp").map_or(time.clone(), |now| time.max(now.to_owned()));
                 for happened in read_entry(entry, &entry_ids)? {
-                    let agent = is_sub_agents(entry)
+                    let agent = is_of_sub_agent(entry)
                         .then(|| text_field(entry, "agentId").unwrap_or("(sub-agent)").to_owned());
                     let id = entry.get("message").and_then(|message| message.get("id"));
                     let message = id.and_then(Value::as_str).map(str::to_owned);
@@ -188,7 +188,7 @@ fn is_set(entry: &Map<String, Value>, key: &str) -> bool {
 }
 
 /// Returns whether an entry belongs to a sub-agent.
-fn is_sub_agents(entry: &Map<String, Value>) -> bool {
+fn is_of_sub_agent(entry: &Map<String, Value>) -> bool {
     is_set(entry, "isSidechain")
 }
 
@@ -346,7 +346,7 @@ fn role_of_message(entry: &Map<String, Value>, content: &Value) -> String {
     };
     match text_field(entry, "type") {
         // The model wrote summaries and the tasks of sub-agents: both have the labels of everything that it had read.
-        Some("user") if is_set(entry, "isCompactSummary") || is_sub_agents(entry) => "assistant".to_owned(),
+        Some("user") if is_set(entry, "isCompactSummary") || is_of_sub_agent(entry) => "assistant".to_owned(),
         Some("user") if is_set(entry, "isMeta") => with_tag("meta"),
         // Outputs of commands and reports of sub-agents, which the client adds in the user's name.
         Some("user") if has_markup || is_set(entry, "isVisibleInTranscriptOnly") => with_tag("client"),
