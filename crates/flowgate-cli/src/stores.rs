@@ -16,6 +16,7 @@ use crate::input::{InputError, describe_io_error};
 use crate::private_files;
 
 /// A session whose labels of stores are shared: the conversation of `flowgate run`, or the monitor of `flowgate mcp`.
+/// Both implementations pass each call on to the method of the same name of the session.
 pub(crate) trait ExternalStateSession {
     /// Marks with `stamp` the stores that this session has written since the last call of this method. By a new stamp,
     /// other sessions notice a write even if no label has changed.

@@ -40,7 +40,7 @@ impl State {
         }
     }
 
-    /// Returns the monitor, alone or of the conversation, for changes.
+    /// Returns the monitor, alone or of the conversation, so that it can be changed.
     pub(crate) fn monitor_mut(&mut self) -> &mut Monitor {
         match self {
             Self::Monitor(monitor) => monitor,
@@ -118,7 +118,7 @@ impl Session {
         }
     }
 
-    /// Runs `act` on the monitor like [`with`](Self::with).
+    /// Runs `act` on the monitor of the state, under the conditions of [`with`](Self::with).
     pub(crate) fn monitor<R: Send>(
         &self,
         py: Python<'_>,

@@ -67,7 +67,8 @@ struct AttackResults {
     escapes: Vec<Escape>,
 }
 
-/// Runs `flowgate attack`. Returns 0 if no attack escapes, 1 if one does, and [`INTERRUPTED`] after an interrupt.
+/// Runs `flowgate attack`: tries injections in answers of the listed tools and in the fields of the recorded runs, and
+/// prints which of them escape. Returns 0 if no attack escapes, 1 if one does, and [`INTERRUPTED`] after an interrupt.
 pub(crate) fn run(options: &AttackArgs, output: &mut Console) -> Result<u8, InputError> {
     let policy = Arc::new(load_policy(&options.policy, output)?);
     let tools = read_tool_files(&options.tools)?;

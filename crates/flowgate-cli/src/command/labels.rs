@@ -196,8 +196,8 @@ impl LabelledRun<'_> {
         })
     }
 
-    /// Returns the fields of an event: every value without parts, every captured part, and the structures that the
-    /// lowest step is not shown.
+    /// Returns the fields of an event: every value without parts, captured parts included; and the lists and maps whose
+    /// structure the lowest step is not shown.
     fn fields(&self, id: EventId) -> Vec<LabelledField> {
         let monitor = &self.run.monitor;
         let Some(event) = monitor.trace().event(id) else { return Vec::new() };

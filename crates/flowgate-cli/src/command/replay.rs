@@ -74,6 +74,7 @@ impl SuitePolicies {
 
     /// Returns the index of a policy, under which the names that occur in its runs are collected.
     fn index_of(&self, policy: &Arc<Policy>) -> usize {
+        // The policy is one of these, so the default is never used.
         self.0.iter().position(|(_, known)| Arc::ptr_eq(known, policy)).unwrap_or_default()
     }
 

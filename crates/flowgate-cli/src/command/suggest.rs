@@ -37,7 +37,8 @@ pub(crate) struct SuggestOptions<'a> {
     pub(crate) answering: PredicateArgs,
 }
 
-/// Runs `flowgate suggest`. Returns 0 if every call of the useful runs is permitted already, 1 if one is not, 2 if a
+/// Runs `flowgate suggest`: prints the least changes of the policy that let the calls of useful runs pass and no
+/// recorded attack do more. Returns 0 if every call of the useful runs is permitted already, 1 if one is not, 2 if a
 /// run could not be read, and [`INTERRUPTED`] after an interrupt.
 pub(crate) fn run(options: &SuggestOptions<'_>, output: &mut Console) -> Result<u8, InputError> {
     let files = input::files_of(options.traces)?;

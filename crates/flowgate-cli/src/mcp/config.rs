@@ -123,7 +123,7 @@ impl ServerFields<'_> {
         }
     }
 
-    /// Reads the string at `key` and replaces its variables; returns `None` if there is none.
+    /// Returns the string at `key` with its variables replaced; `None` if there is no such field, or it is null.
     fn text(&self, key: &str) -> Result<Option<String>, String> {
         match self.entry.get(key) {
             None | Some(Value::Null) => Ok(None),

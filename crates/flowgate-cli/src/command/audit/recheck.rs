@@ -63,8 +63,8 @@ pub(super) fn run(
 }
 
 /// Returns whether the database has recorded these logs and no others; prints each objection. A database that has
-/// recorded no log yet is no objection. `logs` has the id of the log in each of the `files`: the hash of its first
-/// line.
+/// recorded no log yet is no objection. `anchors` has, for each log that the database knows, the last line that it has
+/// recorded. `logs` has the id of the log in each of the `files`: the hash of its first line.
 fn check_known_logs(
     anchors: &DatabaseLogAnchors,
     files: &[PathBuf],

@@ -26,7 +26,8 @@ struct ModelRun {
     lines: Vec<String>,
 }
 
-/// Runs `flowgate bench paper`. Returns 0, or [`INTERRUPTED`] after an interrupt.
+/// Runs `flowgate bench paper`: plays the games of AgentSecBench with each model, and prints the figures beside those
+/// of the paper. Returns 0, or [`INTERRUPTED`] after an interrupt; a model whose run is incomplete is left out.
 pub(crate) fn run(options: &PaperArgs, output: &mut Console) -> Result<u8, InputError> {
     let mut names: Vec<&std::ffi::OsStr> =
         options.models.iter().filter_map(|path| path.file_name()).collect();

@@ -16,7 +16,8 @@ use crate::local_model;
 use crate::output::Console;
 use crate::progress::{INTERRUPTED, Progress};
 
-/// Runs `flowgate bench screeners`. Returns 0, or [`INTERRUPTED`] after an interrupt.
+/// Runs `flowgate bench screeners`: trains a network, and measures it and the other screeners on generated cases or on
+/// the calls of recorded runs (`--traces`). Returns 0, or [`INTERRUPTED`] after an interrupt, which prints no figures.
 pub(crate) fn run(options: &ScreenersArgs, output: &mut Console) -> Result<u8, InputError> {
     let (model, name) = local_model::load(&options.local)?;
     let cases = usize::from(options.cases);

@@ -39,7 +39,8 @@ impl HookAnswer {
         Self::Call(outcome, reason)
     }
 
-    /// Returns the answer for an output or a prompt: it is blocked if there are objections.
+    /// Returns the answer for an output or a prompt. `objections` says why the model must not receive the text; `None`
+    /// if it may. The replacement of a blocked output is added by [`with_replacement`](Self::with_replacement).
     pub(super) fn from_objections(event: HookEvent, objections: Option<String>) -> Self {
         objections.map_or(Self::Nothing, |why| Self::Stop(event, why, None))
     }

@@ -24,8 +24,11 @@ pub(super) struct ServerProcess {
 }
 
 impl ServerProcess {
-    /// Starts the server and the tasks that write its input and read its output. It inherits the environment and the
-    /// standard error. Lines longer than `largest` bytes are cut.
+    /// Starts the server, and the tasks that write its input and read its output. The server inherits the environment
+    /// and the standard error. Lines of its output that are longer than `largest` bytes are cut.
+    ///
+    /// # Errors
+    /// If the server cannot be started, with advice.
     pub(super) fn start(command: &[OsString], largest: usize) -> Result<Self, String> {
         let (program, arguments) = command
             .split_first()
@@ -57,7 +60,8 @@ impl ServerProcess {
         Ok(Self { lines: read_lines(from, largest), input: Some(input), process })
     }
 
-    /// Ends the server: closes its input, waits for its end for [`EXIT_TIMEOUT`], and kills it and its children.
+    /// Ends the server: closes its input, waits up to [`EXIT_TIMEOUT`] for its end, and then kills the server and its
+    /// children. A failure is ignored, since nothing more can be done.
     pub(super) async fn terminate(mut self) {
         drop(self.input.take());
         let _ = tokio::time::timeout(EXIT_TIMEOUT, self.process.wait()).await;

@@ -19,7 +19,7 @@ struct CallListing {
     of: fn(&SuiteFigures) -> &CallList,
 }
 
-/// Returns the lists of calls that the options may request.
+/// Returns the two lists of calls that options can request, each with whether it is requested.
 fn listings(options: &ReplayOptions<'_>) -> [CallListing; 2] {
     [
         CallListing {

@@ -182,10 +182,12 @@ impl Observer for ChatObserver {
         Box::pin(ready(refreshed))
     }
 
+    /// Processes the events of the part of the turn that has ended.
     fn before_need(&mut self, conversation: &Conversation) {
         self.process_new_events(conversation);
     }
 
+    /// Records the step that begins: its label, and how many regions are hidden from it.
     fn before_completion(&mut self, view: &View) {
         self.step = Some(CurrentStep { label: view.label, hidden: view.names.len(), done: None });
     }
@@ -197,6 +199,7 @@ impl Observer for ChatObserver {
         }
     }
 
+    /// Returns whether Ctrl-C has cancelled the turn.
     fn is_cancelled(&self) -> bool {
         self.terminal.is_cancelled()
     }
