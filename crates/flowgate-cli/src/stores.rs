@@ -23,8 +23,8 @@ pub(crate) trait ExternalStateSession {
     fn stamp_writes(&mut self, stamp: &str);
     /// Returns the labels of the stores as JSON.
     fn external_state_record(&self) -> Value;
-    /// Joins the labels that other sessions wrote, as [`external_state_record`](Self::external_state_record) returned
-    /// them, to those of this session.
+    /// Joins to the labels of this session those that other sessions have written. `record` has the form that
+    /// [`external_state_record`](Self::external_state_record) returns.
     fn join_external_state(&mut self, record: &Value) -> Result<(), ExternalStateError>;
 }
 
@@ -80,8 +80,8 @@ impl SharedStoreLabels {
         Ok(stores)
     }
 
-    /// Joins the labels that other sessions wrote to a new session, as far as this process has read them. Returns their
-    /// version, which the session passes to later calls as `seen_version`.
+    /// Gives a new session the labels that other sessions have written, as far as this process has read them, by
+    /// joining them to its own. Returns their version, which the session passes to later calls as `seen_version`.
     ///
     /// # Errors
     /// If the stored labels are malformed.

@@ -36,9 +36,9 @@ pub(crate) fn read(given: Option<&Bound<'_, PyAny>>) -> PyResult<Predicates> {
     Ok(predicates)
 }
 
-/// Calls a function in Python with the arguments of a predicate, and returns its answer. The error message names the type of the exception. An
-/// exception such as `KeyboardInterrupt`, which is no error of the function, is also raised when the use of the session ends, so that it reaches the
-/// program.
+/// Calls a function in Python with the arguments of a predicate, and returns its answer. If it raises an exception, the
+/// error message names the type of the exception. An exception such as `KeyboardInterrupt`, which is no error of the
+/// function, must also reach the program: it is raised when the use of the session ends.
 fn answer(function: &Py<PyAny>, arguments: &[Value]) -> Result<Value, String> {
     Python::attach(|py| {
         let call = || -> PyResult<Value> {

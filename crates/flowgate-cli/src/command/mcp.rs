@@ -281,9 +281,11 @@ impl StdioProxy {
         Ok(actions)
     }
 
-    /// Passes a line to the proxy, and returns what to send. Other processes share labels through files: their
-    /// labels are read before the line is judged or labelled, and the resulting labels are stored before
-    /// anything is sent, so that no process reads a value whose label it does not know.
+    /// Passes a line to the proxy, and returns what to send. A line of the server that does not begin like JSON is only
+    /// counted. If the server's approved tools have changed, writes them to the file of `--pins`.
+    ///
+    /// Other processes share labels through files: their labels are read before the line is judged or labelled, and the
+    /// resulting labels are stored before anything is sent. So no process reads a value whose label it does not know.
     fn handle_line(
         &mut self,
         side: LineSender,

@@ -82,7 +82,8 @@ pub(crate) fn run(options: &SuggestOptions<'_>, output: &mut Console) -> Result<
     }
 }
 
-/// Prints how many calls the useful runs need changes for, the changes, and the kinds of questions that stay.
+/// Prints how many useful runs and calls are not permitted without a question, now and with the changes; the changes;
+/// and the kinds of questions for which there is none.
 fn print(changes: &SuggestedChanges, runs: &RecordedRuns, output: &mut Console) {
     let SuggestedChanges { runs_before, runs_after, calls_before, calls_after, .. } = *changes;
     output.line(&format!(

@@ -99,8 +99,9 @@ pub(super) fn local_model(folder: &Path, answers: Option<&Path>) -> Result<Measu
     with_recorded_answers(PacedModel::new(chat, None), blocking, answers)
 }
 
-/// Wraps a chat model so that it records its answers in the file `answers` and returns those that the file already has;
-/// without a file, the model is returned as it is.
+/// Returns a measured model that records its answers in the file `answers`, and takes those that the file already has
+/// from there; without a file, it does neither. `blocking` is the same model, if it can block attention; those answers
+/// are never recorded.
 fn with_recorded_answers(
     chat: PacedModel,
     blocking: Option<Arc<dyn BlockingModel>>,

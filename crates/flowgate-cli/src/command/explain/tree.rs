@@ -86,7 +86,8 @@ fn print_reason(
     }
 }
 
-/// Returns why a region has its label: the model wrote it, a statement labels it, or no statement does.
+/// Returns why the region in `event` has its label: the model wrote it, a statement of the policy labels it, or no
+/// statement does.
 fn why_labelled(event: EventId, region: &Region, run: &ReplayedRun) -> String {
     let trace = run.monitor.trace();
     let Some(event_of_region) = trace.event(event) else { return String::new() };

@@ -112,7 +112,7 @@ impl Harness {
         }
     }
 
-    /// Returns the reason why the agent cannot ask the user because of a hook; `None` if it can.
+    /// Returns the reason why a hook cannot make this agent ask the user; `None` if it can.
     pub(super) fn never_asks(self) -> Option<&'static str> {
         match self {
             Self::ClaudeCode | Self::Gemini | Self::Copilot => None,

@@ -42,7 +42,8 @@ pub(super) struct TerminalApprover {
     pub(super) sources: EventSources,
     /// The decisions on the last message of the model that also cover further calls of it.
     pub(super) repeated: Vec<RepeatedDecision>,
-    /// The questions that the last one announced, about later calls of the same message.
+    /// The questions about later calls of the same message of the model, which the last question has announced to the
+    /// person.
     pub(super) announced: Vec<ApprovalRequest>,
 }
 
@@ -67,8 +68,8 @@ impl RepeatedDecision {
 }
 
 impl Approver for TerminalApprover {
-    /// Returns the person's decision, or the last one if it covers this call as well: a question about several
-    /// equal calls of one message is asked once, and its answer is for all of them.
+    /// Returns the person's decision on a call. A question about several equal calls of one message is asked once; the
+    /// answer is then returned for each of them.
     fn decide<'a>(&'a mut self, ask: &'a ApprovalRequest) -> BoxFuture<'a, Decision> {
         let decision = match self.repeated.iter_mut().find_map(|repeated| repeated.for_further_call(ask)) {
             Some(decision) => decision,
