@@ -243,7 +243,7 @@ fn person_key(options: &GatewayArgs) -> Result<String, InputError> {
     }
     if key.chars().any(|c| !c.is_ascii_graphic()) {
         return Err(InputError(format!(
-            "{source}: the key has white space within it, or characters other than visible ASCII; give it exactly as the gateway has it"
+            "{source}: the key has white space within it, or characters other than ASCII; copy it again"
         )));
     }
     Ok(key.to_owned())

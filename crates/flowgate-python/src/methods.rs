@@ -83,7 +83,9 @@ pub(crate) fn register_method(method: &Bound<'_, PyAny>) -> PyResult<()> {
     };
     let mut registry = REGISTRY.lock().unwrap_or_else(PoisonError::into_inner);
     if registry.methods().len() >= MAX_METHODS {
-        return Err(PyValueError::new_err(format!("a program can have at most {MAX_METHODS} methods, the built-in ones included: register fewer")));
+        return Err(PyValueError::new_err(format!(
+            "a program can have at most {MAX_METHODS} methods, the built-in ones included: register fewer"
+        )));
     }
     if registry.find(converted.name).is_some() {
         return Err(PyValueError::new_err(format!(

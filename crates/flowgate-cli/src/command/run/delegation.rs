@@ -94,7 +94,10 @@ fn read_agent(name: &str, entry: &Value, servers: &[String]) -> Result<AgentSpec
         Some(_) => return Err(wrong()),
     };
     if let Some(unknown) = server_names.iter().flatten().find(|name| !servers.contains(name)) {
-        return Err(at(format!("there is no server `{}` in `mcpServers`; add it there", escaping::excerpt(unknown, 40))));
+        return Err(at(format!(
+            "there is no server `{}` in `mcpServers`; add it there",
+            escaping::excerpt(unknown, 40)
+        )));
     }
     Ok(AgentSpec {
         name: name.to_owned(),
