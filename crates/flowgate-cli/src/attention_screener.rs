@@ -89,10 +89,15 @@ fn read(path: &Path) -> Result<SavedScreener, InputError> {
     let bytes = std::fs::read(path)
         .map_err(|error| failed(&format!("{error}; `flowgate screen train` writes this file")))?;
     if bytes.len() > MAX_DESCRIPTION {
-        return Err(failed("the file is too large to be the description of a screener"));
+        return Err(failed(
+            "the file is too large for the description of a screener; run `flowgate screen train` again",
+        ));
     }
-    let description: Value = serde_json::from_slice(&bytes)
-        .map_err(|error| failed(&format!("the file is not valid JSON: {error}")))?;
+    let description: Value = serde_json::from_slice(&bytes).map_err(|error| {
+        failed(&format!(
+            "the file is not valid JSON: {error}; train the screener again with `flowgate screen train`"
+        ))
+    })?;
     let field = |name: &str| description.get(name);
     let text = |name| {
         let value = field(name).and_then(Value::as_str).map(str::to_owned);

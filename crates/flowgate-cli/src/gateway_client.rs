@@ -260,13 +260,13 @@ fn trusted(authorities: &Authorities) -> TlsConfig {
 /// Returns a clause for an error message that says why a request has no answer that can be used.
 fn describe(error: &ureq::Error) -> &'static str {
     match error {
-        ureq::Error::Timeout(_) => "the gateway does not answer in time",
-        ureq::Error::HostNotFound => "the host name of the gateway cannot be resolved",
+        ureq::Error::Timeout(_) => "the gateway does not answer in time; check that it runs",
+        ureq::Error::HostNotFound => "the host name of the gateway cannot be resolved; check the address",
         ureq::Error::Tls(_) | ureq::Error::Rustls(_) | ureq::Error::Pem(_) => {
             "the certificate of the gateway is not trusted; name its authority with `--ca-file`"
         }
-        ureq::Error::BadUri(_) => "the address is not that of a gateway",
-        ureq::Error::BodyExceedsLimit(_) => "the answer is too large",
+        ureq::Error::BadUri(_) => "the address is not that of a gateway; write it as http://127.0.0.1:8000",
+        ureq::Error::BodyExceedsLimit(_) => "the answer is larger than 64 MiB; check the address",
         _ => "there is no connection; check that the gateway runs",
     }
 }

@@ -125,7 +125,7 @@ pub(crate) fn request_body<'py>(
 ) -> PyResult<Bound<'py, PyAny>> {
     if let Some(feature) = api.unsupported_feature(request) {
         return Err(PyValueError::new_err(format!(
-            "the format of the chosen `api` cannot express {feature}"
+            "the format of the chosen `api` cannot express {feature}: choose another one"
         )));
     }
     let mut body = api.encode_request(request, model.unwrap_or_default(), false);

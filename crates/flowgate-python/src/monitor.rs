@@ -378,9 +378,9 @@ impl PyMonitor {
         let at = if index < 0 { length.checked_add_signed(index) } else { usize::try_from(index).ok() };
         match at.filter(|at| *at < length) {
             Some(at) => Ok(PyEvent::new(&self.session, EventId(at), Vec::new())),
-            None => {
-                Err(PyIndexError::new_err(format!("the session has {length} events and no event {index}")))
-            }
+            None => Err(PyIndexError::new_err(format!(
+                "the session has {length} events and no event {index}; the first one is 0"
+            ))),
         }
     }
 

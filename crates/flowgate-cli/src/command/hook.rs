@@ -107,7 +107,7 @@ pub(crate) fn run(options: &HookArgs, output: &mut Console) -> Result<u8, InputE
                 return Ok(if options.watch.is_some() { NOT_BLOCKED } else { code });
             }
             Err(RecvTimeoutError::Timeout) => {
-                format!("there was no verdict within {} seconds, the limit of `--seconds`", options.seconds)
+                format!("there was no verdict within {} seconds, the limit of `--seconds`; raise it", options.seconds)
             }
             Err(RecvTimeoutError::Disconnected) => {
                 "the thread that judges ended without a verdict; this is a defect of Flowgate; please report it".to_owned()

@@ -88,7 +88,7 @@ fn read_traces(path: &Path, limit: usize) -> Result<TraceCases, InputError> {
             continue;
         }
         let run = serde_json::from_str(&line)
-            .map_err(|error| failed(&format!("the line is not valid JSON: {error}")))?;
+            .map_err(|error| failed(&format!("the line is not valid JSON: {error}; leave it out")))?;
         traces.add_run(&run, limit).map_err(|problem| failed(&problem))?;
     }
     Ok(traces)

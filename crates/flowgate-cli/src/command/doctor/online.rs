@@ -21,12 +21,12 @@ pub(super) fn status(url: &str) -> Result<u16, &'static str> {
         .build();
     let answer = ureq::Agent::new_with_config(config).get(url).call();
     answer.map(|answer| answer.status().as_u16()).map_err(|error| match error {
-        ureq::Error::Timeout(_) => "the server does not answer within 10 s",
-        ureq::Error::HostNotFound => "the host name of the server cannot be resolved",
+        ureq::Error::Timeout(_) => "the server does not answer within 10 s; check that it runs",
+        ureq::Error::HostNotFound => "the host name of the server cannot be resolved; check its `url`",
         ureq::Error::Tls(_) | ureq::Error::Rustls(_) | ureq::Error::Pem(_) => {
             "the certificate of the server is not trusted; see `ca-file`"
         }
-        ureq::Error::BadUri(_) => "the `url` is not a valid address",
+        ureq::Error::BadUri(_) => "the `url` is not a valid address; write https:// with a host",
         _ => "there is no connection; check that the server runs",
     })
 }

@@ -59,7 +59,7 @@ fn tool_use(fields: &Fields<'_>) -> Result<ToolUse, EventError> {
         (None, None) => Tool::local(name),
         _ => {
             return Err(EventError::Invalid(
-                "`mcp_context` in the input from Gemini CLI has only one of `server_name` and `tool_name`"
+                "`mcp_context` from Gemini CLI has only one of `server_name` and `tool_name`; both are needed"
                     .to_owned(),
             ));
         }
