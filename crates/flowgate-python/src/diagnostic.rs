@@ -1,4 +1,5 @@
-//! Gives Python the errors and warnings of the compiler about a policy: the class `Diagnostic`.
+//! Gives Python the errors and warnings of the compiler about a policy: the class `Diagnostic`. `Policy` returns them
+//! as warnings, and the exception `PolicyError` contains them as errors.
 
 use flowgate::policy::{Diagnostic, PolicySource, Severity};
 use pyo3::prelude::*;

@@ -1,5 +1,8 @@
-//! Gives Python one session under a policy, which labels events and judges calls: the class `Monitor`. A program that drives its model itself uses it
-//! alone; a `Conversation` has one too.
+//! Gives Python one session under a policy, which labels events and judges calls: the class `Monitor`. A program that
+//! drives its model itself uses it alone; a `Conversation` has one too.
+//!
+//! The methods convert arguments and results, and run on the shared state in `session`. The verdicts are created in
+//! `verdict`.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
 //! Runs `flowgate database encrypt`: encrypts what a gateway has stored with the first key of its configuration.
+//! `flowgate_gateway` does the work; this module shows the progress.
 
 use std::path::Path;
 

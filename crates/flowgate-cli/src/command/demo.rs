@@ -1,4 +1,5 @@
-//! Runs `flowgate demo`: shows step by step how a policy stops the injected payment of Figure 1 of the paper RTBAS.
+//! Runs `flowgate demo`: shows step by step how a policy stops the injected payment of Figure 1 of the paper RTBAS. The
+//! policy and the recorded run are built into the program.
 
 use std::sync::Arc;
 

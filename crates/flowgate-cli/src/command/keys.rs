@@ -1,4 +1,5 @@
-//! Runs `flowgate keys`: an admin makes, lists and revokes virtual keys of a running gateway.
+//! Runs `flowgate keys`: an admin makes, lists and revokes virtual keys of a running gateway. The gateway decides
+//! whether the admin may; this module sends the requests by `gateway_client` and prints the answers.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 

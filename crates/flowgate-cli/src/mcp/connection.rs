@@ -1,4 +1,6 @@
-//! Opens a connection to an MCP server, which is a child process or a URL, lists its tools and calls them.
+//! Opens a connection to an MCP server, which is a child process or a URL, lists its tools and calls them. All that a
+//! server sends is bounded here. The parent module runs this asynchronous code on its runtime, and restarts a server
+//! that has ended.
 
 use std::collections::VecDeque;
 use std::process::Stdio;

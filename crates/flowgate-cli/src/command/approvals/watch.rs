@@ -1,5 +1,6 @@
-//! Shows the open questions of a gateway, and each further one as soon as it is asked. At a terminal, the person answers
-//! each of them. Also shows what becomes of a question, which another person may decide.
+//! Runs `flowgate approvals watch`: shows the open questions of a gateway, and each further one as soon as it is asked.
+//! At a terminal, the person answers each of them. Also shows what becomes of a question that was shown, since another
+//! person may decide it.
 
 use std::collections::BTreeSet;
 use std::io::{IsTerminal as _, Read as _, stdin, stdout};

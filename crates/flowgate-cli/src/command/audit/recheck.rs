@@ -1,5 +1,8 @@
-//! Runs `flowgate audit verify --config`: checks that logs contain the lines that their database has recorded, and that
-//! every verdict is the same when it is recomputed.
+//! Runs `flowgate audit verify --config`: checks that the logs contain the lines that the gateway's database has
+//! recorded, and that every verdict is the same when it is recomputed.
+//!
+//! `verify` checks each log by itself, and `flowgate_gateway` recomputes the verdicts; this module compares the logs
+//! with the database and prints the outcome.
 
 use std::path::{Path, PathBuf};
 

@@ -1,5 +1,5 @@
-//! Runs `flowgate audit show`: lists a log record by record, without reading all of it into memory, and checks that
-//! each line follows from the previous one.
+//! Runs `flowgate audit show`: prints a log as a table or as lines of JSON. It reads one record at a time, so memory
+//! stays bounded, and checks that each line follows from the previous one.
 
 use std::io::BufRead;
 use std::path::Path;

@@ -1,4 +1,5 @@
-//! Runs `flowgate bench agentdojo` and `flowgate bench replay`: starts the module of the Python package that has these measurements.
+//! Runs `flowgate bench agentdojo` and `flowgate bench replay`: starts the module of the Python package that has these
+//! measurements. This module only finds the interpreter, and says what to install if the package is missing.
 
 use std::ffi::OsString;
 use std::path::Path;

@@ -1,4 +1,5 @@
-//! Prints a call as a tree: its parts with their labels, the reasons against each part, and where the values come from.
+//! Prints a call as a tree, for `flowgate explain`: its parts with their labels, the reasons against each part, and
+//! where the values come from (`origin`).
 
 use flowgate::monitor::Reason;
 use flowgate::trace::{EventBody, EventId, Region};

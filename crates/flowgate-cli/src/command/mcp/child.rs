@@ -1,4 +1,5 @@
-//! Starts the MCP server of `flowgate mcp` in a process group of its own, and ends it together with its children.
+//! Starts the MCP server of `flowgate mcp` in a process group of its own, exchanges lines with it, and ends it together
+//! with its children.
 
 use std::ffi::OsString;
 use std::process::Stdio;

@@ -1,4 +1,5 @@
-//! Runs the turns of a chat, and the commands of the person at the terminal, such as `/why`.
+//! Runs the turns of a chat of `flowgate run`, and the commands of the person at the terminal, such as `/why`. `run`
+//! builds the [`TerminalChat`] and calls it.
 
 use std::time::Instant;
 
