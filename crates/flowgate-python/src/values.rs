@@ -128,7 +128,7 @@ impl<'p> ValuePath<'p> {
         };
     }
 
-    /// Returns an exception about this part. `problem` completes the sentence that begins with the path.
+    /// Returns a `ValueError` about this part. `problem` completes the sentence that begins with the path.
     fn error(&self, problem: &str) -> PyErr {
         let mut path = String::new();
         self.write(&mut path);

@@ -201,8 +201,8 @@ fn replace_value(table: &mut dyn toml_edit::TableLike, key: &str, mut value: tom
     }
 }
 
-/// Returns whether two files have the same values, apart from layout and comments. An absent list of arguments equals
-/// an empty one, because unwrapping can leave an empty list behind.
+/// Returns whether two files have the same values, whatever their layout and comments. An absent list of arguments
+/// equals an empty one, because unwrapping can leave an empty list behind.
 pub(crate) fn is_equivalent(one: &ConfigText, other: &ConfigText) -> bool {
     let normalized = |config: &ConfigText| {
         let mut value = config.to_value();

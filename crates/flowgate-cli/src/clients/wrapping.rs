@@ -36,8 +36,8 @@ impl WrapSettings {
 }
 
 /// Returns the server's own command line, the part after `--`, if `command` runs the server behind `flowgate mcp`;
-/// otherwise `None`. The program may have any name if the options are those that [`WrapSettings::command`] writes,
-/// because the binary may be renamed or started by a script.
+/// otherwise `None`. The program need not be called `flowgate` if the options are those that [`WrapSettings::command`]
+/// writes, because the binary may be renamed or started by a script.
 pub(crate) fn guarded_command(command: &[String]) -> Option<&[String]> {
     let (program, arguments) = command.split_first()?;
     let name = program.rsplit(['/', '\\']).next().unwrap_or_default();

@@ -249,7 +249,8 @@ fn never_asks(options: &HookArgs) -> Option<&'static str> {
     options.harness.never_asks().or_else(|| options.no_questions.then_some("no person can be asked"))
 }
 
-/// Returns the folder with the files of sessions: `--sessions`, or one in the user's folder for the state of programs.
+/// Returns the folder with the files of sessions: that of `--sessions`, or else `flowgate/hooks` in the folder in which
+/// programs of the user keep their state (`XDG_STATE_HOME`, or `.local/state` in `HOME`).
 fn session_folder(options: &HookArgs) -> Result<PathBuf, String> {
     if let Some(folder) = &options.sessions {
         return Ok(folder.clone());

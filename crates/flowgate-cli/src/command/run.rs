@@ -285,8 +285,8 @@ fn recorded_name(path: &Path, name: &str) -> Result<String, InputError> {
     })
 }
 
-/// Returns why a file of answers cannot be used. A missing file has the same message as a missing file elsewhere; it is
-/// recognised by the text of the error, since the error has nothing else.
+/// Returns why a file of answers cannot be used. A missing file gets the same message as any other missing file. The
+/// error has only a text, by which this case is recognised.
 fn recording_error(path: &Path, error: &AnswerFileError) -> InputError {
     let missing = std::io::ErrorKind::NotFound;
     match error {

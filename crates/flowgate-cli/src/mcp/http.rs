@@ -250,8 +250,8 @@ fn describe_failure(error: &ureq::Error) -> &'static str {
 impl StreamableHttpClient for McpHttpClient {
     type Error = HttpError;
 
-    /// Sends a message on a thread that may block. The token that the protocol can pass is not used: the
-    /// configured headers have the keys.
+    /// Sends a message by [`post`](Self::post), on a thread that may block. The unnamed parameter, an access token that
+    /// `rmcp` could pass, is not used: the configured headers have the keys.
     async fn post_message(
         &self,
         uri: Arc<str>,

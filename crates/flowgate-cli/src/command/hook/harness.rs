@@ -132,7 +132,8 @@ impl HarnessEventKind {
         }
     }
 
-    /// Returns the kind of judgement that the event needs; `None` for the start of a session.
+    /// Returns how the event is judged: as a prompt, a call or an output. `None` for the start of a session, which is
+    /// not judged.
     pub(super) fn hook_event(&self) -> Option<HookEvent> {
         match self {
             Self::Start { .. } => None,

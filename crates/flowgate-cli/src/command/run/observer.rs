@@ -99,8 +99,8 @@ impl ChatObserver {
         }
     }
 
-    /// Processes the events since the last call: writes them to the trace file, records where each comes from, and
-    /// prints the line of a step that is complete.
+    /// Processes the events that were added since the last call of this function: writes them to the trace file, and
+    /// records where each comes from. Then prints the line of the current step if the step is complete.
     pub(super) fn process_new_events(&mut self, conversation: &Conversation) {
         let monitor = conversation.monitor();
         if let Some(trace) = &mut self.trace
