@@ -91,8 +91,8 @@ pub(crate) fn split_name(argument: &str) -> (Option<&str>, &str) {
 }
 
 /// Reads a policy, or another file of similar length. A text that is longer than
-/// [`MAX_SOURCE`](flowgate::policy::MAX_SOURCE) is cut one byte after that length: memory stays bounded, and the
-/// compiler still reports the text as too long.
+/// [`MAX_SOURCE`](flowgate::policy::MAX_SOURCE) is cut one byte after that length, so that memory stays bounded. The
+/// compiler reports a policy of this length as too long; any other text is cut without a report.
 ///
 /// # Errors
 /// If the file cannot be read or is not UTF-8.

@@ -393,8 +393,8 @@ impl PyMonitor {
 }
 
 impl PyMonitor {
-    /// Returns the id of a new call: the given one, or else one that no call of the session has. The search begins at the number of events, so that
-    /// it rarely meets a used id.
+    /// Returns the id of a new call: the given one, or else `call_` and a number, an id that no call of the session
+    /// has. The search begins at the number of events, so that it rarely meets a used id.
     fn call_id(&self, py: Python<'_>, given: Option<String>) -> PyResult<String> {
         match given {
             Some(id) => Ok(id),

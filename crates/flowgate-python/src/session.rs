@@ -128,7 +128,7 @@ impl Session {
     }
 }
 
-/// Clears [`Session::user`] when dropped, so also if the use of the session panics.
+/// Clears [`Session::user`] when it is dropped, which also happens if the use of the session panics.
 struct EndOfUse<'s>(&'s Mutex<Option<ThreadId>>);
 
 impl Drop for EndOfUse<'_> {

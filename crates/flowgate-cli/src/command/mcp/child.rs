@@ -114,8 +114,8 @@ fn read_lines(from: impl AsyncRead + Unpin + Send + 'static, largest: usize) -> 
     receiver
 }
 
-/// Reads the next line; `None` at the end or after an error. Of a line that is too long, returns `largest` bytes and
-/// one more, by which the receiver notices the excess, and skips the rest.
+/// Reads the next line; `None` at the end or after an error. Of a line that is longer than `largest` bytes, returns
+/// that many and one more, by which the receiver notices that the line was too long, and skips the rest.
 async fn read_line(from: &mut (impl AsyncBufReadExt + Unpin), largest: usize) -> Option<Vec<u8>> {
     let (mut line, mut nothing_read) = (Vec::new(), true);
     loop {

@@ -57,8 +57,8 @@ pub(super) struct RepeatedDecision {
 }
 
 impl RepeatedDecision {
-    /// Uses the decision for a further call if `ask` is the same question. Returns `None` if it is another one, or all
-    /// calls that the decision covers have been judged.
+    /// Returns the decision for a further call if `ask` is the same question, and counts that call. Returns `None` if
+    /// `ask` is another question, or if the decision has been used for all calls that it covers.
     fn for_further_call(&mut self, ask: &ApprovalRequest) -> Option<Decision> {
         let is_same = self.question.is_same_question(ask);
         // Subtracts one call if the question is the same, and otherwise none. `?` returns `None` if no call remains.

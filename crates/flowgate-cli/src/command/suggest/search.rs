@@ -233,9 +233,9 @@ impl ReplaySetup<'_> {
         })
     }
 
-    /// Removes unnecessary changes from `accepted`, the most harmful first: those without which no more calls are
-    /// stopped. A later change may have made an earlier one unnecessary. `left` is the number of calls that are
-    /// stopped with all changes.
+    /// Removes unnecessary changes from `accepted`, beginning with the most harmful one. A change is unnecessary if no
+    /// further call is stopped without it, for example because a later change has made it so. `left` is the number of
+    /// calls that are stopped with all changes.
     fn leave_out_unneeded(self, policy: &Policy, accepted: &mut Vec<Change>, left: usize) {
         let harm = |change: &Change| change.statements.iter().map(|one| one.harm.rank).max();
         accepted.sort_by_key(|change| std::cmp::Reverse(harm(change)));
