@@ -1,8 +1,9 @@
-//! Reads and writes the folder of a screener that reads the attention of a local model. `flowgate screen train` writes it, and `flowgate run
-//! --screener` reads it.
+//! Saves and loads a trained screener that reads the attention of a local model. `flowgate screen train` saves it, and
+//! `flowgate run --screener` loads it.
 //!
-//! The screener is a small neural network that computes from the attention which hidden regions the next step needs.
-//! The folder has its weights (`classifier.safetensors`) and its description (`screener.json`, [`SavedScreener`]).
+//! A screener chooses which hidden regions the next step needs. This one is a small neural network that computes the
+//! choice from the attention of a model. Its folder has the weights of the network (`classifier.safetensors`) and a
+//! description (`screener.json`, [`SavedScreener`]).
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,7 +21,7 @@ const WEIGHTS: &str = "classifier.safetensors";
 /// The largest description that is read, in bytes.
 const MAX_DESCRIPTION: usize = 64 << 10;
 
-/// The description of a screener.
+/// What `screener.json` says about a screener: the model that it was trained with, its threshold, and its training.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct SavedScreener {
     /// The model whose attention the network reads, as `--local` named it.
@@ -31,7 +32,8 @@ pub(crate) struct SavedScreener {
     pub(crate) threshold: f64,
     /// The seed of the training.
     pub(crate) seed: u64,
-    /// The number of cases of each set in the training.
+    /// The number of generated cases in each of three sets: those that trained the network, those that chose the
+    /// threshold, and those whose figures were reported.
     pub(crate) cases: u16,
 }
 
@@ -55,8 +57,8 @@ pub(crate) fn save(
         .map_err(|error| InputError(format!("{}: {error}", path.display())))
 }
 
-/// Loads a screener from its folder, with the model whose attention it reads. `writer` is the model that writes the
-/// preliminary messages.
+/// Loads a screener from its folder, and the local model whose attention it reads. The result answers like a chat model
+/// that is asked which regions the next step needs. `writer` writes the preliminary message whose attention is read.
 ///
 /// # Errors
 /// If a file or the model cannot be read, or the model is not the one that the screener was trained with.
@@ -87,10 +89,15 @@ fn read(path: &Path) -> Result<SavedScreener, InputError> {
     let bytes = std::fs::read(path)
         .map_err(|error| failed(&format!("{error}; `flowgate screen train` writes this file")))?;
     if bytes.len() > MAX_DESCRIPTION {
-        return Err(failed("the file is too large to be the description of a screener"));
+        return Err(failed(
+            "the file is too large for the description of a screener; run `flowgate screen train` again",
+        ));
     }
-    let description: Value = serde_json::from_slice(&bytes)
-        .map_err(|error| failed(&format!("the file is not valid JSON: {error}")))?;
+    let description: Value = serde_json::from_slice(&bytes).map_err(|error| {
+        failed(&format!(
+            "the file is not valid JSON: {error}; train the screener again with `flowgate screen train`"
+        ))
+    })?;
     let field = |name: &str| description.get(name);
     let text = |name| {
         let value = field(name).and_then(Value::as_str).map(str::to_owned);

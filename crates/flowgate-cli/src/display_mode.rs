@@ -1,4 +1,5 @@
-//! Declares the options `--color` and `--progress`, by which commands decide when to use colours and show progress.
+//! Declares the values of `--color` and `--progress`: when commands use colours, and when they show progress. `args`
+//! has the options, and `output` and `progress` apply them.
 
 use clap::ValueEnum;
 

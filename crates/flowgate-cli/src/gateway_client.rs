@@ -1,8 +1,8 @@
-//! Calls the routes for people of a running gateway over HTTP, with the key of a person. `flowgate approvals`,
+//! Calls the HTTP routes that a running gateway has for people, with the key of a person. `flowgate approvals`,
 //! `flowgate keys` and `flowgate explain --question` use it.
 //!
-//! No redirect is followed and no proxy is used, so the key reaches only the address that the person names. The key comes
-//! from a file or the environment, never from the command line, which other users of the machine can read.
+//! No redirect is followed and no proxy is used, so the key reaches only the address that the person names. The key
+//! comes from a file or the environment, never from the command line, which other users of the machine can read.
 
 use std::time::Duration;
 
@@ -16,10 +16,10 @@ use crate::input::{self, InputError};
 use crate::output::Console;
 
 /// The time limit for a connection, and for the head of an answer.
-const LIMIT: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 /// The time limit for the body of an answer. A stream of events is opened again after it: a dead connection would
 /// otherwise never be noticed.
-const STREAM_LIMIT: Duration = Duration::from_secs(600);
+const BODY_TIMEOUT: Duration = Duration::from_secs(600);
 /// The largest answer, in bytes.
 const MAX_ANSWER: u64 = 64 << 20;
 /// The longest error message of a gateway that is shown, in characters; a longer one is cut.
@@ -35,10 +35,10 @@ pub(crate) enum GatewayError {
 }
 
 impl GatewayError {
-    /// Prints the message of a gateway that refuses the request, and returns the exit code of the command: 1.
+    /// Prints the message of a gateway that refuses the request, and returns 1, the exit code of the command.
     ///
     /// # Errors
-    /// If there is no answer that can be used: the reason, which the caller prints.
+    /// If the request failed: the reason, which the caller prints; the exit code is then 2.
     pub(crate) fn report(self, output: &mut Console) -> Result<u8, InputError> {
         match self {
             Self::Refused(sentence) => {
@@ -59,11 +59,11 @@ pub(crate) struct GatewayClient {
 }
 
 impl GatewayClient {
-    /// Reads the key and the certificates that the arguments name. Warns of an address to which the key would be sent
-    /// unencrypted.
+    /// Creates a client of the gateway that the arguments name, with the key and the certificates that they name. Warns
+    /// if the key would be sent unencrypted.
     ///
     /// # Errors
-    /// If there is no key or two, a file cannot be read, or the address is not one of HTTP or HTTPS.
+    /// If no key is given, or two; if a file cannot be read; or if the address is not one of HTTP or HTTPS.
     pub(crate) fn new(options: &GatewayArgs, output: &mut Console) -> Result<Self, InputError> {
         let address = options.gateway.trim_end_matches('/').to_owned();
         let uri: Option<ureq::http::Uri> = address.parse().ok();
@@ -96,9 +96,9 @@ impl GatewayClient {
             // A redirect could send the key to another address.
             .max_redirects(0)
             .proxy(None)
-            .timeout_connect(Some(LIMIT))
-            .timeout_recv_response(Some(LIMIT))
-            .timeout_recv_body(Some(STREAM_LIMIT))
+            .timeout_connect(Some(TIMEOUT))
+            .timeout_recv_response(Some(TIMEOUT))
+            .timeout_recv_body(Some(BODY_TIMEOUT))
             .tls_config(tls)
             .user_agent(concat!("flowgate/", env!("CARGO_PKG_VERSION")))
             .build();
@@ -155,7 +155,7 @@ impl GatewayClient {
             .header("authorization", format!("Bearer {}", self.key));
         let unusable = |_| {
             GatewayError::Failed(format!(
-                "{}: the key or the id has characters that a request cannot have",
+                "{}: the key or the id has characters that a request cannot have; copy it again",
                 self.address
             ))
         };
@@ -239,11 +239,11 @@ fn person_key(options: &GatewayArgs) -> Result<String, InputError> {
     };
     let key = text.trim();
     if key.is_empty() {
-        return Err(InputError(format!("{source}: the key is empty")));
+        return Err(InputError(format!("{source}: the key is empty; give the key of a person")));
     }
     if key.chars().any(|c| !c.is_ascii_graphic()) {
         return Err(InputError(format!(
-            "{source}: the key has white space within it, or characters other than visible ASCII"
+            "{source}: the key has white space within it, or characters other than ASCII; copy it again"
         )));
     }
     Ok(key.to_owned())
@@ -260,13 +260,13 @@ fn trusted(authorities: &Authorities) -> TlsConfig {
 /// Returns a clause for an error message that says why a request has no answer that can be used.
 fn describe(error: &ureq::Error) -> &'static str {
     match error {
-        ureq::Error::Timeout(_) => "the gateway does not answer in time",
-        ureq::Error::HostNotFound => "the host name of the gateway cannot be resolved",
+        ureq::Error::Timeout(_) => "the gateway does not answer in time; check that it runs",
+        ureq::Error::HostNotFound => "the host name of the gateway cannot be resolved; check the address",
         ureq::Error::Tls(_) | ureq::Error::Rustls(_) | ureq::Error::Pem(_) => {
             "the certificate of the gateway is not trusted; name its authority with `--ca-file`"
         }
-        ureq::Error::BadUri(_) => "the address is not that of a gateway",
-        ureq::Error::BodyExceedsLimit(_) => "the answer is too large",
+        ureq::Error::BadUri(_) => "the address is not that of a gateway; write it as http://127.0.0.1:8000",
+        ureq::Error::BodyExceedsLimit(_) => "the answer is larger than 64 MiB; check the address",
         _ => "there is no connection; check that the gateway runs",
     }
 }

@@ -21,7 +21,8 @@ pub(crate) const MAX_LINE: u64 = 64 << 20;
 /// The largest JSON document over several lines, in bytes after its first line; such a document is read as a whole.
 const MAX_FILE: u64 = 64 << 20;
 
-/// The reason why a file cannot be used, in one line with its name and position.
+/// The reason why a command ends with the exit code 2, such as a file that cannot be used: one line, with the name and
+/// the position.
 #[derive(Debug)]
 pub(crate) struct InputError(pub String);
 
@@ -90,8 +91,8 @@ pub(crate) fn split_name(argument: &str) -> (Option<&str>, &str) {
 }
 
 /// Reads a policy, or another file of similar length. A text that is longer than
-/// [`MAX_SOURCE`](flowgate::policy::MAX_SOURCE) is cut one byte after that length: memory stays bounded, and the
-/// compiler still reports the text as too long.
+/// [`MAX_SOURCE`](flowgate::policy::MAX_SOURCE) is cut one byte after that length, so that memory stays bounded. The
+/// compiler reports a policy of this length as too long; any other text is cut without a report.
 ///
 /// # Errors
 /// If the file cannot be read or is not UTF-8.

@@ -1,4 +1,5 @@
-//! Loads the model that an option names: from a folder, from a GGUF file, or the one that ships with Flowgate.
+//! Loads the model that an option such as `--local` names: from a folder, from a GGUF file, or the one that ships with
+//! Flowgate. The commands that read a model's attention or scores use it.
 
 use std::path::Path;
 

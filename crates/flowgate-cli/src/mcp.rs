@@ -226,7 +226,8 @@ impl McpServerHandle {
     }
 
     /// Runs a permitted call and returns the answer for the model. Restarts the server if it has ended. If the call
-    /// fails, the answer says why; `remark` shows the user that the server ended or cannot be restarted.
+    /// fails, the answer says why, and the caller's function `remark` shows the user if the server ended or cannot be
+    /// restarted.
     pub(crate) fn call(
         &self,
         call: &AuthorizedCall,

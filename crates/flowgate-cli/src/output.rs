@@ -37,7 +37,7 @@ impl Console {
         Self { out: Box::new(stdout()), err: Box::new(stderr()), color, err_color, progress }
     }
 
-    /// Returns when to show the progress of commands.
+    /// Returns when commands show their progress, as `--progress` says.
     pub(crate) fn progress(&self) -> ProgressMode {
         self.progress
     }
@@ -89,8 +89,8 @@ impl Console {
         paint(self.color, code, text)
     }
 
-    /// Prints a table with a header as a part of the result. The first two columns are aligned to the left, all others,
-    /// with numbers, to the right.
+    /// Prints a table with a header as a part of the result. The first two columns are aligned to the left. All further
+    /// columns are aligned to the right, since they usually have numbers.
     pub(crate) fn table(&mut self, header: &[&str], rows: &[Vec<String>]) {
         let widths: Vec<usize> = header
             .iter()

@@ -1,4 +1,4 @@
-//! Reads the file of a policy, and prints the diagnostics of the compiler.
+//! Reads the file of a policy, and prints what the compiler says about it. Every command that takes a policy uses it.
 
 use std::path::Path;
 

@@ -1,4 +1,5 @@
-//! Reads the option `--predicate`, which names the services and modules that answer `extern` predicates of policies.
+//! Declares the option `--predicate`, which names the services and modules that answer `extern` predicates of policies,
+//! and loads them. Every command that judges runs has this option.
 
 #[cfg(feature = "gateway")]
 use flowgate_gateway::predicates::{PredicateSourceSpec, PredicateSources};

@@ -78,9 +78,9 @@ struct DisplayState {
 }
 
 impl Progress {
-    /// Shows the progress of reading files, in bytes. `item` names what they contain, as in [`WorkUnit::Files`].
-    /// `is_wanted` is false if the results of the command show its progress already: then there is no line on a
-    /// terminal.
+    /// Begins to show the progress of reading files, in bytes, and to handle Ctrl-C. `item` names what the files
+    /// contain, as in [`WorkUnit::Files`]. `is_wanted` is false if the results of the command show its progress
+    /// already: then there is no line on a terminal.
     pub(crate) fn over_files(
         files: &[PathBuf],
         item: &'static str,
@@ -93,7 +93,7 @@ impl Progress {
         Self::on_stderr(WorkUnit::Files(item), lengths.sum(), is_wanted, output.progress())
     }
 
-    /// Shows the progress of `total` steps. `step` is the name of one.
+    /// Begins to show the progress of `total` steps, and to handle Ctrl-C. `step` is the word for one step.
     pub(crate) fn over_steps(total: usize, step: &'static str, output: &Console) -> Self {
         Self::on_stderr(WorkUnit::Steps(step), u64::try_from(total).ok(), true, output.progress())
     }

@@ -58,9 +58,9 @@ pub(crate) fn print(question: &Value, now: u64, output: &mut Console) {
     if !summary.is_empty() {
         output.line(&escaping::line(summary));
     }
-    list("why you are asked", call.get("reasons"), output);
+    print_list("why you are asked", call.get("reasons"), output);
     output.line("what would be sent:");
-    arguments(call.get("arguments").unwrap_or(&Value::Null), output);
+    print_arguments(call.get("arguments").unwrap_or(&Value::Null), output);
     let label = words(call.get("label"));
     if !label.is_empty() {
         output.line(&format!("the call carries {}", escaping::line(&label)));
@@ -75,9 +75,9 @@ pub(crate) fn print(question: &Value, now: u64, output: &mut Console) {
         let (place, source) = (text(excerpt, "place"), text(excerpt, "source"));
         let from = if source.is_empty() { place.to_owned() } else { format!("{source}, {place}") };
         output.line(&format!("  from {} ({})", escaping::line(&from), escaping::line(&label)));
-        block(text(excerpt, "text"), output);
+        print_block(text(excerpt, "text"), output);
     }
-    list("where the values were found", call.get("evidence"), output);
+    print_list("where the values were found", call.get("evidence"), output);
     let place = format!(
         "question {}, conversation {}, tenant {}",
         text(question, "id"),
@@ -138,7 +138,7 @@ fn words(value: Option<&Value>) -> String {
 }
 
 /// Prints a title and, below it, each text of a JSON list on one line. Prints nothing if the list is absent or empty.
-fn list(title: &str, items: Option<&Value>, output: &mut Console) {
+fn print_list(title: &str, items: Option<&Value>, output: &mut Console) {
     let items = items.and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
     if items.is_empty() {
         return;
@@ -151,7 +151,7 @@ fn list(title: &str, items: Option<&Value>, output: &mut Console) {
 
 /// Prints the arguments of a call: each name with its value below it. A text in place of them says that the person may
 /// not read them.
-fn arguments(arguments: &Value, output: &mut Console) {
+fn print_arguments(arguments: &Value, output: &mut Console) {
     let Value::Object(arguments) = arguments else {
         let shown = arguments.as_str().map_or_else(|| escaping::json(arguments), escaping::line);
         output.line(&format!("  {shown}"));
@@ -163,18 +163,18 @@ fn arguments(arguments: &Value, output: &mut Console) {
     for (name, value) in arguments {
         output.line(&format!("  {}:", escaping::line(name)));
         match value.as_str() {
-            Some(text) => block(text, output),
-            None => escaped_block(&escaping::json(value), output),
+            Some(text) => print_block(text, output),
+            None => print_escaped_block(&escaping::json(value), output),
         }
     }
 }
 
 /// Prints a text, escaped and with each line behind a bar: no line of it can pass for a line of the program. A text
 /// longer than [`MAX_EXCERPT`] is cut, which a last line `[…]` shows.
-fn block(text: &str, output: &mut Console) {
+fn print_block(text: &str, output: &mut Console) {
     let cut: String = text.chars().take(MAX_EXCERPT).collect();
     let is_cut = cut.len() < text.len();
-    escaped_block(&escaping::multiline(&cut), output);
+    print_escaped_block(&escaping::multiline(&cut), output);
     if is_cut {
         output.line("    │ […]");
     }
@@ -182,7 +182,7 @@ fn block(text: &str, output: &mut Console) {
 
 /// Prints a text that is escaped already, each line behind a bar. If there are more than [`MAX_LINES`] lines, `[…]`
 /// replaces the rest.
-fn escaped_block(text: &str, output: &mut Console) {
+fn print_escaped_block(text: &str, output: &mut Console) {
     for line in text.lines().take(MAX_LINES) {
         output.line(&format!("    │ {line}"));
     }

@@ -16,13 +16,15 @@ use crate::input::{InputError, describe_io_error};
 use crate::private_files;
 
 /// A session whose labels of stores are shared: the conversation of `flowgate run`, or the monitor of `flowgate mcp`.
+/// Both implementations pass each call on to the method of the same name of the session.
 pub(crate) trait ExternalStateSession {
-    /// Marks the stores that were written since the last call of this method with `stamp`.
+    /// Marks with `stamp` the stores that this session has written since the last call of this method. By a new stamp,
+    /// other sessions notice a write even if no label has changed.
     fn stamp_writes(&mut self, stamp: &str);
     /// Returns the labels of the stores as JSON.
     fn external_state_record(&self) -> Value;
-    /// Joins the labels that other sessions wrote, as [`external_state_record`](Self::external_state_record) returned
-    /// them, to those of this session.
+    /// Joins to the labels of this session those that other sessions have written. `record` has the form that
+    /// [`external_state_record`](Self::external_state_record) returns.
     fn join_external_state(&mut self, record: &Value) -> Result<(), ExternalStateError>;
 }
 
@@ -62,7 +64,8 @@ pub(crate) struct SharedStoreLabels {
     /// The labels as JSON, as [`ExternalStateSession::external_state_record`] returns them; `None` before the first
     /// write.
     labels: Option<Value>,
-    /// The number of changes of `labels`. A session remembers the version that it has joined.
+    /// The number of changes of `labels` that this process has seen. A session remembers the version that it has
+    /// joined.
     version: u64,
 }
 
@@ -77,8 +80,8 @@ impl SharedStoreLabels {
         Ok(stores)
     }
 
-    /// Joins the labels that other sessions wrote to a new session, as far as this process has read them. Returns their
-    /// version, which the session passes to later calls as `seen_version`.
+    /// Gives a new session the labels that other sessions have written, as far as this process has read them, by
+    /// joining them to its own. Returns their version, which the session passes to later calls as `seen_version`.
     ///
     /// # Errors
     /// If the stored labels are malformed.

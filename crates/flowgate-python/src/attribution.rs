@@ -138,7 +138,10 @@ impl PyAttribution {
                         let document = monitor.trace().event(EventId(*event)).map(|event| &event.document);
                         let node = document.and_then(|document| find_node(document, path));
                         let node = node.ok_or_else(|| {
-                            format!("there is no region `{}` of event {event}", path.escape_debug())
+                            format!(
+                                "there is no region `{}` of event {event}; `parts` of the event lists all",
+                                path.escape_debug()
+                            )
                         })?;
                         found.push((EventId(*event), node));
                     }

@@ -69,7 +69,8 @@ impl PyCompletion {
 }
 
 impl PyCompletion {
-    /// Converts the completion. A model stops either for its calls or at the end of its text, so the cause follows from the calls.
+    /// Converts the completion. The reason why the model stopped (`stop`) follows from the calls: for its calls if
+    /// there are any, otherwise at the end of its text.
     fn to_rust(&self) -> Completion {
         let call = |(id, name, arguments): &(String, String, String)| ToolCall {
             id: id.clone(),
@@ -124,7 +125,7 @@ pub(crate) fn request_body<'py>(
 ) -> PyResult<Bound<'py, PyAny>> {
     if let Some(feature) = api.unsupported_feature(request) {
         return Err(PyValueError::new_err(format!(
-            "the format of the chosen `api` cannot express {feature}"
+            "the format of the chosen `api` cannot express {feature}: choose another one"
         )));
     }
     let mut body = api.encode_request(request, model.unwrap_or_default(), false);

@@ -140,14 +140,14 @@ impl PyConversation {
     fn context(&self, py: Python<'_>, role: &str, content: &Bound<'_, PyAny>) -> PyResult<PyEvent> {
         let content = values::to_json(content, "content")?;
         let added = self.with(py, |conversation| conversation.add_context(role, content))?;
-        self.event(added)
+        self.to_py_event(added)
     }
 
     /// Adds the user's next message, begins a turn, and returns the event of the message. Unfinished work of the previous turn is dropped.
     fn user(&self, py: Python<'_>, content: &Bound<'_, PyAny>) -> PyResult<PyEvent> {
         let content = values::to_json(content, "content")?;
         let added = self.with(py, |conversation| conversation.add_user_message(content))?;
-        self.event(added)
+        self.to_py_event(added)
     }
 
     /// Adds a task from another agent, begins a turn, and returns the event of the task. `label` is the label of that agent's call;
@@ -161,7 +161,7 @@ impl PyConversation {
         let content = values::to_json(content, "content")?;
         let names = label::read(self.session.policy(), label)?;
         let added = self.with(py, |conversation| conversation.add_task(content, &names))?;
-        self.event(added)
+        self.to_py_event(added)
     }
 
     /// Continues a turn that has ended, without another message of the user.
@@ -346,7 +346,7 @@ impl PyConversation {
     }
 
     /// Converts an added event, or raises `SessionError` if the conversation rejected it.
-    fn event(&self, added: Result<EventId, flowgate::monitor::PushError>) -> PyResult<PyEvent> {
+    fn to_py_event(&self, added: Result<EventId, flowgate::monitor::PushError>) -> PyResult<PyEvent> {
         let event = added.map_err(|error| errors::session_error(&error))?;
         Ok(PyEvent::new(&self.session, event, Vec::new()))
     }

@@ -25,7 +25,8 @@ impl PyMatch {
     }
 }
 
-/// Creates a match of this kind in a text. Detectors count in bytes and Python in characters, so `span` is converted.
+/// Creates a match of the kind `kind` at `span` in a text. Detectors count in bytes and Python counts in characters, so
+/// `span` is converted.
 fn to_match(text: &str, kind: &str, span: &Range<usize>) -> PyMatch {
     let characters = |to: usize| text.get(..to).unwrap_or(text).chars().count();
     PyMatch {

@@ -1,4 +1,5 @@
-//! Gives Python the errors and warnings of the compiler about a policy: the class `Diagnostic`.
+//! Gives Python the errors and warnings of the compiler about a policy: the class `Diagnostic`. `Policy` returns them
+//! as warnings, and the exception `PolicyError` contains them as errors.
 
 use flowgate::policy::{Diagnostic, PolicySource, Severity};
 use pyo3::prelude::*;
@@ -26,8 +27,9 @@ pub(crate) struct PyDiagnostic {
 }
 
 impl PyDiagnostic {
-    /// Converts a diagnostic, with its position and the lines of `source` that it is about. `source` is the policy with the files that it imports; a
-    /// position in none of these is in the policy's own file, whose name is `path`.
+    /// Converts a diagnostic: adds its position, and an excerpt with the lines that it is about. `source` is the policy
+    /// with the files that it imports. `path` is the policy's own file, which is the file of a position that is in no
+    /// imported one.
     pub(crate) fn of(found: &Diagnostic, source: &PolicySource, path: Option<&str>) -> Self {
         let position = source.locate(found.span.start);
         let (_, text, span) = source.excerpt_file(&found.span);

@@ -15,7 +15,8 @@ use crate::reason::PyFinding;
 use crate::session::Session;
 use crate::values;
 
-/// The position of an event, if several agents share a session: the agent, the name of the event, and what the agent has seen.
+/// Where an event is, if several agents share a session: the agent to which it belongs, the name of the event, and the
+/// events that precede it.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct AgentPosition {
     /// The name of the agent; `None` for the main one.

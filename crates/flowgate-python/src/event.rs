@@ -256,7 +256,7 @@ impl PyPart {
     }
 }
 
-/// Returns the node whose path, as verdicts print it, is `path`; `None` if the event has no such part.
+/// Returns the node at `path`, which is spelled as verdicts print it; `None` if the event has no such part.
 pub(crate) fn find_node(document: &Document, path: &str) -> Option<NodeId> {
     (0..document.nodes().len()).find(|node| document.path(*node).to_string() == path)
 }

@@ -18,7 +18,7 @@ use pyo3::prelude::*;
 
 use crate::attribution::lasting_name;
 
-/// The maximum number of methods, with the built-in ones. Each lives as long as the program.
+/// The maximum number of methods of a program, the built-in ones included. Each lives as long as the program.
 const MAX_METHODS: usize = 32;
 
 /// The methods of this program: the built-in and the registered ones.
@@ -83,7 +83,9 @@ pub(crate) fn register_method(method: &Bound<'_, PyAny>) -> PyResult<()> {
     };
     let mut registry = REGISTRY.lock().unwrap_or_else(PoisonError::into_inner);
     if registry.methods().len() >= MAX_METHODS {
-        return Err(PyValueError::new_err(format!("a program can register at most {MAX_METHODS} methods")));
+        return Err(PyValueError::new_err(format!(
+            "a program can have at most {MAX_METHODS} methods, the built-in ones included: register fewer"
+        )));
     }
     if registry.find(converted.name).is_some() {
         return Err(PyValueError::new_err(format!(
@@ -174,8 +176,8 @@ impl Screener for PythonScreener {
     }
 
     /// Returns the request to the screener's model: the chat, with the instructions before and after it, so that no
-    /// untrusted content comes last. If the function in Python fails, the instructions are empty: the answer then names
-    /// no regions, and every region counts.
+    /// untrusted content comes last. If the function `instructions` in Python fails, the instructions are empty. The
+    /// answer then names no regions, and every region counts as needed.
     fn question(&self, tagged: TaggedChat) -> Request {
         // `names` are the names of the regions that could be hidden. `nonce` is a string in the tags around them, which no content contains, so that
         // content cannot forge a region.
@@ -192,8 +194,8 @@ impl Screener for PythonScreener {
         request
     }
 
-    /// Returns the names of the regions in the answer, as the function in Python finds them. `None`, which it can also return, means that the answer
-    /// names none that can be understood; every region then counts as needed. A function that fails counts as one that returns `None`.
+    /// Returns the names of the regions in the answer, as the function `parse` in Python finds them. `None` if that
+    /// function returns `None` or fails: the answer cannot be understood, and every region counts as needed.
     fn parse_answer(&self, completion: &Completion) -> Option<Vec<String>> {
         Python::attach(|py| {
             let names = self.object.call_method1(py, "parse", (completion.text.as_str(),)).ok()?;

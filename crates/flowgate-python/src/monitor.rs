@@ -1,5 +1,8 @@
-//! Gives Python one session under a policy, which labels events and judges calls: the class `Monitor`. A program that drives its model itself uses it
-//! alone; a `Conversation` has one too.
+//! Gives Python one session under a policy, which labels events and judges calls: the class `Monitor`. A program that
+//! drives its model itself uses it alone; a `Conversation` has one too.
+//!
+//! The methods convert arguments and results, and run on the shared state in `session`. The verdicts are created in
+//! `verdict`.
 
 use std::sync::Arc;
 
@@ -378,9 +381,9 @@ impl PyMonitor {
         let at = if index < 0 { length.checked_add_signed(index) } else { usize::try_from(index).ok() };
         match at.filter(|at| *at < length) {
             Some(at) => Ok(PyEvent::new(&self.session, EventId(at), Vec::new())),
-            None => {
-                Err(PyIndexError::new_err(format!("the session has {length} events and no event {index}")))
-            }
+            None => Err(PyIndexError::new_err(format!(
+                "the session has {length} events and no event {index}; the first one is 0"
+            ))),
         }
     }
 
@@ -390,8 +393,8 @@ impl PyMonitor {
 }
 
 impl PyMonitor {
-    /// Returns the id of a new call: the given one, or else one that no call of the session has. The search begins at the number of events, so that
-    /// it rarely meets a used id.
+    /// Returns the id of a new call: the given one, or else `call_` and a number, an id that no call of the session
+    /// has. The search begins at the number of events, so that it rarely meets a used id.
     fn call_id(&self, py: Python<'_>, given: Option<String>) -> PyResult<String> {
         match given {
             Some(id) => Ok(id),
@@ -428,7 +431,8 @@ fn resolve(given: Option<&PyAttribution>, monitor: &mut Monitor) -> Result<Attri
     given.map_or_else(|| Ok(Attribution::everything()), |given| given.resolve(monitor))
 }
 
-/// Returns all events of a session, in order, without the findings of the time when they were added.
+/// Returns all events of a session, in order. Their `findings` are empty, since only the event that is returned when it
+/// is added has them.
 pub(crate) fn events(py: Python<'_>, session: &Arc<Session>) -> PyResult<Vec<PyEvent>> {
     let length = session.monitor(py, |monitor| monitor.trace().len())?;
     Ok((0..length).map(|index| PyEvent::new(session, EventId(index), Vec::new())).collect())

@@ -72,13 +72,13 @@ impl PyNeed {
         conversation(py, &self.context.session, act)
     }
 
-    /// Returns whether the conversation has not been asked for another need since this one.
+    /// Returns whether this is the latest need: the conversation has not been asked for another one since.
     fn is_latest(&self) -> bool {
         self.context.latest.load(Ordering::Acquire) == self.number
     }
 }
 
-/// The error for a need that is answered already or is not the latest one.
+/// Returns the exception `UsedError` for a need that is answered already or is not the latest one.
 fn not_awaited() -> PyErr {
     UsedError::new_err("the conversation no longer waits for this answer: ask it for its next `need()`")
 }

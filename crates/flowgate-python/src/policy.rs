@@ -1,4 +1,5 @@
-//! Gives Python compiled policies and what they declare: the class `Policy`. Its methods about recorded runs are in `analysis`.
+//! Gives Python compiled policies and what they declare: the class `Policy`. Its methods `analyze` and `check_against`,
+//! which concern recorded runs, are in `analysis`.
 
 use std::sync::Arc;
 

@@ -26,7 +26,7 @@ pub(crate) fn read(given: Option<&Bound<'_, PyAny>>) -> PyResult<Predicates> {
         let name: String = name.extract()?;
         if !function.is_callable() {
             return Err(PyTypeError::new_err(format!(
-                "the predicate `{}` is not callable",
+                "the predicate `{}` is not callable: pass a function",
                 name.escape_debug()
             )));
         }
@@ -36,9 +36,9 @@ pub(crate) fn read(given: Option<&Bound<'_, PyAny>>) -> PyResult<Predicates> {
     Ok(predicates)
 }
 
-/// Calls a function in Python with the arguments of a predicate, and returns its answer. The error message names the type of the exception. An
-/// exception such as `KeyboardInterrupt`, which is no error of the function, is also raised when the use of the session ends, so that it reaches the
-/// program.
+/// Calls a function in Python with the arguments of a predicate, and returns its answer. If it raises an exception, the
+/// error message names the type of the exception. An exception such as `KeyboardInterrupt`, which is no error of the
+/// function, must also reach the program: it is raised when the use of the session ends.
 fn answer(function: &Py<PyAny>, arguments: &[Value]) -> Result<Value, String> {
     Python::attach(|py| {
         let call = || -> PyResult<Value> {
@@ -51,7 +51,7 @@ fn answer(function: &Py<PyAny>, arguments: &[Value]) -> Result<Value, String> {
             let kind =
                 error.get_type(py).name().map_or_else(|_| "an exception".to_owned(), |name| name.to_string());
             if error.is_instance_of::<PyException>(py) {
-                log(py, &error);
+                log_exception(py, &error);
             } else {
                 session::interrupt(error);
             }
@@ -61,7 +61,7 @@ fn answer(function: &Py<PyAny>, arguments: &[Value]) -> Result<Value, String> {
 }
 
 /// Writes the traceback of an exception to the logger `flowgate.predicates` at the level DEBUG.
-fn log(py: Python<'_>, error: &PyErr) {
+fn log_exception(py: Python<'_>, error: &PyErr) {
     let write = || -> PyResult<()> {
         let logger = py.import("logging")?.call_method1("getLogger", ("flowgate.predicates",))?;
         let options = PyDict::new(py);

@@ -53,7 +53,7 @@ pub(crate) struct PyReason {
 }
 
 impl PyReason {
-    /// Converts a reason. The policy locates its statement.
+    /// Converts a reason. `policy` is needed to find the line and the text of the statement that the reason names.
     pub(crate) fn new(reason: Reason, policy: &Arc<Policy>) -> Self {
         Self { reason, policy: Arc::clone(policy) }
     }
@@ -172,7 +172,7 @@ pub(crate) struct PyFinding {
 }
 
 impl PyFinding {
-    /// Converts a finding. The policy locates the statement of its reason.
+    /// Converts a finding. `policy` is needed to find the line and the text of the statement that its reason names.
     pub(crate) fn of(finding: EventFinding, policy: &Arc<Policy>) -> Self {
         Self { event: finding.event.0, reason: PyReason::new(finding.reason, policy) }
     }

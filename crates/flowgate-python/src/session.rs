@@ -40,7 +40,7 @@ impl State {
         }
     }
 
-    /// Returns the monitor, alone or of the conversation, for changes.
+    /// Returns the monitor, alone or of the conversation, so that it can be changed.
     pub(crate) fn monitor_mut(&mut self) -> &mut Monitor {
         match self {
             Self::Monitor(monitor) => monitor,
@@ -64,7 +64,8 @@ thread_local! {
     static INTERRUPTION: RefCell<Option<PyErr>> = const { RefCell::new(None) };
 }
 
-/// Makes the current use of a session on this thread raise this exception when it ends.
+/// Stores an exception of a predicate that runs on this thread. [`Session::with`], which is running the predicate,
+/// raises the exception when it ends.
 pub(crate) fn interrupt(error: PyErr) {
     INTERRUPTION.with(|pending| *pending.borrow_mut() = Some(error));
 }
@@ -117,7 +118,7 @@ impl Session {
         }
     }
 
-    /// Runs `act` on the monitor like [`with`](Self::with).
+    /// Runs `act` on the monitor of the state, under the conditions of [`with`](Self::with).
     pub(crate) fn monitor<R: Send>(
         &self,
         py: Python<'_>,
@@ -127,7 +128,7 @@ impl Session {
     }
 }
 
-/// Clears [`Session::user`] when dropped, so also if the use of the session panics.
+/// Clears [`Session::user`] when it is dropped, which also happens if the use of the session panics.
 struct EndOfUse<'s>(&'s Mutex<Option<ThreadId>>);
 
 impl Drop for EndOfUse<'_> {

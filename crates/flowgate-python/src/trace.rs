@@ -27,7 +27,7 @@ pub(crate) struct PyTrace {
     run: Mutex<LabelledRun>,
 }
 
-/// A run, and the labels that a program gave to its events, with the indices of these.
+/// A run, and the labels that a program gave to some of its events: for each, the index of the event and the label.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct LabelledRun {
     pub(crate) run: RecordedRun,
@@ -70,8 +70,8 @@ impl PyTrace {
         analysis::build_trace(self.copy().run.entries).map_err(|error| errors::trace_error(&error))
     }
 
-    /// Appends an entry. A label that the program gave is stored beside the entry, because it can be resolved only once
-    /// there is a policy; the entry then carries at least that label.
+    /// Appends an entry. If the program gave a label, the entry will carry at least that label. The label is stored
+    /// beside the entry, because it can be converted only once there is a policy.
     fn add(&self, entry: TraceEntry, label: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
         let label = label.map(GivenLabel::new).transpose()?;
         let mut run = self.run.lock().unwrap_or_else(PoisonError::into_inner);
@@ -83,7 +83,8 @@ impl PyTrace {
         Ok(())
     }
 
-    /// Returns an id that no call of the trace has: `call_` and a number, that of the next event if it is free.
+    /// Returns an id that no call of the trace has: `call_` and a number. The number is that of the next event, counted
+    /// from 1, or a later one if that id is taken.
     fn unused_call_id(&self) -> String {
         let run = self.run.lock().unwrap_or_else(PoisonError::into_inner);
         let calls = run.run.entries.iter().filter_map(|entry| match &entry.body {

@@ -22,14 +22,14 @@ pub(crate) struct PyTurn {
 }
 
 impl PyTurn {
-    /// Wraps a finished turn. The policy locates the statements of its reasons.
+    /// Wraps a finished turn. `policy` is needed to find the statements that the reasons of its calls name.
     pub(crate) fn new(turn: Turn, policy: Arc<Policy>) -> Self {
         Self { turn, policy }
     }
 
-    /// Returns the turn as one completion, for a client that runs the calls itself. `name` returns the name by which
-    /// the client calls a tool. The completion shows why a turn ended early: its text names the clearance of the model's server, and its stop is
-    /// `Stop::Length` for a limit.
+    /// Returns the turn as one message of the model, for a client that runs the calls itself. `name` returns the name
+    /// by which the client calls a tool. If the turn ended early, the message says so: a missing clearance is named in
+    /// its text, and a limit is shown by `Stop::Length`.
     pub(crate) fn completion(&self, name: &dyn Fn(&flowgate::trace::Tool) -> String) -> Completion {
         let mut text = self.text();
         if self.turn.ended == Some(TurnEnd::Clearance) {

@@ -39,13 +39,14 @@ pub(crate) fn to_list(value: &Bound<'_, PyAny>, name: &str) -> PyResult<Vec<Valu
     }
 }
 
-/// Converts the parameters of a policy, the values of `input.NAME`, that a program gives; none if it gives nothing.
+/// Converts what a program gives as the parameters of a policy, the values of `input.NAME`. Without a value, there are
+/// no parameters. Raises `TypeError` for anything but a dict.
 pub(crate) fn to_parameters(given: Option<&Bound<'_, PyAny>>) -> PyResult<Map<String, Value>> {
     given.map_or_else(|| Ok(Map::new()), |given| to_object(given, "parameters"))
 }
 
-/// Returns whether every JSON parser reads all numbers in the value alike. Some parsers read integers as floats of 64 bits and round those beyond
-/// [`MAX_EXACT`].
+/// Returns whether every JSON parser reads all numbers in the value alike. Some parsers read an integer as a float of
+/// 64 bits, which rounds integers beyond [`MAX_EXACT`]; so larger integers make the result false.
 pub(crate) fn is_exact(value: &Value) -> bool {
     match value {
         Value::Number(number) => {
@@ -85,7 +86,7 @@ pub(crate) fn from_object<'py>(py: Python<'py>, map: &Map<String, Value>) -> PyR
     Ok(dict)
 }
 
-/// Returns an object as HTML for a notebook; the Python module `flowgate.display` writes it.
+/// Returns an object as HTML for a notebook. The Python module `flowgate.display` creates the HTML.
 pub(crate) fn display<'py, T>(object: &Bound<'py, T>) -> PyResult<Bound<'py, PyAny>> {
     object.py().import("flowgate.display")?.call_method1("html_of", (object.as_any(),))
 }
@@ -109,7 +110,7 @@ enum PathEnd<'p> {
 }
 
 impl<'p> ValuePath<'p> {
-    /// Returns the path to a part of this value.
+    /// Returns the path to a part of this value: `step` leads from the value to the part.
     fn child(&'p self, step: PathEnd<'p>) -> Self {
         Self { name: self.name, parent: Some(self), step }
     }
@@ -127,7 +128,7 @@ impl<'p> ValuePath<'p> {
         };
     }
 
-    /// Returns an exception about this part. `problem` completes the sentence that begins with the path.
+    /// Returns a `ValueError` about this part. `problem` completes the sentence that begins with the path.
     fn error(&self, problem: &str) -> PyErr {
         let mut path = String::new();
         self.write(&mut path);
@@ -176,7 +177,9 @@ fn convert(value: &Bound<'_, PyAny>, path: &ValuePath<'_>, depth: usize) -> PyRe
     }
     if let Ok(float) = value.cast::<PyFloat>() {
         let number = Number::from_f64(float.value());
-        return number.map(Value::Number).ok_or_else(|| path.error("is not a finite number"));
+        return number
+            .map(Value::Number)
+            .ok_or_else(|| path.error("is not a finite number: JSON has none other"));
     }
     if let Ok(list) = value.cast::<PyList>() {
         return list_of(list.iter(), list.len(), path, depth);

@@ -28,7 +28,7 @@ pub(crate) struct PyVerdict {
 }
 
 impl PyVerdict {
-    /// Creates the part that all verdicts have in common. `call` is `None` where the monitor no longer has it.
+    /// Creates the part that all verdicts have in common. `call` is `None` if the monitor has dropped the call already.
     fn new(outcome: Outcome, session: &Arc<Session>, judgement: &Judgement, call: Option<&Call>) -> Self {
         Self { outcome, session: Arc::clone(session), judgement: judgement.clone(), call: call.cloned() }
     }

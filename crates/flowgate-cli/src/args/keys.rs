@@ -67,7 +67,8 @@ pub(crate) enum KeysCommand {
     },
 }
 
-/// Reads a positive number. Anything else would not be a limit to the gateway.
+/// Parses a finite number above zero, the cost that a key may cause on one day. Any other number would not limit the
+/// key.
 fn positive_number(text: &str) -> Result<f64, String> {
     let number = text.parse().ok().filter(|number: &f64| number.is_finite() && *number > 0.0);
     number.ok_or_else(|| "write a positive number".to_owned())

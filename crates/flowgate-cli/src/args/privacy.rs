@@ -90,7 +90,8 @@ pub(crate) struct PrivacyArgs {
     pub(crate) format: PrivacyFormat,
 }
 
-/// Returns the name of a defence; the seed matters only when it runs.
+/// Checks the name of a defence, and returns it as a static text. `parse` needs a seed, which does not affect the name,
+/// so it is 0.
 fn defence_name(name: &str) -> Result<&'static str, flowgate_bench::privacy::UnknownPrivacyDefence> {
     PrivacyDefence::parse(name, 0).map(PrivacyDefence::name)
 }

@@ -41,11 +41,11 @@ pub(crate) enum ConfiguredTransport {
     Command(Vec<String>),
     /// An address.
     Url(String),
-    /// The entry has neither, or in another form.
+    /// The entry has no command and no address, or both of them, or one that is not in the usual form.
     Unknown,
 }
 
-/// The keys under which files have servers.
+/// The keys that lead from the root of a file to its table of servers, in the forms of different clients.
 const SECTIONS: [&[&str]; 4] = [&["mcpServers"], &["servers"], &["mcp", "servers"], &["mcp_servers"]];
 
 impl ConfigText {

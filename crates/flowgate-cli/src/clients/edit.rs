@@ -14,7 +14,7 @@ pub(crate) enum ServerChange {
     Command(Vec<String>),
     /// The command line of the server is already the wanted one.
     None,
-    /// The server cannot be changed; the text is the reason, with advice.
+    /// The server cannot be changed. The text is the reason, with advice.
     Refused(&'static str),
 }
 
@@ -23,6 +23,7 @@ pub(crate) enum ServerChange {
 pub(crate) fn wrap_change(server: &ConfiguredServer, wrapping: &WrapSettings) -> ServerChange {
     match &server.transport {
         ConfiguredTransport::Command(command) => match guarded_command(command) {
+            // The server has exactly this command line already.
             Some(_)
                 if *command
                     == wrapping.command(&server.name, guarded_command(command).unwrap_or_default()) =>
@@ -91,7 +92,7 @@ fn json_with_commands(
         let (program, arguments) = command.split_first()?;
         let program_span = entry.get("command")?.span.clone();
         let layout = ArgumentLayout::of(text, entry);
-        let arguments = layout.print(arguments);
+        let arguments = layout.format_arguments(arguments);
         match entry.get("args") {
             Some(args) => edits.push((args.span.clone(), arguments)),
             None => edits.push((
@@ -156,7 +157,7 @@ impl ArgumentLayout {
     }
 
     /// Returns arguments as a JSON list in this layout: one per line, or all on one line.
-    fn print(&self, arguments: &[String]) -> String {
+    fn format_arguments(&self, arguments: &[String]) -> String {
         let printed: Vec<String> = arguments.iter().map(|argument| json!(argument).to_string()).collect();
         match &self.lines {
             Some((before, closing)) if !printed.is_empty() => {
@@ -200,8 +201,8 @@ fn replace_value(table: &mut dyn toml_edit::TableLike, key: &str, mut value: tom
     }
 }
 
-/// Returns whether two files have the same values, apart from layout and comments. An absent list of arguments equals
-/// an empty one, because unwrapping can leave an empty list behind.
+/// Returns whether two files have the same values, whatever their layout and comments. An absent list of arguments
+/// equals an empty one, because unwrapping can leave an empty list behind.
 pub(crate) fn is_equivalent(one: &ConfigText, other: &ConfigText) -> bool {
     let normalized = |config: &ConfigText| {
         let mut value = config.to_value();

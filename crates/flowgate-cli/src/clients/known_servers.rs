@@ -26,8 +26,8 @@ const P: u8 = 2;
 /// The bit for [`ServerTraits::acts`] in [`ROWS`].
 const A: u8 = 4;
 
-/// Words in the names of servers, with what such servers do: a sum of [`S`], [`P`] and [`A`], or 0 if they do none of
-/// it. The first row that has a word of the server counts.
+/// Pairs of words in the names of servers and a sum of bits for what such servers do: [`S`], [`P`] and [`A`], or 0 if
+/// they do none of these. The first row with a word of the server counts.
 const ROWS: &[(&[&str], u8)] = &[
     (&["filesystem", "files", "desktopcommander"], P | A),
     (
@@ -74,9 +74,8 @@ const ROWS: &[(&[&str], u8)] = &[
     (&["time", "sequentialthinking", "thinking", "calculator", "weather"], 0),
 ];
 
-/// Guesses what a server reads and does, from the first row of [`ROWS`] with a word that is also in the server's
-/// name, program or address; `None` if there is no such row. The second part of a row is a sum of bits: [`S`] if
-/// untrusted parties (strangers) write what the server reads, [`P`] if it reads private data, and [`A`] if it acts.
+/// Guesses what a server reads and does, from the first row of [`ROWS`] with a word that is also in the server's name,
+/// program or address; `None` if there is no such row.
 pub(crate) fn guess(server: &ConfiguredServer) -> Option<ServerTraits> {
     let mut texts = vec![server.name.clone()];
     match &server.transport {

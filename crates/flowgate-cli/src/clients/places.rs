@@ -25,7 +25,8 @@ pub(crate) struct ClientFile {
     pub(crate) path: PathBuf,
 }
 
-/// The clients. A client has one file for each operating system; only those that exist are read.
+/// The known clients. A client has its file at another path on each operating system: all of these paths are listed,
+/// and those that exist are read.
 pub(crate) const CLIENTS: [McpClient; 7] = [
     McpClient {
         id: "claude-code",

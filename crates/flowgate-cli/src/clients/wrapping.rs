@@ -36,8 +36,8 @@ impl WrapSettings {
 }
 
 /// Returns the server's own command line, the part after `--`, if `command` runs the server behind `flowgate mcp`;
-/// otherwise `None`. The program may have any name if the options are those that [`WrapSettings::command`] writes,
-/// because the binary may be renamed or started by a script.
+/// otherwise `None`. The program need not be called `flowgate` if the options are those that [`WrapSettings::command`]
+/// writes, because the binary may be renamed or started by a script.
 pub(crate) fn guarded_command(command: &[String]) -> Option<&[String]> {
     let (program, arguments) = command.split_first()?;
     let name = program.rsplit(['/', '\\']).next().unwrap_or_default();
@@ -63,7 +63,8 @@ pub(crate) fn is_watching(command: &[String]) -> bool {
     options.any(|argument| argument == "--watch" || argument.starts_with("--watch="))
 }
 
-/// Returns whether `flowgate mcp` accepts this name of a server, and the name can be written in a policy.
+/// Returns whether `flowgate mcp` accepts this name of a server, and a policy can contain it: at most 64 bytes, not the
+/// reserved name `flowgate`, and a plain name.
 pub(crate) fn is_usable_name(name: &str) -> bool {
     name.len() <= 64
         && name != flowgate::trace::Tool::FLOWGATE_SERVER

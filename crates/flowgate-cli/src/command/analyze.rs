@@ -1,5 +1,8 @@
 //! Runs `flowgate analyze`: lists the matches of a policy's rules in recorded runs, with their positions. No call is
 //! judged, and labels are not enforced.
+//!
+//! `flowgate::analysis` evaluates the rules; this module reads the runs, prints the matches and chooses the
+//! exit code.
 
 use std::io::{IsTerminal as _, stdout};
 use std::path::{Path, PathBuf};

@@ -43,6 +43,7 @@ pub(crate) fn run(command: &ApprovalsCommand, output: &mut Console) -> Result<u8
         ApprovalsCommand::Deny { id, format, gateway } => deny(id, *format, gateway, output)?,
         ApprovalsCommand::Watch { format, gateway } => watch::run(*format, gateway, output)?,
     };
+    // The message of a gateway that refuses the request is printed, and the exit code is 1.
     done.or_else(|error| error.report(output))
 }
 
@@ -50,8 +51,8 @@ pub(crate) fn run(command: &ApprovalsCommand, output: &mut Console) -> Result<u8
 /// of the gateway other than success.
 type OperationResult = Result<Result<u8, GatewayError>, InputError>;
 
-/// Runs `flowgate approvals list`: prints the title and the summary of each question in a state, and their number; with
-/// JSON, prints the gateway's answer. The exit code is 0.
+/// Runs `flowgate approvals list`: prints the title and the summary of each question in a state, what became of each if
+/// the state is not `open`, and their number. With JSON, prints the gateway's answer. The exit code is 0.
 fn list(
     state: QuestionStateArg,
     format: ApprovalsFormat,

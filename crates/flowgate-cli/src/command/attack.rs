@@ -1,5 +1,5 @@
-//! Runs `flowgate attack`: tries injections on a policy. A double in place of the agent obeys each of them; an attack
-//! escapes if the policy permits the call that it asks for.
+//! Runs `flowgate attack`: tries injections on a policy. A double, a program in place of the model, obeys each of them.
+//! An attack escapes if the policy permits the call that it asks for.
 //!
 //! * `injections` writes the texts of the attacks.
 //! * `runs` builds the runs in which they are tried.
@@ -67,7 +67,8 @@ struct AttackResults {
     escapes: Vec<Escape>,
 }
 
-/// Runs `flowgate attack`. Returns 0 if no attack escapes, 1 if one does, and [`INTERRUPTED`] after an interrupt.
+/// Runs `flowgate attack`: tries injections in answers of the listed tools and in the fields of the recorded runs, and
+/// prints which of them escape. Returns 0 if no attack escapes, 1 if one does, and [`INTERRUPTED`] after an interrupt.
 pub(crate) fn run(options: &AttackArgs, output: &mut Console) -> Result<u8, InputError> {
     let policy = Arc::new(load_policy(&options.policy, output)?);
     let tools = read_tool_files(&options.tools)?;
@@ -86,6 +87,7 @@ pub(crate) fn run(options: &AttackArgs, output: &mut Console) -> Result<u8, Inpu
         if progress.is_interrupted() || results.count() >= MAX_ATTACKS {
             break;
         }
+        // This program has built the messages, so reading them does not fail.
         let entries = read::list(&attack.messages).unwrap_or_default();
         let source = attack.source.clone();
         trial.add(source, attack, RecordedRun { entries, ..RecordedRun::default() }, &mut results);
@@ -314,8 +316,9 @@ impl AttackResults {
     }
 }
 
-/// Returns the run of an escape as a trace that other commands read. A run that was built for the attack has its
-/// messages; the entries of a changed recording are converted.
+/// Returns the run of an escape as a list of messages, which other commands read as a trace. An attack by a whole
+/// answer already has these messages. An attack by a field has a changed recording, whose entries are converted here;
+/// arguments that are not valid JSON become `{}`.
 fn trace_json(escape: &Escape) -> Value {
     if !escape.attack.messages.is_empty() {
         return Value::Array(escape.attack.messages.clone());
@@ -333,7 +336,7 @@ fn trace_json(escape: &Escape) -> Value {
             }
             Some(json!({"role": "assistant", "content": null, "tool_calls": [proposed]}))
         }
-        // Descriptions of tools have no form among messages, and are left out.
+        // A description of a tool is no message, so it is left out.
         EventBody::Tool(_) => None,
     });
     messages.collect()

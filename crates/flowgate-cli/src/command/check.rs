@@ -181,7 +181,8 @@ impl CheckTotals {
         self.findings += run.findings.len() + run.refused.len();
     }
 
-    /// Returns the totals as the last line of the output.
+    /// Returns the last line of the text format, such as `2 runs: 3 calls permitted, 1 to be confirmed, 0 denied; 0
+    /// findings`.
     fn sentence(&self) -> String {
         format!(
             "{}: {} permitted, {} to be confirmed, {} denied; {}",

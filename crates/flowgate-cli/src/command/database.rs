@@ -1,4 +1,5 @@
 //! Runs `flowgate database encrypt`: encrypts what a gateway has stored with the first key of its configuration.
+//! `flowgate_gateway` does the work; this module shows the progress.
 
 use std::path::Path;
 
@@ -26,7 +27,9 @@ pub(crate) fn run(database: &DatabaseCommand, output: &mut Console) -> Result<u8
 fn encrypt(path: &Path, accepts_unencrypted: bool, output: &mut Console) -> Result<u8, InputError> {
     let failed = |why: &dyn std::fmt::Display| InputError(format!("{}: {why}", path.display()));
     let config = serve::gateway_config(path)?;
-    // A run reads the rows at least twice; each time is shown anew.
+    // `encrypt_stored_content` calls this with the number of rows that are done in the present pass over the database,
+    // and their total. There are at least two passes. If `done` is lower than before, a new pass has begun, and a new
+    // display replaces the old one. Returns whether to continue. => fields(&event
     let mut display: Option<(Progress, u64)> = None;
     let mut show = |done: u64, total: u64| {
         let begun = display.take().filter(|(_, before)| *before <= done);

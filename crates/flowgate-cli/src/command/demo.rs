@@ -1,4 +1,5 @@
-//! Runs `flowgate demo`: shows step by step how a policy stops the injected payment of Figure 1 of the paper RTBAS.
+//! Runs `flowgate demo`: shows step by step how a policy stops the injected payment of Figure 1 of the paper RTBAS. The
+//! policy and the recorded run are built into the program.
 
 use std::sync::Arc;
 
@@ -32,7 +33,7 @@ pub(crate) fn run(output: &mut Console) -> Result<u8, InputError> {
     let policy = Arc::new(Policy::parse(POLICY).map_err(|_| broken("policy"))?);
     let run = read::file(TRACE).map_err(|_| broken("trace"))?.pop().ok_or_else(|| broken("trace"))?;
 
-    heading(
+    print_heading(
         "An agent can read Bob's account and make payments from it. Mallory sends Bob one cent with a note.",
         output,
     );
@@ -51,18 +52,18 @@ pub(crate) fn run(output: &mut Console) -> Result<u8, InputError> {
             EventBody::Message(message) if message.role == "assistant" => {}
             EventBody::Tool(_) => {}
             EventBody::Message(message) => {
-                heading(&format!("{id} {} message", message.role), output);
-                fields(&event.document, &replayed, output);
+                print_heading(&format!("{id} {} message", message.role), output);
+                print_fields(&event.document, &replayed, output);
             }
             EventBody::Output(_) => {
-                heading(&format!("{id} the tool answers; each field has its own label"), output);
-                fields(&event.document, &replayed, output);
+                print_heading(&format!("{id} the tool answers; each field has its own label"), output);
+                print_fields(&event.document, &replayed, output);
                 output.line("");
                 output.line("    A step that may make a payment sees only trusted text; the notes, and the amounts of other people, are hidden from it:");
-                view(&event.document, &replayed, output);
+                print_view(&event.document, &replayed, output);
             }
             EventBody::Call(call) => {
-                heading(&format!("{id} the model proposes {}", call.tool), output);
+                print_heading(&format!("{id} the model proposes {}", call.tool), output);
                 let arguments = call
                     .arguments
                     .as_ref()
@@ -73,7 +74,7 @@ pub(crate) fn run(output: &mut Console) -> Result<u8, InputError> {
         }
     }
 
-    heading("What if the sources of the values are unknown?", output);
+    print_heading("What if the sources of the values are unknown?", output);
     output.line("    So far the arguments were traced to the regions that contain their values (the method `provenance`, an estimate).");
     output.line("    The method `everything` assumes that everything read before has influenced the call. It is sound for every");
     output.line("    model and asks more often:");
@@ -90,15 +91,15 @@ pub(crate) fn run(output: &mut Console) -> Result<u8, InputError> {
     Ok(0)
 }
 
-/// Prints the heading of a step, after an empty line.
-fn heading(text: &str, output: &mut Console) {
+/// Prints the heading of a part of the demonstration, after an empty line.
+fn print_heading(text: &str, output: &mut Console) {
     output.line("");
     let text = output.paint("1", text);
     output.line(&text);
 }
 
 /// Prints every scalar of an event's content with its label.
-fn fields(document: &Document, run: &ReplayedRun, output: &mut Console) {
+fn print_fields(document: &Document, run: &ReplayedRun, output: &mut Console) {
     for (id, node) in document.nodes().iter().enumerate() {
         let path = document.path(id).to_string();
         let (NodeContent::Scalar(value), true) = (&node.content, path.starts_with("content")) else {
@@ -114,7 +115,7 @@ fn fields(document: &Document, run: &ReplayedRun, output: &mut Console) {
 
 /// Prints the text of an answer as a step that may make a payment sees it: with the untrusted fields hidden. They are
 /// replaced from the end, so that the spans of earlier fields stay valid.
-fn view(document: &Document, run: &ReplayedRun, output: &mut Console) {
+fn print_view(document: &Document, run: &ReplayedRun, output: &mut Console) {
     let space = run.monitor.policy().space();
     let Some(trusted) = space.element("integrity", "trusted") else { return };
     // Whether the label is at most `trusted` in the dimension `integrity`.

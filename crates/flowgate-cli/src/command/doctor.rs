@@ -67,7 +67,8 @@ impl Findings {
     }
 }
 
-/// Runs `flowgate doctor`. Returns 1 if something is wrong, otherwise 0.
+/// Runs `flowgate doctor`: examines the policy, the configuration or the servers that the options name, and prints each
+/// finding. Returns 1 if something is wrong, otherwise 0.
 pub(crate) fn run(options: &DoctorOptions, output: &mut Console) -> Result<u8, InputError> {
     let mut findings = Findings::default();
     let request = options.request.as_deref().map(SampleRequest::read).transpose()?;

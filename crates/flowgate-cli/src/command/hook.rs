@@ -47,7 +47,7 @@ const NOT_BLOCKED: u8 = 1;
 /// The time to wait for a transcript that lacks its last entries.
 const TRANSCRIPT_DELAY: Duration = Duration::from_secs(1);
 /// The time between two attempts to read a transcript that lacks entries.
-const AGAIN: Duration = Duration::from_millis(50);
+const RETRY_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The kinds of events that are judged, by their names in Claude Code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -107,7 +107,7 @@ pub(crate) fn run(options: &HookArgs, output: &mut Console) -> Result<u8, InputE
                 return Ok(if options.watch.is_some() { NOT_BLOCKED } else { code });
             }
             Err(RecvTimeoutError::Timeout) => {
-                format!("there was no verdict within {} seconds, the limit of `--seconds`", options.seconds)
+                format!("there was no verdict within {} seconds, the limit of `--seconds`; raise it", options.seconds)
             }
             Err(RecvTimeoutError::Disconnected) => {
                 "the thread that judges ended without a verdict; this is a defect of Flowgate; please report it".to_owned()
@@ -249,7 +249,8 @@ fn never_asks(options: &HookArgs) -> Option<&'static str> {
     options.harness.never_asks().or_else(|| options.no_questions.then_some("no person can be asked"))
 }
 
-/// Returns the folder with the files of sessions: `--sessions`, or one in the user's folder for the state of programs.
+/// Returns the folder with the files of sessions: that of `--sessions`, or else `flowgate/hooks` in the folder in which
+/// programs of the user keep their state (`XDG_STATE_HOME`, or `.local/state` in `HOME`).
 fn session_folder(options: &HookArgs) -> Result<PathBuf, String> {
     if let Some(folder) = &options.sessions {
         return Ok(folder.clone());
@@ -335,6 +336,7 @@ fn judge(
         (HookEvent::PreToolUse, Some(call)) => HookAnswer::from_judgement(
             monitor.judge_entry(TraceEntry::from(call), Attribution::everything()).judgement(),
         ),
+        // After the tool has run: its output is examined before the model receives it.
         (_, Some(call)) => {
             let response = hook_input.get("tool_response").cloned().unwrap_or_default();
             let output = ToolOutput {
@@ -399,7 +401,7 @@ fn read_up_to_date(path: &Path, limit: u64, pending: &PendingEvent) -> Result<Tr
             }
             Err(why) if is_late => return Err(why),
             // Claude Code may be writing: the last line can be incomplete.
-            _ => std::thread::sleep(AGAIN),
+            _ => std::thread::sleep(RETRY_INTERVAL),
         }
     }
 }

@@ -1,4 +1,5 @@
-//! Runs `flowgate keys`: an admin makes, lists and revokes virtual keys of a running gateway.
+//! Runs `flowgate keys`: an admin makes, lists and revokes virtual keys of a running gateway. The gateway decides
+//! whether the admin may; this module sends the requests by `gateway_client` and prints the answers.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -44,6 +45,7 @@ pub(crate) fn run(command: &KeysCommand, output: &mut Console) -> Result<u8, Inp
         }
         KeysCommand::Revoke { id, format, gateway } => revoke(id, *format, gateway, output)?,
     };
+    // The message of a gateway that refuses the request is printed, and the exit code is 1.
     done.or_else(|error| error.report(output))
 }
 

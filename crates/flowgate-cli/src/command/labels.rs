@@ -28,7 +28,8 @@ struct LabelledField {
     path: String,
     /// The label in words, one per dimension.
     label: Vec<String>,
-    /// Whether the lowest step is shown the field, if it is shown its surroundings.
+    /// Whether the label of the field flows to that of the lowest step. If so, the step is shown the field, unless a
+    /// list or map around the field is hidden from it.
     is_low: bool,
     /// The statements that gave the label: file and line.
     lines: Vec<(String, usize)>,
@@ -96,8 +97,9 @@ pub(crate) fn run(options: &LabelsArgs, output: &mut Console) -> Result<u8, Inpu
     }
 }
 
-/// Returns the label of the lowest step of a guarded agent, the strictest requirement of the tools that the run
-/// describes or calls: at this label, each of them can be called without a question. Without tools, it is bottom.
+/// Returns the label of the lowest step of a guarded agent: the strictest requirement of the tools that the run
+/// describes or calls. At this label, each of these tools can be called without a question. Without tools, it is
+/// bottom.
 fn lowest_step(run: &ReplayedRun) -> Label {
     let tools: Vec<&Tool> = run
         .monitor
@@ -195,8 +197,8 @@ impl LabelledRun<'_> {
         })
     }
 
-    /// Returns the fields of an event: every value without parts, every captured part, and the structures that the
-    /// lowest step is not shown.
+    /// Returns the fields of an event: every value without parts, captured parts included; and the lists and maps whose
+    /// structure the lowest step is not shown.
     fn fields(&self, id: EventId) -> Vec<LabelledField> {
         let monitor = &self.run.monitor;
         let Some(event) = monitor.trace().event(id) else { return Vec::new() };
@@ -248,8 +250,8 @@ fn structure(document: &Document, node: NodeId) -> String {
     format!("(the structure: {})", plural(document.children(node).count(), "part"))
 }
 
-/// Returns whether a region is listed: one in the content of a message or an answer, in the arguments of a call, or in
-/// a description.
+/// Returns whether a part of an event (`node`) is listed: it belongs to the content of a message or an answer, to the
+/// arguments of a call, or to the name or the description of a tool, and is not null.
 fn is_shown(document: &Document, node: NodeId, body: &EventBody) -> bool {
     // A message that only calls tools has no content.
     let is_missing = |node: &flowgate::trace::DocumentNode| matches!(&node.content, NodeContent::Scalar(value) if value.is_null());

@@ -20,7 +20,7 @@ use crate::progress::{INTERRUPTED, Progress};
 /// then.
 const SAVED_STEPS: usize = 100;
 
-/// Runs `flowgate lm`. Returns 0, or [`INTERRUPTED`] after an interrupt.
+/// Runs the subcommand of `flowgate lm`. Returns 0, or [`INTERRUPTED`] after an interrupt.
 pub(crate) fn run(command: &LmCommand, output: &mut Console) -> Result<u8, InputError> {
     match command {
         LmCommand::Train(options) => train(options, output),

@@ -1,4 +1,5 @@
-//! Runs `flowgate man`: prints manual pages, or writes them to a folder.
+//! Runs `flowgate man`: prints the manual page of a command, or writes the pages of all commands to a folder.
+//! `clap_mangen` writes the pages from the declarations in `args`.
 
 use std::path::Path;
 

@@ -32,12 +32,12 @@ use child::ServerProcess;
 use client_labels::ClientLabelFile;
 use lines::LineQueue;
 
-/// The time for a server to send its remaining lines after the client closed the connection.
-const REST: Duration = Duration::from_secs(5);
+/// The time in which a server can send its remaining lines after the client has closed the connection.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 /// The maximum number of events of a session.
-const EVENTS: usize = 100_000;
+const MAX_EVENTS: usize = 100_000;
 /// The maximum number of notes that are printed; further ones are only counted.
-const REMARKS: usize = 200;
+const MAX_NOTES: usize = 200;
 
 /// Runs `flowgate mcp`: creates the monitor and the proxy, and runs the session until the client or the server ends.
 /// Returns 0 if the client closed the connection, 1 if the server ended or a side stopped reading.
@@ -55,7 +55,7 @@ pub(crate) fn run(options: &McpArgs, output: &mut Console) -> Result<u8, InputEr
         ));
     }
     let mut monitor =
-        Monitor::with_limits(policy, monitor::Limits { events: EVENTS, ..monitor::Limits::default() });
+        Monitor::with_limits(policy, monitor::Limits { events: MAX_EVENTS, ..monitor::Limits::default() });
     monitor.set_parameters(&options.parameters.iter().cloned().collect());
     // The empty list: no answers of predicates were recorded before.
     monitor.set_predicates(predicates, Vec::new());
@@ -89,7 +89,7 @@ pub(crate) fn run(options: &McpArgs, output: &mut Console) -> Result<u8, InputEr
         watch,
         name: options.name.clone(),
         // The number of notes so far, and of lines of the server that are not messages.
-        remarks: 0,
+        notes: 0,
         noise: 0,
     };
     let ended = runtime.block_on(stdio_proxy.run_session(options, limits.message, output));
@@ -148,18 +148,19 @@ struct StdioProxy {
     proxy: Proxy,
     monitor: Monitor,
     stores: Option<SharedStoreLabels>,
-    /// The version of the stored labels that the monitor has.
+    /// The version of the stored labels (`--stores`) that the monitor has joined; a higher version in the file means
+    /// that another process has changed them.
     stores_version: u64,
-    /// The labels of everything that the client received from other servers.
+    /// The file of `--session`: the labels of everything that the client has received from any of its servers.
     client_labels: Option<ClientLabelFile>,
-    /// The file of approved tools.
+    /// The file of approved tools (`--pins`).
     pins: Option<PathBuf>,
     /// The log of verdicts that are not enforced, in watch mode.
     watch: Option<WatchLog>,
     /// The name of the server in policies.
     name: String,
     /// The number of notes so far, printed or not.
-    remarks: usize,
+    notes: usize,
     /// The number of the server's lines that are not messages.
     noise: u64,
 }
@@ -174,7 +175,7 @@ enum LineSender {
 impl StdioProxy {
     /// Starts the server, and exchanges messages until a side ends or does not read any more, or a signal stops the
     /// program. At the end, prints how many lines of the server were no messages (`noise`), and how many notes
-    /// (`remarks`) were not printed. `max_line` is the maximum number of bytes of a line. Returns the exit code.
+    /// (`notes`) were not printed. `max_line` is the maximum number of bytes of a line. Returns the exit code.
     async fn run_session(
         mut self,
         options: &McpArgs,
@@ -235,16 +236,16 @@ impl StdioProxy {
                 plural(self.noise, "line")
             ));
         }
-        if self.remarks > REMARKS {
+        if self.notes > MAX_NOTES {
             output.note(&format!(
                 "{} not printed",
-                plural(self.remarks.saturating_sub(REMARKS), "further note")
+                plural(self.notes.saturating_sub(MAX_NOTES), "further note")
             ));
         }
         Ok(code)
     }
 
-    /// Handles further answers of the server for at most [`REST`] after the client closed the connection: their
+    /// Handles further answers of the server for at most [`DRAIN_TIMEOUT`] after the client closed the connection: their
     /// labels are stored for other processes, and the client may still read. Closing the server's input asks
     /// the server to end.
     async fn drain_server(
@@ -257,7 +258,7 @@ impl StdioProxy {
             input.close();
         }
         let lines: &mut Receiver<Vec<u8>> = &mut child.lines;
-        let deadline = tokio::time::Instant::now() + REST;
+        let deadline = tokio::time::Instant::now() + DRAIN_TIMEOUT;
         while let Ok(Some(line)) = tokio::time::timeout_at(deadline, lines.recv()).await {
             let actions = self.handle_line(LineSender::Server, &line, output).map_err(InputError)?;
             self.send(actions, to_client, None, output);
@@ -280,9 +281,11 @@ impl StdioProxy {
         Ok(actions)
     }
 
-    /// Passes a line to the proxy, and returns what to send. Other processes share labels through files: their
-    /// labels are read before the line is judged or labelled, and the resulting labels are stored before
-    /// anything is sent, so that no process reads a value whose label it does not know.
+    /// Passes a line to the proxy, and returns what to send. A line of the server that does not begin like JSON is only
+    /// counted. If the server's approved tools have changed, writes them to the file of `--pins`.
+    ///
+    /// Other processes share labels through files: their labels are read before the line is judged or labelled, and the
+    /// resulting labels are stored before anything is sent. So no process reads a value whose label it does not know.
     fn handle_line(
         &mut self,
         side: LineSender,
@@ -335,15 +338,15 @@ impl StdioProxy {
         notes.iter().for_each(|note| self.print_note(note, output));
     }
 
-    /// Prints a note, unless [`REMARKS`] of them were printed already.
+    /// Prints a note, unless [`MAX_NOTES`] of them were printed already.
     fn print_note(&mut self, note: &str, output: &mut Console) {
-        self.remarks = self.remarks.saturating_add(1);
-        if self.remarks <= REMARKS {
+        self.notes = self.notes.saturating_add(1);
+        if self.notes <= MAX_NOTES {
             output.note(&escaping::excerpt(note, 600));
         }
     }
 
-    /// Performs actions: queues lines for the client and the server, and prints notes, at most [`REMARKS`] of them,
+    /// Performs actions: queues lines for the client and the server, and prints notes, at most [`MAX_NOTES`] of them,
     /// so that a server cannot flood the terminal. Without a `server`, whose input is closed, drops the lines for it.
     /// Returns false if the queue of a side is full because the side has stopped reading.
     fn send(

@@ -44,7 +44,8 @@ pub(crate) struct ReplayOptions<'a> {
     pub(crate) corpora: &'a [PathBuf],
 }
 
-/// The policies with the names of their suites, and the names of their files in the same order.
+/// The policies, each with the name of its suite; and the paths of their files, in the same order. A suite is a group
+/// of tasks of a benchmark.
 struct SuitePolicies(Vec<(String, Arc<Policy>)>, Vec<String>);
 
 impl SuitePolicies {
@@ -71,8 +72,9 @@ impl SuitePolicies {
         Ok(Self(policies, files))
     }
 
-    /// Returns the index of a policy, by which the occurrences in its runs are collected.
+    /// Returns the index of a policy, under which the names that occur in its runs are collected.
     fn index_of(&self, policy: &Arc<Policy>) -> usize {
+        // The policy is one of these, so the default is never used.
         self.0.iter().position(|(_, known)| Arc::ptr_eq(known, policy)).unwrap_or_default()
     }
 
@@ -254,7 +256,8 @@ fn replay_methods(known: &MethodRegistry, options: &ReplayOptions<'_>) -> Vec<Re
     influence.into_iter().chain(guarded).collect()
 }
 
-/// The occurrences in the runs of each policy, by the policy's index.
+/// The names that occur in the runs of each policy, such as those of tools, by the policy's index. They show whether a
+/// statement names something that never occurs.
 type OccurrencesByPolicy = BTreeMap<usize, TraceOccurrences>;
 
 /// Judges the runs that arrive at `receiver` until the queue is closed: the work of one thread. Each run is judged by

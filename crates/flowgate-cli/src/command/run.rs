@@ -214,8 +214,12 @@ fn screener(_options: &RunArgs, small: &Arc<dyn ChatModel>) -> Result<Arc<dyn Ch
     Ok(Arc::clone(small))
 }
 
-/// Returns the model of this name at the address of the options: the remote model, one that also records its answers
+/// Returns the model with this name at the address of the options: the remote model, one that also records its answers
 /// (`--record`), or one that replays recorded answers without a server (`--replay`).
+///
+/// # Errors
+/// If the address, the key or the file of answers cannot be used, or if the options name no model and `--replay` is not
+/// given.
 fn model(options: &RunArgs, name: Option<&String>) -> Result<Arc<dyn ChatModel>, InputError> {
     let remote = match (name, &options.url) {
         (Some(model), Some(url)) => {
@@ -264,8 +268,8 @@ pub(super) fn key(variable: &str) -> Result<String, InputError> {
     })
 }
 
-/// Returns the full name, with the address, of the model `name` among those whose answers a file contains; of the first
-/// one, if `name` is empty.
+/// Finds the model `name` among those whose answers a file contains, and returns its full name there, `NAME at
+/// ADDRESS`. With an empty `name`, finds the first model of the file.
 fn recorded_name(path: &Path, name: &str) -> Result<String, InputError> {
     let text = std::fs::read_to_string(path).map_err(|error| file_error(path, &error))?;
     let lines = text.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
@@ -281,8 +285,8 @@ fn recorded_name(path: &Path, name: &str) -> Result<String, InputError> {
     })
 }
 
-/// Returns why a file of answers cannot be used. A missing file has the same message as a missing file elsewhere; it is
-/// recognised by the text of the error, since the error has nothing else.
+/// Returns why a file of answers cannot be used. A missing file gets the same message as any other missing file. The
+/// error has only a text, by which this case is recognised.
 fn recording_error(path: &Path, error: &AnswerFileError) -> InputError {
     let missing = std::io::ErrorKind::NotFound;
     match error {

@@ -48,9 +48,9 @@ enum CombinationKind {
     IsSteered,
 }
 
-/// Runs `flowgate scan`: guesses what the servers of each client can do together, which is their combination. Returns 1
-/// if a combination lets a text of an untrusted party (a stranger) leak private data or steer the client, otherwise 0. A
-/// file that cannot be read is reported, and does not end the command.
+/// Runs `flowgate scan`: guesses what the servers of each client can do together. Returns 1 if a text of a stranger (an
+/// untrusted party) can make a client leak private data or act, otherwise 0. A file that cannot be read is reported,
+/// and does not end the command.
 pub(crate) fn run(options: &ScanArgs, output: &mut Console) -> Result<u8, InputError> {
     let home = home_folder(options.home.as_deref())
         .filter(|home| home.is_dir())
@@ -86,7 +86,7 @@ pub(crate) fn run(options: &ScanArgs, output: &mut Console) -> Result<u8, InputE
     Ok(u8::from(!combinations.is_empty()))
 }
 
-/// The servers of a file with what each does, and the commands of its hooks.
+/// The servers of a file, each with what its names suggest that it does, and the commands of the file's hooks.
 type FileContent = (Vec<(ConfiguredServer, Option<ServerTraits>)>, Vec<String>);
 
 /// Reads the servers of a file that are not switched off, each with what its names suggest that it does (`None` if
@@ -285,7 +285,8 @@ fn package(arguments: &[String]) -> Option<&str> {
     None
 }
 
-/// Returns the program of a hook: the first word that sets no variable, since those can be keys.
+/// Returns the program of a hook: the first word of its command without `=`. Words before it set environment variables,
+/// whose values can be keys.
 fn hook_program(command: &str) -> &str {
     command.split_whitespace().find(|word| !word.contains('=')).unwrap_or_default()
 }

@@ -23,7 +23,8 @@ pub(crate) fn run(command: &ScreenCommand, output: &mut Console) -> Result<u8, I
     }
 }
 
-/// Trains and measures a screener, and writes it unless the command was interrupted.
+/// Trains and measures a screener, and writes it to the folder. Returns 0. After an interrupt, writes nothing and
+/// returns [`INTERRUPTED`].
 fn train(options: &ScreenTrainArgs, output: &mut Console) -> Result<u8, InputError> {
     let (model, name) = local_model::load(&options.local)?;
     // Fails now instead of after the training, if the folder cannot be created.
@@ -64,8 +65,8 @@ fn train(options: &ScreenTrainArgs, output: &mut Console) -> Result<u8, InputErr
     Ok(0)
 }
 
-/// Returns the score from which the trained screener selects a region. It is the same for all sets of cases; `None`
-/// if nothing was measured.
+/// Returns the score from which the trained screener selects a region; `None` if nothing was measured. Each row of the
+/// network has the same threshold, so the first one is used.
 fn threshold(rows: &[ScreenerRow]) -> Option<f64> {
     rows.iter().find(|row| row.screener == ScreenerScore::Network).map(|row| row.threshold)
 }

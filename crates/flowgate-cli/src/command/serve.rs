@@ -18,7 +18,7 @@ use crate::input::{InputError, read_short_text};
 use crate::output::{Console, plural, policy_file_name};
 
 /// The environment variable with the token of the policy API.
-const TOKEN: &str = "FLOWGATE_TOKEN";
+const TOKEN_VARIABLE: &str = "FLOWGATE_TOKEN";
 
 /// Runs `flowgate serve`: reads the configuration, prints warnings about it, and serves until a signal ends the
 /// gateway. With `--check`, only checks the configuration. Returns 1 if there is a warning and `--deny-warnings` is
@@ -110,7 +110,7 @@ fn print_warnings(models: &config::GatewayConfig, prints: bool, output: &mut Con
     count
 }
 
-/// Formats a number of things like [`plural`], with `no` for zero.
+/// Formats a number of things like [`plural`], but with `no` for 0: `no warnings`.
 fn count_of(number: usize, what: &str) -> String {
     plural(if number == 0 { "no".to_owned() } else { number.to_string() }, what)
 }
@@ -124,19 +124,20 @@ pub(super) fn gateway_config(path: &Path) -> Result<config::GatewayConfig, Input
     read.map_err(|error| InputError(format!("{}: {error}", path.display())))
 }
 
-/// Reads the bearer token of the policy API, from a file or from the environment; `None` without either.
+/// Reads the bearer token of the policy API, from the file or from the environment variable [`TOKEN_VARIABLE`]; `None`
+/// if neither is given. It is an error if both are.
 fn token(file: Option<&Path>) -> Result<Option<BearerToken>, InputError> {
-    let (text, source) = match (file, std::env::var(TOKEN)) {
+    let (text, source) = match (file, std::env::var(TOKEN_VARIABLE)) {
         (Some(_), Ok(_)) => {
             return Err(InputError(format!(
                 "the token is given twice: leave out `--token-file`, or unset the environment variable \
-                {TOKEN}"
+                {TOKEN_VARIABLE}"
             )));
         }
         (Some(file), Err(_)) => (read_short_text(file)?, file.display().to_string()),
-        (None, Ok(text)) => (text, TOKEN.to_owned()),
+        (None, Ok(text)) => (text, TOKEN_VARIABLE.to_owned()),
         (None, Err(std::env::VarError::NotPresent)) => return Ok(None),
-        (None, Err(error)) => return Err(InputError(format!("{TOKEN}: {error}"))),
+        (None, Err(error)) => return Err(InputError(format!("{TOKEN_VARIABLE}: {error}"))),
     };
     BearerToken::new(&text).map(Some).map_err(|error| InputError(format!("{source}: {error}")))
 }

@@ -37,7 +37,8 @@ pub(crate) struct SuggestOptions<'a> {
     pub(crate) answering: PredicateArgs,
 }
 
-/// Runs `flowgate suggest`. Returns 0 if every call of the useful runs is permitted already, 1 if one is not, 2 if a
+/// Runs `flowgate suggest`: prints the least changes of the policy that let the calls of useful runs pass and no
+/// recorded attack do more. Returns 0 if every call of the useful runs is permitted already, 1 if one is not, 2 if a
 /// run could not be read, and [`INTERRUPTED`] after an interrupt.
 pub(crate) fn run(options: &SuggestOptions<'_>, output: &mut Console) -> Result<u8, InputError> {
     let files = input::files_of(options.traces)?;
@@ -81,7 +82,8 @@ pub(crate) fn run(options: &SuggestOptions<'_>, output: &mut Console) -> Result<
     }
 }
 
-/// Prints how many calls the useful runs need changes for, the changes, and the kinds of questions that stay.
+/// Prints how many useful runs and calls are not permitted without a question, now and with the changes; the changes;
+/// and the kinds of questions for which there is none.
 fn print(changes: &SuggestedChanges, runs: &RecordedRuns, output: &mut Console) {
     let SuggestedChanges { runs_before, runs_after, calls_before, calls_after, .. } = *changes;
     output.line(&format!(

@@ -1,4 +1,5 @@
 //! Runs `flowgate trace export`: prints the trace of a conversation that a gateway has stored, as JSON lines.
+//! `flowgate_gateway` replays the conversation from its database; this module prints the events.
 
 use std::path::Path;
 

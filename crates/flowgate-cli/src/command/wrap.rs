@@ -111,7 +111,7 @@ fn own_program() -> Result<String, InputError> {
 
 /// The file of a client that is changed.
 struct TargetFile {
-    /// Its path; a symbolic link is followed, so that the link stays.
+    /// Its path. A symbolic link is resolved, so that writing replaces the file and not the link.
     path: PathBuf,
     /// Its text.
     text: String,
@@ -191,8 +191,8 @@ impl TargetFile {
         Ok(text)
     }
 
-    /// Writes the unchanged text to a new file in the same folder, and returns the path of this backup. A backup with
-    /// the same text is used again.
+    /// Writes the unchanged text to a new file in the same folder, and returns the path of this backup. If a backup
+    /// with the same text exists, only returns its path.
     fn back_up(&self) -> Result<PathBuf, InputError> {
         for path in self.backup_paths() {
             if bounded_text(&path, MAX_CONFIG).is_ok_and(|text| text == self.text) {
@@ -218,7 +218,8 @@ impl TargetFile {
         Err(InputError(format!("{}: {problem}", self.path.display())))
     }
 
-    /// Returns the newest backup that means the same as `text`, with its content.
+    /// Returns the newest backup that has the same values as `text`, apart from layout and comments: its path and its
+    /// content. `None` if there is none.
     fn equal_backup(&self, text: &str) -> Option<(PathBuf, String)> {
         let config = read_config(&self.path, text).ok()?;
         let mut backups: Vec<PathBuf> = self.backup_paths().take_while(|path| path.exists()).collect();

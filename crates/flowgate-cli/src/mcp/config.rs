@@ -123,7 +123,7 @@ impl ServerFields<'_> {
         }
     }
 
-    /// Reads the string at `key` and replaces its variables; returns `None` if there is none.
+    /// Returns the string at `key` with its variables replaced; `None` if there is no such field, or it is null.
     fn text(&self, key: &str) -> Result<Option<String>, String> {
         match self.entry.get(key) {
             None | Some(Value::Null) => Ok(None),
@@ -171,7 +171,7 @@ impl ServerFields<'_> {
         while let Some((before, after)) = rest.split_once("${") {
             filled.push_str(before);
             let Some((inside, tail)) = after.split_once('}') else {
-                return Err(format!("its `{field}` has a `${{` without `}}`"));
+                return Err(format!("its `{field}` has a `${{` without `}}`; close it"));
             };
             let (name, default) = match inside.split_once(":-") {
                 Some((name, default)) => (name, Some(default.to_owned())),
@@ -262,7 +262,7 @@ mod tests {
                 "its `env.KEY` needs the variable NOPE, which is not set; set it, or write ${NOPE:-default}"
                     .to_owned(),
             ),
-            (r#"{"command": "${X"}"#, "its `command` has a `${` without `}`".to_owned()),
+            (r#"{"command": "${X"}"#, "its `command` has a `${` without `}`; close it".to_owned()),
             (
                 r#"{"url": "x.org"}"#,
                 "its `url` is not a URL; write http:// or https:// with a host".to_owned(),

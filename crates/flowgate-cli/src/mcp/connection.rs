@@ -1,4 +1,6 @@
-//! Opens a connection to an MCP server, which is a child process or a URL, lists its tools and calls them.
+//! Opens a connection to an MCP server, which is a child process or a URL, lists its tools and calls them. All that a
+//! server sends is bounded here. The parent module runs this asynchronous code on its runtime, and restarts a server
+//! that has ended.
 
 use std::collections::VecDeque;
 use std::process::Stdio;
@@ -155,8 +157,8 @@ pub(super) async fn open(spec: McpServerSpec, limits: CallLimits) -> Result<McpC
     }
 }
 
-/// Returns the name that Flowgate states to a server. It states no capability, so the server cannot ask for sampling,
-/// for example.
+/// Returns what Flowgate states about itself to a server: its name and version, and no capability. So the server cannot
+/// ask for sampling, for example.
 fn identity() -> ClientConfig {
     let name = Implementation::new("flowgate", env!("CARGO_PKG_VERSION"));
     ClientConfig::new(ClientCapabilities::default(), name)

@@ -22,7 +22,7 @@ use sse_stream::Sse;
 use super::CallLimits;
 
 /// The header with the identifier of the MCP session.
-const SESSION: &str = "mcp-session-id";
+const SESSION_HEADER: &str = "mcp-session-id";
 /// The time limit for establishing a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// The largest body of an answer with an error status that is read, in bytes.
@@ -45,7 +45,7 @@ type HttpTransportError = StreamableHttpError<HttpError>;
 /// The configured headers of a server.
 type CustomHeaders = HashMap<HeaderName, HeaderValue>;
 
-/// Returns an error of the client for `rmcp`.
+/// Puts an error message of this client into the error type that `rmcp` expects.
 fn transport_error(why: impl Into<String>) -> HttpTransportError {
     StreamableHttpError::Client(HttpError(why.into()))
 }
@@ -118,7 +118,7 @@ impl McpHttpClient {
             request = request.header(name, value);
         }
         if let Some(session) = session {
-            request = request.header(SESSION, session);
+            request = request.header(SESSION_HEADER, session);
         }
         let response = request.send(&body[..]).map_err(|error| transport_error(describe_failure(&error)))?;
         let status = response.status().as_u16();
@@ -127,7 +127,7 @@ impl McpHttpClient {
         };
         let content_type = header("content-type").unwrap_or_default().to_ascii_lowercase();
         // The session that the server has opened, if this is the first answer.
-        let new_session = header(SESSION);
+        let new_session = header(SESSION_HEADER);
         let is_request = matches!(message, JsonRpcMessage::Request(_));
         match status {
             // The server has accepted a message that has no answer.
@@ -250,8 +250,8 @@ fn describe_failure(error: &ureq::Error) -> &'static str {
 impl StreamableHttpClient for McpHttpClient {
     type Error = HttpError;
 
-    /// Sends a message on a thread that may block. The token that the protocol can pass is not used: the
-    /// configured headers have the keys.
+    /// Sends a message by [`post`](Self::post), on a thread that may block. The unnamed parameter, an access token that
+    /// `rmcp` could pass, is not used: the configured headers have the keys.
     async fn post_message(
         &self,
         uri: Arc<str>,
@@ -276,7 +276,7 @@ impl StreamableHttpClient for McpHttpClient {
     ) -> Result<(), HttpTransportError> {
         let agent = self.agent.clone();
         let delete = move || {
-            let mut request = agent.delete(&*uri).header(SESSION, &*session_id);
+            let mut request = agent.delete(&*uri).header(SESSION_HEADER, &*session_id);
             for (name, value) in sorted_headers(&custom_headers) {
                 request = request.header(name, value);
             }

@@ -1,5 +1,5 @@
-//! Handles Ctrl-C: at the first one, a command stops and prints its results so far; at the second one, the program ends
-//! at once.
+//! Handles Ctrl-C for a command that shows progress: at the first one, the command stops and prints its results so far;
+//! at the second one, the program ends at once.
 
 use std::sync::Arc;
 

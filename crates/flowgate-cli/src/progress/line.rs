@@ -1,4 +1,5 @@
 //! Formats the progress line of a command: the work done, its share of all work, and the time left at the same speed.
+//! The parent module decides when the line is printed.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! Asks for the decision on a question at the terminal, and sends it to the gateway.
+//! Asks for the decision on a question at the terminal, and sends it to the gateway. `flowgate approvals allow`, `deny`
+//! and `watch` use it.
 
 use std::io::{BufRead as _, stdin};
 use std::sync::mpsc::{Receiver, channel};
@@ -10,14 +11,16 @@ use serde_json::{Value, json};
 use crate::gateway_client::{GatewayClient, GatewayError, question_path};
 use crate::output::{Console, plural};
 
-/// The terms of a lasting grant, as the command line names them.
+/// The terms of a lasting grant, as the command line gives them. `None` leaves a term to the policy.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct LastingTerms {
+    /// The number of days until the grant expires; 0 is until it is withdrawn.
     pub(super) days: Option<u32>,
+    /// The maximum number of calls on one day.
     pub(super) calls_a_day: Option<u32>,
 }
 
-/// A decision with the terms of its lasting grant, which only `AllowLasting` has.
+/// A decision that a person has typed. `terms` has an effect only for `AllowLasting`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct TypedDecision {
     pub(super) decision: PersonDecision,
@@ -32,7 +35,8 @@ impl From<PersonDecision> for TypedDecision {
 }
 
 impl TypedDecision {
-    /// Returns why the person may not decide so; `None` if the person may.
+    /// Returns why the person may not decide `question` in this way, according to the fields `you_may_...` that the
+    /// gateway has computed for the person; `None` if the person may.
     pub(super) fn objection(&self, question: &Value) -> Option<String> {
         let may = |name: &str| question.get(name).is_some_and(|value| *value == Value::Bool(true));
         if !may("you_may_decide") {
@@ -101,8 +105,8 @@ impl TypedLines {
         Self(lines)
     }
 
-    /// Discards the lines so far, asks for a line, and returns it without white space around it; `None` at the end of
-    /// the input.
+    /// Discards the lines that were typed before the prompt, prints the prompt, and returns the next line without white
+    /// space around it; `None` at the end of the input.
     pub(super) fn ask(&self, prompt: &str, output: &mut Console) -> Option<String> {
         while self.0.try_recv().is_ok() {}
         output.prompt(prompt);

@@ -1,5 +1,6 @@
-//! Shows the open questions of a gateway, and each further one as soon as it is asked. At a terminal, the person answers
-//! each of them. Also shows what becomes of a question, which another person may decide.
+//! Runs `flowgate approvals watch`: shows the open questions of a gateway, and each further one as soon as it is asked.
+//! At a terminal, the person answers each of them. Also shows what becomes of a question that was shown, since another
+//! person may decide it.
 
 use std::collections::BTreeSet;
 use std::io::{IsTerminal as _, Read as _, stdin, stdout};
@@ -75,8 +76,9 @@ pub(super) fn run(format: ApprovalsFormat, options: &GatewayArgs, output: &mut C
 
 impl Watch<'_> {
     /// Opens the gateway's stream of questions, and shows each new or changed question until the stream ends. The open
-    /// questions are listed only after the stream has begun, so that none is missed in between. `has_begun` becomes true once
-    /// a stream has begun, and `pause`, the time before the stream is opened again, is then reset.
+    /// questions are listed only after the stream has begun, so that none is missed in between. Once it has begun,
+    /// `has_begun` becomes true, and `pause`, the time before the stream is opened again, is reset. Returns
+    /// [`WatchStep::GoOn`] at the end of the stream, and [`WatchStep::End`] at the end of the input at the terminal.
     fn stream(
         &mut self,
         has_begun: &mut bool,
@@ -96,7 +98,7 @@ impl Watch<'_> {
                 (is_open, *has_begun, *pause) = (true, true, FIRST_PAUSE);
                 let answer = self.gateway.get("/api/v1/approvals")?;
                 for question in questions_of(&answer) {
-                    if self.change(question, output)? == WatchStep::End {
+                    if self.handle(question, output)? == WatchStep::End {
                         return Ok(WatchStep::End);
                     }
                 }
@@ -110,16 +112,17 @@ impl Watch<'_> {
                 };
                 let event = event.map_err(damaged)?;
                 let Ok(question) = serde_json::from_str::<Value>(&event.data) else { continue };
-                if self.change(&question, output)? == WatchStep::End {
+                if self.handle(&question, output)? == WatchStep::End {
                     return Ok(WatchStep::End);
                 }
             }
         }
     }
 
-    /// Shows a question that is open, and asks for the answer to it; or says what became of a question that was shown
-    /// before. Shows nothing of any other question.
-    fn change(&mut self, question: &Value, output: &mut Console) -> Result<WatchStep, GatewayError> {
+    /// Handles a question from the list or the stream. An open question is printed once, and its answer is asked for.
+    /// If a question that was printed is no longer open, prints what became of it. Ignores every other question. With
+    /// JSON, only prints.
+    fn handle(&mut self, question: &Value, output: &mut Console) -> Result<WatchStep, GatewayError> {
         let id = question_text::text(question, "id").to_owned();
         let known = self.shown.iter().find(|(_, shown)| *shown == id).cloned();
         let is_open = question_text::text(question, "state") == "open";
@@ -152,8 +155,9 @@ impl Watch<'_> {
         self.answer(question, output)
     }
 
-    /// Asks for the decision on a question, if there is a person to ask, and sends it. A decision that comes too late is
-    /// reported.
+    /// Asks for the decision on a question, if there is a person to ask, and sends it. An empty line leaves the
+    /// question open; an unknown key repeats the prompt. A decision that the gateway refuses, for example because it
+    /// comes too late, is reported.
     fn answer(&self, question: &Value, output: &mut Console) -> Result<WatchStep, GatewayError> {
         let Some(lines) = &self.lines else { return Ok(WatchStep::GoOn) };
         let key = |decision: PersonDecision| match decision {
@@ -181,7 +185,7 @@ impl Watch<'_> {
         };
         let (id, digest) = (question_text::text(question, "id"), question_text::text(question, "digest"));
         match decide(self.gateway, id, digest, &chosen) {
-            // The stream delivers the decided question, which `change` then shows.
+            // The stream delivers the decided question, and `handle` prints it.
             Ok(_) => {}
             Err(GatewayError::Refused(sentence)) => output.error(&sentence),
             Err(GatewayError::Failed(why)) => return Err(GatewayError::Failed(why)),

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 
 use crate::input::{self, InputError};
 
-/// Opens the file beside a log that has the contents of its events, `LOG.content`. Returns an empty reader if it does not
-/// exist, or the log is the standard input.
+/// Opens `LOG.content`, the file beside a log with the contents of its events. Returns an empty reader if there is no
+/// such file, or if the log is the standard input.
 pub(super) fn open(log: &Path) -> Result<Box<dyn BufRead>, InputError> {
     let mut name = OsString::from(log);
     name.push(".content");

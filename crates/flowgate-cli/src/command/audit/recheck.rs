@@ -1,5 +1,8 @@
-//! Runs `flowgate audit verify --config`: checks that logs contain the lines that their database has recorded, and that
-//! every verdict is the same when it is recomputed.
+//! Runs `flowgate audit verify --config`: checks that the logs contain the lines that the gateway's database has
+//! recorded, and that every verdict is the same when it is recomputed.
+//!
+//! `verify` checks each log by itself, and `flowgate_gateway` recomputes the verdicts; this module compares the logs
+//! with the database and prints the outcome.
 
 use std::path::{Path, PathBuf};
 
@@ -63,8 +66,8 @@ pub(super) fn run(
 }
 
 /// Returns whether the database has recorded these logs and no others; prints each objection. A database that has
-/// recorded no log yet is no objection. `logs` has the id of the log in each of the `files`: the hash of its first
-/// line.
+/// recorded no log yet is no objection. `anchors` has, for each log that the database knows, the last line that it has
+/// recorded. `logs` has the id of the log in each of the `files`: the hash of its first line.
 fn check_known_logs(
     anchors: &DatabaseLogAnchors,
     files: &[PathBuf],

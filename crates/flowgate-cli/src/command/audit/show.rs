@@ -1,5 +1,5 @@
-//! Runs `flowgate audit show`: lists a log record by record, without reading all of it into memory, and checks that
-//! each line follows from the previous one.
+//! Runs `flowgate audit show`: prints a log as a table or as lines of JSON. It reads one record at a time, so memory
+//! stays bounded, and checks that each line follows from the previous one.
 
 use std::io::BufRead;
 use std::path::Path;
@@ -65,6 +65,7 @@ pub(crate) fn run(
                 LineContent::Gone => Some(Value::Null),
                 LineContent::Kept(text) => Some(Value::String(text)),
             };
+            // A deleted content is null, and a record that never had one has no field `said`.
             record.object.extend(content_of_line.map(|content_of_line| ("said".to_owned(), content_of_line)));
             output.line(&escaping::json_line(&Value::Object(record.object)));
         } else if record.kind != RecordKind::Head {

@@ -57,9 +57,9 @@ pub(super) fn check_witness(options: &VerifyOptions<'_>, logs: &[LogSummary], ou
     options.witness.is_none_or(|(file, witness)| witness::check_heads(file, witness, logs, output))
 }
 
-/// Verifies one log and prints the result. Returns `None` if the verification failed, if `options.signed` is set and
-/// the log has unsigned lines, or if Ctrl-C interrupted the reading. `anchors` are the heads that a database has
-/// recorded and that the log must contain; without a database, there are none.
+/// Verifies one log and prints the result. Returns its summary; `None` if there is an objection (the verification
+/// failed, or `options.signed` is set and the log has unsigned lines), or if Ctrl-C interrupted the reading. `anchors`
+/// are the heads that a database has recorded and that the log must contain; without a database, there are none.
 ///
 /// # Errors
 /// If a file or the key cannot be read.
@@ -151,7 +151,7 @@ fn print_valid(name: &str, summary: &LogSummary, is_refused: bool, output: &mut 
     }
     let contents = summary.contents.filter(|contents| *contents != ContentCounts::default());
     if let Some(ContentCounts { kept, missing, forgotten, stray }) = contents {
-        // A content is missing with a reason as often as the log records a deletion.
+        // Each recorded deletion explains one missing content.
         let mut line = format!("  content   {kept} kept, {} forgotten", missing.min(forgotten));
         if missing > forgotten {
             line += &format!(", {} missing without a record of their deletion", missing - forgotten);

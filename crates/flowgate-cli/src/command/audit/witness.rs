@@ -17,9 +17,10 @@ pub(super) fn read(path: &Path) -> Result<WitnessRecord, InputError> {
     WitnessRecord::read(input::open(path)?).map_err(failed)
 }
 
-/// Prints the objections to the file of a witness at `path`: its invalid lines, and logs that it knows and that are not
-/// among `logs` although they have the same key. Returns whether there is none. Also prints what is no objection: a
-/// line that was written again in full, and losses that an operator has accepted.
+/// Checks logs against the heads that a witness has received, and prints each objection: an invalid line in the file of
+/// the witness (`path`), and a log that the witness knows but that is not among `logs`, although the same key signed
+/// it. Returns whether there is no objection. Also prints what is none: a line that was written again in full, and
+/// losses that an operator has accepted.
 pub(super) fn check_heads(
     path: &Path,
     witness: &WitnessRecord,

@@ -1,4 +1,5 @@
 //! Runs `flowgate bench compare`: prints an HTML page that compares runs which `flowgate bench` has recorded in files.
+//! `flowgate_bench::compare` writes the page; this module reads the files.
 
 use std::path::PathBuf;
 

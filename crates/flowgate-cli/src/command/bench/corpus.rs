@@ -146,10 +146,12 @@ impl CorpusFolder for Folder {
         bounded_text(&file, MAX_FILE).map(Some).map_err(problem)
     }
 
+    /// Returns the names of the files in a folder of the benchmark.
     fn list(&self, folder: &str) -> Result<Vec<String>, CorpusError> {
         self.entry_names(folder, Path::is_file)
     }
 
+    /// Returns the names of the folders in a folder of the benchmark.
     fn folders(&self, folder: &str) -> Result<Vec<String>, CorpusError> {
         self.entry_names(folder, Path::is_dir)
     }

@@ -24,9 +24,9 @@ use crate::input::InputError;
 use crate::output::Console;
 use crate::progress::{INTERRUPTED, Progress};
 
-/// Plays each game under each defence, and prints the figures. Returns 1 if a violation took effect under a label
-/// defence in a game in which none may, [`INTERRUPTED`] after an interrupt, otherwise 0. With `--dry-run`, only prints
-/// what the run would cost with a model.
+/// Plays each game under each defence, and prints the figures. Returns 1 if a violation took effect in a game in which
+/// none may, under a defence that enforces labels ([`Defence::Labels`]); [`INTERRUPTED`] after an interrupt; otherwise
+/// 0. With `--dry-run`, only prints what the run would cost with a model.
 pub(crate) fn run(options: &ExtendedArgs, output: &mut Console) -> Result<u8, InputError> {
     let counter = RequestCounter::default();
     let double = options.double();

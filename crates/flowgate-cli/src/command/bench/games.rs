@@ -28,8 +28,9 @@ use crate::output::Console;
 use crate::progress::{INTERRUPTED, Progress};
 
 /// Runs `flowgate bench games`: executes the suite under each defence, searches for attacks if the options ask for it,
-/// and prints the figures. Returns 1 if a violation took effect under a label defence, [`INTERRUPTED`] after an
-/// interrupt, otherwise 0. With `--dry-run`, only prints what the run would cost with a model.
+/// and prints the figures. Returns 1 if a violation took effect under a defence that enforces labels
+/// ([`Defence::Labels`]), [`INTERRUPTED`] after an interrupt, otherwise 0. With `--dry-run`, only prints what the run
+/// would cost with a model.
 pub(crate) fn run(options: &GamesArgs, output: &mut Console) -> Result<u8, InputError> {
     let counter = RequestCounter::default();
     let double = options.double();
@@ -92,6 +93,8 @@ pub(crate) fn run(options: &GamesArgs, output: &mut Console) -> Result<u8, Input
         Ok(())
     })?;
     let failed = |error: flowgate_bench::games::ExecutionError| InputError(error.to_string());
+    // The executions in the ideal world, with which the others are compared, are further requests: with a model they
+    // run only on demand.
     let has_ideal = options.ideal || (named.is_none() && !options.model.dry_run);
     let ideals = if has_ideal { suite.ideal_meanings(&runner).map_err(failed)? } else { Vec::new() };
     let attacker = attacker(&options.attacker)?;
@@ -138,7 +141,11 @@ pub(crate) fn run(options: &GamesArgs, output: &mut Console) -> Result<u8, Input
     })
 }
 
-/// Reads the texts of the folders that the options name.
+/// Reads the texts that the options add to the games: mails as the background of the observations (`--background`), and
+/// injections that others have written (`--attack-texts`).
+///
+/// # Errors
+/// If a folder cannot be read, or `--attack-texts` has no injection.
 fn sources(options: &GamesArgs) -> Result<TextSources, InputError> {
     let mut sources = TextSources::default();
     if let Some(path) = &options.background {
@@ -164,12 +171,12 @@ struct GameResults {
     executions: Vec<Execution>,
     figures: Vec<DefenceFigures>,
     searches: Vec<AttackSearch>,
-    /// Whether a double answered, whose figures do not stand beside the paper's.
+    /// Whether a double answered. Its figures are not compared with those of the paper.
     is_of_double: bool,
 }
 
 impl GameResults {
-    /// Returns whether a violation took effect under a label defence, in the executions or in a search.
+    /// Returns whether a violation took effect under a defence that enforces labels, in the executions or in a search.
     fn has_effect_under_labels(&self) -> bool {
         let is_labelled = |defence: Defence| matches!(defence, Defence::Labels(_));
         let mut executions = self.executions.iter();

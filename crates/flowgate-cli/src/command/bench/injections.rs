@@ -1,4 +1,7 @@
 //! Runs `flowgate bench injections`: measures detectors of prompt injections on the labelled texts of PromptShield.
+//!
+//! The detectors and the figures are in `flowgate_bench::detection`; this module reads the folder, shows progress and
+//! chooses the format.
 
 use std::path::Path;
 

@@ -40,7 +40,10 @@ impl MeasuredModel {
     }
 }
 
-/// Returns the model that the options name; `None` if a double answers.
+/// Returns the model that the options name; `None` if they name none, so that a double answers.
+///
+/// # Errors
+/// If the model cannot be used, or if `--answers` or `--rate` is given without a model.
 pub(super) fn model(options: &BenchModelArgs) -> Result<Option<MeasuredModel>, InputError> {
     let Some(MeasuredModel { chat, blocking }) = named_model(options)? else {
         if options.answers.is_some() || options.rate.is_some() {
@@ -68,8 +71,8 @@ fn recorded(model: PacedModel, path: &Path) -> Result<RecordedModel<PacedModel>,
     })
 }
 
-/// Returns the model that the options name, without a limit on the rate and without recorded answers: in a folder
-/// or on a server. `None` if they name none.
+/// Returns the model that the options name, in a folder or on a server; `None` if they name none. It has no limit on
+/// the rate of requests, and its answers are not recorded.
 fn named_model(options: &BenchModelArgs) -> Result<Option<MeasuredModel>, InputError> {
     #[cfg(feature = "local")]
     if let Some(folder) = &options.local {
@@ -96,8 +99,9 @@ pub(super) fn local_model(folder: &Path, answers: Option<&Path>) -> Result<Measu
     with_recorded_answers(PacedModel::new(chat, None), blocking, answers)
 }
 
-/// Wraps a chat model so that it records its answers in the file `answers` and returns those that the file already has;
-/// without a file, the model is returned as it is.
+/// Returns a measured model that records its answers in the file `answers`, and takes those that the file already has
+/// from there; without a file, it does neither. `blocking` is the same model, if it can block attention; those answers
+/// are never recorded.
 fn with_recorded_answers(
     chat: PacedModel,
     blocking: Option<Arc<dyn BlockingModel>>,
@@ -177,8 +181,8 @@ impl PacedModel {
         Self { model, pace }
     }
 
-    /// Blocks until the rate permits this request, and reserves the time of the next one. Returns at once
-    /// without a limit. `pace` has the interval between two requests, and when the `next` one may be sent.
+    /// Blocks until the rate permits this request, and reserves the time of the next one. Returns at once if there is
+    /// no limit.
     fn wait(&self) {
         let Some((interval, next)) = &self.pace else { return };
         let now = Instant::now();

@@ -26,7 +26,8 @@ struct ModelRun {
     lines: Vec<String>,
 }
 
-/// Runs `flowgate bench paper`. Returns 0, or [`INTERRUPTED`] after an interrupt.
+/// Runs `flowgate bench paper`: plays the games of AgentSecBench with each model, and prints the figures beside those
+/// of the paper. Returns 0, or [`INTERRUPTED`] after an interrupt; a model whose run is incomplete is left out.
 pub(crate) fn run(options: &PaperArgs, output: &mut Console) -> Result<u8, InputError> {
     let mut names: Vec<&std::ffi::OsStr> =
         options.models.iter().filter_map(|path| path.file_name()).collect();
@@ -67,7 +68,7 @@ pub(crate) fn run(options: &PaperArgs, output: &mut Console) -> Result<u8, Input
     Ok(if is_interrupted { INTERRUPTED } else { 0 })
 }
 
-/// Runs all tasks under the six defences with the model at `path`; `None` after an interrupt.
+/// Runs all tasks under each defence of the paper with the model at `path`; `None` after an interrupt.
 fn run_model(
     path: &Path,
     options: &PaperArgs,

@@ -1,4 +1,5 @@
-//! Runs `flowgate bench agentdojo` and `flowgate bench replay`: starts the module of the Python package that has these measurements.
+//! Runs `flowgate bench agentdojo` and `flowgate bench replay`: starts the module of the Python package that has these
+//! measurements. This module only finds the interpreter, and says what to install if the package is missing.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -12,8 +13,8 @@ const MODULE: &str = "flowgate.bench.agentdojo";
 /// What has to be installed, with the version of AgentDojo that the module is tested with.
 const PACKAGES: &str = "flowgate-ifc agentdojo==0.1.35";
 
-/// Starts the module with a command of its own, if there is one, and arguments, and returns its exit code. On Unix the interpreter replaces this process,
-/// so Ctrl-C reaches it alone.
+/// Starts the module with the subcommand `command`, if there is one, and with `arguments`, and returns its exit code.
+/// On Unix, the interpreter replaces this process, so Ctrl-C reaches only the interpreter.
 ///
 /// # Errors
 /// If there is no such interpreter, or it does not have the package; the message says how to install it.
@@ -44,8 +45,8 @@ pub(super) fn run(
     start(&mut module).map_err(|error| InputError(format!("{name}: {}; {advice}", describe_io_error(&error))))
 }
 
-/// Returns a command that starts the interpreter without the current folder among the places of its modules: a folder that somebody has sent may have a
-/// module of any name.
+/// Returns a command that starts the interpreter. It does not import modules from the current folder: a folder that
+/// somebody has sent may have a module of any name.
 fn isolated(python: &Path) -> Command {
     let mut command = Command::new(python);
     command.env("PYTHONSAFEPATH", "1");

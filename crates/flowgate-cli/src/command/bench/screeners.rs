@@ -1,7 +1,8 @@
-//! Runs `flowgate bench screeners`: measures how well screeners, most of which read the attention or the gradients of a model, tell on which
-//! regions of a prompt an output depends.
+//! Runs `flowgate bench screeners`: measures how well screeners find the regions of a prompt on which an output
+//! depends. Most of them read the attention or the gradients of a model.
 //!
-//! The cases and the figures are in `flowgate_bench::saliency`, the network in `flowgate_lm::local::classifier`; this module connects them.
+//! The cases and the figures are in `flowgate_bench::saliency`, the network in `flowgate_lm::local::classifier`; this
+//! module connects them.
 
 use std::io::{BufRead as _, Read as _};
 use std::path::Path;
@@ -15,7 +16,8 @@ use crate::local_model;
 use crate::output::Console;
 use crate::progress::{INTERRUPTED, Progress};
 
-/// Runs `flowgate bench screeners`. Returns 0, or [`INTERRUPTED`] after an interrupt.
+/// Runs `flowgate bench screeners`: trains a network, and measures it and the other screeners on generated cases or on
+/// the calls of recorded runs (`--traces`). Returns 0, or [`INTERRUPTED`] after an interrupt, which prints no figures.
 pub(crate) fn run(options: &ScreenersArgs, output: &mut Console) -> Result<u8, InputError> {
     let (model, name) = local_model::load(&options.local)?;
     let cases = usize::from(options.cases);
@@ -86,7 +88,7 @@ fn read_traces(path: &Path, limit: usize) -> Result<TraceCases, InputError> {
             continue;
         }
         let run = serde_json::from_str(&line)
-            .map_err(|error| failed(&format!("the line is not valid JSON: {error}")))?;
+            .map_err(|error| failed(&format!("the line is not valid JSON: {error}; leave it out")))?;
         traces.add_run(&run, limit).map_err(|problem| failed(&problem))?;
     }
     Ok(traces)

@@ -1,4 +1,5 @@
-//! Runs `flowgate bench verify`: repeats a recorded run and compares every line.
+//! Runs `flowgate bench verify`: repeats a recorded run and compares every line. `flowgate_bench::verify` does the
+//! work; this module reads the file and prints the differences.
 
 use std::path::Path;
 

@@ -1,5 +1,6 @@
-//! Examines a configuration of the gateway, for `flowgate doctor`: whether the environment variables that it names are
-//! set, who can read its key files, whether its policies are valid, and what they hide from the models of clients.
+//! Examines a configuration of the gateway, for `flowgate doctor --config`: whether the environment variables that it
+//! names are set, whether others can read its key files, whether its policies are valid, and what they hide from the
+//! models of clients. Adds what it finds to the findings that `doctor` prints.
 
 use std::path::Path;
 

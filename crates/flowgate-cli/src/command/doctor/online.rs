@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 /// The time limit of one request.
-const LIMIT: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Sends a GET request to a URL, and returns the HTTP status of the answer.
 ///
@@ -16,17 +16,17 @@ pub(super) fn status(url: &str) -> Result<u16, &'static str> {
         // A redirect is an answer as well: it shows that the server can be reached.
         .max_redirects(0)
         .proxy(None)
-        .timeout_global(Some(LIMIT))
+        .timeout_global(Some(TIMEOUT))
         .user_agent(concat!("flowgate/", env!("CARGO_PKG_VERSION")))
         .build();
     let answer = ureq::Agent::new_with_config(config).get(url).call();
     answer.map(|answer| answer.status().as_u16()).map_err(|error| match error {
-        ureq::Error::Timeout(_) => "the server does not answer within 10 s",
-        ureq::Error::HostNotFound => "the host name of the server cannot be resolved",
+        ureq::Error::Timeout(_) => "the server does not answer within 10 s; check that it runs",
+        ureq::Error::HostNotFound => "the host name of the server cannot be resolved; check its `url`",
         ureq::Error::Tls(_) | ureq::Error::Rustls(_) | ureq::Error::Pem(_) => {
             "the certificate of the server is not trusted; see `ca-file`"
         }
-        ureq::Error::BadUri(_) => "the `url` is not a valid address",
+        ureq::Error::BadUri(_) => "the `url` is not a valid address; write https:// with a host",
         _ => "there is no connection; check that the server runs",
     })
 }

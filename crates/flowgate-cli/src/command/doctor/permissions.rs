@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-/// Returns the problem with a file that others than its owner can write, with advice; `None` if only the owner can.
+/// Returns the problem, with advice, if users other than the owner can write a file; `None` if only the owner can.
 pub(super) fn writable_by_others(path: &Path) -> Option<String> {
     let shown = path.display();
     // The group or all users can write.
@@ -12,7 +12,7 @@ pub(super) fn writable_by_others(path: &Path) -> Option<String> {
     })
 }
 
-/// Returns the problem with a secret file that others than its owner can read or write, with advice; `None` if only the
+/// Returns the problem, with advice, if users other than the owner can read or write a secret file; `None` if only the
 /// owner can.
 #[cfg(feature = "gateway")]
 pub(super) fn readable_by_others(path: &Path) -> Option<String> {

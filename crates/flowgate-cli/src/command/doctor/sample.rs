@@ -139,7 +139,7 @@ impl SampleRequest {
             ),
             lines => format!("the label of {name}, line {}, is above {what}", joined_numbers(lines)),
         };
-        findings.wrong(format!("{} hidden from the lowest step: {advice}", are(&hidden)));
+        findings.wrong(format!("{} hidden from the lowest step: {advice}", tools_are(&hidden)));
     }
 }
 
@@ -201,8 +201,8 @@ fn messages(request: &Value) -> Vec<(String, String)> {
     found
 }
 
-/// Returns a tool as the policy names it: a tool of a client can belong to a server of the policy, whose prefix the
-/// client puts before its name.
+/// Returns a tool as the policy names it. A client gives the tool `NAME` of a server the name `mcp__SERVER__NAME`; if
+/// the policy names that server and tool, returns the policy's form, otherwise the tool as it is.
 fn named_as(policy: &Policy, tool: &Tool) -> Tool {
     let named = policy.named_tools().into_iter().find(|named| {
         let server = named.server.as_deref();
@@ -220,8 +220,8 @@ fn joined_names(tools: &[&Tool]) -> String {
     }
 }
 
-/// Returns the beginning of a sentence about tools: `the tool a is` or `the tools a, b are`.
-fn are(tools: &[&Tool]) -> String {
+/// Returns the subject and the verb of a sentence about tools: `the tool a is`, or `the tools a, b are`.
+fn tools_are(tools: &[&Tool]) -> String {
     if tools.len() == 1 {
         format!("the tool {} is", joined_names(tools))
     } else {
@@ -234,7 +234,8 @@ fn joined_numbers(lines: &[usize]) -> String {
     lines.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
-/// Returns how a policy spells a tool; `NAME` if it is not a plain name.
+/// Returns how a policy spells a tool, for a statement to write; `NAME` if there is no tool, or its name is not a plain
+/// name.
 fn pattern(tool: Option<&Tool>) -> String {
     let plain = |tool: &&Tool| {
         plain_name(&tool.name).is_some()

@@ -1,5 +1,6 @@
 //! Examines the MCP servers of an MCP client, for `flowgate doctor`: whether each server's program exists, and whether
-//! the server runs behind `flowgate mcp` with a policy that can be used.
+//! the server runs behind `flowgate mcp` with a policy that can be used. Adds what it finds to the findings that
+//! `doctor` prints.
 
 use std::path::{Path, PathBuf};
 

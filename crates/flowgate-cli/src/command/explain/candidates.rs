@@ -219,12 +219,13 @@ fn add_for_region(
 }
 
 /// Adds candidates for the field at `path` of the answers of `tool`, or of each row if an answer is a list: a `label`
-/// statement that raises its integrity, and one that lowers its confidentiality, as far as `excess` requires. `part` and
-/// `excess` are those of the verdict's reason that the candidates are to remove.
+/// statement that raises its integrity, and one that lowers its confidentiality, as far as `excess` requires. The
+/// candidates are to remove one reason of the verdict: `part` is the part of the call that this reason is about, and
+/// `excess` what exceeds the requirement there.
 ///
 /// `argument` is the argument of the call that the field influenced; `None` if it influenced the decision to call. A
-/// field that holds prose gets no integrity. Evidence is required if the field influenced the decision to call, or if
-/// a decisive argument has its value from it.
+/// field that holds prose gets no integrity. Evidence is required if the field influenced the decision to call, or if a
+/// decisive argument has its value from it.
 fn label_field(
     candidates: &mut Candidates,
     call: &JudgedCall,

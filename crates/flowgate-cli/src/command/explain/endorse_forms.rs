@@ -1,10 +1,10 @@
-//! Proposes `endorse` statements for an argument by the form of its value, for `candidates`: dates, times and numbers, a
-//! URL on a host that a message names, and the items of a list.
+//! Proposes `endorse` statements for an argument by the form of its value, for `candidates`: dates, times and numbers,
+//! a URL on a host that a message names, and the items of a list.
 //!
-//! `in tool:NAME` is proposed where a trusted answer that the agent had seen lists the value. Its author then chooses one of
-//! the listed values, which for an argument that decides something is a choice among the user's own contacts, accounts or
-//! objects: recorded attacks show whether that is too much, so it needs evidence there. `is_path_in` and a pattern are
-//! proposed only with evidence, for a path, or a code in a text of a fixed form.
+//! `in tool:NAME` is proposed if a trusted answer that the agent had seen lists the value. The author of an untrusted
+//! text can then choose one of the listed values. If the argument decides something, this is a choice among the user's
+//! own contacts, accounts or objects: the statement then needs evidence, which is recorded attacks that do not pass.
+//! `is_path_in` (for a path) and a pattern (for a code of a fixed form) always need evidence.
 
 use flowgate::label::Label;
 use flowgate::policy::ArgumentRole;
@@ -20,7 +20,7 @@ struct Form {
     /// The condition, with `{}` in place of the value.
     condition: String,
     rank: HarmRank,
-    /// What the author of the text chooses.
+    /// What the author of an untrusted text can then choose, as in "the choice of the date".
     choice: String,
     /// Why the statement needs evidence, if it always does.
     needs_evidence: Option<String>,
@@ -37,8 +37,8 @@ pub(super) struct EndorseProposal {
     pub(super) needs_evidence: Option<String>,
 }
 
-/// Returns the `endorse` statements that fit the value of an argument. `elements` are those of integrity that the
-/// requirement allows.
+/// Returns the `endorse` statements that fit the value of an argument. `elements` are the elements of integrity that
+/// the requirement allows; the statements endorse the argument as these.
 pub(super) fn propose(
     call: &JudgedCall,
     run: &ReplayedRun,
@@ -70,8 +70,8 @@ pub(super) fn propose(
     proposed.collect()
 }
 
-/// Returns the forms that fit a value. A number that selects an object or is a sum of money decides too much, even if its
-/// form is checked; a URL needs evidence.
+/// Returns the forms that fit a value, of which the argument `argument` has the role `role`. A number that selects an
+/// object or is a sum of money decides too much, even if its form is checked, so it gets no form for numbers.
 fn forms(argument: &str, value: &Value, role: Option<ArgumentRole>) -> Vec<Form> {
     let form = |condition: &str, rank, choice: &str| Form {
         condition: format!("{condition}({{}})"),
@@ -85,6 +85,7 @@ fn forms(argument: &str, value: &Value, role: Option<ArgumentRole>) -> Vec<Form>
         value => value.as_str().into_iter().collect(),
     };
     let all = |is: &dyn Fn(&str) -> bool| !texts.is_empty() && texts.iter().all(|text| is(text.trim()));
+    // Proposed for every value: a trial drops a statement whose condition does not hold for the value.
     let mut forms = vec![
         form("is_date", HarmRank::Time, "the date"),
         form("is_datetime", HarmRank::Time, "the date and time"),
@@ -140,7 +141,7 @@ fn forms(argument: &str, value: &Value, role: Option<ArgumentRole>) -> Vec<Form>
     forms
 }
 
-/// Returns the form `in tool:NAME` for an argument.
+/// Returns the form `in tool:NAME` for an argument. `pattern` is `tool:NAME`, the tool whose answer lists the value.
 fn listed(argument: &str, pattern: &str, role: Option<ArgumentRole>) -> Form {
     let is_decisive = harm::is_decisive(argument, role);
     let why =
@@ -153,8 +154,8 @@ fn listed(argument: &str, pattern: &str, role: Option<ArgumentRole>) -> Form {
     }
 }
 
-/// Returns the patterns of the tools of which an answer before the call has the value, or each item of a list, as a whole
-/// field that is trusted.
+/// Returns the patterns of tools, such as `tool:NAME`, that have listed the value: one of their answers before the call
+/// has it as a whole, trusted field. Of a list, each item must be such a field of the same answer.
 fn listing_tools(call: &JudgedCall, run: &ReplayedRun, value: &Value) -> Vec<String> {
     let values: Vec<&Value> = match value {
         Value::Array(items) => items.iter().collect(),
@@ -187,8 +188,8 @@ fn listing_tools(call: &JudgedCall, run: &ReplayedRun, value: &Value) -> Vec<Str
     patterns
 }
 
-/// Returns the folder of an absolute path, or the longest folder that several have in common; `None` if it is the root, or
-/// if a text is no absolute path.
+/// Returns the folder that directly contains each of these absolute paths; `None` if they are in different folders, if
+/// the folder is the root, or if a text is no absolute path.
 fn common_folder(texts: &[&str]) -> Option<String> {
     let folder = |text: &&str| {
         text.rsplit_once('/').filter(|_| text.starts_with('/')).map(|(folder, _)| folder.to_owned())
@@ -199,8 +200,8 @@ fn common_folder(texts: &[&str]) -> Option<String> {
     Some(first).filter(|folder| is_common && !folder.is_empty())
 }
 
-/// Returns a pattern for texts like `AB1234`: the same sequence of upper-case letters and digits. `None` if a text has other
-/// characters, more than 12 characters, or no digit.
+/// Returns a pattern for codes like `AB1234`, if all texts have the same sequence of upper-case letters and digits.
+/// `None` if a text has other characters, lacks a letter or a digit, or is longer than 12 characters.
 fn common_pattern(texts: &[&str]) -> Option<String> {
     let pattern = |text: &&str| {
         let is_code = (2..=12).contains(&text.len())

@@ -1,5 +1,6 @@
-//! Ranks the harm that a suggested statement could do, by what an attacker would gain from it. `candidates` sorts by
-//! it.
+//! Ranks the harm that a suggested statement could do, by what an attacker would gain from it. `candidates` sorts its
+//! statements by this rank. Also decides what `candidates` must not trust: arguments that decide too much, and texts in
+//! which an instruction fits.
 
 use flowgate::policy::{ArgumentRole, name_words};
 
@@ -61,9 +62,9 @@ const READERS: &[&str] =
 /// The maximum number of words of a text that cannot hold an instruction. A text with several lines always can.
 const MAX_PLAIN_WORDS: usize = 6;
 
-/// Returns whether an argument decides so much that a check of the form of its value is not enough: whether it
-/// selects an object by its number or key, or is a sum of money, by its name, or whether its role (`role`, as the
-/// policy declares it or the name suggests it) is another than content.
+/// Returns whether an argument decides so much that a check of the form of its value is not enough. By its name, it is
+/// a sum of money or selects an object; or an attacker gains something by choosing an argument of its role. `role` is
+/// what the policy declares or the name suggests.
 pub(in crate::command) fn is_decisive(argument: &str, role: Option<ArgumentRole>) -> bool {
     let words = name_words(argument);
     role.is_some_and(|role| role.gain().is_some())
@@ -76,7 +77,8 @@ pub(in crate::command) fn is_reader(tool: &str) -> bool {
     name_words(tool).first().is_some_and(|first| READERS.contains(&first.as_str()))
 }
 
-/// Returns whether a text may hold an instruction to the model.
+/// Returns whether a text may hold an instruction to the model: it has several lines, or more than [`MAX_PLAIN_WORDS`]
+/// words.
 pub(in crate::command) fn is_prose(text: &str) -> bool {
     let text = text.trim();
     text.lines().nth(1).is_some() || text.split_whitespace().count() > MAX_PLAIN_WORDS

@@ -76,6 +76,8 @@ pub(super) fn print(
     let mut suggestions: Vec<Suggestion<'_>> =
         sets.into_iter().map(|statements| Suggestion { statements, effect: None }).collect();
     if !explained.corpora.is_empty() && !suggestions.is_empty() {
+        // Each set of statements has compiled in its trial, so `filter_map` drops none, and the effects are in the
+        // order of the suggestions.
         let changed: Vec<Arc<Policy>> = suggestions
             .iter()
             .filter_map(|suggestion| {

@@ -1,4 +1,5 @@
-//! Prints a call as a tree: its parts with their labels, the reasons against each part, and where the values come from.
+//! Prints a call as a tree, for `flowgate explain`: its parts with their labels, the reasons against each part, and
+//! where the values come from (`origin`).
 
 use flowgate::monitor::Reason;
 use flowgate::trace::{EventBody, EventId, Region};
@@ -86,7 +87,8 @@ fn print_reason(
     }
 }
 
-/// Returns why a region has its label: the model wrote it, a statement labels it, or no statement does.
+/// Returns why the region in `event` has its label: the model wrote it, a statement of the policy labels it, or no
+/// statement does.
 fn why_labelled(event: EventId, region: &Region, run: &ReplayedRun) -> String {
     let trace = run.monitor.trace();
     let Some(event_of_region) = trace.event(event) else { return String::new() };

@@ -9,7 +9,7 @@ use super::{HookEvent, decision};
 use crate::escaping;
 
 /// The longest reason, in characters.
-const REASON: usize = 1_000;
+const MAX_REASON: usize = 1_000;
 /// The replacement of a withheld text.
 const WITHHELD: &str = "[withheld by flowgate]";
 /// Words that determine the shape of an output for Claude Code. They are not replaced: Claude Code rejects a
@@ -39,7 +39,8 @@ impl HookAnswer {
         Self::Call(outcome, reason)
     }
 
-    /// Returns the answer for an output or a prompt: it is blocked if there are objections.
+    /// Returns the answer for an output or a prompt. `objections` says why the model must not receive the text; `None`
+    /// if it may. The replacement of a blocked output is added by [`with_replacement`](Self::with_replacement).
     pub(super) fn from_objections(event: HookEvent, objections: Option<String>) -> Self {
         objections.map_or(Self::Nothing, |why| Self::Stop(event, why, None))
     }
@@ -54,7 +55,7 @@ impl HookAnswer {
         }
     }
 
-    /// Turns a question into a denial, because nobody can be asked for the reason `why`.
+    /// Turns a question into a denial. `why` says why no person can be asked.
     pub(super) fn deny_question(self, why: &str) -> Self {
         match self {
             Self::Call(Outcome::Confirm, asked) => {
@@ -64,7 +65,8 @@ impl HookAnswer {
         }
     }
 
-    /// Adds the replacement for a blocked output, which has the shape of `response`, the output, without its content.
+    /// Adds to a blocked output what the model receives in its place. `response` is the output; its replacement has the
+    /// same shape, without the content. Other answers stay as they are.
     pub(super) fn with_replacement(self, response: Option<&Value>) -> Self {
         match self {
             // The empty key: the output is no field of another value.
@@ -118,7 +120,7 @@ impl HookAnswer {
 
 /// Returns a reason as the agent receives it: one line of bounded length that names its author.
 pub(super) fn reason_text(why: &str) -> String {
-    format!("flowgate: {}", escaping::excerpt(why, REASON))
+    format!("flowgate: {}", escaping::excerpt(why, MAX_REASON))
 }
 
 /// Converts an output to the form in which rules examine it. A text and a list of content blocks (objects with a `type`)
@@ -130,21 +132,21 @@ pub(super) fn content(response: Value) -> Value {
         Value::Array(ref blocks) if !blocks.is_empty() && blocks.iter().all(is_block) => response,
         other => {
             let mut texts = Vec::new();
-            collect(&other, &mut texts);
+            collect_texts(&other, &mut texts);
             texts.into_iter().map(|text| json!({"type": "text", "text": text})).collect()
         }
     }
 }
 
 /// Adds all texts of a value to `texts`: keys, strings and numbers.
-fn collect(value: &Value, texts: &mut Vec<String>) {
+fn collect_texts(value: &Value, texts: &mut Vec<String>) {
     match value {
         Value::String(text) => texts.push(text.clone()),
-        Value::Array(items) => items.iter().for_each(|item| collect(item, texts)),
+        Value::Array(items) => items.iter().for_each(|item| collect_texts(item, texts)),
         Value::Object(fields) => {
             for (key, value) in fields {
                 texts.push(key.clone());
-                collect(value, texts);
+                collect_texts(value, texts);
             }
         }
         Value::Number(number) => texts.push(number.to_string()),

@@ -112,7 +112,7 @@ impl Harness {
         }
     }
 
-    /// Returns the reason why the agent cannot ask the user because of a hook; `None` if it can.
+    /// Returns the reason why a hook cannot make this agent ask the user; `None` if it can.
     pub(super) fn never_asks(self) -> Option<&'static str> {
         match self {
             Self::ClaudeCode | Self::Gemini | Self::Copilot => None,
@@ -132,7 +132,8 @@ impl HarnessEventKind {
         }
     }
 
-    /// Returns the kind of judgement that the event needs; `None` for the start of a session.
+    /// Returns how the event is judged: as a prompt, a call or an output. `None` for the start of a session, which is
+    /// not judged.
     pub(super) fn hook_event(&self) -> Option<HookEvent> {
         match self {
             Self::Start { .. } => None,
@@ -169,7 +170,10 @@ impl Fields<'_> {
 
     /// Returns the error for a missing field; `what` says which type it must have.
     fn missing(&self, what: &str, key: &str) -> EventError {
-        EventError::Invalid(format!("{what} `{key}` is missing in the input from {}", self.harness.name()))
+        EventError::Invalid(format!(
+            "{what} `{key}` is missing in the input from {}; see `flowgate hook --help`",
+            self.harness.name()
+        ))
     }
 
     /// Returns the error for an event that the hook does not judge; `judged` lists those that it judges.

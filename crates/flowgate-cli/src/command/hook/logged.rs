@@ -30,13 +30,13 @@ pub(super) struct LogSettings {
     pub(super) limit: u64,
     /// The reason why no person can be asked; `None` if one can.
     pub(super) never_asks: Option<&'static str>,
-    /// Whether a denied call runs all the same.
+    /// Whether the hook only watches (`--watch`): a denied call then runs all the same.
     pub(super) is_watching: bool,
 }
 
-/// Judges an event and records it in the file of its session. `monitor` is new: the recorded events are replayed in
-/// it first. Returns [`HookAnswer::Nothing`] for the start of a session. The number of a call is its index among all
-/// calls of the session.
+/// Judges an event and records it in the file of its session. `monitor` is new: the recorded events are replayed in it
+/// first. Returns [`HookAnswer::Nothing`] for the start of a session. The calls of a session are numbered from 0; a
+/// denied call has no number.
 ///
 /// # Errors
 /// If the file of the session cannot be read or written. The caller turns the error into a refusal.

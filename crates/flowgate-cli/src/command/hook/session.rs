@@ -12,9 +12,9 @@ use serde_json::Value;
 use super::HookEvent;
 use super::transcript::{PendingEvent, Transcript, TranscriptEvent};
 
-/// Replays a transcript in a monitor, without the pending call or output, which the caller adds, and without refused
-/// calls, which had no effect. Text that must have been read and is missing in the transcript becomes an event labelled
-/// top.
+/// Replays a transcript in a monitor. Leaves out the call or output of `pending`, which the caller adds, and refused
+/// calls, which had no effect. Where the model must have read text that is missing in the transcript, adds an event
+/// labelled top.
 pub(super) fn replay(monitor: &mut Monitor, transcript: &Transcript, pending: &PendingEvent) {
     let refused: HashSet<&str> = transcript.refused().collect();
     let unanswered_calls = transcript.unanswered_calls(pending);
@@ -67,8 +67,12 @@ pub(super) fn has_call(monitor: &Monitor, id: &str) -> bool {
     monitor.trace().calls_with_id(id).next().is_some()
 }
 
-/// Adds an output or a prompt to the trace. Returns why it is withheld from the model: a rule denies or asks, or its
-/// label exceeds the clearance of `model`; `None` if it may be shown. Fails if the trace cannot take the entry.
+/// Adds an output or a prompt to the trace. Returns why it is withheld from the model; `None` if it may be shown. It is
+/// withheld if a rule denies it, asks about it or cannot be evaluated, or if its label exceeds the clearance of
+/// `model`.
+///
+/// # Errors
+/// If the trace cannot take the entry.
 pub(super) fn objections(monitor: &mut Monitor, entry: TraceEntry) -> Result<Option<String>, String> {
     let (event, findings) = monitor.push(entry).map_err(|error| error.to_string())?;
     // A rule matched, could not be evaluated, or reached a limit.

@@ -92,7 +92,7 @@ impl SessionLog {
     /// # Errors
     /// If the file cannot be written. The caller then refuses the event.
     pub(super) fn append(&mut self, event: LoggedEvent) -> Result<(), String> {
-        let line = format!("{}\n", write_line(&event));
+        let line = format!("{}\n", recorded_form(&event));
         let written = self.file.write_all(line.as_bytes()).and_then(|()| self.file.sync_data());
         written.map_err(|error| {
             format!(
@@ -160,8 +160,8 @@ fn file_name(session: &str) -> String {
     format!("{name}-{}.jsonl", session.len())
 }
 
-/// Returns an event in the form in which it is recorded, which [`read_line`] reads.
-fn write_line(event: &LoggedEvent) -> Value {
+/// Returns an event as the JSON value that is written to the file as one line. [`read_line`] reads it back.
+fn recorded_form(event: &LoggedEvent) -> Value {
     match event {
         LoggedEvent::Start => json!({"start": true}),
         LoggedEvent::Message { role, text } => json!({"role": role, "text": text}),

@@ -1,9 +1,9 @@
 //! Reads transcripts of Claude Code for `flowgate hook`: JSON lines that contain messages in Anthropic's form and other
 //! entries.
 //!
-//! The format is undocumented, so this reader assumes as little as possible: only text that a person typed has the
-//! role `user`, text that the client adds has its own role, and missing history has the label top. Sub-agents
-//! have separate files or entries in this one; what one of them read counts as read by all.
+//! The format is undocumented, so this reader assumes as little as possible: only text that a person typed has the role
+//! `user`, text that the client adds has its own role, and missing history has the label top. The entries of a
+//! sub-agent are in a separate file, or among those of the main agent; what one agent read counts as read by all.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
@@ -90,7 +90,7 @@ impl Transcript {
                 // one before.
                 time = text_field(entry, "timestamp").map_or(time.clone(), |now| time.max(now.to_owned()));
                 for happened in read_entry(entry, &entry_ids)? {
-                    let agent = is_sub_agents(entry)
+                    let agent = is_of_sub_agent(entry)
                         .then(|| text_field(entry, "agentId").unwrap_or("(sub-agent)").to_owned());
                     let id = entry.get("message").and_then(|message| message.get("id"));
                     let message = id.and_then(Value::as_str).map(str::to_owned);
@@ -128,7 +128,7 @@ impl Transcript {
         self.calls().any(|(_, known)| known == id)
     }
 
-    /// Returns the calls of the transcript with their ids.
+    /// Returns the entries that are calls, each with the id of its call.
     fn calls(&self) -> impl Iterator<Item = (&TranscriptEntry, &str)> {
         self.entries.iter().filter_map(|entry| match &entry.happened {
             TranscriptEvent::Event(event) => match &event.body {
@@ -188,7 +188,7 @@ fn is_set(entry: &Map<String, Value>, key: &str) -> bool {
 }
 
 /// Returns whether an entry belongs to a sub-agent.
-fn is_sub_agents(entry: &Map<String, Value>) -> bool {
+fn is_of_sub_agent(entry: &Map<String, Value>) -> bool {
     is_set(entry, "isSidechain")
 }
 
@@ -219,8 +219,8 @@ fn sub_agent_files(path: &Path) -> Result<Vec<PathBuf>, String> {
     Ok(paths)
 }
 
-/// Reads the JSON objects in a file of JSON lines. `bytes_left` is the number of bytes that may still be read of all
-/// transcripts, and is reduced; `limit` is the number for the message if it is used up.
+/// Reads the JSON objects in a file of JSON lines. `bytes_left` is how many bytes of all transcripts of the session may
+/// still be read; the length of this file is subtracted from it. `limit` is the initial number, for the error message.
 fn read_lines(path: &Path, bytes_left: &mut u64, limit: u64) -> Result<Vec<Map<String, Value>>, String> {
     let name = path.display();
     let file = File::open(path).map_err(|error| format!("{name}: {}", describe_io_error(&error)))?;
@@ -346,7 +346,7 @@ fn role_of_message(entry: &Map<String, Value>, content: &Value) -> String {
     };
     match text_field(entry, "type") {
         // The model wrote summaries and the tasks of sub-agents: both have the labels of everything that it had read.
-        Some("user") if is_set(entry, "isCompactSummary") || is_sub_agents(entry) => "assistant".to_owned(),
+        Some("user") if is_set(entry, "isCompactSummary") || is_of_sub_agent(entry) => "assistant".to_owned(),
         Some("user") if is_set(entry, "isMeta") => with_tag("meta"),
         // Outputs of commands and reports of sub-agents, which the client adds in the user's name.
         Some("user") if has_markup || is_set(entry, "isVisibleInTranscriptOnly") => with_tag("client"),

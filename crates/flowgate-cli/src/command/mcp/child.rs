@@ -1,4 +1,5 @@
-//! Starts the MCP server of `flowgate mcp` in a process group of its own, and ends it together with its children.
+//! Starts the MCP server of `flowgate mcp` in a process group of its own, exchanges lines with it, and ends it together
+//! with its children.
 
 use std::ffi::OsString;
 use std::process::Stdio;
@@ -24,8 +25,11 @@ pub(super) struct ServerProcess {
 }
 
 impl ServerProcess {
-    /// Starts the server and the tasks that write its input and read its output. It inherits the environment and the
-    /// standard error. Lines longer than `largest` bytes are cut.
+    /// Starts the server, and the tasks that write its input and read its output. The server inherits the environment
+    /// and the standard error. Lines of its output that are longer than `largest` bytes are cut.
+    ///
+    /// # Errors
+    /// If the server cannot be started, with advice.
     pub(super) fn start(command: &[OsString], largest: usize) -> Result<Self, String> {
         let (program, arguments) = command
             .split_first()
@@ -49,7 +53,7 @@ impl ServerProcess {
         let (Some(to), Some(from)) = (to, from) else {
             return Err(format!(
                 "the server's command `{program_name}` was started without standard input and output; this is a \
-                defect of Flowgate"
+                defect of Flowgate; please report it"
             ));
         };
         let (input, queued_lines) = queue();
@@ -57,7 +61,8 @@ impl ServerProcess {
         Ok(Self { lines: read_lines(from, largest), input: Some(input), process })
     }
 
-    /// Ends the server: closes its input, waits for its end for [`EXIT_TIMEOUT`], and kills it and its children.
+    /// Ends the server: closes its input, waits up to [`EXIT_TIMEOUT`] for its end, and then kills the server and its
+    /// children. A failure is ignored, since nothing more can be done.
     pub(super) async fn terminate(mut self) {
         drop(self.input.take());
         let _ = tokio::time::timeout(EXIT_TIMEOUT, self.process.wait()).await;
@@ -109,8 +114,8 @@ fn read_lines(from: impl AsyncRead + Unpin + Send + 'static, largest: usize) -> 
     receiver
 }
 
-/// Reads the next line; `None` at the end or after an error. Of a line that is too long, returns `largest` bytes and
-/// one more, by which the receiver notices the excess, and skips the rest.
+/// Reads the next line; `None` at the end or after an error. Of a line that is longer than `largest` bytes, returns
+/// that many and one more, by which the receiver notices that the line was too long, and skips the rest.
 async fn read_line(from: &mut (impl AsyncBufReadExt + Unpin), largest: usize) -> Option<Vec<u8>> {
     let (mut line, mut nothing_read) = (Vec::new(), true);
     loop {

@@ -29,8 +29,8 @@ impl ClientLabelFile {
         Ok(Self { path: path.to_owned(), lock })
     }
 
-    /// Exchanges labels with the file under its lock: joins the labels that other proxies stored into the monitor, and
-    /// the labels of the monitor into the file.
+    /// Exchanges labels with the file while this process holds its lock: adds the labels that other proxies have stored
+    /// to the monitor, and the labels of the monitor to the file.
     pub(super) fn exchange(&self, monitor: &mut Monitor) -> Result<(), String> {
         self.lock.lock().map_err(|error| self.file_error(&describe_io_error(&error)))?;
         let exchanged = self.exchange_locked(monitor);
@@ -38,8 +38,9 @@ impl ClientLabelFile {
         exchanged
     }
 
-    /// Joins the labels of the file into the label of what the client has received, by an event that carries them, and
-    /// writes the result back if it differs. The caller holds the lock on the file.
+    /// Joins the labels in the file with the label of everything that the client has received in this session. If the
+    /// file raises that label, an event that carries the result is added to the monitor. Writes the result to the file
+    /// if it differs. The caller holds the lock on the file.
     fn exchange_locked(&self, monitor: &mut Monitor) -> Result<(), String> {
         // `None` if there is no file; `Some(None)` if the file has no labels, which is an error.
         let stored = match std::fs::read_to_string(&self.path) {

@@ -110,8 +110,8 @@ pub(super) fn standard_input(largest: usize) -> Receiver<Vec<u8>> {
     receiver
 }
 
-/// Reads the next line; `None` at the end or after an error. Of a line that is too long, returns `largest` bytes and
-/// one more, by which the receiver notices the excess, and skips the rest.
+/// Reads the next line; `None` at the end or after an error. Of a line that is longer than `largest` bytes, returns
+/// that many and one more, by which the receiver notices that the line was too long, and skips the rest.
 pub(super) fn read_line(input: &mut impl BufRead, largest: usize) -> Option<Vec<u8>> {
     let (mut line, mut nothing_read) = (Vec::new(), true);
     loop {

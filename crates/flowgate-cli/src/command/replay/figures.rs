@@ -83,6 +83,7 @@ pub(super) type CallList = BTreeMap<ListedCall, usize>;
 /// A call in a list.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct ListedCall {
+    /// The ids of the user's task and of the injected one; of a call that an attack asked for, only the injected one.
     pub(super) task: String,
     pub(super) tool: String,
     /// Why it is permitted, or why it is not.
@@ -182,7 +183,7 @@ impl AttackFigures {
     }
 
     /// Adds the figures of attacks to a JSON object, with `null` for those that no run has data about.
-    fn put(&self, object: &mut Map<String, Value>) {
+    fn add_to(&self, object: &mut Map<String, Value>) {
         let of_calls = |count: usize| if self.are_calls_unknown() { Value::Null } else { count.into() };
         let of_outcome = |count: usize| if self.with_outcome == 0 { Value::Null } else { count.into() };
         let fields = [
@@ -303,11 +304,11 @@ impl SuiteFigures {
         put("calls", self.calls.into());
         if self.attacks.runs > 0 {
             put("attack_runs", self.attacks.runs.into());
-            self.attacks.put(&mut object);
+            self.attacks.add_to(&mut object);
             let by_attack = self.by_attack.iter().map(|(attack, figures)| {
                 let mut of_attack = Map::new();
                 of_attack.insert("runs".to_owned(), figures.runs.into());
-                figures.put(&mut of_attack);
+                figures.add_to(&mut of_attack);
                 (attack.clone(), Value::Object(of_attack))
             });
             let by_attack = Value::Object(by_attack.collect());

@@ -19,7 +19,7 @@ struct CallListing {
     of: fn(&SuiteFigures) -> &CallList,
 }
 
-/// Returns the lists of calls that the options may request.
+/// Returns the two lists of calls that options can request, each with whether it is requested.
 fn listings(options: &ReplayOptions<'_>) -> [CallListing; 2] {
     [
         CallListing {
@@ -106,7 +106,7 @@ pub(super) fn print_text(
         );
     }
     for (method, total) in methods.iter().zip(&sum_by_method) {
-        notes(method.name(), &total.attacks, output);
+        print_notes(method.name(), &total.attacks, output);
     }
     for list in listings(options).iter().filter(|list| list.is_wanted) {
         for ((suite, method), figures) in sums {
@@ -160,7 +160,7 @@ fn row(suite: &str, method: &str, figures: &SuiteFigures, has_attacks: bool) -> 
 
 /// Prints notes about attacks that the columns do not show: those without a call of an acting tool, and those whose
 /// calls are not known.
-fn notes(method: &str, attacks: &AttackFigures, output: &mut Console) {
+fn print_notes(method: &str, attacks: &AttackFigures, output: &mut Console) {
     if attacks.without_call > 0 {
         output.line(&format!(
             "{method}: {} without a call of an acting tool, of which {}: the agent only writes something.",

@@ -42,7 +42,8 @@ pub(super) struct TerminalApprover {
     pub(super) sources: EventSources,
     /// The decisions on the last message of the model that also cover further calls of it.
     pub(super) repeated: Vec<RepeatedDecision>,
-    /// The questions that the last one announced, about later calls of the same message.
+    /// The questions about later calls of the same message of the model, which the last question has announced to the
+    /// person.
     pub(super) announced: Vec<ApprovalRequest>,
 }
 
@@ -56,18 +57,19 @@ pub(super) struct RepeatedDecision {
 }
 
 impl RepeatedDecision {
-    /// Uses the decision for a further call if `ask` is the same question. Returns `None` if it is another one, or all
-    /// calls that the decision covers have been judged.
+    /// Returns the decision for a further call if `ask` is the same question, and counts that call. Returns `None` if
+    /// `ask` is another question, or if the decision has been used for all calls that it covers.
     fn for_further_call(&mut self, ask: &ApprovalRequest) -> Option<Decision> {
         let is_same = self.question.is_same_question(ask);
+        // Subtracts one call if the question is the same, and otherwise none. `?` returns `None` if no call remains.
         self.remaining = self.remaining.checked_sub(usize::from(is_same))?;
         is_same.then_some(self.decision)
     }
 }
 
 impl Approver for TerminalApprover {
-    /// Returns the person's decision, or the last one if it covers this call as well: a question about several
-    /// equal calls of one message is asked once, and its answer is for all of them.
+    /// Returns the person's decision on a call. A question about several equal calls of one message is asked once; the
+    /// answer is then returned for each of them.
     fn decide<'a>(&'a mut self, ask: &'a ApprovalRequest) -> BoxFuture<'a, Decision> {
         let decision = match self.repeated.iter_mut().find_map(|repeated| repeated.for_further_call(ask)) {
             Some(decision) => decision,

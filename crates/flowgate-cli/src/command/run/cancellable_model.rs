@@ -17,7 +17,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(50);
 pub(super) struct CancellableModel {
     pub(super) model: Arc<dyn ChatModel>,
     pub(super) terminal: Arc<ChatTerminal>,
-    /// The activity, for the terminal.
+    /// What the terminal shows while the model works, such as `the model writes`.
     pub(super) what: &'static str,
     /// The number of steps begun in this turn, if this model writes the steps.
     pub(super) steps: Option<AtomicUsize>,

@@ -1,4 +1,5 @@
-//! Runs the turns of a chat, and the commands of the person at the terminal, such as `/why`.
+//! Runs the turns of a chat of `flowgate run`, and the commands of the person at the terminal, such as `/why`. `run`
+//! builds the [`TerminalChat`] and calls it.
 
 use std::time::Instant;
 
@@ -90,7 +91,8 @@ impl TerminalChat<'_> {
         code
     }
 
-    /// Returns the results of a turn that ended early.
+    /// Returns what a turn has done before it ended early. The turn is empty if the conversation does not wait for the
+    /// user.
     fn take_unfinished_turn(&mut self) -> Turn {
         match self.conversation.need() {
             Need::User(turn) => turn,

@@ -94,7 +94,10 @@ fn read_agent(name: &str, entry: &Value, servers: &[String]) -> Result<AgentSpec
         Some(_) => return Err(wrong()),
     };
     if let Some(unknown) = server_names.iter().flatten().find(|name| !servers.contains(name)) {
-        return Err(at(format!("there is no server `{}` in `mcpServers`", escaping::excerpt(unknown, 40))));
+        return Err(at(format!(
+            "there is no server `{}` in `mcpServers`; add it there",
+            escaping::excerpt(unknown, 40)
+        )));
     }
     Ok(AgentSpec {
         name: name.to_owned(),
@@ -125,8 +128,8 @@ impl AgentSpec {
         }
     }
 
-    /// Returns those of the offered tools that the delegated agent may call: all if its entry names no servers,
-    /// otherwise the tools of these servers.
+    /// Returns the tools, of those in `offered`, that the agent may call: the tools of the servers that its entry in
+    /// the configuration names, or all if it names none.
     pub(super) fn allowed_tools(&self, offered: &[OfferedTool]) -> Vec<OfferedTool> {
         let is_allowed = |tool: &Tool| match (&self.servers, &tool.server) {
             (None, _) => true,
@@ -253,8 +256,8 @@ impl DelegationContext {
     }
 }
 
-/// Returns the agent's replies as the answer to the call that delegated the task, with the label of the replies; an
-/// error if the turn ended early or a reply was withheld.
+/// Returns the answer to a delegated task: the agent's replies, with their label. It is an error if the turn ended
+/// early or a reply was withheld.
 fn delegate_answer(conversation: &Conversation, turn: &Turn) -> ToolAnswer {
     let is_complete = turn.ended.is_none() && turn.replies.iter().all(|reply| reply.withheld.is_empty());
     let texts: Vec<&str> = turn.replies.iter().map(|reply| reply.text.as_str()).collect();
@@ -264,8 +267,8 @@ fn delegate_answer(conversation: &Conversation, turn: &Turn) -> ToolAnswer {
     ToolAnswer { carries: Some(conversation.reply_label_names()), ..ToolAnswer::text(texts.join("\n")) }
 }
 
-/// Returns the answer that the calling agent receives if the other agent stopped before it finished: an error that
-/// quotes `text`, with the label top, because the failure can depend on anything that the other agent read.
+/// Returns the answer to a delegated task whose agent did not finish: an error that quotes `text`. It has the label
+/// top, because the failure can depend on anything that the agent has read.
 fn unfinished_answer(conversation: &Conversation, text: &str) -> ToolAnswer {
     let monitor = conversation.monitor();
     let top = monitor.to_names(&monitor.policy().space().top());
@@ -289,7 +292,7 @@ mod tests {
         check(r#"{"agents": {"reader": {"description": "reads", "servers": ["web"]}}}"#, Ok(&["reader"]));
         check(
             r#"{"agents": {"reader": {"description": "reads", "servers": ["wep"]}}}"#,
-            Err("the agent `reader`: there is no server `wep` in `mcpServers`"),
+            Err("the agent `reader`: there is no server `wep` in `mcpServers`; add it there"),
         );
         check(
             r#"{"agents": {"reader": {"description": "reads", "servers": "web"}}}"#,

@@ -99,8 +99,8 @@ impl ChatObserver {
         }
     }
 
-    /// Processes the events since the last call: writes them to the trace file, records where each comes from, and
-    /// prints the line of a step that is complete.
+    /// Processes the events that were added since the last call of this function: writes them to the trace file, and
+    /// records where each comes from. Then prints the line of the current step if the step is complete.
     pub(super) fn process_new_events(&mut self, conversation: &Conversation) {
         let monitor = conversation.monitor();
         if let Some(trace) = &mut self.trace
@@ -139,7 +139,7 @@ impl ChatObserver {
         self.shared.stores().save_labels(conversation, &mut self.stores_version)
     }
 
-    /// Prints the summary of a turn.
+    /// With `--labels`, prints a line about the work of a turn: its messages, tokens, looks, questions and calls.
     pub(super) fn print_summary(&self, spent: &TurnUsage) {
         if self.labels {
             let line = format!("{}{}", self.prefix(), usage_summary(spent));
@@ -182,10 +182,12 @@ impl Observer for ChatObserver {
         Box::pin(ready(refreshed))
     }
 
+    /// Processes the events of the part of the turn that has ended.
     fn before_need(&mut self, conversation: &Conversation) {
         self.process_new_events(conversation);
     }
 
+    /// Records the step that begins: its label, and how many regions are hidden from it.
     fn before_completion(&mut self, view: &View) {
         self.step = Some(CurrentStep { label: view.label, hidden: view.names.len(), done: None });
     }
@@ -197,6 +199,7 @@ impl Observer for ChatObserver {
         }
     }
 
+    /// Returns whether Ctrl-C has cancelled the turn.
     fn is_cancelled(&self) -> bool {
         self.terminal.is_cancelled()
     }

@@ -209,7 +209,7 @@ impl ReplaySetup<'_> {
         })
     }
 
-    /// Returns whether a recorded attack asked for a call of this tool.
+    /// Returns whether one of the replayed attacks asked for a call of this tool.
     fn has_attack_on(self, tool: &Tool, attacks: &[ReplayedRun]) -> bool {
         attacks.iter().any(|run| {
             AttackCalls::of(run)
@@ -220,8 +220,8 @@ impl ReplaySetup<'_> {
         })
     }
 
-    /// Returns whether a call that a recorded attack asked for is permitted under the policy `changed` and is not in
-    /// `before`, the attacks under the policy without any change.
+    /// Returns whether the policy `changed` permits a call that a recorded attack asked for and that the policy without
+    /// any change does not permit. `before` has the replays of the attacks under the unchanged policy.
     fn lets_attack_pass(self, changed: &Arc<Policy>, before: &[ReplayedRun]) -> bool {
         self.runs.attacks.iter().zip(before).any(|(run, before)| {
             let then = self.replay(changed, run);
@@ -233,9 +233,9 @@ impl ReplaySetup<'_> {
         })
     }
 
-    /// Removes unnecessary changes from `accepted`, the most harmful first: those without which no more calls are
-    /// stopped. A later change may have made an earlier one unnecessary. `left` is the number of calls that are
-    /// stopped with all changes.
+    /// Removes unnecessary changes from `accepted`, beginning with the most harmful one. A change is unnecessary if no
+    /// further call is stopped without it, for example because a later change has made it so. `left` is the number of
+    /// calls that are stopped with all changes.
     fn leave_out_unneeded(self, policy: &Policy, accepted: &mut Vec<Change>, left: usize) {
         let harm = |change: &Change| change.statements.iter().map(|one| one.harm.rank).max();
         accepted.sort_by_key(|change| std::cmp::Reverse(harm(change)));

@@ -43,8 +43,10 @@ pub(super) fn parse(fields: &Fields<'_>) -> Result<HarnessEvent, EventError> {
     Ok(HarnessEvent { session, kind })
 }
 
-/// Returns the call of an event: its id if there is one, its tool and its arguments. Fails if the name of the tool
-/// does not identify a server.
+/// Returns the call of an event: its id if there is one, its tool and its arguments.
+///
+/// # Errors
+/// If a field is missing, or the name of the tool does not determine which part of it is the name of a server.
 fn tool_use(fields: &Fields<'_>) -> Result<ToolUse, EventError> {
     let name = fields.text("tool_name")?;
     let tool: Option<Tool> = unambiguous_tool(name);

@@ -51,15 +51,15 @@ pub(super) fn parse(fields: &Fields<'_>) -> Result<HarnessEvent, EventError> {
     Ok(HarnessEvent { session, kind })
 }
 
-/// Returns the call of an event: its tool and its arguments. It has no id. The name of a tool of a server is one word
-/// with the name of the server, which is not taken apart.
+/// Returns the call of an event: its tool and its arguments. It has no id. Copilot joins the names of a server and of
+/// its tool to one word. That word is the name of the tool here, without a server.
 fn tool_use(fields: &Fields<'_>) -> Result<ToolUse, EventError> {
     let tool = Tool::local(fields.text("tool_name")?);
     Ok(ToolUse { id: None, tool, arguments: fields.value("tool_input")?.clone() })
 }
 
-/// Returns the line to print for Copilot CLI; `None` if there is no objection: then its own permissions decide, or if
-/// Copilot ignores the answer.
+/// Returns the line to print for Copilot CLI. `None` if there is no objection, so that Copilot's own permissions
+/// decide, and for a blocked prompt, since Copilot ignores the answer to it.
 pub(super) fn print(answer: &HookAnswer) -> Option<String> {
     let line = match answer {
         HookAnswer::Nothing | HookAnswer::Call(Outcome::Permit, _) => return None,

@@ -60,7 +60,9 @@ fn tool_use(fields: &Fields<'_>) -> Result<ToolUse, EventError> {
     let name = fields.text("tool_name")?;
     let tool = match name.split_once(':') {
         Some((MCP, "")) => {
-            return Err(EventError::Invalid(format!("the tool name `{name}` from Cursor names no tool")));
+            return Err(EventError::Invalid(format!(
+                "the tool name `{name}` from Cursor names no tool after `MCP:`"
+            )));
         }
         Some((MCP, tool)) => Tool::of(MCP, tool),
         _ => Tool::local(name),

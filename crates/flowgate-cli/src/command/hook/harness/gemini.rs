@@ -14,7 +14,7 @@ use super::{EventError, Fields, HarnessEvent, HarnessEventKind, ToolUse};
 /// The events that the hook judges, for error messages.
 const JUDGED: &str = "SessionStart, BeforeAgent, BeforeTool and AfterTool";
 /// The line before the content of files that the user names with `@`. Gemini CLI adds it to the prompt.
-const FILES: &str = "--- Content from referenced files ---";
+const FILES_MARK: &str = "--- Content from referenced files ---";
 
 /// Parses an event of Gemini CLI.
 ///
@@ -28,7 +28,7 @@ pub(super) fn parse(fields: &Fields<'_>) -> Result<HarnessEvent, EventError> {
             let text = fields.text("prompt")?.to_owned();
             // Gemini CLI adds the content of named files to the prompt, so not all of it is the user's
             // own text.
-            let role = if text.contains(FILES) { "attachment/file" } else { "user" };
+            let role = if text.contains(FILES_MARK) { "attachment/file" } else { "user" };
             HarnessEventKind::Prompt { role, text }
         }
         "BeforeTool" => HarnessEventKind::Call(tool_use(fields)?),
@@ -59,7 +59,7 @@ fn tool_use(fields: &Fields<'_>) -> Result<ToolUse, EventError> {
         (None, None) => Tool::local(name),
         _ => {
             return Err(EventError::Invalid(
-                "`mcp_context` in the input from Gemini CLI has only one of `server_name` and `tool_name`"
+                "`mcp_context` from Gemini CLI has only one of `server_name` and `tool_name`; both are needed"
                     .to_owned(),
             ));
         }

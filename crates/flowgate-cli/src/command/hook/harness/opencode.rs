@@ -42,8 +42,8 @@ pub(super) fn parse(fields: &Fields<'_>) -> Result<HarnessEvent, EventError> {
     Ok(HarnessEvent { session, kind })
 }
 
-/// Returns the call of an event: its id, its tool and its arguments. The name of a tool of a server is `SERVER_TOOL`, which
-/// is not taken apart.
+/// Returns the call of an event: its id, its tool and its arguments. OpenCode calls the tool of a server `SERVER_TOOL`.
+/// That is the name of the tool here, without a server.
 fn tool_use(fields: &Fields<'_>) -> Result<ToolUse, EventError> {
     let id = fields.text("call")?.to_owned();
     let tool = Tool::local(fields.text("tool")?);
