@@ -126,7 +126,8 @@ impl CaseRun<'_> {
         Decision::Deny
     }
 
-    /// Records as denied those calls without a fate that the turn judged so.
+    /// Records as denied those calls that the turn denied and that have no other fate. A judged call names no position
+    /// in the case, so it is matched by its tool and arguments.
     fn record_denials(&mut self, turn: &Turn) {
         for judged in turn.judged.iter().filter(|judged| judged.outcome == Outcome::Deny) {
             let calls = self.case.calls.iter().zip(&mut self.fates);
