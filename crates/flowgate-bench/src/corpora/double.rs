@@ -12,9 +12,9 @@ use serde_json::{Map, Value, json};
 use super::case::{CallPurpose, CorpusCase};
 use crate::screening::text_of;
 
-/// The maximum number of times that one call is proposed. A call is proposed several times if the conversation asks for
-/// the message again, or if its level ends and it was not made on the next one. The limit prevents the double from
-/// repeating forever a call that is refused without a question.
+/// The maximum number of times that one call is proposed. The double proposes a call again if the conversation has its
+/// message rewritten, and on the new level after a look. The limit prevents the double from repeating forever a call
+/// that is refused without a question.
 const MAX_PROPOSALS: usize = 8;
 
 /// The state of the double in one case. Calls are numbered by their positions in the case.
