@@ -1,7 +1,8 @@
-//! Writes one HTML file with charts and tables, which loads nothing and can be printed. The reports of the suites call [`page`] for the format `html`, and so does [`compare`](crate::compare).
+//! Writes one HTML file with charts and tables, which loads nothing and can be printed. The reports of the suites call
+//! [`page`] for the format `html`, and so does [`compare`](crate::compare).
 //!
-//! A chart is a scatter of defences with the intervals of both measures, has a bar for each defence, or shows curves. Defences of a scatter with equal values share
-//! a mark; the legend below the scatter names them.
+//! A chart is one of three: a scatter of defences with the intervals of both measures, a bar for each defence, or
+//! curves. Defences of a scatter with equal values share a mark; the legend below the scatter names them.
 
 mod bars;
 mod curves;
@@ -116,8 +117,9 @@ pub(crate) fn page(title: &str, manifest: &Value, drawings: &[Drawing], tables: 
     page
 }
 
-/// Draws a scatter as SVG with its legend in HTML. The horizontal axis is from 0 to 1. The vertical one is from 0 to 1, or from -1 if an interval
-/// ends below 0. Each mark has lines for both intervals, and a number, which the legend explains.
+/// Returns a scatter as SVG with its legend in HTML. The horizontal axis is from 0 to 1. The vertical axis is from 0 to
+/// 1, or from -1 to 1 if an interval ends below 0. Each mark has a line for each of its two intervals, and a number,
+/// which the legend explains.
 fn figure(chart: &Chart) -> String {
     // The value at the lower end of the vertical axis.
     let lowest = chart.points.iter().map(|point| point.y.low).fold(0.0_f64, f64::min);

@@ -47,18 +47,21 @@ pub(super) fn comparisons(executions: &[Execution], seed: u64) -> Vec<Comparison
     compared
 }
 
-/// Returns the `comparisons` as JSON objects, for JSON lines.
+/// Returns the comparisons of the default method with each other defence as JSON objects, for JSON lines. `seed`
+/// determines the bootstrap samples.
 pub fn comparison_rows(executions: &[Execution], seed: u64) -> Vec<Value> {
     let compared = comparisons(executions, seed);
     compared.iter().map(|(other, event, found)| found.to_json(&OURS.name(), &other.name(), event)).collect()
 }
 
-/// Prints the `comparisons` as a table; empty if `OURS` was not measured, or differs from no other defence.
+/// Returns the comparisons of the default method with each other defence as a table of text; empty if the default was
+/// not measured, or if nothing could be compared.
 pub fn comparison_text(executions: &[Execution], seed: u64) -> String {
     comparisons_with_ours(executions, seed).map(|table| table.to_text()).unwrap_or_default()
 }
 
-/// Returns the `comparisons` as a table; `None` if `OURS` was not measured, or differs from no other defence.
+/// Returns the comparisons of the default method with each other defence as a table; `None` if the default was not
+/// measured, or if nothing could be compared.
 pub(super) fn comparisons_with_ours(executions: &[Execution], seed: u64) -> Option<Table> {
     let compared = comparisons(executions, seed).into_iter();
     let named = compared.map(|(other, event, found)| (other.name(), event.to_owned(), found));
