@@ -30,11 +30,12 @@ pub struct Verification {
     pub left_out: Vec<String>,
 }
 
-/// Verifies the lines of a run in the format jsonl, of which the first is the manifest. Differences are part of the result and no error.
+/// Verifies the lines of a run in the format jsonl, of which the first is the manifest. A difference between the
+/// recorded and the repeated run is part of the result and no error.
 ///
 /// # Errors
-/// If the lines are no run of a suite, the run is one of a real model or of a public benchmark, the manifest names something that this program does
-/// not have, or the repeated run fails.
+/// If the lines are no run of a suite, the run is one of a real model or of a public benchmark, the manifest names
+/// something that this program does not have, or the repeated run fails.
 pub fn verify(lines: &[Value]) -> Result<Verification, String> {
     let manifest = lines.first().filter(|line| text(line, "type") == "manifest");
     let manifest = manifest.ok_or(
@@ -104,7 +105,12 @@ fn verify_detectors(manifest: &Value, lines: &[Value]) -> Result<Verification, S
             text(manifest, "policy").escape_debug()
         ));
     }
-    let policy = Policy::parse(detectors::POLICY).map_err(|errors| policy_errors::one_line(&errors))?;
+    let policy = Policy::parse(detectors::POLICY).map_err(|errors| {
+        format!(
+            "the policy cannot be used; this is a defect of Flowgate: {}",
+            policy_errors::one_line(&errors)
+        )
+    })?;
     let rows = detectors::rows()?;
     let judged = detectors::JudgedRow::all(&Arc::new(policy), &rows, &mut || false)?;
     let figures = detectors::DetectorFigures::of(&judged);
@@ -215,8 +221,8 @@ fn not_repeatable(model: &str) -> String {
     )
 }
 
-/// Returns the number of pairs of each game that the manifest names. It is an error outside 1 to 10000: the repeated run of a manipulated file could
-/// otherwise take any amount of time.
+/// Returns the number of pairs of each game that the manifest names. A number outside 1 to 10000 is an error: the
+/// repeated run of a manipulated file could otherwise take any amount of time.
 fn instances(manifest: &Value) -> Result<usize, String> {
     let instances = usize::try_from(number(manifest, "instances")?).unwrap_or(usize::MAX);
     let is_valid = (1..=10_000).contains(&instances);
@@ -288,8 +294,9 @@ fn compare(recorded: &[Value], repeated: &[Value], skipped: &[&str]) -> Verifica
     result
 }
 
-/// Returns a phrase that names the fields in which two different lines differ, each once. A field of an object within a line is named `OBJECT.FIELD`.
-/// The phrase omits the values, since they can be long.
+/// Returns a phrase that names the fields in which two lines differ, each once, such as `questions, sha256.code
+/// differs`. A field of an object within a line is named `OBJECT.FIELD`. The phrase omits the values, since they can be
+/// long.
 fn difference(recorded: &Value, repeated: &Value) -> String {
     let (Some(recorded), Some(repeated)) = (recorded.as_object(), repeated.as_object()) else {
         return "the line is not a JSON object".to_owned();

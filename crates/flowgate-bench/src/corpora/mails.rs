@@ -16,7 +16,7 @@ const MAX_TEXT: usize = 400;
 const MIN_TEXT: usize = 20;
 
 /// Reads the bodies of the messages in a folder and in the folders below it, each shortened and in one line. Reads at
-/// most [`MAX_MAILS`] messages, and no folder that is nested more deeply than [`MAX_DEPTH`].
+/// most `MAX_MAILS` messages, and no folder that is nested more deeply than `MAX_DEPTH`.
 ///
 /// # Errors
 /// If a file or a folder cannot be read, or no message has a body.

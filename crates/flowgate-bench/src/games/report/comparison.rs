@@ -19,9 +19,9 @@ type Comparison = (Defence, &'static str, PairedComparison);
 /// The defence that is compared with the others: the label defence with the default method of guarded conversations.
 pub(super) const OURS: Defence = Defence::Labels(Method::LowestFirst);
 
-/// Compares `OURS` with each other defence, on the same adversarial tasks, for each of two events: a violation, and a violation that took effect.
-/// Returns none if `OURS` was not measured. `seed` determines the bootstrap samples of the intervals; with several seeds of tasks, the samples draw
-/// seeds and then tasks.
+/// Compares [`OURS`] with each other defence on the same adversarial tasks, by two events: a violation, and a violation
+/// that took effect. The list is empty if `OURS` was not measured. `seed` determines the bootstrap samples of the
+/// intervals. If the tasks have several seeds, a sample draws seeds and then tasks.
 pub(super) fn comparisons(executions: &[Execution], seed: u64) -> Vec<Comparison> {
     let events: [ComparedEvent; 2] =
         [("violated", |execution| execution.is_violated), ("executed", |execution| execution.is_executed)];
