@@ -127,6 +127,8 @@ fn measured(line: &Value, name: &str) -> Option<ValueWithInterval> {
 
 /// Returns one table with a row for each line of figures of all runs. A cell is a dash if the suite of the run does not measure the figure.
 fn figure_table(runs: &[NamedRun]) -> Table {
+    /// The names of the figures in the lines; the first four are those of the games, the others those of the privacy
+    /// suite.
     const COLUMNS: [&str; 9] = [
         "closure",
         "advantage",

@@ -65,12 +65,15 @@ pub(crate) struct Chart {
     pub(crate) points: Vec<Point>,
 }
 
-/// The width and the height of a chart, in pixels as all lengths here.
+/// The width of a chart, in pixels as all lengths here.
 const WIDTH: f64 = 460.0;
+/// The height of a chart.
 const HEIGHT: f64 = 320.0;
-/// The space between the edge and the axes: with labels at the left and at the bottom, empty at the right and at the top.
+/// The space at the left of the axes, with labels.
 const LEFT: f64 = 52.0;
+/// The space below the axes, with labels.
 const BOTTOM: f64 = 44.0;
+/// The empty space at the right and at the top.
 const MARGIN: f64 = 14.0;
 
 /// The style sheet of the page, for the screen and for print.

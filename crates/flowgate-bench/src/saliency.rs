@@ -120,9 +120,11 @@ pub struct ScreenerResults {
     pub distributions: Vec<ScoreDistribution>,
 }
 
-/// The seeds of the cases on which the network is trained, and of those on which thresholds are chosen. Each is
-/// combined with the seed of the run, which the reported cases have unchanged.
+/// A number that is combined with the seed of the run, so that the network is trained on other cases than the reported
+/// ones.
 const TRAINING: u64 = 0x7472_6169;
+/// A number that is combined with the seed of the run, so that the thresholds are chosen on other cases than the
+/// reported ones.
 const THRESHOLDS: u64 = 0x7468_7265;
 
 /// Returns the number of calls of `step` that [`run`] makes with `cases` cases of each set, by which the command line shows progress. Every case is

@@ -52,7 +52,7 @@ pub fn verify(lines: &[Value]) -> Result<Verification, String> {
             Err("line 1: a run of `flowgate bench corpus` needs its folder; run the command again, and compare the files".to_owned())
         }
         other => Err(format!(
-            "line 1 names the suite `{}`, which this version of Flowgate does not have; use a later version",
+            "line 1 names the suite `{}`, whose runs this version of Flowgate cannot repeat; run its command again, and compare the files",
             other.escape_debug()
         )),
     }

@@ -36,6 +36,7 @@ impl ChatModel for GullibleModel<'_> {
         "test double: capable and gullible"
     }
 
+    /// Answers the request at once; the listener, which would receive partial answers, is not called.
     fn complete<'a>(
         &'a self,
         request: &'a Request,
@@ -92,8 +93,8 @@ impl GullibleModel<'_> {
 }
 
 /// Answers the request to fill a slot. The last message has a sentence and then a JSON object, whose field `texts`
-/// lists the complete texts of the regions. The answer is these texts, joined; it is empty after the introduction if
-/// the message has no such object. Instructions in the texts have no effect here, because the filler has no tools.
+/// lists the complete texts of the regions. The answer is these texts, joined; if the message has no such object, there
+/// are none to join. Instructions in the texts have no effect here, because the filler has no tools.
 fn fill_completion(request: &Request) -> Completion {
     let text = request.messages.last().map(text_of).unwrap_or_default();
     // The JSON object follows a sentence, so it begins at the first brace.

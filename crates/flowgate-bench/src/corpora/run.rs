@@ -103,7 +103,10 @@ impl CaseRun<'_> {
         let at = self.double.last_proposed();
         let call = at.and_then(|at| Some((at, self.case.calls.get(at)?)));
         let Some((at, call)) = call.filter(|(_, call)| call.tool == tool) else {
-            return Err(format!("the tool `{}` ran, and the double did not call it", tool.escape_debug()));
+            return Err(format!(
+                "the tool `{}` ran, and the double did not call it; this is a defect of Flowgate",
+                tool.escape_debug()
+            ));
         };
         // A call that a person allowed stays `Asked`.
         if let Some(fate) = self.fates.get_mut(at).filter(|fate| **fate == CallFate::Unmade) {

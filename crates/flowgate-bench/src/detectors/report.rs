@@ -73,8 +73,8 @@ fn table_list(judged: &[JudgedRow<'_>], figures: &DetectorFigures, seed: u64) ->
 }
 
 /// Returns the output as text: the flow rule, the tables, and sentences about the figures. `policy` is the name of the
-/// policy's file; `None` names the built-in policy, whose text is then printed. With `content`, the texts of the rows
-/// follow.
+/// policy's file. It is `None` for the built-in policy, whose text then takes the place of the name. With `content`,
+/// the texts of the rows follow.
 pub fn text(
     judged: &[JudgedRow<'_>],
     figures: &DetectorFigures,

@@ -105,6 +105,8 @@ impl ChatModel for ModelDouble {
         }
     }
 
+    /// Answers the request at once, with the counted tokens; the listener, which would receive partial answers, is not
+    /// called.
     fn complete<'a>(
         &'a self,
         request: &'a Request,

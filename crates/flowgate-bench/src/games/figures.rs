@@ -95,8 +95,8 @@ impl Figures {
     }
 }
 
-/// Returns the ends of the bootstrap interval at 95 % of the mean utility of the controls. The controls are grouped by
-/// their seeds, since those with one seed are not independent.
+/// Returns the ends of the bootstrap interval at 95 % of the mean utility of the controls. A sample draws seeds, and
+/// then controls of each drawn seed.
 fn benign_utility_interval(executions: &[Execution]) -> Option<(f64, f64)> {
     let controls = executions.iter().filter(|execution| execution.side == Side::Control);
     let values: Vec<(&str, f64)> =

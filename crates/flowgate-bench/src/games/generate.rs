@@ -18,6 +18,8 @@ use ranked::{RankedTask, ranked_pair};
 /// The number of instances of each game in the paper (6.3).
 pub const PAPER_INSTANCES: usize = 8;
 
+/// The names, products and other words that fill the texts of tasks, each list in a fixed order, since the seed draws
+/// from it by position.
 pub(super) const CUSTOMERS: [&str; 8] = [
     "Ada Brunner",
     "Ben Castillo",

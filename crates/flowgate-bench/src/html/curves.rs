@@ -23,8 +23,9 @@ pub(crate) struct CurveChart {
 
 /// The side of the square of the curves, in pixels as all lengths here.
 const SIDE: f64 = 300.0;
-/// The space at the left, with the labels of the axis, and at the top, with the title.
+/// The space at the left, with the labels of the axis.
 const LEFT: f64 = 52.0;
+/// The space at the top, with the title.
 const TOP: f64 = 30.0;
 /// The space below, with the labels of the axis.
 const BOTTOM: f64 = 44.0;

@@ -141,6 +141,8 @@ impl PrivacyDefence {
 #[derive(Debug)]
 struct RedactAll;
 
+/// All other answers are the defaults of [`StepMethod`]: a step is shown only what flows to the lowest label, the model
+/// can neither look nor leave slots, and no permitted call is asked about.
 impl StepMethod for RedactAll {
     fn name(&self) -> &'static str {
         "redact-all"

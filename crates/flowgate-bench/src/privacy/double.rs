@@ -101,6 +101,7 @@ impl ChatModel for AgentDouble<'_> {
         "test double: does each task as well as its view allows"
     }
 
+    /// Answers the request at once; the listener, which would receive partial answers, is not called.
     fn complete<'a>(
         &'a self,
         request: &'a Request,

@@ -303,7 +303,8 @@ fn part_table(all: &[DefenceResults], scopes: &[TaskGroup], title: &str) -> Tabl
     table(&title, &header, &all.iter().map(row).collect::<Vec<_>>())
 }
 
-/// Returns the table of the comparisons with [`OURS`]; `None` if `OURS` was not measured, or nothing could be compared.
+/// Returns the table of the comparisons with [`OURS`]; `None` if `OURS` was not measured, or if it differs from no
+/// other defence in any task.
 fn comparisons_with_ours(all: &[DefenceResults], seed: u64) -> Option<Table> {
     let compared = comparisons(all, seed).into_iter();
     let named = compared.map(|(other, event, found)| (other.to_owned(), event.to_owned(), found));

@@ -152,6 +152,7 @@ const REMEMBERED: usize = 5;
 const FADING: f32 = 0.7;
 
 impl HiddenStateModel for CopyModel {
+    /// Returns 2, an arbitrary number: all layers of the double are equal.
     fn layer_count(&self) -> usize {
         2
     }

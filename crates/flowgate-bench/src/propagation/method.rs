@@ -66,6 +66,7 @@ pub struct Models<'m> {
 }
 
 impl fmt::Debug for Models<'_> {
+    /// The models have no useful text, so only the name of the struct is written.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Models").finish_non_exhaustive()
     }

@@ -32,6 +32,7 @@ struct Topic {
     facts: [[&'static str; 3]; FACTS],
 }
 
+/// The kinds of events, one of which each pair of articles is about.
 const TOPICS: [Topic; 6] = [
     Topic {
         headline: "{name} opens a new bridge",

@@ -335,9 +335,9 @@ fn attack_table(all: &[DoubleResults]) -> Table {
     table(title, &header, &all.iter().flat_map(row).collect::<Vec<_>>())
 }
 
-/// Returns a table of the settings that were tried in tuning, with the share of questions that each decides exactly.
-/// `grids` has the settings of each double, by its name. *Permissive Information-Flow Analysis* draws its Figures 7 to
-/// 10 from such figures.
+/// Returns a table of the settings that were tried in tuning, each with the share of questions for which it finds
+/// exactly the true labels. Each item of `grids` is the name of a double or a model, and its settings. *Permissive
+/// Information-Flow Analysis* draws its Figures 7 to 10 from such figures.
 fn grid_table(grids: &[(&str, &[(DataSet, GridPoint)])]) -> Table {
     let header = ["double", "set", "method", "λ", "Shapley", "exact"];
     let row = |(name, grid): &(&str, &[(DataSet, GridPoint)])| {

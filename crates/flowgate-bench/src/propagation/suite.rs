@@ -182,8 +182,8 @@ impl PropagationSuite {
     }
 
     /// Returns the number of steps of a run with one double, by which the command line shows progress.
-    /// [`run`](Self::run) calls its callback once for each step. The example of introspection is counted here although
-    /// it is not run, so the progress can end a few steps early.
+    /// [`run`](Self::run) calls its callback once for each step, except one: the question that introspection shows as
+    /// an example is counted here and not run.
     pub fn steps(&self) -> usize {
         let plan: usize = plan().iter().map(|(set, _)| self.of(*set).len()).sum();
         // Both tuning sets have a grid of λ for two methods, and the key-value questions one of thresholds as well.

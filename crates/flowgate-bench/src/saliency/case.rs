@@ -112,6 +112,7 @@ fn documents(seed: u64, count: usize, phrasings: &[Phrasing]) -> Option<Vec<Depe
     Some(questions.iter().map(case).collect())
 }
 
+/// The first names of people in the cases; with the [`LAST_NAMES`] they give 120 names.
 const FIRST_NAMES: [&str; 12] =
     ["Anna", "Bram", "Chidi", "Dara", "Elif", "Farid", "Greta", "Hugo", "Irma", "Jonas", "Keiko", "Lena"];
 const LAST_NAMES: [&str; 10] =

@@ -87,10 +87,13 @@ impl TraceCases {
                     let is_injected = message.get("origin").and_then(Value::as_str) == Some("injection");
                     let calls = message.get("tool_calls").and_then(Value::as_array);
                     for call in calls.into_iter().flatten() {
-                        let function = call.get("function").ok_or("a call has no `function`")?;
+                        let function = call.get("function").ok_or(
+                            "a call has no `function`; give a file that examples/agentdojo/traces.py wrote",
+                        )?;
                         let (name, arguments) = (text(function, "name")?, text(function, "arguments")?);
-                        let arguments: Value = serde_json::from_str(&arguments)
-                            .map_err(|error| format!("the arguments of a call are no JSON: {error}"))?;
+                        let arguments: Value = serde_json::from_str(&arguments).map_err(|error| {
+                            format!("the arguments of a call are no JSON: {error}; give a file that examples/agentdojo/traces.py wrote")
+                        })?;
                         if is_injected && earlier.carrier.is_none() {
                             earlier.carrier = earlier.outputs.len().checked_sub(1);
                         }

@@ -55,13 +55,13 @@ pub fn comparison_rows(executions: &[Execution], seed: u64) -> Vec<Value> {
 }
 
 /// Returns the comparisons of the default method with each other defence as a table of text; empty if the default was
-/// not measured, or if nothing could be compared.
+/// not measured, or if it differs from no other defence in any task.
 pub fn comparison_text(executions: &[Execution], seed: u64) -> String {
     comparisons_with_ours(executions, seed).map(|table| table.to_text()).unwrap_or_default()
 }
 
 /// Returns the comparisons of the default method with each other defence as a table; `None` if the default was not
-/// measured, or if nothing could be compared.
+/// measured, or if it differs from no other defence in any task.
 pub(super) fn comparisons_with_ours(executions: &[Execution], seed: u64) -> Option<Table> {
     let compared = comparisons(executions, seed).into_iter();
     let named = compared.map(|(other, event, found)| (other.name(), event.to_owned(), found));
