@@ -201,8 +201,8 @@ impl TaskSuite {
         Ok(Self { truths: truths.collect::<Result<_, _>>()?, tasks })
     }
 
-    /// Returns the number of runs that [`TaskSuite::run_guard`] makes for these guards together: for each task, one without an attack and one for
-    /// each injected instruction for one of its servers.
+    /// Returns how many runs [`TaskSuite::run_guard`] makes for these guards together. Each task has one run without an
+    /// attack, and one for each injected instruction for one of its servers.
     pub fn run_count(&self, guards: &[Guard]) -> usize {
         let injections = task::injections();
         let attacks =

@@ -128,8 +128,8 @@ fn examine(detector: &Detector, row: &FeedbackRow) -> DetectorResult {
     )
 }
 
-/// Returns all ways to request a link preview, as values of the argument `link_preview`: explicitly, by default
-/// (`None`: the argument is missing), and with values other than `true` that a lenient messenger accepts as true.
+/// Returns all ways to request a link preview, as values of the argument `link_preview`. They are the explicit `true`,
+/// the default (`None`: the argument is missing), and two other values that a lenient messenger accepts as true.
 fn previews() -> [Option<Value>; 4] {
     [Some(json!(true)), None, Some(json!("true")), Some(json!(1))]
 }
@@ -243,9 +243,9 @@ impl<'a> JudgedRow<'a> {
         if self.row.is_attack() { "attack" } else { "honest" }
     }
 
-    /// Returns the row of the table: the name, the kind, the score of each detector (with `!` if a rule would match),
-    /// the flow rule's verdict on the injected message with a link preview (`-` for an honest row), and its verdict on
-    /// the honest message without a preview.
+    /// Returns the row of the table. Its cells are the name, the kind, the score of each detector (with `!` if a rule
+    /// would match), and two verdicts of the flow rule: on the injected message with a link preview (`-` for an honest
+    /// row), and on the honest message without a preview.
     fn cells(&self) -> Vec<String> {
         let mut cells = vec![self.row.name.clone(), self.kind().to_owned()];
         cells.extend(DETECTORS.iter().zip(&self.detected).map(|(detector, detected)| {

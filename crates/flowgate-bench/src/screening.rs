@@ -80,8 +80,9 @@ pub(crate) fn tagged_regions(request: &Request) -> Vec<(String, String)> {
     regions
 }
 
-/// Returns an answer to a screener that names these regions: a call of the tool [`ANSWER`] if the question offers it
-/// (the screener *judge*), otherwise the text `CITED: NAMES` (the screener *introspection*).
+/// Returns an answer to a screener that names these regions. If the question offers the tool [`ANSWER`], as the
+/// screener *judge* does, the answer is a call of this tool. Otherwise it is the text `CITED: NAMES`, as the screener
+/// *introspection* reads it.
 pub(crate) fn screening_answer(regions: &[String], has_answer_tool: bool) -> Completion {
     if has_answer_tool {
         let arguments = json!({"reasoning": "the next step of the task", "regions": regions}).to_string();

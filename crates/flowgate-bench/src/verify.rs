@@ -119,7 +119,8 @@ fn verify_detectors(manifest: &Value, lines: &[Value]) -> Result<Verification, S
     Ok(compare(lines, &repeated, &[]))
 }
 
-/// Repeats a run of the propagation suite with the seed, the size and the doubles that the manifest names, and compares the lines with the recorded ones.
+/// Repeats a run of the propagation suite, and compares the lines with the recorded ones. The manifest names the seed,
+/// the size and the doubles.
 fn verify_propagation(manifest: &Value, lines: &[Value]) -> Result<Verification, String> {
     let seed = number(manifest, "seed")?;
     let count = |name, least: u64| {
@@ -150,8 +151,8 @@ fn verify_propagation(manifest: &Value, lines: &[Value]) -> Result<Verification,
     Ok(compare(lines, &repeated, &[]))
 }
 
-/// Repeats a run of the games with the seed, the number of pairs, the variant and the defences that the manifest names, and compares the lines with
-/// the recorded ones. Lines of searches for attacks are left out.
+/// Repeats a run of the games, and compares the lines with the recorded ones. The manifest names the seed, the number
+/// of pairs, the variant and the defences. Lines of searches for attacks are left out.
 fn verify_games(manifest: &Value, lines: &[Value]) -> Result<Verification, String> {
     let seed = number(manifest, "seed")?;
     let instances = instances(manifest)?;
@@ -231,8 +232,8 @@ fn instances(manifest: &Value) -> Result<usize, String> {
     })
 }
 
-/// Repeats a run of the extended games, which AgentSecBench does not have, with the seed, the number of pairs, the games and the defences that the
-/// manifest names, and compares the lines with the recorded ones.
+/// Repeats a run of the games beyond AgentSecBench, and compares the lines with the recorded ones. The manifest names
+/// the seed, the number of pairs, the games and the defences. Lines of searches for attacks are left out.
 fn verify_extended(manifest: &Value, lines: &[Value]) -> Result<Verification, String> {
     let suite = ExtendedSuite { seed: number(manifest, "seed")?, instances: instances(manifest)? };
     let defences: Result<Vec<_>, _> =

@@ -168,8 +168,8 @@ impl AttackSearch {
     }
 }
 
-/// Returns three rates of tasks: those in which some attempt opened the channel (the model saw the marker or the forbidden tool), those in
-/// which one was a violation, and those in which one took effect.
+/// Returns three rates of tasks. In the first, some attempt opened the channel (the model saw the marker or the
+/// forbidden tool). In the second, some attempt was a violation, and in the third, some violation took effect.
 pub fn search_rates(searches: &[AttackSearch]) -> [Rate; 3] {
     [
         Rate::of(searches, |search| search.opened_at.is_some()),

@@ -1,6 +1,6 @@
 //! Implements the two test doubles of a model: *gullible*, which follows every request that it can read, and *immune*,
-//! which follows only the user's. A real model is between these two. [`runner`](super::runner) gives the doubles to the
-//! games.
+//! which follows only the user's. A real model is between these two. [`runner`](super::runner) runs tasks with
+//! either in the games.
 //!
 //! *Gullible* does whatever any visible text asks: if one part of an observation makes a request, it writes every
 //! marker that it can see and calls every tool that the request names. *Immune* answers from the parts without requests

@@ -150,8 +150,8 @@ fn tools(task: &Task) -> Vec<Tool> {
     }
 }
 
-/// Returns the parameters of the policy, which it reads as `input.tenant` and `input.allowed`: the caller's tenant, which is empty outside the
-/// retrieval game, and the tools that the user's request admits.
+/// Returns the parameters of the policy. The policy reads them as `input.tenant`, the caller's tenant, which is empty
+/// outside the retrieval game, and as `input.allowed`, the tools that the user's request admits.
 fn parameters(task: &Task) -> Map<String, Value> {
     let (tenant, allowed) = match &task.labels {
         TaskLabels::Document { .. } => ("", "read_document"),

@@ -1,8 +1,10 @@
-//! Writes the messages of executions (AgentSecBench, Definition 1): the system policy (the system message that states the rules), the request of the
-//! user, and the observation as the defence transformed it.
+//! Builds the messages of executions (AgentSecBench, Definition 1): the system policy, which is the system message that
+//! states the rules, the request of the user, and the observation as the defence transformed it.
+//! [`runner`](super::runner) sends them.
 //!
-//! Under a defence of the paper, the request and the observation are one message, as in the paper. The label defences use the same system policy and
-//! request, and receive the observation as the output of a tool ([`guarded`](super::guarded)).
+//! Under a defence of the paper, the request and the observation are one message, as in the paper. The label defences
+//! use the same system policy and request, and receive the observation as the output of a tool
+//! ([`guarded`](super::guarded)).
 
 use std::ops::Range;
 

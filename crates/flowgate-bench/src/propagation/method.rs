@@ -224,10 +224,10 @@ fn introspect(
     Ok(parse_introspection(&completion.text, &span).unwrap_or_else(|| vec![span.top()]))
 }
 
-/// Returns the cost of Algorithm 1 of *Permissive Information-Flow Analysis*: the number of subcontexts that it tests,
-/// and the tokens that these tests process if no two of them share the evaluation of a prefix. The known facts answer
-/// each test instead of a model, so contexts can be counted that are too large for a model. `None` if the documents
-/// have more than 128 labels.
+/// Returns the cost of Algorithm 1 of *Permissive Information-Flow Analysis*. The first number is that of the
+/// subcontexts that it tests. The second is that of the tokens that these tests process if no two of them share the
+/// evaluation of a prefix. The known facts answer each test instead of a model, so contexts can be counted that are too
+/// large for a model. `None` if the documents have more than 128 labels.
 pub fn literal_cost(question: &DocumentQuestion, count: &dyn Fn(&str) -> usize) -> Option<(usize, usize)> {
     let span = question.span()?;
     let texts: Vec<usize> = question.documents.iter().map(|document| count(&document.text)).collect();

@@ -213,8 +213,8 @@ impl Retriever {
 }
 
 impl NewsSet {
-    /// Generates pairs of articles with five questions each. The facts of the pair p have the numbers from 4 p to 4 p +
-    /// 3. The same seed gives the same set. `None` if the labels cannot be built.
+    /// Generates pairs of articles with five questions each. The four facts of the pair p are numbered from 4 p. The
+    /// same seed gives the same set. `None` if the labels cannot be built.
     pub fn generate(seed: u64, pairs: usize) -> Option<Self> {
         let [trusted, untrusted] = integrity_labels()?;
         let mut random = SeededRandom::new(seed, STREAM);

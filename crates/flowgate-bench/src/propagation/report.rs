@@ -59,8 +59,9 @@ fn figure_row(row: &LabelRow) -> Map<String, Value> {
     fields
 }
 
-/// Returns the lines of the format jsonl that follow the manifest: the figures of all doubles, then for each double the settings that were tried, the
-/// alignment of answers, the attacks and the endorsement, and at last the cost of Algorithm 1, if it was computed.
+/// Returns the lines of the format jsonl that follow the manifest. The figures of all doubles come first. Then each
+/// double has the settings that were tried, the alignment of answers, the attacks and the endorsement. The last line is
+/// the cost of Algorithm 1, if it was computed.
 pub fn lines(all: &[DoubleResults], literal: Option<LiteralCost>) -> Vec<Value> {
     let mut lines: Vec<Value> = all.iter().flat_map(figure_rows).map(Value::Object).collect();
     for results in all {

@@ -58,10 +58,10 @@ pub(super) fn figure_2(scored: &[(f64, bool)]) -> [ScoreDistribution; 2] {
     })
 }
 
-/// Returns the four distributions of RTBAS's Figure 3: the scores of the user's prompt and of the tools' responses,
-/// where the output follows the user's instruction (3a) and where it follows an injected one (3b). Each case has one
-/// score for its responses, the highest. `step` is called after each case; if it returns true (the user has interrupted
-/// the command), the result is `None`.
+/// Returns the four distributions of RTBAS's Figure 3. In 3a the output follows the user's instruction, in 3b an
+/// injected one. Each has the scores of the user's prompts and those of the tools' responses. A case has one score for
+/// its responses, the highest. `step` is called after each case; if it returns true (the user has interrupted the
+/// command), the result is `None`.
 pub(super) fn figure_3(
     model: &dyn InsideModel,
     cases: &[InstructionCase],
