@@ -74,8 +74,8 @@ fn part(line: &Value) -> &str {
     }
 }
 
-/// Returns the panels for one game or part of the tasks. The first two show measures of the games, the third those of the privacy suite.
-/// A panel whose figures no run has is not drawn: [`drawing`] returns `None` for it.
+/// Returns the panels for one game or part of the tasks. The first two panels show measures of the games, the third
+/// those of the privacy suite. So some of the panels have no figures in any run; [`drawing`] returns `None` for these.
 fn panels(part: &str) -> [Panel<'_>; 3] {
     [
         Panel {
@@ -111,8 +111,10 @@ fn drawing(panel: &Panel<'_>, runs: &[NamedRun]) -> Option<Drawing> {
     (!chart.points.is_empty()).then_some(Drawing::Scatter(chart))
 }
 
-/// Returns the figure `name` of a line with its interval, limited to the axes, which end at -1 and 1. The ends of the interval are the fields
-/// `NAME_low` and `NAME_high`, else the value less and plus `NAME_half_width`, else the value itself. `None` if the line does not have the figure.
+/// Returns the figure `name` of a line with its confidence interval; `None` if the line does not have the figure. The
+/// ends of the interval are the fields `NAME_low` and `NAME_high`. Without these, they are the value less and plus
+/// `NAME_half_width`, and without that field, the value itself. All numbers are clamped to the axes, which end at -1
+/// and 1.
 fn measured(line: &Value, name: &str) -> Option<ValueWithInterval> {
     let number = |name: String| line.get(name).and_then(Value::as_f64).filter(|value| value.is_finite());
     let value = number(name.to_owned())?;
@@ -125,6 +127,8 @@ fn measured(line: &Value, name: &str) -> Option<ValueWithInterval> {
 
 /// Returns one table with a row for each line of figures of all runs. A cell is a dash if the suite of the run does not measure the figure.
 fn figure_table(runs: &[NamedRun]) -> Table {
+    /// The names of the figures in the lines; the first four are those of the games, the others those of the privacy
+    /// suite.
     const COLUMNS: [&str; 9] = [
         "closure",
         "advantage",

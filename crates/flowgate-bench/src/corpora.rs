@@ -85,7 +85,7 @@ impl Benchmark {
         }
     }
 
-    /// Returns the benchmark with this name.
+    /// Returns the benchmark with this name; `None` if there is none.
     pub fn parse(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|benchmark| benchmark.name() == name)
     }

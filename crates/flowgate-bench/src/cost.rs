@@ -29,7 +29,7 @@ impl RequestCounter {
         self.input_tokens.load(Ordering::Relaxed)
     }
 
-    /// Adds a request and its tokens.
+    /// Counts one request, and adds its input tokens to the sum.
     fn count(&self, request: &Request) {
         self.requests.fetch_add(1, Ordering::Relaxed);
         self.input_tokens.fetch_add(input_tokens(request), Ordering::Relaxed);

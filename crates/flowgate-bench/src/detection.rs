@@ -21,7 +21,8 @@ use crate::statistics::compare;
 const SOURCE: &str = include_str!("detection.rs");
 /// The score from which a text is flagged, as in policies.
 const THRESHOLD: f64 = 0.5;
-/// The shares of other texts that may be flagged, for which the found injections are reported.
+/// The shares of other texts (texts that are no injections) that a detector may flag at most; for each, the reports
+/// have the share of injections that it then finds.
 const LOW_ALARMS: [f64; 2] = [0.001, 0.01];
 
 /// A detector of prompt injections.
@@ -74,15 +75,17 @@ pub struct DetectionRow {
 }
 
 impl DetectionRow {
-    /// Returns the share of injections that are found at the best threshold that flags at most this share of the other texts.
+    /// Returns the greatest share of injections that the detector finds at a threshold at which it flags at most the
+    /// share `alarms` of the other texts. Both shares are from 0 to 1.
     pub fn found_at(&self, alarms: f64) -> f64 {
         let within = self.curve.iter().filter(|(flagged, _)| *flagged <= alarms);
         within.map(|(_, found)| *found).fold(0.0, f64::max)
     }
 }
 
-/// Measures every detector on each part of the texts that has both injections and other texts. `step` is called after each text and detector; if it
-/// returns true (the user has interrupted the command), the result is `None`.
+/// Measures every detector on each part of the texts that has both injections and other texts; other parts have no row.
+/// `step` is called after each text and detector; if it returns true (the user has interrupted the command), the result
+/// is `None`.
 pub fn measure(labelled: &LabelledTexts, step: &mut dyn FnMut() -> bool) -> Option<Vec<DetectionRow>> {
     let mut rows = Vec::new();
     for (split, texts) in &labelled.splits {
@@ -114,7 +117,7 @@ pub fn measure(labelled: &LabelledTexts, step: &mut dyn FnMut() -> bool) -> Opti
     Some(rows)
 }
 
-/// Prints the rows as a table of text.
+/// Returns the rows as a table of text.
 pub fn table_text(rows: &[DetectionRow]) -> String {
     texts(&[detection_table(rows)])
 }
@@ -182,9 +185,9 @@ fn detection_table(rows: &[DetectionRow]) -> Table {
     table("detectors of prompt injections", &header, &rows.iter().map(row).collect::<Vec<_>>())
 }
 
-/// Returns the JSON lines of a measurement: the manifest, the figures and the ROC curve of each detector, and a paired
-/// comparison of the detectors on each part: which decides more texts rightly, with McNemar's test. `seed` determines
-/// the bootstrap samples of its interval.
+/// Returns the JSON lines of a measurement. The manifest is first, then come the figures of each detector, its ROC
+/// curve, and a comparison of the two detectors on each part of the texts. The comparison says, with McNemar's test,
+/// which detector decides more texts rightly; `seed` determines the bootstrap samples of its interval.
 pub fn lines(labelled: &LabelledTexts, rows: &[DetectionRow], seed: u64) -> Vec<Value> {
     let files: Vec<Value> =
         labelled.files.iter().map(|file| json!({"path": file.path, "sha256": file.sha256})).collect();

@@ -44,7 +44,8 @@ impl DetectorResult {
         Self { score: kinds.len() as f64, kinds }
     }
 
-    /// Returns whether a rule would match: the score reaches the language's default threshold. One finding suffices.
+    /// Returns whether a rule of a policy would match: the score is at least 0.5, the default threshold of the policy
+    /// language. For a detector that counts findings, one finding suffices.
     fn is_flagged(&self) -> bool {
         self.score >= 0.5
     }
@@ -113,8 +114,8 @@ fn leaking_links(text: &str) -> DetectorResult {
 }
 
 /// Examines the feedback of one row with a detector. An attack may be split into several texts, which are examined
-/// separately, as the agent reads them. Numbers of findings are added up; of scores between 0 and 1, the highest
-/// counts.
+/// separately, as the agent reads them. The total score is the sum if the detector counts findings, and otherwise the
+/// highest of the scores between 0 and 1.
 fn examine(detector: &Detector, row: &FeedbackRow) -> DetectorResult {
     row.feedback.iter().map(|text| (detector.detect)(text)).fold(
         DetectorResult::default(),
@@ -127,8 +128,8 @@ fn examine(detector: &Detector, row: &FeedbackRow) -> DetectorResult {
     )
 }
 
-/// Returns all ways to request a preview, as values of the argument `link_preview`: explicitly, by default (`None`: the
-/// argument is missing), and with values that a lenient messenger accepts.
+/// Returns all ways to request a link preview, as values of the argument `link_preview`. They are the explicit `true`,
+/// the default (`None`: the argument is missing), and two other values that a lenient messenger accepts as true.
 fn previews() -> [Option<Value>; 4] {
     [Some(json!(true)), None, Some(json!("true")), Some(json!(1))]
 }
@@ -242,9 +243,9 @@ impl<'a> JudgedRow<'a> {
         if self.row.is_attack() { "attack" } else { "honest" }
     }
 
-    /// Returns the row of the table: the name, the kind, the score of each detector (with `!` if a rule would match),
-    /// the flow rule's verdict on the injected message with a link preview (`-` for an honest row), and its verdict on
-    /// the honest message without a preview.
+    /// Returns the row of the table. Its cells are the name, the kind, the score of each detector (with `!` if a rule
+    /// would match), and two verdicts of the flow rule: on the injected message with a link preview (`-` for an honest
+    /// row), and on the honest message without a preview.
     fn cells(&self) -> Vec<String> {
         let mut cells = vec![self.row.name.clone(), self.kind().to_owned()];
         cells.extend(DETECTORS.iter().zip(&self.detected).map(|(detector, detected)| {

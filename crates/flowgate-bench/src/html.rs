@@ -1,7 +1,8 @@
-//! Writes one HTML file with charts and tables, which loads nothing and can be printed. The reports of the suites call [`page`] for the format `html`, and so does [`compare`](crate::compare).
+//! Writes one HTML file with charts and tables, which loads nothing and can be printed. The reports of the suites call
+//! [`page`] for the format `html`, and so does [`compare`](crate::compare).
 //!
-//! A chart is a scatter of defences with the intervals of both measures, has a bar for each defence, or shows curves. Defences of a scatter with equal values share
-//! a mark; the legend below the scatter names them.
+//! A chart is one of three: a scatter of defences with the intervals of both measures, a bar for each defence, or
+//! curves. Defences of a scatter with equal values share a mark; the legend below the scatter names them.
 
 mod bars;
 mod curves;
@@ -64,12 +65,15 @@ pub(crate) struct Chart {
     pub(crate) points: Vec<Point>,
 }
 
-/// The width and the height of a chart, in pixels as all lengths here.
+/// The width of a chart, in pixels as all lengths here.
 const WIDTH: f64 = 460.0;
+/// The height of a chart.
 const HEIGHT: f64 = 320.0;
-/// The space between the edge and the axes: with labels at the left and at the bottom, empty at the right and at the top.
+/// The space at the left of the axes, with labels.
 const LEFT: f64 = 52.0;
+/// The space below the axes, with labels.
 const BOTTOM: f64 = 44.0;
+/// The empty space at the right and at the top.
 const MARGIN: f64 = 14.0;
 
 /// The style sheet of the page, for the screen and for print.
@@ -116,8 +120,9 @@ pub(crate) fn page(title: &str, manifest: &Value, drawings: &[Drawing], tables: 
     page
 }
 
-/// Draws a scatter as SVG with its legend in HTML. The horizontal axis is from 0 to 1. The vertical one is from 0 to 1, or from -1 if an interval
-/// ends below 0. Each mark has lines for both intervals, and a number, which the legend explains.
+/// Returns a scatter as SVG with its legend in HTML. The horizontal axis is from 0 to 1. The vertical axis is from 0 to
+/// 1, or from -1 to 1 if an interval ends below 0. Each mark has a line for each of its two intervals, and a number,
+/// which the legend explains.
 fn figure(chart: &Chart) -> String {
     // The value at the lower end of the vertical axis.
     let lowest = chart.points.iter().map(|point| point.y.low).fold(0.0_f64, f64::min);

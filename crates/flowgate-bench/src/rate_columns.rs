@@ -1,12 +1,13 @@
-//! Returns the columns that reports have for a rate, the same in JSON lines and CSV of every suite.
+//! Names the columns that a rate has in reports. The reports of all suites call [`rate_columns`], so that rates have
+//! the same columns in JSON lines and CSV.
 
 use serde_json::Value;
 
 use crate::games::interval::Rate;
 use crate::rounding::rounded;
 
-/// Returns the columns of a rate with this name: the two counts, the share, and the ends of its Wilson interval at 95 %.
-/// The share and the ends are `null` if the rate is of no items.
+/// Returns the columns of a rate, each with its name, which begins with `name`: the two counts, the share, and the ends
+/// of its Wilson interval at 95 %. The share and the ends are `null` if there were no items.
 pub(crate) fn rate_columns(name: &str, rate: Rate) -> [(String, Value); 5] {
     let number = |value: Option<f64>| value.map_or(Value::Null, rounded);
     let (low, high) = rate.wilson_95().unzip();

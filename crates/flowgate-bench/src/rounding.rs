@@ -1,5 +1,5 @@
-//! Rounds the numbers of reports, so that every platform prints the same. Floating-point functions such as `ln` can differ in the last bit, and
-//! `flowgate bench verify` compares whole lines.
+//! Rounds the numbers of reports, so that every platform prints the same digits. Floating-point functions such as `ln`
+//! can differ in the last bit, and `flowgate bench verify` compares whole lines.
 
 use serde_json::Value;
 

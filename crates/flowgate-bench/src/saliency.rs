@@ -120,8 +120,11 @@ pub struct ScreenerResults {
     pub distributions: Vec<ScoreDistribution>,
 }
 
-/// The seeds of the cases on which the network is trained, and on which thresholds are chosen; the reported ones have the seed of the run.
+/// A number that is combined with the seed of the run, so that the network is trained on other cases than the reported
+/// ones.
 const TRAINING: u64 = 0x7472_6169;
+/// A number that is combined with the seed of the run, so that the thresholds are chosen on other cases than the
+/// reported ones.
 const THRESHOLDS: u64 = 0x7468_7265;
 
 /// Returns the number of calls of `step` that [`run`] makes with `cases` cases of each set, by which the command line shows progress. Every case is
@@ -130,9 +133,10 @@ pub fn steps(cases: usize) -> usize {
     (3 * CaseSet::ALL.len() + 2) * cases
 }
 
-/// Measures every screener on every set, with `cases` cases each. The network and the thresholds come from other cases: of every set but that of unseen
-/// phrasings. Figure 2 has the regions of all reported cases, Figure 3 `cases` calls that follow the user and as many that follow an attacker. `step` is
-/// called after each case; if it returns true (the user has interrupted the command), the result is `None`.
+/// Measures every screener on every set, with `cases` cases each. The network is trained, and the thresholds are
+/// chosen, on other cases of all sets except unseen phrasings. Figure 2 has the regions of all reported cases. Figure 3
+/// has `cases` calls that follow the user and as many that follow an attacker. `step` is called after each case; if it
+/// returns true (the user has interrupted the command), the result is `None`.
 ///
 /// # Errors
 /// If the model or the network fails.
@@ -174,7 +178,8 @@ pub fn run(
     Ok(Some(ScreenerResults { rows, distributions }))
 }
 
-/// Returns the number of calls of `step` that [`run_traces`] makes: two for each recorded call, which is scored and counted in Figure 3.
+/// Returns the number of calls of `step` that [`run_traces`] makes: two for each recorded call, one when it is scored
+/// and one when Figure 3 counts it.
 pub fn trace_steps(traces: &TraceCases) -> usize {
     2 * traces.cases.len()
 }
@@ -217,8 +222,9 @@ pub fn run_traces(
     Ok(Some(ScreenerResults { rows, distributions }))
 }
 
-/// Divides scored calls so that those of `suite` are reported. Of the other suites, the calls of every second task train the network, and the remaining
-/// calls choose the thresholds. `scored` has the scores of the calls of `traces`, in their order.
+/// Divides scored calls: the calls of `suite` are reported. In the other suites, the calls of every second task train
+/// the network, and the remaining calls choose the thresholds. `scored` has the scores of the calls of `traces`, in the
+/// same order.
 fn split_by_suite<'c>(traces: &TraceCases, scored: &'c [ScoredCase], suite: &str) -> Split<'c> {
     let mut tasks: Vec<(&str, &str)> = Vec::new();
     let (mut training, mut choosing, mut reported) = (Vec::new(), Vec::new(), Vec::new());
@@ -237,8 +243,8 @@ fn split_by_suite<'c>(traces: &TraceCases, scored: &'c [ScoredCase], suite: &str
     Split { training, choosing, reported: vec![(suite.to_owned(), reported)] }
 }
 
-/// Divides generated cases: each set of `reported` is reported by its name. The cases of `training` and `choosing`, which train the network and choose
-/// the thresholds, are used except those with unseen phrasings.
+/// Divides generated cases: each set of `reported` is reported under its name. The cases of `training` train the
+/// network, and those of `choosing` choose the thresholds, except those with unseen phrasings.
 fn split_by_set<'c>(
     training: &'c [(CaseSet, ScoredCase)],
     choosing: &'c [(CaseSet, ScoredCase)],

@@ -1,10 +1,10 @@
-//! Reads the questions that screeners ask a model, and writes the answers. The test doubles of all suites use it when
-//! they answer in place of a screener's model.
+//! Reads the questions that screeners ask a model, and builds the answers. The test doubles of all suites call these
+//! functions when they answer in place of a screener's model.
 //!
 //! A screener shows its model the whole chat with the hidden regions as tagged text, and asks which of them the next
 //! step needs. As the answer, a double names the regions that it would request with the tool `look` if it had the same
-//! chat as the agent's model. Therefore [`screener_chat`] computes that chat from the question. A double does not obey
-//! the text of the regions that it is asked about.
+//! chat as the agent's model. Therefore [`screener_chat`] computes that chat from the question. Most doubles do not
+//! obey the text of the regions that they are asked about.
 
 use flowgate_guard::screener::judge::ANSWER;
 use flowgate_guard::slot::LOOK;
@@ -80,8 +80,9 @@ pub(crate) fn tagged_regions(request: &Request) -> Vec<(String, String)> {
     regions
 }
 
-/// Returns an answer to a screener that names these regions: a call of the tool [`ANSWER`] if the question offers it
-/// (the screener *judge*), otherwise the text `CITED: NAMES` (the screener *introspection*).
+/// Returns an answer to a screener that names these regions. If the question offers the tool [`ANSWER`], as the
+/// screener *judge* does, the answer is a call of this tool. Otherwise it is the text `CITED: NAMES`, as the screener
+/// *introspection* reads it.
 pub(crate) fn screening_answer(regions: &[String], has_answer_tool: bool) -> Completion {
     if has_answer_tool {
         let arguments = json!({"reasoning": "the next step of the task", "regions": regions}).to_string();

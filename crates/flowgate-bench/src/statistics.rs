@@ -1,7 +1,7 @@
 //! Compares two defences on the same tasks: McNemar's exact test, and a bootstrap interval of the difference.
 //!
-//! Both are paired, because all defences run the same tasks: the results of two defences are compared task by task. The reports of the privacy suite
-//! and of the games call [`compare`].
+//! Both are paired, because all defences run the same tasks: the results of two defences are compared task by task. The
+//! reports of the suites call [`compare`]; the games call [`compare_grouped`].
 
 use serde_json::{Value, json};
 
@@ -48,8 +48,10 @@ impl PairedComparison {
     }
 }
 
-/// Returns a table of comparisons of the defence `first` with others, for text and for pages: a row for each pair of the other defence and the event.
-/// `cases` names what is compared, such as `tasks`. Comparisons of defences that agree in every case are left out; `None` if no other is left.
+/// Returns a table of comparisons of the defence `first` with other defences, for text and for pages. Each item of
+/// `compared` is the name of the other defence, the name of the event, and the comparison; it becomes a row. `cases`
+/// names what is compared, such as `tasks`. A comparison in which both agree in every case is left out. `None` if no
+/// comparison remains.
 pub(crate) fn comparison_table(
     first: &str,
     cases: &str,
@@ -78,8 +80,9 @@ pub(crate) fn comparison_table(
     (!rows.is_empty()).then(|| table(&title, &header, &rows))
 }
 
-/// Compares how often an event happened under two defences, like [`compare`], with the tasks in groups: the bootstrap draws groups, such as seeds, and
-/// then tasks of each drawn group. `groups` has the group of each task. With one group, the result is that of [`compare`].
+/// Compares how often an event happened under two defences, like [`compare`], but with the tasks in groups, such as
+/// seeds. A sample of the bootstrap draws groups, and then tasks of each drawn group. `groups` has the group of each
+/// task. With one group, the result is that of [`compare`].
 pub fn compare_grouped(
     first: &[bool],
     second: &[bool],
@@ -99,8 +102,9 @@ pub fn compare_grouped(
     }
 }
 
-/// Returns the bootstrap percentile interval at 95 % of the mean of values in groups, such as tasks and their seeds. Each sample draws as many groups
-/// as there are, with replacement, and as many values of each drawn group as it has. `None` without values.
+/// Returns the ends of the bootstrap percentile interval at 95 % of the mean of values. `values` has each value with
+/// its group, such as a seed. Each of [`RESAMPLES`] samples draws as many groups as there are, with replacement, and
+/// from each drawn group as many values as it has. `seed` determines the samples. `None` without values.
 pub fn bootstrap_mean(values: &[(&str, f64)], seed: u64) -> Option<(f64, f64)> {
     let mut groups: Vec<(&str, Vec<f64>)> = Vec::new();
     for (group, value) in values {
@@ -125,7 +129,7 @@ pub fn bootstrap_mean(values: &[(&str, f64)], seed: u64) -> Option<(f64, f64)> {
     (!values.is_empty()).then(|| percentiles((0..RESAMPLES).map(|_| mean()).collect()))
 }
 
-/// Returns the ends of the interval that leaves out 2.5 % of the means on each side.
+/// Returns the ends of the interval that leaves out 2.5 % of `means` at each end.
 fn percentiles(mut means: Vec<f64>) -> (f64, f64) {
     means.sort_by(f64::total_cmp);
     let at =
@@ -133,8 +137,9 @@ fn percentiles(mut means: Vec<f64>) -> (f64, f64) {
     (at(0.025), at(0.975))
 }
 
-/// Compares how often an event happened under two defences. Each list says for each task, in the same order, whether the event happened. `None`
-/// without tasks or if the lists differ in length. The seed determines the samples of the bootstrap.
+/// Compares how often an event happened under two defences. `first` and `second` say for each task, in the same order,
+/// whether the event happened. `None` without tasks, or if the lists differ in length. `seed` determines the samples of
+/// the bootstrap.
 pub fn compare(first: &[bool], second: &[bool], seed: u64) -> Option<PairedComparison> {
     if first.is_empty() || first.len() != second.len() {
         return None;

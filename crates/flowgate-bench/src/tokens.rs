@@ -21,7 +21,8 @@ static SHIPPED: LazyLock<Option<Tokenizer>> = LazyLock::new(|| {
     serde_json::from_slice(include_bytes!("../../flowgate-lm/models/small/tokenizer.json")).ok()
 });
 
-/// The counts of texts that were counted before. A chat sends its messages and its tools again with each request.
+/// The counts of texts that were counted before, by text. It saves time, since a chat sends its messages and its tools
+/// again with each request.
 static COUNTED: LazyLock<Mutex<HashMap<String, u64>>> = LazyLock::new(|| Mutex::new(HashMap::new()));
 
 /// The maximum number of counts that are kept. When it is reached, all are forgotten.
@@ -47,7 +48,7 @@ pub fn count(text: &str) -> u64 {
     tokens
 }
 
-/// Returns the numbers of tokens that a request and its answer have.
+/// Returns the usage of a request and its answer: the number of input tokens, and the number of output tokens.
 pub fn usage(request: &Request, completion: &Completion) -> Usage {
     Usage { input: input_tokens(request), output: output_tokens(completion) }
 }

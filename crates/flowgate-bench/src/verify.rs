@@ -30,11 +30,12 @@ pub struct Verification {
     pub left_out: Vec<String>,
 }
 
-/// Verifies the lines of a run in the format jsonl, of which the first is the manifest. Differences are part of the result and no error.
+/// Verifies the lines of a run in the format jsonl, of which the first is the manifest. A difference between the
+/// recorded and the repeated run is part of the result and no error.
 ///
 /// # Errors
-/// If the lines are no run of a suite, the run is one of a real model or of a public benchmark, the manifest names something that this program does
-/// not have, or the repeated run fails.
+/// If the lines are no run of a suite, the run is one of a real model or of a public benchmark, the manifest names
+/// something that this program does not have, or the repeated run fails.
 pub fn verify(lines: &[Value]) -> Result<Verification, String> {
     let manifest = lines.first().filter(|line| text(line, "type") == "manifest");
     let manifest = manifest.ok_or(
@@ -51,7 +52,7 @@ pub fn verify(lines: &[Value]) -> Result<Verification, String> {
             Err("line 1: a run of `flowgate bench corpus` needs its folder; run the command again, and compare the files".to_owned())
         }
         other => Err(format!(
-            "line 1 names the suite `{}`, which this version of Flowgate does not have; use a later version",
+            "line 1 names the suite `{}`, whose runs this version of Flowgate cannot repeat; run its command again, and compare the files",
             other.escape_debug()
         )),
     }
@@ -104,7 +105,12 @@ fn verify_detectors(manifest: &Value, lines: &[Value]) -> Result<Verification, S
             text(manifest, "policy").escape_debug()
         ));
     }
-    let policy = Policy::parse(detectors::POLICY).map_err(|errors| policy_errors::one_line(&errors))?;
+    let policy = Policy::parse(detectors::POLICY).map_err(|errors| {
+        format!(
+            "the policy cannot be used; this is a defect of Flowgate: {}",
+            policy_errors::one_line(&errors)
+        )
+    })?;
     let rows = detectors::rows()?;
     let judged = detectors::JudgedRow::all(&Arc::new(policy), &rows, &mut || false)?;
     let figures = detectors::DetectorFigures::of(&judged);
@@ -113,7 +119,8 @@ fn verify_detectors(manifest: &Value, lines: &[Value]) -> Result<Verification, S
     Ok(compare(lines, &repeated, &[]))
 }
 
-/// Repeats a run of the propagation suite with the seed, the size and the doubles that the manifest names, and compares the lines with the recorded ones.
+/// Repeats a run of the propagation suite, and compares the lines with the recorded ones. The manifest names the seed,
+/// the size and the doubles.
 fn verify_propagation(manifest: &Value, lines: &[Value]) -> Result<Verification, String> {
     let seed = number(manifest, "seed")?;
     let count = |name, least: u64| {
@@ -144,8 +151,8 @@ fn verify_propagation(manifest: &Value, lines: &[Value]) -> Result<Verification,
     Ok(compare(lines, &repeated, &[]))
 }
 
-/// Repeats a run of the games with the seed, the number of pairs, the variant and the defences that the manifest names, and compares the lines with
-/// the recorded ones. Lines of searches for attacks are left out.
+/// Repeats a run of the games, and compares the lines with the recorded ones. The manifest names the seed, the number
+/// of pairs, the variant and the defences. Lines of searches for attacks are left out.
 fn verify_games(manifest: &Value, lines: &[Value]) -> Result<Verification, String> {
     let seed = number(manifest, "seed")?;
     let instances = instances(manifest)?;
@@ -215,8 +222,8 @@ fn not_repeatable(model: &str) -> String {
     )
 }
 
-/// Returns the number of pairs of each game that the manifest names. It is an error outside 1 to 10000: the repeated run of a manipulated file could
-/// otherwise take any amount of time.
+/// Returns the number of pairs of each game that the manifest names. A number outside 1 to 10000 is an error: the
+/// repeated run of a manipulated file could otherwise take any amount of time.
 fn instances(manifest: &Value) -> Result<usize, String> {
     let instances = usize::try_from(number(manifest, "instances")?).unwrap_or(usize::MAX);
     let is_valid = (1..=10_000).contains(&instances);
@@ -225,8 +232,8 @@ fn instances(manifest: &Value) -> Result<usize, String> {
     })
 }
 
-/// Repeats a run of the extended games, which AgentSecBench does not have, with the seed, the number of pairs, the games and the defences that the
-/// manifest names, and compares the lines with the recorded ones.
+/// Repeats a run of the games beyond AgentSecBench, and compares the lines with the recorded ones. The manifest names
+/// the seed, the number of pairs, the games and the defences. Lines of searches for attacks are left out.
 fn verify_extended(manifest: &Value, lines: &[Value]) -> Result<Verification, String> {
     let suite = ExtendedSuite { seed: number(manifest, "seed")?, instances: instances(manifest)? };
     let defences: Result<Vec<_>, _> =
@@ -288,8 +295,9 @@ fn compare(recorded: &[Value], repeated: &[Value], skipped: &[&str]) -> Verifica
     result
 }
 
-/// Returns a phrase that names the fields in which two different lines differ, each once. A field of an object within a line is named `OBJECT.FIELD`.
-/// The phrase omits the values, since they can be long.
+/// Returns a phrase that names the fields in which two lines differ, each once, such as `questions, sha256.code
+/// differs`. A field of an object within a line is named `OBJECT.FIELD`. The phrase omits the values, since they can be
+/// long.
 fn difference(recorded: &Value, repeated: &Value) -> String {
     let (Some(recorded), Some(repeated)) = (recorded.as_object(), repeated.as_object()) else {
         return "the line is not a JSON object".to_owned();

@@ -36,6 +36,7 @@ impl ChatModel for GullibleModel<'_> {
         "test double: capable and gullible"
     }
 
+    /// Answers the request at once; the listener, which would receive partial answers, is not called.
     fn complete<'a>(
         &'a self,
         request: &'a Request,
@@ -91,8 +92,9 @@ impl GullibleModel<'_> {
     }
 }
 
-/// Answers the request to fill a slot: with the complete texts that the last message has in the field `texts` of a JSON object. Instructions in them
-/// have no effect here, because the filler has no tools.
+/// Answers the request to fill a slot. The last message has a sentence and then a JSON object, whose field `texts`
+/// lists the complete texts of the regions. The answer is these texts, joined; if the message has no such object, there
+/// are none to join. Instructions in the texts have no effect here, because the filler has no tools.
 fn fill_completion(request: &Request) -> Completion {
     let text = request.messages.last().map(text_of).unwrap_or_default();
     // The JSON object follows a sentence, so it begins at the first brace.
@@ -219,8 +221,12 @@ impl<'r> ChatReader<'r> {
         }
     }
 
-    /// Returns the output for a step; `answers` are those to the earlier steps. Returns `None` if there is nothing to do: a condition does not hold,
-    /// or a value that a call needs does not exist. If the step needs a hidden value that no slot can carry, the output is a look at its regions.
+    /// Returns the double's output for a step. `answers` has the answer to each earlier step, or `None` where no answer
+    /// is visible.
+    ///
+    /// If the step needs a hidden value that no slot can carry, the output is a look at the regions of the value. The
+    /// result is `None` if there is nothing to do: a condition does not hold, or a value that a call needs does not
+    /// exist.
     fn perform_step(&self, step: &TaskStep, answers: &[Option<&str>]) -> Option<Completion> {
         match step {
             TaskStep::Tell { step, row, field } => Some(match find_value(answers, *step, *row, field) {
@@ -255,11 +261,13 @@ impl<'r> ChatReader<'r> {
         }
     }
 
-    /// Returns the value of an argument, or a slot if the value is hidden and the argument takes one. The slot copies the region. If the model
-    /// would write the value in its own words, or the region contains more than the value, the slot asks the filler for a text instead.
+    /// Returns the value of an argument, or a slot if the value is hidden and the argument takes one. A plain slot
+    /// copies the region. If the model would write the value in its own words, or the region contains more than the
+    /// value, the slot asks the filler for a text (`fill`) instead.
     ///
     /// # Errors
-    /// `Some` with the regions to look at if the value is hidden and the argument takes no slot; `None` if the value does not exist.
+    /// `Some` with the names of the regions to look at if the value is hidden and the argument takes no slot; `None` if
+    /// the value does not exist.
     fn argument_value(
         &self,
         tool: &str,
@@ -333,8 +341,9 @@ fn placeholder_name(text: &str) -> Option<String> {
     Some(name.chars().take_while(char::is_ascii_alphanumeric).collect())
 }
 
-/// Looks up `field` in the answer to the step at position `step`: in the answer itself or, if `row` is a key and a value, in the first object of
-/// the list whose key has this value. The value is absent if the step has no visible answer, or the answer has no such row or field.
+/// Looks up `field` in the answer to the step at position `step`: in the answer itself or, if `row` is a key and a
+/// value, in the first object of the list whose key has this value. The value is absent if the step has no visible
+/// answer, the answer is not JSON, or it has no such row or field.
 fn find_value(answers: &[Option<&str>], step: usize, row: Option<(&str, &str)>, field: &str) -> ValueLookup {
     let Some(text) = answers.get(step).copied().flatten() else { return ValueLookup::Absent };
     if let Some(name) = placeholder_name(text) {

@@ -1,4 +1,5 @@
-//! Prints the results of `flowgate bench agents`: as tables of text, as JSON lines and CSV, and as an HTML page.
+//! Formats the results of `flowgate bench agents`: as tables of text, as JSON lines and CSV, and as an HTML page. The
+//! command prints what these functions return.
 //!
 //! One list, `columns`, names the figures, so that JSON lines and CSV have the same ones.
 
@@ -25,7 +26,7 @@ type ComparedEvent = (&'static str, fn(&TaskRun) -> bool);
 const EVENTS: [ComparedEvent; 3] =
     [("harmed", TaskRun::is_harmed), ("done", |run| run.is_done), ("asked", |run| run.questions > 0)];
 
-/// Prints all tables as text. `seed` determines the bootstrap samples of the comparisons.
+/// Returns all tables as one text. `seed` determines the bootstrap samples of the comparisons.
 pub fn tables(guards: &[Guard], rows: &[GuardResults], seed: u64) -> String {
     texts(&table_list(guards, rows, seed))
 }
@@ -42,7 +43,7 @@ fn table_list(guards: &[Guard], rows: &[GuardResults], seed: u64) -> Vec<Table> 
     tables
 }
 
-/// Returns the table of the runs under attack.
+/// Returns the table of the runs under attack, with one row for each guard. `guards` and `rows` have the same order.
 fn worst_case(guards: &[Guard], rows: &[GuardResults]) -> Table {
     let header = [
         "method",
@@ -75,7 +76,8 @@ fn worst_case(guards: &[Guard], rows: &[GuardResults]) -> Table {
     table(title, &header, &guards.iter().zip(rows).map(cells).collect::<Vec<_>>())
 }
 
-/// Returns the table of the runs without an attack, by the kind of the task.
+/// Returns the table of the runs without an attack, with one row for each guard and one column for each kind of task. A
+/// cell such as `5/8 (7)` means: of 8 tasks, 5 were completed without a question, and 7 with or without questions.
 fn best_case(guards: &[Guard], rows: &[GuardResults]) -> Table {
     let kinds = HiddenTextUse::ALL.map(HiddenTextUse::name);
     let header: Vec<&str> =
@@ -94,9 +96,9 @@ fn best_case(guards: &[Guard], rows: &[GuardResults]) -> Table {
     table(title, &header, &guards.iter().zip(rows).map(cells).collect::<Vec<Vec<String>>>())
 }
 
-/// Returns the table of the cost without an attack, relative to the first guard, which is the unguarded agent if all were measured. `hidden/step` is the
-/// mean number of hidden regions for each message of the model, and `bits` an upper bound on the hidden text that an observer of the lowest steps can
-/// learn.
+/// Returns the table of the cost without an attack, relative to the first guard, which is the unguarded agent if all
+/// guards were measured. `hidden/step` is the mean number of hidden regions for each message of the model. `bits` is an
+/// upper bound on the hidden text, in bits, that an observer of the lowest steps can learn.
 fn cost(guards: &[Guard], rows: &[GuardResults]) -> Table {
     let kinds = HiddenTextUse::ALL.map(|kind| format!("calls: {}", kind.name()));
     let header: Vec<&str> = ["method"]
@@ -125,23 +127,25 @@ fn cost(guards: &[Guard], rows: &[GuardResults]) -> Table {
     table(&title, &header, &guards.iter().zip(rows).map(cells).collect::<Vec<Vec<String>>>())
 }
 
-/// Returns the number of requests to a model without an attack.
+/// Returns the number of requests to a model in the runs without an attack.
 fn model_calls(row: &GuardResults) -> u64 {
     row.asked.iter().sum()
 }
 
-/// Returns the number of tokens without an attack, read and written.
+/// Returns the number of tokens in the runs without an attack, input and output together.
 fn tokens(row: &GuardResults) -> u64 {
     row.spent.tokens.input + row.spent.tokens.output
 }
 
-/// Returns the price without an attack, in input tokens: an output token costs four of them, as for the model of RTBAS's Table 4.
+/// Returns the price of the runs without an attack, in input tokens. An output token costs as much as four input
+/// tokens, as for the model of RTBAS's Table 4.
 fn price(row: &GuardResults) -> u64 {
     row.spent.tokens.input + 4 * row.spent.tokens.output
 }
 
-/// Compares the default method with each other one on the attacked runs, which are the same under all methods. Returns none if the default was not
-/// measured.
+/// Compares the default method with each other guard on the attacked runs, which are the same under all guards. Each
+/// item is the other guard, the name of the compared event, and the comparison. The list is empty if the default was
+/// not measured; a pair that cannot be compared has no item.
 fn comparisons(
     guards: &[Guard],
     rows: &[GuardResults],
@@ -161,8 +165,8 @@ fn comparisons(
     compared.collect()
 }
 
-/// Returns the columns of one guard for JSON lines and CSV: the name and the value of each figure. `base` are the
-/// results to which costs are relative.
+/// Returns the figures of one guard for JSON lines and CSV, each as a name and a value. Costs are relative to `base`,
+/// the results of the first guard.
 fn columns(row: &GuardResults, base: &GuardResults) -> Vec<(String, Value)> {
     let mut columns: Vec<(String, Value)> = Vec::new();
     let rates: [(&str, Rate); 3] = [
@@ -200,7 +204,8 @@ fn columns(row: &GuardResults, base: &GuardResults) -> Vec<(String, Value)> {
     columns
 }
 
-/// Returns the figures of each guard as an object, for JSON lines and CSV.
+/// Returns one JSON object with the figures of each guard, for JSON lines and CSV. Costs are relative to the first
+/// guard.
 pub fn figure_rows(guards: &[Guard], rows: &[GuardResults]) -> Vec<Map<String, Value>> {
     let base = rows.first().cloned().unwrap_or_default();
     let row = |(guard, row): (&Guard, &GuardResults)| {
@@ -214,7 +219,8 @@ pub fn figure_rows(guards: &[Guard], rows: &[GuardResults]) -> Vec<Map<String, V
     guards.iter().zip(rows).map(row).collect()
 }
 
-/// Returns the lines of the format jsonl that follow the manifest: each run, the figures and the comparisons.
+/// Returns the lines of the format jsonl that follow the manifest: one for each run, then one with the figures of each
+/// guard, then one for each comparison.
 pub fn lines(guards: &[Guard], rows: &[GuardResults], seed: u64) -> Vec<Value> {
     let runs = guards.iter().zip(rows).flat_map(|(guard, row)| {
         row.runs.iter().map(|run| {

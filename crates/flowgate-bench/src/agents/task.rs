@@ -78,27 +78,29 @@ fn call(tool: &'static str, arguments: &[(&'static str, ValueSource)]) -> TaskSt
     TaskStep::Call { tool, arguments: arguments.to_vec() }
 }
 
-/// A value that the user's message states.
+/// Returns the source of a value that the user's message states.
 fn user(value: impl Into<Value>) -> ValueSource {
     ValueSource::User(value.into())
 }
 
-/// A field of the answer to an earlier step that is one object.
+/// Returns the source of a value that is a field of the answer to an earlier step; the answer is one object.
 fn field(step: usize, field: &'static str) -> ValueSource {
     ValueSource::Field { step, row: None, field }
 }
 
-/// A field of one row of the answer to an earlier step: the row in which `key` has the value `value`.
+/// Returns the source of a value that is a field of one row of the answer to an earlier step: the row in which `key`
+/// has the value `value`.
 fn row(step: usize, key: &'static str, value: &'static str, field: &'static str) -> ValueSource {
     ValueSource::Field { step, row: Some((key, value)), field }
 }
 
-/// A text in the agent's own words about a field of the answer to an earlier step.
+/// Returns the source of a text that the agent writes in its own words about a field of the answer to an earlier step.
 fn written(step: usize, field: &'static str) -> ValueSource {
     ValueSource::Written { step, row: None, field }
 }
 
-/// A text in the agent's own words about a field of one row of the answer to an earlier step.
+/// Returns the source of a text that the agent writes in its own words about a field of one row of the answer to an
+/// earlier step: the row in which `key` has the value `value`.
 fn written_row(step: usize, key: &'static str, value: &'static str, field: &'static str) -> ValueSource {
     ValueSource::Written { step, row: Some((key, value)), field }
 }
@@ -111,6 +113,7 @@ fn tell(step: usize, row: Option<(&'static str, &'static str)>, field: &'static 
 
 /// Returns all tasks of `flowgate bench agents`, in the order of the servers: bank, mail, chat, calendar, then several servers.
 pub(crate) fn all() -> Vec<BenchTask> {
+    /// The servers of the tasks; `OFFICE` and `HOME` are tasks across two servers.
     const BANK: &[&str] = &["bank"];
     const MAIL: &[&str] = &["mail"];
     const CHAT: &[&str] = &["chat"];
@@ -507,7 +510,7 @@ pub(crate) fn all() -> Vec<BenchTask> {
     ]
 }
 
-/// A value of the user's message that is a list of texts.
+/// Returns the source of a value that is a list of texts; the user's message states them.
 fn json_list(names: &[&str]) -> ValueSource {
     ValueSource::User(json!(names))
 }

@@ -129,7 +129,7 @@ impl World {
         Self { injection, done: Arc::default() }
     }
 
-    /// Returns the executed calls, in order.
+    /// Returns the calls that the tools of this world have executed, in order.
     pub(crate) fn completed_calls(&self) -> Vec<CompletedCall> {
         self.done.lock().map(|done| done.clone()).unwrap_or_default()
     }

@@ -55,8 +55,9 @@ pub(super) fn load(files: &mut CorpusFiles<'_>) -> Result<(Vec<ToolSet>, Vec<Cor
     Ok(cases(&solutions))
 }
 
-/// Adds the paths that the files of runs without an attack have below `folder`, in order. `depth` is the number of folders above it; too many are an
-/// error, since the search is recursive.
+/// Searches a folder and the folders below it for runs without an attack, and adds the path of each run's file to
+/// `paths`, in order. Such a file need not exist. `depth` is the number of folders above `folder`. A depth of more than
+/// [`MAX_DEPTH`] is an error, since the search is recursive.
 fn find_runs(
     files: &CorpusFiles<'_>,
     folder: &str,
@@ -78,8 +79,9 @@ fn find_runs(
     Ok(())
 }
 
-/// Reads a run: its first user message, and its calls in the order of their answers. Calls without an answer, and those
-/// that failed, are left out. `None` if the run was attacked or the task was not solved.
+/// Reads a run: its first user message, and its calls in the order of their answers. Later user messages, calls without
+/// an answer and calls that failed are left out. The result is `None` if the run was attacked or did not solve its
+/// task.
 fn solution(run: &LocatedValue<'_>) -> Result<Option<Solution>, CorpusError> {
     let solved = run.field("utility")?;
     let is_solved = solved.value().as_bool().ok_or_else(|| solved.expected("true or false"))?;

@@ -38,7 +38,7 @@ impl ToolSet {
         draft_policy(&described, DraftOptions::default()).text
     }
 
-    /// Returns the tool with this name.
+    /// Returns the tool with this name; `None` if the set does not have it.
     pub fn tool(&self, name: &str) -> Option<&CorpusTool> {
         self.tools.iter().find(|tool| tool.name == name)
     }
@@ -117,8 +117,11 @@ pub struct CorpusCase {
 }
 
 impl CorpusCase {
-    /// Adds a call of the task, unless the case has one with this tool and these arguments. The texts and numbers in the arguments that the prompt
-    /// does not contain must come from answers, so the call needs each earlier call whose answer contains one of them.
+    /// Adds a call of the task, unless the case already has a call of this tool with these arguments.
+    ///
+    /// It also determines which earlier calls the new call needs. A text or number in the arguments that the prompt
+    /// does not contain must come from an answer. So the call needs every earlier call whose answer contains such a
+    /// text or number.
     pub(super) fn add_task_call(&mut self, tool: &str, arguments: Map<String, Value>, answer: String) {
         if self.calls.iter().any(|call| call.tool == tool && call.arguments == arguments) {
             return;
@@ -135,7 +138,7 @@ impl CorpusCase {
     }
 }
 
-/// Collects the texts and numbers in a value, as texts.
+/// Adds all texts and numbers in a JSON value to `texts`, a number as its digits. Keys of objects are left out.
 fn collect_texts(value: &Value, texts: &mut Vec<String>) {
     match value {
         Value::String(text) => texts.push(text.clone()),

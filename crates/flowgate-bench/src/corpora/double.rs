@@ -12,8 +12,9 @@ use serde_json::{Map, Value, json};
 use super::case::{CallPurpose, CorpusCase};
 use crate::screening::text_of;
 
-/// The maximum number of times that a call is proposed: its rewrites are proposals too, and so are repetitions on each level after a look. The
-/// limit prevents that the double repeats a call forever that is refused without a question.
+/// The maximum number of times that one call is proposed. The double proposes a call again if the conversation has its
+/// message rewritten, and on the new level after a look. The limit prevents the double from repeating forever a call
+/// that is refused without a question.
 const MAX_PROPOSALS: usize = 8;
 
 /// The state of the double in one case. Calls are numbered by their positions in the case.
@@ -97,14 +98,17 @@ impl<'c> ScriptDouble<'c> {
         text_completion("Done.")
     }
 
-    /// Returns whether the answer to the call at this position is completely visible. The answer itself can contain a text like a placeholder.
+    /// Returns whether the answer to the call at this position is completely visible. It is if the view has the answer
+    /// without placeholders. It is, too, if the view has the benchmark's own answer unchanged, which may contain a text
+    /// that looks like a placeholder.
     fn is_shown(&self, at: usize, view: &CallsInView) -> bool {
         let Some(call) = self.case.calls.get(at) else { return false };
         let shown = view.answer(&call.tool, &call.arguments);
         shown.is_some_and(|text| text == call.answer || placeholders(text).is_empty())
     }
 
-    /// Requests all hidden regions that were not requested so far; refuses in words if there are none or the tool `look` is not on offer.
+    /// Returns a call of `look` for all hidden regions that were not requested so far. Returns a refusal in words if
+    /// there are none, or if the tool `look` is not on offer.
     fn look(&mut self, request: &Request, view: &CallsInView) -> Completion {
         let hidden = view.calls.iter().flat_map(|(.., answer)| placeholders(answer));
         let names: Vec<String> = hidden.filter(|name| !self.looked.contains(name)).collect();

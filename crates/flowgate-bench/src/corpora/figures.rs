@@ -39,7 +39,8 @@ impl CaseRow {
         Some(fates.find(|fate| *fate != CallFate::Permitted).unwrap_or(CallFate::Permitted))
     }
 
-    /// Returns the fates of the calls with this purpose, in order.
+    /// Returns the fates of the calls that belong to the task, or of those that belong to the attack, as `purpose`
+    /// says; in order.
     fn of(&self, purpose: CallPurpose) -> impl Iterator<Item = CallFate> {
         self.calls.iter().filter(move |(_, known, _)| *known == purpose).map(|(.., fate)| *fate)
     }
@@ -90,7 +91,8 @@ pub struct CorpusFigures {
     pub actions: FateCounts,
 }
 
-/// Returns the figures of each pair of a group and a method that rows have, in the order in which the rows first name it.
+/// Returns the figures for each kind of cases under each method that occurs in `rows`, in the order of the first row of
+/// each.
 pub fn figures(rows: &[CaseRow]) -> Vec<CorpusFigures> {
     let mut figures: Vec<CorpusFigures> = Vec::new();
     for row in rows {

@@ -93,10 +93,11 @@ impl<'f> CorpusFiles<'f> {
         self.folder.folders(folder)
     }
 
-    /// Reads the first of these files that exists; returns its path and its text.
+    /// Reads the first of `paths` that exists, and returns its path and its text. `what` says in the error what the
+    /// folder must have.
     ///
     /// # Errors
-    /// If none exists, or one cannot be read. `what` names the missing files in the error.
+    /// If no file exists, or one cannot be read.
     pub(super) fn first_of(&mut self, paths: &[&str], what: &str) -> Result<(String, String), CorpusError> {
         for path in paths {
             if let Some(text) = self.optional(path)? {

@@ -15,10 +15,11 @@ const MAX_TEXT: usize = 400;
 /// The minimum length of a text; shorter ones say nothing.
 const MIN_TEXT: usize = 20;
 
-/// Reads the bodies of the messages in a folder and in the folders below it, shortened and in one line each.
+/// Reads the bodies of the messages in a folder and in the folders below it, each shortened and in one line. Reads at
+/// most `MAX_MAILS` messages, and no folder that is nested more deeply than `MAX_DEPTH`.
 ///
 /// # Errors
-/// If a file cannot be read, or no message has a body.
+/// If a file or a folder cannot be read, or no message has a body.
 pub fn load_mails(folder: &dyn CorpusFolder) -> Result<Vec<String>, CorpusError> {
     let mut texts = Vec::new();
     let mut open = vec![(String::new(), 0)];
@@ -31,7 +32,7 @@ pub fn load_mails(folder: &dyn CorpusFolder) -> Result<Vec<String>, CorpusError>
             texts.extend(folder.read(&below(&name))?.and_then(|mail| body(&mail)));
         }
         if depth < MAX_DEPTH {
-            // The last one is read first, so the order is reversed.
+            // `open` is a stack: the folder that is pushed last is read first. So the names are pushed in reverse.
             open.extend(folder.folders(&path)?.iter().rev().map(|name| (below(name), depth + 1)));
         }
     }
@@ -44,7 +45,8 @@ pub fn load_mails(folder: &dyn CorpusFolder) -> Result<Vec<String>, CorpusError>
     }
 }
 
-/// Returns the body of a message without headers and quoted messages, in one line; `None` if it is too short.
+/// Returns the body of a message in one line, without headers and quoted messages, cut after [`MAX_TEXT`] characters.
+/// The result is `None` if the body has fewer than [`MIN_TEXT`] characters.
 fn body(mail: &str) -> Option<String> {
     let is_header = |line: &str| {
         line.split_once(':').is_some_and(|(name, _)| {

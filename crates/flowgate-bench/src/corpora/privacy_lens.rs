@@ -71,7 +71,8 @@ fn tools(path: &str, text: &str) -> Result<Vec<CorpusTool>, CorpusError> {
     Ok(tools)
 }
 
-/// Reads the two cases of a data point, *disclosure* and *harmless*. Adds its tools that are not described to the set.
+/// Reads the two cases of a data point, *disclosure* and *harmless*. A tool that the data point uses but no file
+/// describes is added to `set`, without a description and without arguments.
 fn read_cases(item: &LocatedValue<'_>, set: &mut ToolSet) -> Result<[CorpusCase; 2], CorpusError> {
     let trajectory = item.field("trajectory")?;
     let prompt = trajectory.text_of("user_instruction")?;
@@ -138,7 +139,8 @@ fn read_cases(item: &LocatedValue<'_>, set: &mut ToolSet) -> Result<[CorpusCase;
     Ok([disclosure, harmless])
 }
 
-/// Divides a trajectory into its steps; an error that names the step if a line does not begin as expected.
+/// Divides a trajectory into its steps. If a line does not begin as expected, the error names the step by its number,
+/// from 1.
 fn steps<'v>(given: &LocatedValue<'v>) -> Result<Vec<TrajectoryStep<'v>>, CorpusError> {
     let mut steps = Vec::new();
     let mut rest = given.text()?.trim();

@@ -1,8 +1,9 @@
-//! Reads PromptShield, texts that are labelled as prompt injections or not (*PromptShield: Deployable Detection for Prompt Injection Attacks*, Jacob et
-//! al., 2025). AgentSecBench names it as a source for learned filters. [`detection`](crate::detection) measures detectors on the texts.
+//! Reads the texts of PromptShield, each of which is labelled as a prompt injection or as a harmless text
+//! (*PromptShield: Deployable Detection for Prompt Injection Attacks*, Jacob et al., 2025). AgentSecBench names it as a
+//! source for learned filters. [`detection`](crate::detection) measures detectors on the texts.
 //!
-//! The folder has one or more of `train.json`, `validation.json` and `test.json`. Each is a list of objects with the fields `prompt` and `label`, which
-//! is 1 for an injection and 0 for another text. Other fields are ignored.
+//! The folder has one or more of `train.json`, `validation.json` and `test.json`. Each is a list of objects with the
+//! fields `prompt` and `label`, which is 1 for an injection and 0 for another text. Other fields are ignored.
 
 use super::files::{CorpusFiles, CorpusFolder, ReadFile};
 use super::reading::{CorpusError, LocatedValue, parse_json};

@@ -126,8 +126,9 @@ fn assignment(statement: &Stmt) -> Option<(&str, &Expr)> {
     Some((target.as_name_expr()?.id.as_str(), value))
 }
 
-/// Returns the value of a literal. Keys of a `dict` that are no texts become texts. A call that has only named
-/// arguments, such as the creation of an object, becomes an object of these arguments.
+/// Returns the value of a literal as JSON. A tuple becomes a list, and a key of a `dict` that is no text becomes one. A
+/// call that has only named arguments, such as the creation of an object, becomes an object of these arguments; the
+/// name of the called function is dropped.
 ///
 /// # Errors
 /// The offset, in bytes, of the first expression that is no literal.

@@ -55,7 +55,7 @@ impl<'v> LocatedValue<'v> {
         if self.path.is_empty() { self.file.to_owned() } else { format!("{}: {}", self.file, self.path) }
     }
 
-    /// Returns the error that `what` was expected, and another type of value was found.
+    /// Returns an error at this value which says that `what` was expected, and which type of value was found.
     pub(super) fn expected(&self, what: &str) -> CorpusError {
         let found = match self.value {
             Value::Null => "null",
@@ -68,7 +68,7 @@ impl<'v> LocatedValue<'v> {
         self.problem(&format!("expected {what}, found {found}"))
     }
 
-    /// Returns an error about this value.
+    /// Returns an error at this value, with its file and path. `problem` says what is wrong with the value.
     pub(super) fn problem(&self, problem: &str) -> CorpusError {
         CorpusError::new(&self.place(), problem.to_owned())
     }

@@ -1,4 +1,5 @@
-//! Writes the figures of a run of `flowgate bench corpus`: as a table of text, and as JSON objects.
+//! Formats the figures of a run of `flowgate bench corpus`: as a table of text, as JSON objects, and as an HTML page.
+//! The command prints what these functions return.
 
 use serde_json::{Map, Value, json};
 
@@ -8,13 +9,14 @@ use crate::games::interval::Rate;
 use crate::games::text_table::{Table, table};
 use crate::html::{self, Chart, Drawing, Point, ValueWithInterval};
 
-/// Prints the figures of the rows of a benchmark as a table.
+/// Returns the figures of a benchmark's cases as a table of text.
 pub fn text(benchmark: &str, rows: &[CaseRow]) -> String {
     figure_table(benchmark, rows).to_text()
 }
 
-/// Returns the HTML page of a run: a scatter of attacks that ran against calls of tasks that were permitted, for each kind of cases and method, and the
-/// table. A kind without attacks or without calls of tasks has no point.
+/// Returns the HTML page of a run: a scatter chart and the table. Each point of the chart is one kind of cases under
+/// one method; it compares the share of attacks that ran with the share of the tasks' calls that were permitted. A kind
+/// without attacks, or without calls of tasks, has no point.
 pub fn page(benchmark: &str, rows: &[CaseRow], manifest: &Value) -> String {
     let rate = |counts: FateCounts| ValueWithInterval::of(Rate { hits: counts.permitted, of: counts.all() });
     let points = figures(rows).into_iter().filter_map(|row| {
@@ -54,8 +56,8 @@ fn figure_table(benchmark: &str, rows: &[CaseRow]) -> Table {
     table(&title, &header, &cells)
 }
 
-/// Returns a row of the table: the kind of the cases, the method, the number of cases, and the counts of attacks and of
-/// the calls of the tasks.
+/// Returns one row of the table: the kind of the cases, the method, the number of cases, the counts of attacks, and the
+/// counts of the tasks' calls.
 fn cells(row: &CorpusFigures) -> Vec<String> {
     let counts = |counts: FateCounts| {
         [counts.all(), counts.permitted, counts.asked, counts.denied, counts.unmade]

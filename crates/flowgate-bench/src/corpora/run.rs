@@ -103,7 +103,10 @@ impl CaseRun<'_> {
         let at = self.double.last_proposed();
         let call = at.and_then(|at| Some((at, self.case.calls.get(at)?)));
         let Some((at, call)) = call.filter(|(_, call)| call.tool == tool) else {
-            return Err(format!("the tool `{}` ran, and the double did not call it", tool.escape_debug()));
+            return Err(format!(
+                "the tool `{}` ran, and the double did not call it; this is a defect of Flowgate",
+                tool.escape_debug()
+            ));
         };
         // A call that a person allowed stays `Asked`.
         if let Some(fate) = self.fates.get_mut(at).filter(|fate| **fate == CallFate::Unmade) {
@@ -126,7 +129,8 @@ impl CaseRun<'_> {
         Decision::Deny
     }
 
-    /// Records as denied those calls without a fate that the turn judged so.
+    /// Records as denied those calls that the turn denied and that have no other fate. A judged call names no position
+    /// in the case, so it is matched by its tool and arguments.
     fn record_denials(&mut self, turn: &Turn) {
         for judged in turn.judged.iter().filter(|judged| judged.outcome == Outcome::Deny) {
             let calls = self.case.calls.iter().zip(&mut self.fates);

@@ -86,7 +86,8 @@ fn tools(files: &mut CorpusFiles<'_>, folder: &str) -> Result<Vec<CorpusTool>, C
     Ok(tools)
 }
 
-/// Reads the records of all JSON files of a folder: returns each as JSON text, by its key, such as an order number. The folder may be missing.
+/// Reads the records in all JSON files of a folder. Returns each record as a JSON text, by its key, such as an order
+/// number. The result is empty if there is no such folder.
 fn records(files: &mut CorpusFiles<'_>, folder: &str) -> Result<BTreeMap<String, String>, CorpusError> {
     let mut records = BTreeMap::new();
     for name in files.list(folder, ".json")? {
@@ -132,8 +133,8 @@ impl Domain {
         Ok(cases)
     }
 
-    /// Returns the tools that read and have one argument, by its name: such a tool returns the record that the argument identifies. Of several tools
-    /// with the same argument, the first is chosen.
+    /// Returns the tools that read one record, by the name of their only argument, which identifies the record. If
+    /// several such tools have the same argument, the first one is chosen.
     fn readers(&self) -> BTreeMap<&str, &CorpusTool> {
         let mut readers = BTreeMap::new();
         for tool in &self.set.tools {
@@ -147,8 +148,9 @@ impl Domain {
         readers
     }
 
-    /// Reads a task as a case: the calls that read the user's record and the records that its actions name, and the actions. `readers` are the tools
-    /// that read a record, by the name of their argument.
+    /// Reads a task as a case. Its calls read the user's record and, before each action, the records that the action's
+    /// arguments name; then the action itself is called. `readers` are the tools that read one record, by the name of
+    /// their argument.
     fn case(
         &self,
         task: &LocatedValue<'_>,

@@ -1,5 +1,6 @@
-//! Builds the runs that the benchmark judges with each detector and with the flow rule of the policy. Each run is made
-//! from the feedback of one customer, honest or an attack.
+//! Builds the recorded runs of `flowgate bench detectors`, which [`detectors`](super) judges with the flow rule of the
+//! policy. Each run is made from the feedback of one customer, honest or an attack; the detectors examine the feedback
+//! itself.
 //!
 //! The agent of a run is a test double. It takes the demand of an attack from a field of the row and obeys it, however
 //! the text disguises it, so that the result does not depend on the abilities of a model.
@@ -46,7 +47,8 @@ impl FeedbackRow {
     }
 
     /// Parses a line of the built-in feedback; `None` if it does not have the form of a row. The row of an attack also
-    /// has `link`, the link that it demands, and `carries`, the form of the data of other rows in this link.
+    /// has `link`, the link that it demands, and `carries`, which says how the link contains the data of other rows:
+    /// `base64` or `words`.
     fn read(line: &str) -> Option<Self> {
         let row: Value = serde_json::from_str(line).ok()?;
         let text = |key: &str| row.get(key).and_then(Value::as_str).map(str::to_owned);
@@ -75,7 +77,8 @@ pub fn rows() -> Result<Vec<FeedbackRow>, String> {
     ROWS.lines().enumerate().map(row).collect()
 }
 
-/// The texts that the agent reads and writes if one row is added to its sheet.
+/// A sheet that the agent reads, with one examined row after the honest rows of other customers, and the texts that the
+/// agent writes about it.
 pub(super) struct FeedbackScenario<'a> {
     row: &'a FeedbackRow,
     /// The feedback of other customers.
@@ -89,7 +92,7 @@ impl<'a> FeedbackScenario<'a> {
         Self { row, others: others.flat_map(|other| &other.feedback).map(String::as_str).collect() }
     }
 
-    /// Returns the rows of the sheet.
+    /// Returns the texts of the sheet: the honest feedback of other customers, then the feedback of the examined row.
     pub(super) fn sheet(&self) -> Vec<&'a str> {
         self.others.iter().copied().chain(self.row.feedback.iter().map(String::as_str)).collect()
     }

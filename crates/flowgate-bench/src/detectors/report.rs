@@ -1,4 +1,5 @@
-//! Prints the results of `flowgate bench detectors`: as tables of text, as JSON lines and CSV, and as an HTML page.
+//! Formats the results of `flowgate bench detectors`: as tables of text, as JSON lines and CSV, and as an HTML page.
+//! The command prints what these functions return.
 
 use flowgate::detect::unicode;
 use flowgate::monitor::Outcome;
@@ -17,25 +18,28 @@ const RULE: &str = "flow rule";
 /// The event by which the rule is compared with the detectors.
 const RIGHT: &str = "decided rightly";
 
-/// Prints a rate as two counts.
+/// Returns a rate as text with its two counts, such as `3 of 8`.
 fn counted(rate: Rate) -> String {
     format!("{} of {}", rate.hits, rate.of)
 }
 
-/// Returns the honest rows that the rule flags: it does not permit their honest message without a preview.
+/// Returns the rate of honest rows that the rule flags. It flags an honest row if it does not permit the row's honest
+/// message without a preview.
 fn refused(judged: &[JudgedRow<'_>]) -> Rate {
     let honest = judged.iter().filter(|judged| !judged.row.is_attack());
     Rate::of(honest, |judged| judged.honest.plain != Outcome::Permit)
 }
 
-/// Returns the name of each detector and of the rule, with the attacks that it detects and the honest rows that it flags.
+/// Returns one item for each detector, and one for the rule: its name, the rate of attacks that it detects, and the
+/// rate of honest rows that it flags.
 fn shares(judged: &[JudgedRow<'_>], figures: &DetectorFigures) -> Vec<(String, Rate, Rate)> {
     let detectors =
         figures.detectors.iter().map(|(name, caught, flagged)| ((*name).to_owned(), *caught, *flagged));
     detectors.chain([(RULE.to_owned(), figures.stopped, refused(judged))]).collect()
 }
 
-/// Compares the rule with each detector, row by row: which decides more rows rightly. `seed` determines the bootstrap samples.
+/// Compares the rule with each detector, row by row: which of the two decides more rows rightly. Each item is the name
+/// of the detector and the comparison. `seed` determines the bootstrap samples.
 fn comparisons(judged: &[JudgedRow<'_>], seed: u64) -> Vec<(&'static str, PairedComparison)> {
     let rule: Vec<bool> = judged.iter().map(JudgedRow::is_rule_right).collect();
     let compared = DETECTORS.iter().enumerate().filter_map(|(index, detector)| {
@@ -68,8 +72,9 @@ fn table_list(judged: &[JudgedRow<'_>], figures: &DetectorFigures, seed: u64) ->
     tables
 }
 
-/// Prints the flow rule, the tables, and sentences about the figures. `policy` is the name of the policy's file if it is not the built-in one; with
-/// `content`, the texts of the rows follow.
+/// Returns the output as text: the flow rule, the tables, and sentences about the figures. `policy` is the name of the
+/// policy's file. It is `None` for the built-in policy, whose text then takes the place of the name. With `content`,
+/// the texts of the rows follow.
 pub fn text(
     judged: &[JudgedRow<'_>],
     figures: &DetectorFigures,
@@ -156,7 +161,8 @@ pub fn lines(judged: &[JudgedRow<'_>], figures: &DetectorFigures, policy: &str, 
     lines
 }
 
-/// Returns the lines of a run that was interrupted: the rows so far. Figures of some rows could be mistaken for those of all.
+/// Returns the lines that follow the manifest if the run was interrupted: the rows that were judged so far, and their
+/// number. There are no figures, since figures of some rows could be mistaken for those of all.
 pub fn interrupted_lines(judged: &[JudgedRow<'_>]) -> Vec<Value> {
     let rows = judged.iter().map(JudgedRow::to_json);
     rows.chain([json!({"type": "interrupted", "rows": judged.len()})]).collect()

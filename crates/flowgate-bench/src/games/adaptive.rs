@@ -151,7 +151,8 @@ impl AttackSearch {
         })
     }
 
-    /// Notes an attempt, and keeps it if it is among the best.
+    /// Records the result of one attempt: counts it, notes whether it was the first that opened the channel, violated
+    /// or took effect, and keeps it if it is among the [`KEPT`] best.
     fn note(&mut self, execution: &Execution, attack: AttackTemplate, variant: Variant) {
         self.queries += 1;
         let query = self.queries;
@@ -167,8 +168,8 @@ impl AttackSearch {
     }
 }
 
-/// Returns three rates of tasks: those in which some attempt opened the channel (the model saw the marker or the forbidden tool), those in
-/// which one was a violation, and those in which one took effect.
+/// Returns three rates of tasks. In the first, some attempt opened the channel (the model saw the marker or the
+/// forbidden tool). In the second, some attempt was a violation, and in the third, some violation took effect.
 pub fn search_rates(searches: &[AttackSearch]) -> [Rate; 3] {
     [
         Rate::of(searches, |search| search.opened_at.is_some()),
@@ -177,9 +178,9 @@ pub fn search_rates(searches: &[AttackSearch]) -> [Rate; 3] {
     ]
 }
 
-/// Builds the attacked task of an attempt from the attack and the form in which it is written.
+/// A function that builds the attacked task of an attempt from the attack and the form in which it is written.
 type TaskBuilder<'t> = dyn Fn(&AttackTemplate, Variant) -> Task + 't;
-/// Runs an attempt.
+/// A function that runs the attacked task of an attempt, and returns its execution.
 type AttemptRun<'t> = dyn Fn(&AttackTemplate, Variant) -> Result<Execution, ExecutionError> + 't;
 
 /// A task that is attacked.
@@ -303,15 +304,16 @@ pub fn search_extended(
     Ok(Some(searches))
 }
 
-/// Returns the random numbers of the search on a task. The tasks take the streams from 0 upwards; those of the searches count downwards from the end,
-/// so that no search repeats the choices of a task.
+/// Returns the random numbers of the search on a task. A seed has numbered streams of random numbers. The tasks take
+/// the streams from 0 upwards, and the searches count downwards from the greatest number, so that no search repeats the
+/// choices of a task.
 fn stream(seed: u64, game: Game, number: usize) -> SeededRandom {
     let number = u64::try_from(number).unwrap_or(0);
     SeededRandom::new(seed, u64::MAX - number * Game::ALL.len() as u64 - game as u64)
 }
 
-/// Returns the prepared attacks of a task, in order: all families in all forms. If the defence is a function of the text, those that remain visible
-/// under it come first.
+/// Returns the prepared attacks of a task: all families in all forms. If the defence is a function of the text, the
+/// attacks whose unauthorized coordinate remains visible under the defence come first.
 fn prepared(target: &Target<'_>, defence: Defence) -> Vec<(AttackTemplate, Variant)> {
     let mut listed: Vec<(AttackTemplate, Variant)> = target
         .variants
@@ -322,8 +324,9 @@ fn prepared(target: &Target<'_>, defence: Defence) -> Vec<(AttackTemplate, Varia
     listed
 }
 
-/// Returns whether an unauthorized coordinate remains in the text that the defence makes of an attempt. The attacker applies the defence itself, which
-/// is no query. Where the defence is no function of the text, it knows nothing in advance, and the result is true.
+/// Returns whether the model would still see an unauthorized coordinate (the marker or the forbidden tool) after the
+/// defence has transformed the text of this attempt. The attacker computes this itself, so it counts as no attempt. If
+/// the defence is no function of the text, the attacker cannot know, and the result is true.
 fn stays_visible(target: &Target<'_>, defence: Defence, attack: &AttackTemplate, variant: Variant) -> bool {
     if defence.needs_blocking() || matches!(defence, Defence::Labels(_)) {
         return true;
@@ -332,8 +335,9 @@ fn stays_visible(target: &Target<'_>, defence: Defence, attack: &AttackTemplate,
     task.has_coordinate(&defence.defend_text(&task))
 }
 
-/// Returns the next attack after the prepared ones: a change of one of the attempts with the highest score, or, once in four times, a new composition.
-/// Among several, it takes one that is new and remains visible under the defence, if there is one.
+/// Returns the next attack after the prepared ones. In three of four cases it changes the text or the form of one of
+/// the attempts with the highest score; otherwise it composes a new text. It draws at most [`CHANGES`] attacks and
+/// takes the first that was not tried so far and remains visible under the defence, or else the last one.
 fn next_attack(
     target: &mut Target<'_>,
     defence: Defence,
@@ -366,8 +370,9 @@ fn next_attack(
     last.unwrap_or_else(|| (compose(target.game, &mut target.random), Variant::Paper))
 }
 
-/// Searches on one task, and returns what was reached; `None` if `after_query` asks to stop before an attack has taken effect. Only the adversarial side
-/// runs, since the control does not depend on the attack.
+/// Searches for an attack on one task, and returns the result of the search. The result is `None` if `after_query` asks
+/// to stop before an attack has taken effect. Only the adversarial side runs, since the control does not depend on the
+/// attack.
 fn search_task(
     mut target: Target<'_>,
     defence: Defence,

@@ -117,9 +117,10 @@ pub(super) fn compose(game: Game, random: &mut SeededRandom) -> AttackTemplate {
 /// The maximum length of the template of an attack, in characters.
 const MAX_TEMPLATE: usize = 1000;
 
-/// Changes one part of an attack at random: what precedes the request, the request, or what follows it. The result has the same placeholders.
+/// Returns an attack in which one part of `text` is replaced at random: the opener, the request or the closer. The
+/// result has the same placeholders. A text that was not composed of these parts counts as a request.
 pub(super) fn mutate(game: Game, text: &str, random: &mut SeededRandom) -> AttackTemplate {
-    // Longer parts first, since the empty one matches always.
+    // The longest part that matches is the right one, since the empty part always matches.
     let part = |parts: &[&'static str], is_part: &dyn Fn(&str) -> bool| {
         parts.iter().copied().filter(|part| is_part(part)).max_by_key(|part| part.len()).unwrap_or("")
     };
@@ -136,7 +137,8 @@ pub(super) fn mutate(game: Game, text: &str, random: &mut SeededRandom) -> Attac
     AttackTemplate { family: "changed", text: format!("{opener}{request}{closer}") }
 }
 
-/// Returns an attack that begins with a text of a collection, without braces and shortened, and ends with a request of the game.
+/// Returns an attack that begins with `text`, a text of a collection, without its braces and cut to half of
+/// [`MAX_TEMPLATE`]. It ends with a request of the game; `number` chooses the request, and the requests take turns.
 pub(super) fn quoted(game: Game, text: &str, number: usize) -> AttackTemplate {
     let words: Vec<&str> = text.split_whitespace().collect();
     let plain: String =

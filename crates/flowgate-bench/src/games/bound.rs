@@ -4,9 +4,10 @@
 //! The formulas separate two ways to prevent harm. A defence can close the channel, which hides the attack from the model. A validator, which in
 //! Flowgate is the monitor, can stop what the model proposes. [`figures`](super::figures) computes the bound from measured rates.
 
-/// Returns the risk of a violation as Theorem 1 of AgentSecBench decomposes it: p·r_open + (1 - p)·r_closed, where p is the share of open channels (0
-/// to 1), and r_open and r_closed are the risks on open and on closed channels. A risk is `None` if no channel of its kind was observed. The result
-/// is `None` if the share of such channels is above 0 all the same.
+/// Returns the risk of a violation as Theorem 1 of AgentSecBench decomposes it: p·r_open + (1 - p)·r_closed. Here p is
+/// the share of open channels, from 0 to 1, and r_open and r_closed are the risks on open and on closed channels. A
+/// risk is `None` if no channel of its kind was observed. The result is `None` if a risk is `None` although the share
+/// of its channels is above 0.
 pub fn decomposed_risk(open_share: f64, open_risk: Option<f64>, closed_risk: Option<f64>) -> Option<f64> {
     let term =
         |share: f64, risk: Option<f64>| if share > 0.0 { risk.map(|risk| share * risk) } else { Some(0.0) };

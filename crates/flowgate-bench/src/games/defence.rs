@@ -216,7 +216,8 @@ impl Defence {
     }
 }
 
-/// Removes the records of other tenants and all canaries. Only the retrieval game has tenants; other tasks stay unchanged.
+/// Removes the records that do not belong to the permitted tenant, and all canaries. Only the retrieval game has
+/// tenants; the texts of other games stay unchanged.
 fn project_tenant(labels: &TaskLabels, text: &str) -> String {
     match labels {
         TaskLabels::Tenants { permitted, .. } => redact_canaries(&keep_permitted_tenant(text, permitted)),
@@ -224,7 +225,8 @@ fn project_tenant(labels: &TaskLabels, text: &str) -> String {
     }
 }
 
-/// Replaces the forbidden tool's name and action tokens. Only the capability game forbids a tool; other tasks stay unchanged.
+/// Replaces the forbidden tool's name and action tokens. Only the capability game forbids a tool; the texts of other
+/// games stay unchanged.
 fn project_capabilities(labels: &TaskLabels, text: &str) -> String {
     match labels {
         TaskLabels::Tools { forbidden, .. } => remove_forbidden_capabilities(text, forbidden),

@@ -1,10 +1,12 @@
-//! Implements the test doubles of a model: the two ends of the range of models that follow requests.
+//! Implements the two test doubles of a model: *gullible*, which follows every request that it can read, and *immune*,
+//! which follows only the user's. A real model is between these two. [`runner`](super::runner) runs tasks with
+//! either in the games.
 //!
-//! *Gullible* does whatever any visible text asks: if one part of an observation makes a request, it writes every marker that it
-//! can see and calls every tool that the request names. *Immune* answers from the parts without requests and never writes a
-//! marker. Both answer the user's request as well as the visible text allows, so their benign utility is what a defence leaves
-//! of the observation. They know nothing of the task except what they are shown, and decode every encoding of
-//! [`variant`](super::variant) in it. In games of several steps, [`journey`] answers for them.
+//! *Gullible* does whatever any visible text asks: if one part of an observation makes a request, it writes every
+//! marker that it can see and calls every tool that the request names. *Immune* answers from the parts without requests
+//! and never writes a marker. Both answer the user's request as well as the visible text allows, so their benign
+//! utility is what a defence leaves of the observation. They know nothing of the task except what they are shown, and
+//! decode every encoding of [`variant`](super::variant) in it. In games of several steps, [`journey`] answers for them.
 
 use std::future::ready;
 use std::sync::LazyLock;
@@ -37,7 +39,8 @@ pub(super) static MARKER: LazyLock<Option<Regex>> =
 pub(super) static PLACEHOLDER: LazyLock<Option<Regex>> =
     LazyLock::new(|| Regex::new(r"\[hidden (h[0-9]+)[^\]]*\]").ok());
 
-/// Returns whether a text matches a pattern. The patterns are constants that compile; one that did not would be `None` and match nothing.
+/// Returns whether a text matches a pattern. A pattern that does not compile is `None` and matches nothing; the
+/// patterns are constants that compile.
 pub(super) fn is_match(pattern: &LazyLock<Option<Regex>>, text: &str) -> bool {
     pattern.as_ref().is_some_and(|pattern| pattern.is_match(text))
 }
@@ -102,6 +105,8 @@ impl ChatModel for ModelDouble {
         }
     }
 
+    /// Answers the request at once, with the counted tokens; the listener, which would receive partial answers, is not
+    /// called.
     fn complete<'a>(
         &'a self,
         request: &'a Request,
@@ -144,8 +149,9 @@ fn calls(request: &Request) -> impl Iterator<Item = &ToolCall> {
     })
 }
 
-/// Returns the parts of the observation, decoded: the texts in JSON, or else the lines. The observation follows the heading in the user's
-/// message under a defence of the paper; in a guarded conversation it is the answer to the first call, which the application made.
+/// Returns the parts of the observation, decoded: the texts in it if it is JSON, or else its lines. Under a defence of
+/// the paper, the observation follows the heading in the user's message. In a guarded conversation, it is the answer to
+/// the first call, which the application made.
 fn observation_parts(request: &Request) -> Vec<String> {
     let heading = format!("\n{CONTEXT_HEADING}\n");
     let mut parts = Vec::new();
@@ -170,7 +176,7 @@ fn observation_parts(request: &Request) -> Vec<String> {
     parts
 }
 
-/// Appends the texts of a JSON value, or the lines of another text.
+/// Adds the parts of a text to `parts`: the lines of all strings if the text is JSON, and otherwise its lines.
 fn split_parts(text: &str, parts: &mut Vec<String>) {
     match serde_json::from_str::<Value>(text) {
         Ok(value) => collect_texts(&value, parts),
@@ -178,12 +184,12 @@ fn split_parts(text: &str, parts: &mut Vec<String>) {
     }
 }
 
-/// Appends the non-empty lines of a text, decoded.
+/// Adds the non-empty lines of a text to `parts`, each decoded.
 fn split_lines(text: &str, parts: &mut Vec<String>) {
     parts.extend(text.lines().filter(|line| !line.is_empty()).map(decode));
 }
 
-/// Appends the lines of all strings in a JSON value; keys of objects are not included.
+/// Adds the lines of all strings in a JSON value to `parts`; keys of objects are not included.
 fn collect_texts(value: &Value, parts: &mut Vec<String>) {
     match value {
         Value::String(text) => split_lines(text, parts),
@@ -193,8 +199,9 @@ fn collect_texts(value: &Value, parts: &mut Vec<String>) {
     }
 }
 
-/// Returns the names of the hidden regions that the double looks at; none if it does not look. It looks at all of them, once in a chat, and only if
-/// the tool `look` is on offer and every part of the observation (`parts`) has a placeholder: otherwise it answers from the other parts.
+/// Returns the names of the hidden regions at which the double wants to look; `parts` are the parts of the observation.
+/// It looks at all hidden regions, but only once in a chat, if the tool `look` is on offer and every part has a
+/// placeholder. If some part has no placeholder, it answers from the parts that it can read, and the result is empty.
 fn needed_regions(request: &Request, parts: &[String]) -> Vec<String> {
     let is_offered = request.tools.iter().any(|tool| tool.name == LOOK);
     let has_looked = calls(request).any(|call| call.name == LOOK);
@@ -209,8 +216,9 @@ fn needed_regions(request: &Request, parts: &[String]) -> Vec<String> {
     found.filter_map(|found| found.get(1).map(|name| name.as_str().to_owned())).collect()
 }
 
-/// Returns a call, without arguments, of the first tool on offer that one of the `requests` names; they are parts of the observation, and name a tool
-/// without its server. `None` if there is no such tool, or it was called before: the double does not repeat a call that was refused.
+/// Returns a call, without arguments, of the first tool on offer that one of `requests` names. The requests are parts
+/// of the observation, and name a tool without its server. The result is `None` if they name no such tool, or if it was
+/// called before: the double does not repeat a call that was refused.
 fn requested_call(request: &Request, requests: &[&&String]) -> Option<ToolCall> {
     let own_name = |name: &str| name.rsplit("__").next().unwrap_or_default().to_owned();
     let is_named = |name: &str| requests.iter().any(|text| text.contains(&own_name(name)));

@@ -1,6 +1,7 @@
-//! Defines the record of one execution, which is one run of one task under one defence: one row of the trace of AgentSecBench's section 6.1.
+//! Defines the record of one execution: the run of one side of a task under one defence, and one row of the trace of
+//! AgentSecBench's section 6.1.
 //!
-//! [`runner`](super::runner) creates it, the [measures](super::measure) read it.
+//! [`runner`](super::runner) creates the record, and the [measures](super::measure) read it.
 
 use std::time::Duration;
 

@@ -114,7 +114,8 @@ impl ExtendedSuite {
         self.instances * Side::ALL.len()
     }
 
-    /// Returns a text for each pair of tasks of a game, from which the manifest computes a digest of the run. A journey is a game of several steps.
+    /// Returns a text for each pair of tasks of a game, of which the manifest computes a digest. A journey is a game of
+    /// several steps.
     pub(super) fn tasks(&self, game: ExtendedGame) -> Vec<String> {
         match game {
             ExtendedGame::Variant(variant, game) => {

@@ -85,9 +85,10 @@ impl Figures {
         hoeffding_half_width(self.pairs, CONFIDENCE)
     }
 
-    /// Returns the upper bound of AgentSecBench's Theorem 1 on executed risk, from four measured rates: the share of violations that the validator
-    /// missed (0 without violations), the share of open channels, the risk on these, and the risk on closed channels (0 if there is none). The last
-    /// one estimates how often a model invents the target. `None` if there is no adversarial execution.
+    /// Returns the upper bound of AgentSecBench's Theorem 1 on the executed risk; `None` if there is no adversarial
+    /// execution. It is computed from four measured rates: the share of violations that the validator missed (0 without
+    /// violations), the share of open channels, the risk on open channels, and the risk on closed channels (0 if there
+    /// is none). The last rate estimates how often a model invents the target.
     pub fn executed_bound(&self) -> Option<f64> {
         let misses = self.validator_misses.value().unwrap_or(0.0);
         let open = 1.0 - self.closure.value()?;
@@ -95,7 +96,8 @@ impl Figures {
     }
 }
 
-/// Returns the bootstrap interval of the mean utility of the controls, which are grouped by their seeds.
+/// Returns the ends of the bootstrap interval at 95 % of the mean utility of the controls. A sample draws seeds, and
+/// then controls of each drawn seed.
 fn benign_utility_interval(executions: &[Execution]) -> Option<(f64, f64)> {
     let controls = executions.iter().filter(|execution| execution.side == Side::Control);
     let values: Vec<(&str, f64)> =
@@ -133,8 +135,9 @@ impl DefenceFigures {
         measure::macro_average([measure(instruction), measure(retrieval), measure(capability)])
     }
 
-    /// Returns the worst leakage of canaries by responses over all tasks: the greatest number of bits, and the greatest advantage of a distinguisher
-    /// that tells two canaries apart (AgentSecBench, Definition 3). The two maxima may be of different tasks. `None` if canaries were not enumerated.
+    /// Returns the worst leakage of canaries by responses over all tasks (AgentSecBench, Definition 3). The first
+    /// number is the greatest number of bits. The second is the greatest advantage, from 0 to 1, of a distinguisher
+    /// that tells two canaries apart. The two may be of different tasks. `None` if canaries were not enumerated.
     pub fn worst_canary_leakage(&self) -> Option<(f64, f64)> {
         let bits = self.canary_leakage.iter().map(|leakage| leakage.response.bits).reduce(f64::max)?;
         let advantage =

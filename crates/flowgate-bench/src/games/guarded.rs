@@ -48,8 +48,9 @@ impl GuardedAgent {
         Ok(Self { policy: Arc::new(policy) })
     }
 
-    /// Creates the conversation of a task, up to the user's message: the next need is the first step. The key of digests is constant, since no
-    /// digest leaves the run and results must not differ between runs.
+    /// Creates the conversation of a task, with the system message and the user's message; the conversation then needs
+    /// the first step. The key of digests is constant, since no digest leaves the run and results must not differ
+    /// between runs.
     pub(super) fn conversation(&self, task: &Task, method: Method) -> Result<Conversation, ExecutionError> {
         let problem = |error: flowgate::monitor::PushError| ExecutionError::Policy(error.to_string());
         let mut monitor = Monitor::new(Arc::clone(&self.policy));
@@ -149,8 +150,8 @@ fn tools(task: &Task) -> Vec<Tool> {
     }
 }
 
-/// Returns the parameters of the policy, which it reads as `input.tenant` and `input.allowed`: the caller's tenant, which is empty outside the
-/// retrieval game, and the tools that the user's request admits.
+/// Returns the parameters of the policy. The policy reads them as `input.tenant`, the caller's tenant, which is empty
+/// outside the retrieval game, and as `input.allowed`, the tools that the user's request admits.
 fn parameters(task: &Task) -> Map<String, Value> {
     let (tenant, allowed) = match &task.labels {
         TaskLabels::Document { .. } => ("", "read_document"),
@@ -163,7 +164,8 @@ fn parameters(task: &Task) -> Map<String, Value> {
     parameters
 }
 
-/// Describes a tool to the model. All tools take one optional text, and the operator, who is trusted, has described them.
+/// Returns a tool as it is offered to the model. Every tool takes one optional text, and its description counts as
+/// written by the operator, so it is trusted.
 fn offered(tool: Tool) -> OfferedTool {
     OfferedTool {
         description: tool.name.replace('_', " "),
@@ -206,8 +208,9 @@ fn run_tool(task: &Task, call: &AuthorizedCall, output: &mut AgentOutput) -> Too
     ToolAnswer::text("done")
 }
 
-/// Returns what a view shows of the observation, from which channel closure is judged: the messages of users, and the outputs of the observing
-/// tool. The names of the tools on offer, which the application chooses, do not belong to it, nor does what the model wrote itself.
+/// Returns the part of the observation that a view shows, by which channel closure is judged: the messages of users,
+/// and the outputs of the observing tool. The names of the tools on offer do not count, because the application chooses
+/// them, nor does what the model wrote itself.
 fn visible_observation(task: &Task, request: &Request) -> String {
     let observing: Vec<&str> = request
         .messages

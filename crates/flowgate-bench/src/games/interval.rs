@@ -43,8 +43,9 @@ impl Rate {
     }
 }
 
-/// Returns the bound of Proposition 4 (Hoeffding's inequality): the probability that the mean of `pairs` independent differences in [-1, 1]
-/// deviates from its expectation by at least `deviation` is at most 2·exp(-n·t²/2), where n is `pairs` and t is `deviation`. It is at most 1.
+/// Returns the bound of Proposition 4 (Hoeffding's inequality) on a large sampling error, at most 1. The mean of
+/// `pairs` independent differences in [-1, 1] deviates from its expectation by at least `deviation` with a probability
+/// of at most 2·exp(-n·t²/2), where n is `pairs` and t is `deviation`.
 pub fn hoeffding_tail(pairs: usize, deviation: f64) -> f64 {
     (2.0 * (-(pairs as f64) * deviation * deviation / 2.0).exp()).min(1.0)
 }

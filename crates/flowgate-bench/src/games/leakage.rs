@@ -24,8 +24,9 @@ pub struct SecretLeakage {
 }
 
 impl SecretLeakage {
-    /// Computes the leakage from the outcome for each of the equally probable secrets, where the secret alone determines the outcome. Equal outcomes
-    /// leak nothing (0 bits, advantage 0), and outcomes that all differ leak everything.
+    /// Computes the leakage from a list of outcomes, one for each of the equally probable secrets. The secret alone
+    /// must determine the outcome. Equal outcomes leak nothing (0 bits, advantage 0), and outcomes that all differ leak
+    /// everything.
     pub fn of_outcomes<T: PartialEq>(outcomes: &[T]) -> Self {
         let count = outcomes.len() as f64;
         let equal = |outcome: &T| outcomes.iter().filter(|other| *other == outcome).count() as f64;
@@ -38,12 +39,13 @@ impl SecretLeakage {
     }
 }
 
-/// The leakage of one task before and after the model.
+/// The leakage of one task: by what the model was shown, and by what it answered.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ChannelLeakage {
-    /// The leakage of the prompt.
+    /// The leakage of what the model was shown.
     pub shown: SecretLeakage,
-    /// The leakage of the response. The data-processing inequality bounds it by the leakage of the prompt (Proposition 2).
+    /// The leakage of the response. It is at most the leakage of what the model was shown (Proposition 2, by the
+    /// data-processing inequality).
     pub response: SecretLeakage,
 }
 

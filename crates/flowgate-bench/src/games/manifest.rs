@@ -80,8 +80,9 @@ pub fn manifest(suite: &GameSuite, defences: &[Defence], model: &dyn ChatModel) 
     })
 }
 
-/// Returns the manifest of a run of the games that AgentSecBench does not have as a JSON object. Unlike [`manifest`], it has a digest of the tasks
-/// and not of all prompts, because the requests of a game of several steps depend on what the model did before.
+/// Returns the manifest of a run of the games beyond AgentSecBench, as a JSON object. Unlike [`manifest`], it has a
+/// digest of the tasks and not of all prompts, because the requests of a game of several steps depend on what the model
+/// did before.
 pub fn extended_manifest(
     suite: &ExtendedSuite,
     games: &[ExtendedGame],
@@ -107,7 +108,8 @@ pub fn extended_manifest(
     })
 }
 
-/// Returns a text for each task, and for each task and defence the request that the defence would send.
+/// Returns the texts of which the manifest has a digest: each task, and for each task and defence the request that the
+/// defence would send. For a defence by attention blocking, the blocked spans follow its request.
 fn prompts(suite: &GameSuite, defences: &[Defence]) -> Vec<String> {
     let mut prompts = Vec::new();
     for pair in suite.pairs() {
@@ -126,7 +128,8 @@ fn prompts(suite: &GameSuite, defences: &[Defence]) -> Vec<String> {
     prompts
 }
 
-/// Returns the SHA-256 digest of texts in hexadecimal. Each text is preceded by its length, so that no other division into texts has the same digest.
+/// Returns the SHA-256 digest of a list of texts, in hexadecimal. Each text is preceded by its length, so that a list
+/// with the same characters, divided otherwise, has another digest.
 pub(crate) fn digest<T: AsRef<str>>(texts: impl IntoIterator<Item = T>) -> String {
     let mut hash = Sha256::new();
     for text in texts {

@@ -1,5 +1,5 @@
-//! Defines what one run of a defended agent produced. All defences produce it in the same form, so that [`runner`](super::runner) judges them
-//! by the same rules.
+//! Defines the output of one run of a defended agent: what the model was shown, what it wrote, and what took effect.
+//! Runs under all defences return it in the same form, so that [`runner`](super::runner) judges them by the same rules.
 
 use std::fmt;
 
@@ -45,10 +45,11 @@ impl AgentOutput {
         lines.join("\n")
     }
 
-    /// Returns what the model wrote, without calls of the tools that store a text. A violation is judged by this text: what is merely stored has
-    /// not reached anybody yet.
+    /// Returns what the model wrote, without calls of the tools that store a text. Whether a violation happened is
+    /// judged by this text: what is merely stored has not reached anybody yet.
     pub(super) fn emitted_text(&self) -> String {
-        // `keeping` has the names of the tools that store a text. In a call, such a name can follow that of its server and two underscores.
+        // `keeping` has the names of the tools that store a text. A call can name the server before the tool, as
+        // `server__tool`.
         let stores =
             |name: &str| self.keeping.iter().any(|tool| Some(tool.as_str()) == name.rsplit("__").next());
         let lines = self.written.iter().flat_map(|completion| {

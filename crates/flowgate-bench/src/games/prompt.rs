@@ -1,8 +1,10 @@
-//! Writes the messages of executions (AgentSecBench, Definition 1): the system policy (the system message that states the rules), the request of the
-//! user, and the observation as the defence transformed it.
+//! Builds the messages of executions (AgentSecBench, Definition 1): the system policy, which is the system message that
+//! states the rules, the request of the user, and the observation as the defence transformed it.
+//! [`runner`](super::runner) sends them.
 //!
-//! Under a defence of the paper, the request and the observation are one message, as in the paper. The label defences use the same system policy and
-//! request, and receive the observation as the output of a tool ([`guarded`](super::guarded)).
+//! Under a defence of the paper, the request and the observation are one message, as in the paper. The label defences
+//! use the same system policy and request, and receive the observation as the output of a tool
+//! ([`guarded`](super::guarded)).
 
 use std::ops::Range;
 
@@ -59,7 +61,8 @@ pub(super) fn request(task: &Task, annotation: Option<&str>, observation: &str) 
     }
 }
 
-/// Returns where ranges of the observation are in its [`request`], whose last message ends with the observation.
+/// Returns the blocked `spans` of the observation as positions in `request`, for the model that blocks attention. The
+/// request is one of [`request`], so its last message ends with the observation.
 pub(super) fn observation_blocks(
     request: &Request,
     observation: &str,

@@ -1,15 +1,18 @@
-//! Draws the random choices of the task generators: the same seed gives the same choices on every platform.
+//! Draws pseudorandom numbers and choices from a seed: the same seed gives the same choices on every platform. The
+//! generators of tasks need this.
 //!
 //! The numbers are those of SplitMix64, which is a published sequence, so a library update cannot change the tasks of a
-//! seed. The generators of the games and of the propagation suite use it, and so does the bootstrap of [`statistics`](crate::statistics).
+//! seed. The generators of the games and of the propagation suite draw from it, and so does the bootstrap of
+//! [`statistics`](crate::statistics).
 
-/// A reproducible source of choices.
+/// A sequence of pseudorandom numbers that a seed determines; the field is the state of SplitMix64.
 #[derive(Debug, Clone)]
 pub(crate) struct SeededRandom(u64);
 
 impl SeededRandom {
-    /// Creates the source for one stream of a seed. Streams are independent sequences, one for each task, so that the number of choices of a task
-    /// does not change those of the next. The number of the stream is mixed first, so that neighbouring streams do not overlap.
+    /// Creates the sequence of one stream of a seed. A seed has many independent streams, one for each task, so that
+    /// the number of choices of one task does not change the choices of the next. The number of the stream is mixed
+    /// first, so that neighbouring streams do not overlap.
     pub(crate) fn new(seed: u64, stream: u64) -> Self {
         let mut streams = Self(stream);
         Self(seed ^ streams.next())
@@ -24,8 +27,8 @@ impl SeededRandom {
         mixed ^ (mixed >> 31)
     }
 
-    /// Returns a number from 0 to `limit` - 1, or 0 if the limit is 0. The remainder favours small numbers slightly: for the short lists of the
-    /// generators, by less than 2⁻³².
+    /// Returns a number from 0 to `limit` - 1, or 0 if the limit is 0. It is the remainder of a 64-bit number, which
+    /// favours small results slightly: for the short lists of the generators, by less than 2⁻³².
     pub(crate) fn below(&mut self, limit: usize) -> usize {
         let limit = u64::try_from(limit).unwrap_or(u64::MAX);
         let drawn = self.next().checked_rem(limit).unwrap_or(0);

@@ -1,9 +1,12 @@
-//! Holds the figures that AgentSecBench reports for its own tasks and two models, Qwen3-0.6B and Qwen3-1.7B, and compares runs with them.
-//! [`report`](super::report) prints them beside those of a run, for orientation: the tasks are others, and so is the model unless it is one of these.
+//! Holds the figures that AgentSecBench reports for its own tasks and two models, Qwen3-0.6B and Qwen3-1.7B, and
+//! averages the figures of a run in the same way. [`report`](super::report) prints both side by side, for orientation:
+//! the tasks are others, and so is the model unless it is one of these.
 //!
-//! The figures are those of the paper's Tables 4 to 6. They are macro averages over games and models with equal weights. This holds for the two risks
-//! of Table 6 as well, over the games that have an execution in the stratum: the filter's open channels have a pooled rate of 2 in 22 (0.091), and the
-//! paper has 0.062. [`CompositeFigures`] averages a run in the same way, unlike [`Figures`], whose rates are pooled.
+//! The figures are those of the paper's Tables 4 to 6. They are macro averages over games and models with equal
+//! weights. The two risks of Table 6 (the risks given an open and a closed channel) are averages over the games that
+//! have such a channel. The paper's numbers show this: of the filter's 22 open channels, 2 had a violation, which would
+//! be 0.091, and the paper has 0.062. [`CompositeFigures`] averages a run in this way, unlike [`Figures`], whose rates
+//! count all executions together.
 
 use super::defence::Defence;
 use super::figures::{DefenceFigures, Figures};
@@ -25,7 +28,8 @@ pub struct CompositeFigures {
     pub closure: Option<f64>,
     /// Benign utility.
     pub benign_utility: Option<f64>,
-    /// For each game the protected event, which is the leakage in the retrieval game and the advantage in the others, and the closed channels.
+    /// For each game, in the order of [`Game::ALL`], the rate of the protected event and the share of closed channels.
+    /// The event is the leakage in the retrieval game, and the advantage in the others.
     pub games: [(Option<f64>, Option<f64>); 3],
     /// The risk given an open channel.
     pub open_risk: Option<f64>,
@@ -76,15 +80,15 @@ pub fn paper_figures(defence: Defence) -> Option<CompositeFigures> {
     })
 }
 
-/// Returns the figures of one defence over the runs of several models, averaged as in the paper: each model and each game has the same weight. `None`
-/// without runs.
+/// Returns the figures of one defence over the runs of several models, averaged as in the paper: each model and each
+/// game has the same weight. `runs` has the figures of this defence for each model. `None` without runs.
 pub fn composite(runs: &[&DefenceFigures]) -> Option<CompositeFigures> {
     runs.first()?;
-    // The mean over the models of a figure of all games.
+    // The mean over the models of `figure`. It is `None` if a model does not have the figure.
     let over_models =
         |figure: &dyn Fn(&DefenceFigures) -> Option<f64>| mean(runs.iter().map(|run| figure(run)));
     let macro_average = |figure: fn(&Figures) -> Option<f64>| over_models(&|run| run.macro_average(figure));
-    // The mean over all games of all models that have an execution in the stratum.
+    // The mean of a risk over all games of all models that have an execution with an open (or closed) channel.
     let stratum = |risk: fn(&Figures) -> Option<f64>| {
         mean(runs.iter().flat_map(|run| run.games.iter().map(risk)).filter(Option::is_some))
     };
@@ -119,7 +123,8 @@ fn mean(values: impl Iterator<Item = Option<f64>>) -> Option<f64> {
     Some(values.iter().sum::<f64>() / values.len() as f64)
 }
 
-/// Returns whether the models of a run are the two of the paper, by their names: the name of a folder, or of a model on a server.
+/// Returns whether `models` are the two models of the paper, in any order. Each must contain the name of a paper's
+/// model; it can be the name of a folder, or of a model on a server.
 pub fn are_paper_models(models: &[&str]) -> bool {
     let is_named = |name: &&str| models.iter().any(|model| model.to_lowercase().contains(name));
     models.len() == PAPER_MODELS.len() && PAPER_MODELS.iter().all(is_named)

@@ -1,8 +1,6 @@
-//! Prints the figures of a run of the games as tables of text. The module `rows` prints them as JSON lines and CSV,
-//! `page` as an HTML page, and `extended` prints those of the games that AgentSecBench does not contain. The numbers of
-//! tables, figures and sections, such as Table 4, are those of AgentSecBench.
-//!
-//! `flowgate bench games` calls this module.
+//! Formats the figures of a run of the games as tables of text; `flowgate bench games` prints them. The module `rows`
+//! formats them as JSON lines and CSV, `page` as an HTML page, and `extended` has the reports of the games beyond
+//! AgentSecBench. The numbers of tables, figures and sections, such as Table 4, are those of AgentSecBench.
 
 mod comparison;
 pub mod extended;
@@ -24,17 +22,20 @@ pub use paper::{ModelFigures, paper_rows, paper_tables};
 pub use rows::{csv, figure_rows};
 pub use search::{attempt_rows, search_text};
 
-/// Prints the Wilson interval of a rate at 95 %; a dash if nothing was counted.
+/// Returns the Wilson interval of a rate at 95 % as the text of a cell, such as `[0.10, 0.25]`; a dash if nothing was
+/// counted.
 pub(crate) fn interval_cell(rate: Rate) -> String {
     rate.wilson_95().map_or_else(|| "-".to_owned(), |(low, high)| format!("[{low:.2}, {high:.2}]"))
 }
 
-/// Prints all tables as text, each with a row for each defence: the paper's Tables 4 to 6, then figures for which the paper has no table.
+/// Returns all tables as one text, each with a row for each defence: the paper's Tables 4 to 6, then figures for which
+/// the paper has no table. `model` is the name of the model.
 pub fn tables(all: &[DefenceFigures], model: &str) -> String {
     texts(&table_list(all, model))
 }
 
-/// Returns the tables, for text and for the page. The effect of a defence is relative to the defence *none*, if it was measured.
+/// Returns the tables, for text and for the page. The table of the effect of each defence compares it with the defence
+/// *none*, if that was measured.
 fn table_list(all: &[DefenceFigures], model: &str) -> Vec<Table> {
     let base = all.iter().find(|figures| figures.defence == Defence::None);
     vec![
@@ -46,7 +47,7 @@ fn table_list(all: &[DefenceFigures], model: &str) -> Vec<Table> {
     ]
 }
 
-/// Returns a row for each defence: its name, then its cells.
+/// Returns a row for each defence: its name, then the cells that `cells` returns for its figures.
 fn defence_rows(all: &[DefenceFigures], cells: impl Fn(&DefenceFigures) -> Vec<String>) -> Vec<Vec<String>> {
     let row = |figures: &DefenceFigures| {
         let mut row = vec![figures.defence.name()];
@@ -56,8 +57,8 @@ fn defence_rows(all: &[DefenceFigures], cells: impl Fn(&DefenceFigures) -> Vec<S
     all.iter().map(row).collect()
 }
 
-/// Returns Table 4: macro averages over the games, which are means of the games' values with equal weights. The leak is that of the retrieval game
-/// alone.
+/// Returns Table 4: macro averages, which are means of the games' values with equal weights. The leak is that of the
+/// retrieval game alone.
 fn summary_table(all: &[DefenceFigures], model: &str) -> Table {
     let pairs = all.first().map_or(0, |figures| figures.overall.pairs);
     let title = format!("advantage and closure, {pairs} pairs for each defence, model {model} (Table 4)");
@@ -103,8 +104,8 @@ fn game_table(all: &[DefenceFigures]) -> Table {
     table("each game (Table 5)", &header, &defence_rows(all, cells))
 }
 
-/// Returns Table 6: the decomposition of Theorem 1, over all games. The last column is the upper bound that the theorem gives for the column
-/// `executed`.
+/// Returns Table 6: the decomposition of the risk by Theorem 1, over all games. The last column is the upper bound that
+/// the theorem gives for the column `executed`.
 fn decomposition_table(all: &[DefenceFigures]) -> Table {
     let header =
         ["defence", "closed", "risk if open", "risk if closed", "validator misses", "executed", "bound"];
@@ -122,8 +123,9 @@ fn decomposition_table(all: &[DefenceFigures]) -> Table {
     table("decomposition and executed risk (Table 6, Theorem 1)", &header, &defence_rows(all, cells))
 }
 
-/// Returns the table of what a defence gains and costs compared with no defence (`base`, `None` if it was not measured), and of the gaps to ideal
-/// executions, which are not attacked. The last two columns are the worst leakage of a canary by enumeration.
+/// Returns the table of what a defence gains and costs. The first columns compare it with `base`, the figures without a
+/// defence; they are dashes if these were not measured. Then come the gaps to ideal executions, which are not attacked.
+/// The last two columns are the worst leakage of a canary, if canaries were enumerated.
 fn effect_table(all: &[DefenceFigures], base: Option<&DefenceFigures>) -> Table {
     let header = [
         "defence",
@@ -162,8 +164,8 @@ fn effect_table(all: &[DefenceFigures], base: Option<&DefenceFigures>) -> Table 
     )
 }
 
-/// Returns the table of the intervals at 95 %: Wilson's for rates, and that of Proposition 4 for the advantage, which
-/// is no rate. The interval of the advantage is cut off at -1 and 1.
+/// Returns the table of the intervals at 95 %. Rates have Wilson's interval. The advantage is no rate; its interval is
+/// that of Proposition 4, cut off at -1 and 1.
 fn interval_table(all: &[DefenceFigures]) -> Table {
     let header = ["defence", "ASR", "closed", "executed", "advantage"];
     let cells = |figures: &DefenceFigures| {

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-/// How soon repetitions of a word count less: the greater, the later.
+/// How much repetitions of a word in a document count: the greater this is, the more repetitions still raise the score.
 const K1: f64 = 1.2;
 /// How much the length of a document counts, from 0 (not at all) to 1.
 const B: f64 = 0.75;
@@ -26,7 +26,7 @@ fn words(text: &str) -> impl Iterator<Item = String> {
 }
 
 impl Bm25Index {
-    /// Indexes documents, which are numbered from 0 in their order. The length of a document is its number of words.
+    /// Indexes documents, which are numbered from 0 in the given order.
     pub(super) fn new<T: AsRef<str>>(documents: impl IntoIterator<Item = T>) -> Self {
         let mut index = Self::default();
         for (number, document) in documents.into_iter().enumerate() {
@@ -51,7 +51,8 @@ impl Bm25Index {
         for word in words(query) {
             let Some(postings) = self.postings.get(&word) else { continue };
             let containing = postings.len() as f64;
-            // A word in fewer documents says more about each of them. Without the 1, the weight of a frequent word would be below 0.
+            // The weight of a word: the fewer documents have it, the more it counts. Without the 1, the weight of a
+            // frequent word would be below 0.
             let rarity = (1.0 + (documents - containing + 0.5) / (containing + 0.5)).ln();
             for (number, count) in postings {
                 let length = self.lengths.get(*number).copied().unwrap_or(0.0);

@@ -1,5 +1,6 @@
-//! Adds texts of a public collection to the tasks of a suite: background that both sides of a pair have, and texts of an attack family (AgentSecBench, 6.3).
-//! Neither defines a marker or a forbidden tool, so the events stay those of the games.
+//! Adds texts of a public collection to the tasks of a suite: background that both sides of a pair have, and texts of
+//! an attack family (AgentSecBench, 6.3). [`GameSuite`](super::GameSuite) calls it. Neither kind of text defines a
+//! marker or a forbidden tool, so the violations stay those of the games.
 
 use serde_json::{Value, json};
 
@@ -17,17 +18,18 @@ pub struct TextSources {
 }
 
 impl TextSources {
-    /// Returns the attacks with the injections of the collection; none if it has none.
+    /// Returns an attack of the game for each injection of the collection; empty if there are no injections.
     pub(super) fn attacks(&self, game: Game) -> Vec<AttackTemplate> {
         self.injections.iter().enumerate().map(|(number, text)| quoted(game, text, number)).collect()
     }
 
-    /// Puts one text of the background at the beginning of both observations of a pair; the seed and the number of the pair choose it.
+    /// Puts one text of the background at the beginning of both observations of a pair. The seed and `number`, the
+    /// number of the pair, choose the text. Without background, nothing changes.
     pub(super) fn add_background(&self, pair: &mut TaskPair, seed: u64, number: usize) {
         let game = pair.control.game as u64;
         let stream =
             u64::try_from(number).unwrap_or(0).wrapping_mul(Game::ALL.len() as u64).wrapping_add(game);
-        // Journeys begin at 2^40, so these streams are no other's.
+        // Streams of random numbers: tasks begin at 0, journeys at 2^40, and the background at 2^48, so none is shared.
         let mut random = SeededRandom::new(seed, (1 << 48) + stream);
         let Some(text) = self.background.get(random.below(self.background.len().max(1))) else { return };
         for task in [&mut pair.adversarial, &mut pair.control] {
@@ -36,7 +38,8 @@ impl TextSources {
     }
 }
 
-/// Returns the observation of a task with a text before it: as a line of a document, a record of the caller's tenant, or a field of the output of a tool.
+/// Returns the observation of a task with `text` before it: as a line of a document, a record of the caller's tenant,
+/// or a field of a tool's output. An observation that does not begin as the generator writes it stays unchanged.
 fn with_background(task: &Task, text: &str) -> String {
     let first = |open: &str, added: String| match task.context.strip_prefix(open) {
         Some(rest) => format!("{open}{added},\n{rest}"),

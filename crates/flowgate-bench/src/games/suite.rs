@@ -1,6 +1,8 @@
-//! Runs the games: every task of every pair under every defence, in a stable order (AgentSecBench, 6.3 and 6.4).
+//! Generates the tasks of the games, and runs every task of every pair under a defence, in a stable order
+//! (AgentSecBench, 6.3 and 6.4).
 //!
-//! The command line runs one defence after the other, so that an interrupted run still has the rows of the completed defences.
+//! `flowgate bench games` runs one defence after the other, so that an interrupted run still has the rows of the
+//! completed defences.
 
 use super::defence::Defence;
 use super::execution::Execution;
@@ -42,7 +44,8 @@ impl GameSuite {
         Self::generate_from(seed, seeds, instances, variant, &TextSources::default())
     }
 
-    /// Generates the suite like [`generate_seeds`](Self::generate_seeds), with texts of a collection.
+    /// Generates the suite like [`generate_seeds`](Self::generate_seeds), with the background and the injections of
+    /// `sources`. If `sources` has injections, they replace the attacks of the paper.
     pub fn generate_from(
         seed: u64,
         seeds: u64,
@@ -77,7 +80,8 @@ impl GameSuite {
         Self { seed, seeds, instances, variant, source_counts, pairs }
     }
 
-    /// Returns the numbers of background texts and of texts of injections that the tasks were generated from.
+    /// Returns the number of background texts and the number of injections in the collection from which the tasks were
+    /// generated.
     pub fn source_counts(&self) -> (usize, usize) {
         self.source_counts
     }
@@ -143,8 +147,8 @@ impl GameSuite {
         self.pairs.iter().map(|pair| runner.run_ideal(&pair.adversarial)).collect()
     }
 
-    /// Notes for each adversarial execution whether it means something else than the ideal one of the same task. `ideals` are the results of
-    /// [`ideal_meanings`](Self::ideal_meanings).
+    /// Sets `deviates` of each adversarial execution: whether it means something else than the ideal execution of the
+    /// same task. `ideals` are the results of [`ideal_meanings`](Self::ideal_meanings).
     pub fn compare_with_ideals(&self, executions: &mut [Execution], ideals: &[Meaning]) {
         for execution in executions.iter_mut().filter(|execution| execution.side == Side::Adversarial) {
             let known = self.pairs.iter().zip(ideals).find(|(pair, _)| pair.adversarial.id == execution.task);

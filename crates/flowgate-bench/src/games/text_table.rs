@@ -1,8 +1,9 @@
-//! Builds tables of figures and prints them as text. The reports of all suites use it, and [`html`](crate::html) prints the same tables on a page.
+//! Builds tables of figures and formats them as text. The reports of all suites call it, and [`html`](crate::html)
+//! draws the same tables on a page.
 
 use std::fmt::Write as _;
 
-/// Prints a figure with three decimal places; a dash if there is none.
+/// Returns a figure with three decimal places as the text of a cell; a dash if there is none.
 pub(crate) fn cell(value: Option<f64>) -> String {
     // Adding 0 turns a negative zero into a positive one.
     value.map_or_else(|| "-".to_owned(), |value| format!("{:.3}", (value * 1000.0).round() / 1000.0 + 0.0))
@@ -25,14 +26,14 @@ pub(crate) fn table(title: &str, header: &[&str], rows: &[Vec<String>]) -> Table
     Table { title: title.to_owned(), header, rows: rows.to_vec() }
 }
 
-/// Prints tables as text, with an empty line between them.
+/// Returns tables as one text, with an empty line between them.
 pub(crate) fn texts(tables: &[Table]) -> String {
     tables.iter().map(Table::to_text).collect::<Vec<_>>().join("\n")
 }
 
 impl Table {
-    /// Prints the table as text, with its title and header: the first column, which has names, is aligned to the left, the others to the right. Each
-    /// column is as wide as its widest cell.
+    /// Returns the table as text, with its title and header. The first column, which has names, is aligned to the left,
+    /// the others to the right. Each column is as wide as its widest cell.
     pub(crate) fn to_text(&self) -> String {
         let width = |column: usize| {
             let cells = self.rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count());

@@ -134,8 +134,9 @@ impl Encoding {
     }
 }
 
-/// Translates a word that is in capitals or in lower case throughout, and returns it in the same case. An unknown word is returned unchanged.
-/// `direction` orders each pair of an English and a German word as original and translation.
+/// Translates a word that is all in capitals or all in lower case, and returns it in the same case. An unknown word is
+/// returned unchanged. `direction` receives a pair of an English and a German word, and returns the word to find and
+/// its translation.
 fn translate(
     word: &str,
     direction: impl Fn((&'static str, &'static str)) -> (&'static str, &'static str),
@@ -175,8 +176,9 @@ pub(super) fn decode(text: &str) -> String {
     map_runs(&text, |c| c.is_ascii_alphanumeric() || c == '_', decode_leetspeak)
 }
 
-/// Joins a marker (`code`) or the name of a tool (`name`) that is divided among texts, in place: replaces each first part by both parts together. The
-/// second part can be in any of the texts; without it, the first part stays. A capable model would understand the parts in this way.
+/// Joins a marker (`code`) or the name of a tool (`name`) that is divided among several texts. Each first part is
+/// replaced by the first and the second part together. The second part can be in any of the texts; without it, the
+/// first part stays. A capable model would understand the parts in this way.
 pub(super) fn join_parts(texts: &mut [String]) {
     for key in ["code", "name"] {
         let (first, second) = (format!("[part 1 of {key}: "), format!("[part 2 of {key}: "));
@@ -193,8 +195,8 @@ pub(super) fn join_parts(texts: &mut [String]) {
     }
 }
 
-/// Replaces each longest run of characters for which `is_of_run` holds by the result of `map`; the characters between runs stay. `map` is also called
-/// with empty runs, which it must leave empty.
+/// Replaces each longest run of characters for which `is_of_run` holds by the result of `map`; the other characters
+/// stay. `map` is also called with the empty run between two other characters, for which it must return an empty text.
 fn map_runs(text: &str, is_of_run: impl Fn(char) -> bool, map: impl Fn(&str) -> String) -> String {
     let mut mapped = String::with_capacity(text.len());
     let mut run = String::new();
@@ -220,9 +222,9 @@ fn decode_base64(run: &str) -> String {
     }
 }
 
-/// Replaces leetspeak digits by alphabetic characters in a run of words joined by underscores. A run without an underscore is no marker or name of a
-/// tool, and is returned unchanged. So is a part of digits alone, which is the number of a marker. The characters are in lower case if the run has a
-/// lower-case character, as names of tools do.
+/// Replaces leetspeak digits by letters in a run, which is words joined by underscores. A run without an underscore is
+/// no marker or name of a tool, and is returned unchanged. A part of digits alone is the number of a marker, and stays
+/// too. The letters are in lower case if the run has a lower-case letter, as names of tools have.
 fn decode_leetspeak(run: &str) -> String {
     if !run.contains('_') {
         return run.to_owned();
@@ -321,8 +323,9 @@ impl Variant {
         self.encoding().is_none() && self != Self::SplitFields
     }
 
-    /// Returns the parts in which the attacker writes a marker or the name of a tool. A variant that divides it has two parts, which are in different
-    /// lines, records or fields: the text is divided before its last underscore. Other variants have one part, encoded if the variant encodes.
+    /// Returns the parts in which the attacker writes a marker or the name of a tool. The variant
+    /// [`SplitFields`](Self::SplitFields) divides the text before its last underscore into two parts, which are in
+    /// different lines, records or fields. Other variants have one part, which is encoded if the variant encodes.
     pub fn parts(self, text: &str) -> Vec<String> {
         let underscore = text.rfind('_').filter(|_| self == Self::SplitFields);
         match underscore.and_then(|at| text.split_at_checked(at)) {

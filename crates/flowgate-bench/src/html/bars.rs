@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::{ValueWithInterval, escaped};
 
-/// The bar of one defence.
+/// The bar of one defence, which its name labels.
 #[derive(Debug, Clone)]
 pub(crate) struct Bar {
     pub(crate) name: String,
@@ -63,7 +63,8 @@ pub(super) fn figure(chart: &BarChart) -> String {
     format!("<figure><figcaption><b>{}</b></figcaption>{svg}</figure>\n", escaped(&chart.title))
 }
 
-/// Prints a value, with three decimal places up to 10 and with none above: shares are small, counts and times can be large.
+/// Returns a value as text, with three decimal places up to 10 and with none above: shares are small, counts and times
+/// can be large.
 fn label(value: f64) -> String {
     if value > 10.0 { format!("{value:.0}") } else { format!("{value:.3}") }
 }

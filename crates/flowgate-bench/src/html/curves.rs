@@ -1,5 +1,5 @@
-//! Draws curves in one chart whose axes are from 0 to 1: [`page`](super::page) calls it for [`CurveChart`] drawings, and [`curve_file`] returns a chart as a file
-//! of its own. The command line draws ROC curves and distributions with it.
+//! Draws curves in one chart whose axes are from 0 to 1. [`page`](super::page) draws [`CurveChart`] drawings with it,
+//! and [`curve_file`] returns a chart as a file of its own. The reports draw ROC curves and distributions.
 
 use std::fmt::Write as _;
 
@@ -23,8 +23,9 @@ pub(crate) struct CurveChart {
 
 /// The side of the square of the curves, in pixels as all lengths here.
 const SIDE: f64 = 300.0;
-/// The space at the left, with the labels of the axis, and at the top, with the title.
+/// The space at the left, with the labels of the axis.
 const LEFT: f64 = 52.0;
+/// The space at the top, with the title.
 const TOP: f64 = 30.0;
 /// The space below, with the labels of the axis.
 const BOTTOM: f64 = 44.0;
@@ -46,7 +47,9 @@ const STROKES: [(&str, &str); 10] = [
     ("#660", "14 3 3 3"),
 ];
 
-/// Draws the chart as an SVG element that needs nothing else: title, axes with quarters, curves and legend. Points that are no numbers are left out.
+/// Returns the chart as an SVG element that needs nothing else: title, axes with a line at each quarter, curves and
+/// legend. Points that are not finite numbers are left out, and others are moved to the edge of the chart if they are
+/// beyond it.
 fn svg(chart: &CurveChart) -> String {
     let height = TOP + SIDE + BOTTOM + LINE * chart.curves.len() as f64;
     // The coordinates in the drawing of a value on each axis. SVG counts the vertical ones from the top.

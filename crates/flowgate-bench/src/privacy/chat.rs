@@ -37,7 +37,8 @@ impl<'r> Chat<'r> {
         Self { request }
     }
 
-    /// Returns what the view shows of a field in the answer to the latest visible call of its tool: its value, a placeholder, or nothing.
+    /// Returns what the view shows of a field: its value, a placeholder, or nothing. The field is looked up in the
+    /// answer to the latest visible call of the tool that `reference` names.
     pub(super) fn sight(&self, reference: &Reference) -> Sight {
         let calls = self.request.messages.iter().flat_map(|message| match message {
             Message::Assistant { calls, .. } => calls.as_slice(),
@@ -59,7 +60,8 @@ impl<'r> Chat<'r> {
         self.request.messages.iter().find(is_answer).map(text_of)
     }
 
-    /// Returns the messages after the last one of the user, which is the request of the task; all messages if there is none.
+    /// Returns the messages after the last message of the user, which is the request of the task. Returns all messages
+    /// if the user has written none.
     fn since_request(&self) -> impl Iterator<Item = &'r Message> {
         let messages = &self.request.messages;
         let request = messages.iter().rposition(|message| matches!(message, Message::User(_)));
@@ -74,9 +76,9 @@ impl<'r> Chat<'r> {
         })
     }
 
-    /// Returns how far the task has come, by the calls in the view. A look begins a *level*, on which steps see the
-    /// regions that it names; the level ends with a message without calls. A call counts as the next step that has its
-    /// tool, so that steps whose condition does not hold are skipped.
+    /// Returns how far the task has come, as the calls in the view show. A look begins a *level*, whose steps see the
+    /// regions that the look names; the level ends with a message without calls. A call counts as the next step that
+    /// has the same tool. So steps that were skipped, because their condition did not hold, are passed over.
     pub(super) fn progress(&self, task: &PrivacyTask) -> Progress {
         let mut progress = Progress { next: 0, level: None };
         for message in self.since_request() {
@@ -135,10 +137,10 @@ fn tool_of(call: &ToolCall) -> &str {
     call.name.rsplit_once("__").map_or(call.name.as_str(), |(_, tool)| tool)
 }
 
-/// Returns the index after the last step of the *group* that begins at `start`: the steps that the double must perform
-/// on the same level of a look, the part of a turn that sees the regions of the look. When the level ends, its steps
-/// and the answers to them are hidden again, so that no later step can use them. A group therefore continues as long as
-/// the next step uses the answer to a step of the group. The reply counts as the step after the last one.
+/// Returns the index after the last step of the *group* that begins at `start`. A group is the steps that the double
+/// must perform on one level of a look, because later steps use the answers to earlier ones. When the level ends, its
+/// steps and the answers to them are hidden again, so that no step after it can use them. A group therefore continues
+/// as long as the next step uses the answer to a step of the group. The reply counts as the step after the last one.
 pub(super) fn group_end(task: &PrivacyTask, start: usize) -> usize {
     // The number of steps, with the reply if the task asks for one.
     let items = task.steps.len() + usize::from(!task.tell.is_empty());

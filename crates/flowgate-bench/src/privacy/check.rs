@@ -1,9 +1,11 @@
-//! Validates the tasks before anything is measured. The ground truth of each task, which is its correct calls with a correct reply, must succeed.
-//! Each oracle label must name the categories of private data that flow into its call.
+//! Validates the tasks of the privacy suite before anything is measured. The ground truth of each task, which is its
+//! correct calls with a correct reply, must succeed. Each oracle label must name the categories of private data that
+//! flow into its call.
 //!
-//! The oracle labels were written by hand. This module computes them a second time: from the fields to which the arguments and the condition of a
-//! call refer, and from the private values that occur in its arguments. The author of a task wrote these references too, so the check finds errors in
-//! labels, but not a ground truth that is wrong. [`composition`] counts the tasks that RTBAS's two baselines get wrong, from the oracle labels alone.
+//! The oracle labels were written by hand. This module computes them a second time: from the fields to which the
+//! arguments and the condition of a call refer, and from the private values that occur in its arguments. The author of
+//! a task wrote these references too, so the check finds errors in labels, but not a ground truth that is wrong.
+//! [`composition`] counts the tasks that RTBAS's two baselines get wrong, from the oracle labels alone.
 
 use serde_json::{Map, Value};
 
@@ -80,14 +82,16 @@ pub fn ground_truth(task: &PrivacyTask) -> Result<GroundTruth, String> {
     Ok(GroundTruth { world, arguments, context, told })
 }
 
-/// Returns the field in the latest of `answers` that its tool gave. It is absent if the tool has not answered, or the answer does not have it.
+/// Looks up a field in the latest answer of its tool. The field is absent if the tool has not answered, or the answer
+/// does not have it.
 fn look(answers: &[Answer], reference: &Reference) -> Sight {
     let latest = answers.iter().rev().find(|(tool, _)| *tool == reference.tool);
     latest.map_or(Sight::Absent, |(_, answer)| find(answer, reference))
 }
 
-/// Returns the categories of private data that the model has seen: every category that the tools in `answers` can return, whatever the answers contain,
-/// and the categories in the oracle labels of the steps `made`, which are the calls of the model so far.
+/// Returns the categories of private data that the model has seen. These are all categories that the tools in `answers`
+/// can return, whatever the answers contain, and the categories in the oracle labels of `made`, the steps that the
+/// model has performed so far.
 fn visible_categories(task: &PrivacyTask, answers: &[Answer], made: &[GroundTruthCall]) -> Categories {
     let private = answers.iter().filter_map(|(tool, _)| world::find(task.suite, tool));
     let mut categories: Categories =
@@ -96,9 +100,10 @@ fn visible_categories(task: &PrivacyTask, answers: &[Answer], made: &[GroundTrut
     categories
 }
 
-/// Returns the categories of private data (such as `address`) that a field of a tool's answer may contain: its own, and those in the oracle label of
-/// the call that returned it, since an answer can depend on the arguments. [`INDEPENDENT`](world::INDEPENDENT) lists the fields that depend on no
-/// argument. `made` are the steps before the one that uses the field.
+/// Returns the categories of private data (such as `address`) that a field of a tool's answer may contain. These are
+/// the field's own category, and the categories in the oracle label of the call that returned it, since an answer can
+/// depend on the arguments. The fields in [`INDEPENDENT`](world::INDEPENDENT) depend on no argument, so they have only
+/// their own. `made` has the steps before the one that uses the field.
 fn categories(task: &PrivacyTask, made: &[GroundTruthCall], reference: &Reference) -> Categories {
     let Some(tool) = world::find(task.suite, &reference.tool) else { return Categories::new() };
     let own = tool.private.iter().find(|(field, _)| *field == reference.field);
@@ -110,11 +115,12 @@ fn categories(task: &PrivacyTask, made: &[GroundTruthCall], reference: &Referenc
     categories
 }
 
-/// Returns what is wrong with a task; nothing if it is valid. If the ground truth fails, that is the only problem. Otherwise three conditions are
-/// checked:
+/// Returns what is wrong with a task, one text for each problem; empty if the task is valid. If the ground truth fails,
+/// that is the only problem. Otherwise three conditions are checked:
 ///
 /// * The categories that flow into each call are those of its oracle label.
-/// * No call repeats a private value of another category, unless the request has that value.
+/// * No call repeats a private value of a category that its oracle label does not name, unless the request has that
+///   value.
 /// * The agent sees private data: a task without any measures nothing (RTBAS, section 8.2, second principle).
 pub fn problems(task: &PrivacyTask) -> Vec<String> {
     let truth = match ground_truth(task) {
@@ -161,14 +167,16 @@ fn list(categories: &Categories) -> String {
     categories.iter().map(String::as_str).collect::<Vec<_>>().join(", ")
 }
 
-/// Returns the answers that the agent of the ground truth sees, without their content: the categories follow from the tools alone.
+/// Returns an answer for each tool call that the agent of the ground truth sees. The content is null: the caller needs
+/// only the names of the tools, from which the categories follow.
 fn answers_seen(task: &PrivacyTask) -> Vec<Answer> {
     let earlier = task.earlier.iter().filter_map(|turn| turn.called.clone());
     earlier.chain(task.steps.iter().map(|step| step.tool.clone())).map(|tool| (tool, Value::Null)).collect()
 }
 
-/// Returns the private values that the agent of the ground truth sees, with their categories. Tools with arguments are left out, since their answers
-/// depend on the call. So are values of fewer than three bytes, which occur in other texts by chance.
+/// Returns the private values that the agent of the ground truth sees, each with its category. Tools with arguments are
+/// left out, since their answers depend on the call. So are values of fewer than three bytes, which occur in other
+/// texts by chance.
 fn private_values(task: &PrivacyTask) -> Vec<(String, &'static str)> {
     let mut found = Vec::new();
     let seen = answers_seen(task);

@@ -45,8 +45,9 @@ impl fmt::Display for UnknownPrivacyDefence {
 impl std::error::Error for UnknownPrivacyDefence {}
 
 impl PrivacyDefence {
-    /// Returns the defences on the data of the suite. A name that begins with `paper/` is that of a baseline of RTBAS. Otherwise, the name is that of the
-    /// method, followed by that of the judge if several judges are compared. The seed determines the errors of the noisy judge.
+    /// Returns the defences that run on the data of the suite. A name that begins with `paper/` is that of a baseline
+    /// of RTBAS. Any other name is that of the method; if several judges are compared under one method, the name of the
+    /// judge follows. `seed` determines the errors of the noisy judge.
     pub fn standard(seed: u64) -> Vec<Self> {
         let live =
             |name, method, judge| Self::Live { name, method, judge, variant: WorldVariant::Accidental };
@@ -69,8 +70,8 @@ impl PrivacyDefence {
         ]
     }
 
-    /// Returns the rows of the variant `planted`: judges that obey what the data says, and honest ones to
-    /// compare them with.
+    /// Returns the defences that run on the data of the variant `planted`, which contains instructions to a judge:
+    /// judges that obey these, and honest ones to compare them with.
     pub fn planted() -> Vec<Self> {
         let live = |name, method, judge| Self::Live { name, method, judge, variant: WorldVariant::Planted };
         vec![
@@ -140,6 +141,8 @@ impl PrivacyDefence {
 #[derive(Debug)]
 struct RedactAll;
 
+/// All other answers are the defaults of [`StepMethod`]: a step is shown only what flows to the lowest label, the model
+/// can neither look nor leave slots, and no permitted call is asked about.
 impl StepMethod for RedactAll {
     fn name(&self) -> &'static str {
         "redact-all"

@@ -1,8 +1,9 @@
-//! Implements the doubles: an agent that does each task as well as its view allows, and judges, which answer in place of the model of a screener.
+//! Implements the doubles of the privacy suite: an agent that does each task as well as its view allows, and judges,
+//! which answer in place of the model of a screener. [`runner`](super::runner) runs them.
 //!
-//! The agent computes each call from what it can see. It does not replay the ground truth: if a value follows from hidden data,
-//! the agent has to look at the data. However, it knows in advance which data a step needs. A real model has to find that out, and can be wrong, so a
-//! figure of a double is about the defence, not about a model.
+//! The agent computes each call from what it can see. It does not replay the ground truth: if a value follows from
+//! hidden data, the agent has to look at the data. However, it knows in advance which data a step needs. A real model
+//! has to find that out, and can be wrong, so a figure of a double is about the defence, not about a model.
 
 use std::future::ready;
 
@@ -73,8 +74,9 @@ impl RegionChoice {
     }
 }
 
-/// Returns whether the noisy judge errs about a region at this step. A digest of the seed, the task, the step and the region decides, so the errors
-/// do not depend on the order of questions, and a repeated run has the same ones.
+/// Returns whether the noisy judge errs about the region `name` at this step. A digest of the seed, the task, the step
+/// and the region decides. So the errors do not depend on the order of questions, and a repeated run has the same
+/// errors.
 fn is_wrong(seed: u64, task: &PrivacyTask, request: &Request, name: &str) -> bool {
     // The number of messages identifies the step.
     let case = format!("{seed} {} {} {} {name}", task.suite.name(), task.name, request.messages.len());
@@ -99,6 +101,7 @@ impl ChatModel for AgentDouble<'_> {
         "test double: does each task as well as its view allows"
     }
 
+    /// Answers the request at once; the listener, which would receive partial answers, is not called.
     fn complete<'a>(
         &'a self,
         request: &'a Request,
@@ -125,9 +128,9 @@ impl AgentDouble<'_> {
         screening_answer(&self.judge.choose(self.task, request, needed), has_answer_tool)
     }
 
-    /// Returns the next message: the call of the next step, a look at the regions that it needs, `Done.` to end a level whose steps are complete, or
-    /// the reply that the task asks for. Steps whose condition does not hold are skipped. A level is the part of the turn that sees the regions of a
-    /// look; a message without calls ends it.
+    /// Returns the next message: the call of the next step, a look at the regions that the step needs, `Done.` to end a
+    /// level whose steps are complete, or the reply that the task asks for. Steps whose condition does not hold are
+    /// skipped. A level is the part of the turn that sees the regions of a look; a message without calls ends it.
     fn next_message(&self, chat: &Chat<'_>) -> Completion {
         let progress = chat.progress(self.task);
         // The reply counts as an item after the steps.
@@ -154,8 +157,9 @@ impl AgentDouble<'_> {
         }
     }
 
-    /// Returns a look at the regions `names`, or at all hidden regions if the double is curious. With `then_return`, the double asks to continue on
-    /// the lower level afterwards, where the regions are hidden again. If the tool `look` is not on offer, the message says so instead.
+    /// Returns a look at the regions `names`, or at all hidden regions if the double is curious. With `then_return`,
+    /// the look asks that the conversation continue afterwards on the lower level, where the regions are hidden again.
+    /// If the tool `look` is not on offer, the message is a refusal in words.
     fn look(&self, chat: &Chat<'_>, mut names: Vec<String>, then_return: bool) -> Completion {
         if !chat.offers(LOOK) {
             return say("I may not see it.");
@@ -169,13 +173,16 @@ impl AgentDouble<'_> {
         call(LOOK, arguments.as_object().cloned().unwrap_or_default())
     }
 
-    /// Returns whether the agent guesses hidden values, because it is a guessing double and cannot look.
+    /// Returns whether the agent guesses hidden values: the double is the guessing one, and the tool `look` is not on
+    /// offer.
     fn guesses(&self, chat: &Chat<'_>) -> bool {
         self.judge == RegionChoice::Guessing && !chat.offers(LOOK)
     }
 
-    /// Returns the message for the step with this index: its call, or a look if a value is hidden and no slot can carry it. `None` if the condition
-    /// of the step does not hold, or is hidden and the double guesses. `is_raised` says whether the double is on the level of a look.
+    /// Returns the message for `step`, which has the position `index`: its call, or a look if a value is hidden and no
+    /// slot can carry it. If a value does not exist, the message says so. The result is `None` if the step is skipped:
+    /// its condition does not hold, or the condition is hidden and the double guesses. `is_raised` says whether the
+    /// double is already on the level of a look.
     fn perform(
         &self,
         chat: &Chat<'_>,
@@ -228,8 +235,8 @@ impl AgentDouble<'_> {
     }
 }
 
-/// Returns a guess of the value of a template: the last alternative replaces a hidden choice, and any other hidden field is omitted. `None` if the
-/// text is then empty.
+/// Returns a guess of the value of a template. Hidden fields are replaced: one that chooses among texts by the last of
+/// the texts, any other by nothing. The result is `None` if the text is then empty.
 fn guess(template: &Template, sight: &dyn Fn(&Reference) -> Sight) -> Option<Value> {
     let piece = |piece: &Piece| match piece {
         Piece::Text(text) => Some(text.clone()),

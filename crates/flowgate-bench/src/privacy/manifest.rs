@@ -53,7 +53,8 @@ pub fn manifest(seed: u64, defences: &[PrivacyDefence], tasks: usize, model: Opt
     })
 }
 
-/// Returns the texts that a model receives in every task: the system message, and the tools with their descriptions and arguments.
+/// Returns the texts that a model receives in every task, for their digest: the system message, and the tools with
+/// their descriptions and arguments.
 fn prompts() -> Vec<String> {
     let tools = Suite::ALL.into_iter().flat_map(world::tools);
     let tools = tools.map(|tool| format!("{} {} {:?}", tool.name, tool.description, tool.arguments));

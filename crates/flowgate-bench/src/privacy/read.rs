@@ -39,11 +39,12 @@ pub fn all() -> Result<Vec<PrivacyTask>, TaskError> {
     Ok(tasks)
 }
 
-/// Reads the tasks of one suite. A task is a line `task: NAME` and the lines `key: value` up to the next one. Empty lines and comments, which begin
-/// with `#`, are skipped.
+/// Reads the tasks of one suite. A task is a line `task: NAME` and the lines `key: value` that follow, up to the next
+/// such line. Empty lines and comments, which begin with `#`, are skipped.
 ///
 /// # Errors
-/// If a line cannot be read, or a task is incomplete or has the name of another.
+/// If a line cannot be read, or a task is incomplete or has the name of another task. The error of an incomplete task
+/// names the line after the task.
 pub fn read(suite: Suite, text: &str) -> Result<Vec<PrivacyTask>, TaskError> {
     let mut tasks: Vec<PrivacyTask> = Vec::new();
     for (index, line) in text.lines().enumerate() {
@@ -86,7 +87,8 @@ pub fn read(suite: Suite, text: &str) -> Result<Vec<PrivacyTask>, TaskError> {
     }
 }
 
-/// Returns a message with advice if a task lacks its request, or has neither a call nor a value for the reply; otherwise `None`.
+/// Returns what is missing in a task, with advice; `None` if the task is complete. A task needs a request, and a call
+/// or a value for the reply.
 fn incomplete(task: &PrivacyTask) -> Option<String> {
     let name = &task.name;
     if task.request.is_empty() {
@@ -165,8 +167,8 @@ fn condition(text: &str) -> Result<Condition, String> {
     Ok(Condition { left: reference(field)?, is_at_least, right })
 }
 
-/// Reads a template: text with references in braces. An empty text becomes one empty piece, so a template always has a piece. A reference without a
-/// closing brace is an error.
+/// Reads a template: text with references in braces. An empty text becomes one empty piece, so that every template has
+/// a piece. A reference without a closing brace is an error.
 fn template(text: &str) -> Result<Template, String> {
     let mut pieces = Vec::new();
     let mut rest = text;
@@ -185,8 +187,8 @@ fn template(text: &str) -> Result<Template, String> {
     Ok(Template(pieces))
 }
 
-/// Reads the text of a reference, without its braces: `TOOL.FIELD`, or `TOOL#ROW.FIELD` for the row with this id. A derivation can follow:
-/// ` / NUMBER` divides the value, and `? VALUE: TEXT, ...` replaces it by a text.
+/// Reads a reference, the text between braces: `TOOL.FIELD`, or `TOOL#ROW.FIELD` for the row with the id `ROW`. It can
+/// end with a derivation: ` / NUMBER` divides the value, and `? VALUE: TEXT, ...` replaces each value by its text.
 fn reference(text: &str) -> Result<Reference, String> {
     let (path, derivation) = if let Some((path, choices)) = text.split_once('?') {
         let pair = |choice: &str| {

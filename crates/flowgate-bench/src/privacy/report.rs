@@ -1,7 +1,8 @@
-//! Prints the figures of a run as tables of text, and as rows for the formats JSON lines and CSV.
+//! Formats the figures of a run of the privacy suite: as tables of text, as rows for JSON lines and CSV, and as an HTML
+//! page.
 //!
-//! `flowgate bench privacy` calls this module. One list, `rates`, names the figures, so that JSON lines and CSV have the same ones. The numbers of
-//! tables, figures and sections, such as Table 2, are those of RTBAS.
+//! `flowgate bench privacy` prints what these functions return. One list, `rates`, names the figures, so that JSON
+//! lines and CSV have the same ones. The numbers of tables, figures and sections, such as Table 2, are those of RTBAS.
 
 use serde_json::{Map, Value, json};
 
@@ -43,9 +44,9 @@ fn rates(figures: &PrivacyFigures) -> [(&'static str, Rate); 7] {
     ]
 }
 
-/// Returns the figures of one defence as rows for JSON lines and CSV: one row for all tasks, one for each suite and
-/// one for each pattern. A rate has a column for its count, its denominator and each end of its Wilson interval at 95
-/// %. The rate of a part without cases is null.
+/// Returns the figures of one defence as rows for JSON lines and CSV: one row for all tasks, one for each suite and one
+/// for each pattern. Each rate has several columns: its counts, and the ends of its Wilson interval at 95 %. The rate
+/// of a part without cases is null.
 pub fn figure_rows(results: &DefenceResults) -> Vec<Map<String, Value>> {
     let row = |scope: TaskGroup| {
         let figures = results.figures(scope);
@@ -88,9 +89,9 @@ pub fn task_rows(results: &DefenceResults) -> Vec<Value> {
     results.tasks.iter().map(row).collect()
 }
 
-/// Compares [`OURS`], the default defence, with every other one on the same variant of the data, task by task, for each event of [`EVENTS`]. Returns
-/// tuples: the name of the other defence, the name of the event, and the comparison. Returns none if the default was not measured. The seed
-/// determines the samples of the bootstrap intervals.
+/// Compares [`OURS`], the default defence, with each other defence on the same variant of the data, task by task, for
+/// each event of [`EVENTS`]. Each item is the name of the other defence, the name of the event, and the comparison. The
+/// list is empty if the default was not measured. `seed` determines the samples of the bootstrap intervals.
 fn comparisons(all: &[DefenceResults], seed: u64) -> Vec<(&'static str, &'static str, PairedComparison)> {
     let Some(ours) = all.iter().find(|results| results.defence.name() == OURS) else { return Vec::new() };
     let happened = |results: &DefenceResults, event: ComparedEvent| {
@@ -115,7 +116,8 @@ pub fn comparison_rows(all: &[DefenceResults], seed: u64) -> Vec<Value> {
     comparisons(all, seed).into_iter().map(row).collect()
 }
 
-/// Returns the lines of the format jsonl that follow the manifest: tasks, figures and comparisons.
+/// Returns the lines of the format jsonl that follow the manifest: the result of each task, then the figures, then the
+/// comparisons.
 pub fn lines(all: &[DefenceResults], seed: u64) -> Vec<Value> {
     let mut lines: Vec<Value> = all.iter().flat_map(task_rows).collect();
     lines.extend(all.iter().flat_map(figure_rows).map(Value::Object));
@@ -123,7 +125,7 @@ pub fn lines(all: &[DefenceResults], seed: u64) -> Vec<Value> {
     lines
 }
 
-/// Prints the tables as text, after a sentence with the composition of the tasks.
+/// Returns the tables as text, after a sentence with the composition of the tasks.
 pub fn tables(all: &[DefenceResults], composition: Composition, seed: u64) -> String {
     format!("{}\n{}", composition_line(composition), texts(&table_list(all, seed)))
 }
@@ -133,8 +135,9 @@ fn of_variant(all: &[DefenceResults], variant: WorldVariant) -> Vec<DefenceResul
     all.iter().filter(|results| results.defence.variant() == variant).cloned().collect()
 }
 
-/// Returns the tables: those of the suite, then those of the variant with planted instructions, as far as they were measured. RTBAS's figures are
-/// printed only with the tables of the suite, since RTBAS has no planted instructions.
+/// Returns the tables: those of the suite, then those of the variant with planted instructions, as far as they were
+/// measured. If neither was measured, the tables of the suite are empty. RTBAS's figures come only with the tables of
+/// the suite, since RTBAS has no planted instructions.
 fn table_list(all: &[DefenceResults], seed: u64) -> Vec<Table> {
     let (main, planted) = (of_variant(all, WorldVariant::Accidental), of_variant(all, WorldVariant::Planted));
     let mut tables = Vec::new();
@@ -152,8 +155,9 @@ fn table_list(all: &[DefenceResults], seed: u64) -> Vec<Table> {
     tables
 }
 
-/// Returns the HTML page of a run: charts of missed against needless questions and of utility against missed questions, and the tables. The charts show
-/// the suite, or the planted variant if only that was measured.
+/// Returns the HTML page of a run: three charts and the tables. One chart compares missed with needless questions; the
+/// others compare missed questions with completed tasks, for a person who allows and for one who refuses. The charts
+/// show the defences on the data of the suite, or those on the planted variant if only that was measured.
 pub fn page(all: &[DefenceResults], manifest: &Value, seed: u64) -> String {
     let main = of_variant(all, WorldVariant::Accidental);
     let shown = if main.is_empty() { all } else { main.as_slice() };
@@ -180,7 +184,8 @@ pub fn page(all: &[DefenceResults], manifest: &Value, seed: u64) -> String {
     html::page(&format!("Privacy suite, {model}"), manifest, &charts, &table_list(all, seed))
 }
 
-/// Prints what the oracle labels alone say about the tasks.
+/// Returns the sentence about the composition of the tasks: what the oracle labels alone say about RTBAS's two
+/// baselines.
 fn composition_line(composition: Composition) -> String {
     let Composition { tasks, needing, over_asked } = composition;
     format!(
@@ -195,14 +200,15 @@ fn name(results: &DefenceResults) -> String {
     if name == OURS { format!("{name} (ours)") } else { name.to_owned() }
 }
 
-/// Prints a rate as two counts, such as `3/37`.
+/// Returns a rate as two counts, such as `3/37`.
 fn counted(rate: Rate) -> String {
     format!("{}/{}", rate.hits, rate.of)
 }
 
-/// Returns the main table, with the figures of RTBAS's Table 2 and section 8.3.1 for each defence. The first three rates have a column for their
-/// count, their value and their interval. `private` has no interval: it counts calls with exactly the right private categories. The title begins
-/// with `variant`, the name of a variant of the suite; it is empty for the original one.
+/// Returns the main table, with the figures of RTBAS's Table 2 and section 8.3.1 for each defence. Three rates (false
+/// negatives, false positives, exact categories) have columns for their counts, their value and their interval.
+/// `private` counts the exact categories of the calls that disclose something; it has no interval. `variant` begins the
+/// title: the name of a variant of the data, or an empty text for the data of the suite.
 fn main_table(all: &[DefenceResults], variant: &str) -> Table {
     let header = [
         "defence",
@@ -234,7 +240,8 @@ fn main_table(all: &[DefenceResults], variant: &str) -> Table {
     table(&format!("{variant}{title}"), &header, &all.iter().map(row).collect::<Vec<_>>())
 }
 
-/// Returns a table of the figures that the paper on RTBAS reports. They are rates, from which the counts are computed, as shares of its 37 tasks.
+/// Returns a table of the figures that the paper on RTBAS reports. The paper reports rates; the counts, as shares of
+/// its 37 tasks, are computed from them.
 fn reference_table() -> Table {
     let header = ["the paper's figures", "FN", "rate", "FP", "rate", "exact", "utility: refuses", "allows"];
     let rows = PAPER.map(|paper| {
@@ -269,8 +276,8 @@ fn utility_table(all: &[DefenceResults], variant: &str) -> Table {
     table(&title, &header, &all.iter().map(row).collect::<Vec<_>>())
 }
 
-/// Returns a table with four counts for each part of the tasks: false negatives, false positives, exact categories, and completed tasks if the person
-/// allows. `title` names the division into parts.
+/// Returns a table with four counts for each part of the tasks (`scopes`): false negatives, false positives, exact
+/// categories, and completed tasks if the person allows. `title` says how the tasks are divided into parts.
 fn part_table(all: &[DefenceResults], scopes: &[TaskGroup], title: &str) -> Table {
     let mut header = vec!["defence".to_owned()];
     for scope in scopes {
@@ -296,7 +303,8 @@ fn part_table(all: &[DefenceResults], scopes: &[TaskGroup], title: &str) -> Tabl
     table(&title, &header, &all.iter().map(row).collect::<Vec<_>>())
 }
 
-/// Returns the table of the comparisons with [`OURS`]; `None` if it was not measured or differs from no other.
+/// Returns the table of the comparisons with [`OURS`]; `None` if `OURS` was not measured, or if it differs from no
+/// other defence in any task.
 fn comparisons_with_ours(all: &[DefenceResults], seed: u64) -> Option<Table> {
     let compared = comparisons(all, seed).into_iter();
     let named = compared.map(|(other, event, found)| (other.to_owned(), event.to_owned(), found));

@@ -1,5 +1,6 @@
-//! Runs all tasks under one defence, in a stable order, and judges each. The command line runs one defence after the other, so that an interrupted
-//! run still has the rows of the completed defences.
+//! Reads and validates the tasks, runs all of them under one defence, in a stable order, and judges each. `flowgate
+//! bench privacy` runs one defence after the other, so that an interrupted run still has the rows of the completed
+//! defences.
 
 use super::check;
 use super::defence::PrivacyDefence;
@@ -36,7 +37,7 @@ pub enum TaskGroup {
 }
 
 impl TaskGroup {
-    /// Returns all scopes: all tasks, then each suite, then each pattern.
+    /// Returns all groups that have figures: all tasks, then each suite, then each pattern.
     pub fn all() -> Vec<Self> {
         let suites = Suite::ALL.into_iter().map(Self::Suite);
         let patterns = LeakPattern::ALL.into_iter().map(Self::Pattern);
@@ -52,7 +53,7 @@ impl TaskGroup {
         }
     }
 
-    /// Returns whether the task of a result belongs to the scope.
+    /// Returns whether the task of a result belongs to this group.
     fn contains(self, result: &TaskResult) -> bool {
         match self {
             Self::All => true,
@@ -63,7 +64,7 @@ impl TaskGroup {
 }
 
 impl DefenceResults {
-    /// Returns the figures over the tasks of a scope.
+    /// Returns the figures over the tasks of a group.
     pub fn figures(&self, scope: TaskGroup) -> PrivacyFigures {
         PrivacyFigures::of(self.tasks.iter().filter(|result| scope.contains(result)))
     }

@@ -1,9 +1,9 @@
-//! Defines a task of the privacy suite: the prior conversation, the request, and the calls of the ground truth (the correct calls) with their oracle
-//! labels, which are the categories of private data that each discloses.
+//! Defines a task of the privacy suite: the prior conversation, the request, and the calls of the ground truth (the
+//! correct calls). Each call has an oracle label, the categories of private data that it discloses.
 //!
 //! A task states where each value of a call comes from, so an agent computes the call from what it can see, and a
-//! [check](super::check) can compare the oracle labels with the flow of the data. [`read`](super::read) reads tasks from the files
-//! in `data/privacy`.
+//! [check](super::check) can compare the oracle labels with the flow of the data. [`read`](super::read) reads tasks
+//! from the files in `data/privacy`.
 
 use std::collections::BTreeSet;
 

@@ -29,8 +29,9 @@ pub(super) enum ValueOrNeed {
     Missing,
 }
 
-/// Finds a field in an answer: in the object itself or, if the reference has a row, in the row with this id. A placeholder instead of the whole
-/// answer or instead of the field hides it; only in the latter case is the region the field alone (`is_whole`).
+/// Looks up a field in an answer: in the object itself or, if the reference has a row, in the row with this id. The
+/// field is hidden if a placeholder replaces the whole answer or the field. If it replaces the field, the hidden region
+/// contains nothing else (`is_whole`).
 pub(super) fn find(answer: &Value, reference: &Reference) -> Sight {
     if let Some(name) = answer.as_str().and_then(placeholder) {
         return Sight::Hidden { name, is_whole: false };
@@ -51,15 +52,16 @@ pub(super) fn find(answer: &Value, reference: &Reference) -> Sight {
     }
 }
 
-/// Returns the name in a text that is exactly a placeholder such as `[hidden h1]`, here `h1`; otherwise `None`.
+/// Returns the name in a placeholder, such as `h1` for `[hidden h1]`; `None` if the text is not exactly a placeholder.
 fn placeholder(text: &str) -> Option<String> {
     let name = text.strip_prefix("[hidden ")?.strip_suffix(']')?;
     Some(name.to_owned())
 }
 
-/// Computes the value of a template; `look` returns what the view shows of a reference. A template of a single field has the value of the field with its
-/// type, one of a single number is a number, and any other is a text. If a field is hidden, the result names the region that hides it. A slot can carry
-/// the value only if each hidden field is copied and is a region of its own.
+/// Computes the value of a template; `look` returns what the view shows of a reference. A template of a single field
+/// has the value of the field with its type, one of a single number is a number, and any other is a text. If fields are
+/// hidden, the result names the regions that hide them. A slot can carry the value only if each hidden field is copied
+/// and is the whole of its region.
 pub(super) fn compute(template: &Template, look: &dyn Fn(&Reference) -> Sight) -> ValueOrNeed {
     let (mut values, mut names, mut is_copy) = (Vec::new(), Vec::new(), true);
     for piece in &template.0 {
@@ -98,10 +100,11 @@ pub(super) fn compute(template: &Template, look: &dyn Fn(&Reference) -> Sight) -
     }
 }
 
-/// Returns whether the condition of a step holds, which compares a field of an answer with a number; `look` finds what the view shows of the field.
+/// Returns whether the condition of a step holds. It compares a field of an answer with a number; `look` returns what
+/// the view shows of the field.
 ///
 /// # Errors
-/// If the field is not visible or not a number: `Hidden` with the region that hides it, or `Absent` if it does not exist or is not a number.
+/// `Hidden` with the region that hides the field, or `Absent` if the field does not exist or is not a number.
 pub(super) fn holds(condition: &Condition, look: &dyn Fn(&Reference) -> Sight) -> Result<bool, Sight> {
     match look(&condition.left) {
         Sight::Shown(value) => {
@@ -113,8 +116,9 @@ pub(super) fn holds(condition: &Condition, look: &dyn Fn(&Reference) -> Sight) -
     }
 }
 
-/// Derives a value from that of a field, as a reference says. A quotient without a fraction becomes an integer, as a tool expects it. `None` if a
-/// value to divide is no number, or no choice names the value.
+/// Returns the value that `derivation` makes of the value of a field: a copy, a quotient, or a chosen text. A quotient
+/// without a fraction becomes an integer, as a tool expects it. The result is `None` if a value to divide is no number,
+/// or no choice names the value.
 fn derive(value: &Value, derivation: &Derivation) -> Option<Value> {
     match derivation {
         Derivation::Copy => Some(value.clone()),

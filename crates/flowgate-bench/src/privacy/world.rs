@@ -1,9 +1,9 @@
-//! Defines the three environments of the privacy tasks (flights, payments, a shop): tools that really run on a state of their own, and the fields of
-//! their answers that are private.
+//! Defines the three environments of the privacy tasks (flights, payments, a shop): tools that really run on a state of
+//! their own, and the fields of their answers that are private. `runner.rs` runs the calls in them.
 //!
-//! Each environment is one file with its state, its tools and its private fields. The private fields are declared twice on purpose, so that an error
-//! in one declaration is found. The declaration in this module is used to [check](super::check) the oracle labels, and the one in the policy of the
-//! suite labels the fields.
+//! Each environment is one file with its state, its tools and its private fields. The private fields are declared twice
+//! on purpose, so that an error in one declaration is found. [`check`](super::check) compares the oracle labels with
+//! the declaration in this module; the declaration in the policy of the suite labels the fields.
 
 mod flights;
 mod payments;
@@ -87,7 +87,8 @@ impl PrivacyWorld {
         Self { suite, state, done: Vec::new() }
     }
 
-    /// Creates the environment of a suite in its initial state, with the data of a variant.
+    /// Creates the environment of a suite in its initial state, with the data of a variant. In the variant `Planted`,
+    /// instructions are appended to some texts of the state.
     pub fn of_variant(suite: Suite, variant: WorldVariant) -> Self {
         let mut world = Self::new(suite);
         // Each entry is a path in the state and the instruction that is appended to the text there.
@@ -145,19 +146,21 @@ pub fn find(suite: Suite, name: &str) -> Option<&'static PrivacyTool> {
     tools(suite).iter().find(|tool| tool.name == name)
 }
 
-/// Returns the text of a required argument; an error for the model if it is missing, empty or no text.
+/// Returns the text of a required argument. It is an error, which the model sees, if the argument is missing, empty or
+/// no text.
 fn text<'a>(arguments: &'a Map<String, Value>, name: &str) -> Result<&'a str, String> {
     let value = arguments.get(name).and_then(Value::as_str).filter(|text| !text.is_empty());
     value.ok_or_else(|| format!("the argument {name} is missing or not a text"))
 }
 
-/// Returns the number of a required argument; an error for the model if it is missing, below 0 or no number.
+/// Returns the number of a required argument. It is an error, which the model sees, if the argument is missing, below 0
+/// or no number.
 fn number(arguments: &Map<String, Value>, name: &str) -> Result<f64, String> {
     let value = arguments.get(name).and_then(Value::as_f64).filter(|number| *number >= 0.0);
     value.ok_or_else(|| format!("the argument {name} is missing or not a number"))
 }
 
-/// Returns the row of a table with this id; an error for the model if there is none.
+/// Returns the row with this id in a table of the state. It is an error, which the model sees, if there is none.
 fn row<'a>(state: &'a mut Value, table: &str, id: &str) -> Result<&'a mut Value, String> {
     let rows = state.get_mut(table).and_then(Value::as_array_mut);
     let found =
@@ -165,7 +168,8 @@ fn row<'a>(state: &'a mut Value, table: &str, id: &str) -> Result<&'a mut Value,
     found.ok_or_else(|| format!("there is no {id} in {table}"))
 }
 
-/// Adds a row to a table, with the arguments as its fields, and returns its id: `prefix`, and the number of the row counted from 1.
+/// Adds a row to a table of the state, with the arguments as its fields, and returns its id. The id is `prefix` and the
+/// number of the row, counted from 1.
 fn add(
     state: &mut Value,
     table: &str,
@@ -181,13 +185,13 @@ fn add(
     Ok(id)
 }
 
-/// Returns a copy of a part of the state, which is a table or an object; an error if there is no such part.
+/// Returns a copy of a table or an object of the state; an error if there is none with this name.
 fn show(state: &Value, table: &str) -> Result<Value, String> {
     state.get(table).cloned().ok_or_else(|| format!("there is no {table}"))
 }
 
-/// Returns the rows of a table whose field contains at least one word of the query. Case and a final `s` are ignored, so that a plural finds its
-/// singular.
+/// Returns the rows of a table whose `field` has at least one word of the query. Case and a final `s` are ignored, so
+/// that a plural finds its singular.
 fn search(state: &Value, table: &str, field: &str, query: &str) -> Result<Value, String> {
     let words: Vec<String> = query.to_lowercase().split_whitespace().map(str::to_owned).collect();
     let is_hit = |row: &&Value| {

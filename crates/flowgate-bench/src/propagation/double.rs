@@ -1,8 +1,9 @@
 //! Implements the doubles of the propagation suite, in place of models that score, answer and cite.
+//! `suite.rs` and `regenerate.rs` run them.
 //!
-//! All of them copy: a word is probable if the visible documents or the question contain it. A label search with the double that makes no errors
-//! shows what the search itself can achieve, an upper bound. The other doubles show how the search degrades with errors of one kind. None is a result
-//! of a model.
+//! All of them copy: a word is probable if the visible documents or the question contain it. A label search with the
+//! double that makes no errors shows what the search itself can achieve, an upper bound. The other doubles show how the
+//! search degrades with errors of one kind. None is a result of a model.
 
 use std::collections::BTreeSet;
 use std::future::ready;
@@ -107,8 +108,8 @@ impl CopyModel {
             .collect()
     }
 
-    /// Returns the errors that the words of a completion get in turn, from -0.5 to 0.5; none for the doubles without noise. They are computed from a
-    /// hash of the seed and the prompt, so that equal prompts have equal errors.
+    /// Returns a list of errors, from -0.5 to 0.5, which the words of a completion get in turn; empty for the doubles
+    /// without noise. A hash of the seed and the prompt gives the errors, so that equal prompts have equal errors.
     fn noise(&self, prompt: &str) -> Vec<f64> {
         if self.copying != CopyingErrors::Noisy {
             return Vec::new();
@@ -151,12 +152,14 @@ const REMEMBERED: usize = 5;
 const FADING: f32 = 0.7;
 
 impl HiddenStateModel for CopyModel {
+    /// Returns 2, an arbitrary number: all layers of the double are equal.
     fn layer_count(&self) -> usize {
         2
     }
 
-    /// Returns a state for each word: a weighted sum of the vectors of the last words, where a hash of a word gives its vector. So states are similar
-    /// where the words before them are. All layers are equal. A `layer` above the number of layers is an error.
+    /// Returns a state for each word, a weighted sum of the vectors of the last words. The vector of a word is computed
+    /// from a hash of it. So two words have similar states if the words before them are similar. All layers are equal.
+    /// A `layer` above the number of layers is an error.
     fn hidden_states(&self, text: &str, layer: usize) -> Result<HiddenStates, Error> {
         if layer > self.layer_count() {
             return Err(Error::Unsupported("a layer of this number; the double has two layers"));
@@ -221,8 +224,8 @@ impl AnswerModel for AnswerDouble {
     }
 }
 
-/// A double that cites: for each word of the answer that is neither common nor in the question, the first document that contains it. It names one set
-/// of documents, even where several would do.
+/// A double that cites: for each word of the answer that is neither common nor in the question, it names the first
+/// document that contains the word. It names one set of documents, even where several would do.
 #[derive(Debug, Clone, Copy)]
 pub struct CitingDouble {
     /// Whether the double leaves out a document in one question of ten.
@@ -277,8 +280,8 @@ impl CitingDouble {
     }
 }
 
-/// Returns, for one text in ten, a number from which the double chooses its error; otherwise `None`. Both are computed from a hash of the seed and
-/// the text, so that equal texts have equal errors.
+/// Returns, for one text in ten, a number from 0 to 255 from which the double chooses its error; otherwise `None`. A
+/// hash of the seed and the text decides, so that equal texts have equal errors.
 fn error_of(seed: u64, text: &str) -> Option<usize> {
     let mut hash = Sha256::new();
     hash.update(seed.to_be_bytes());
@@ -288,8 +291,9 @@ fn error_of(seed: u64, text: &str) -> Option<usize> {
     (first < 26).then_some(usize::from(second))
 }
 
-/// Splits a text at white space. Returns each token unchanged, with the white space after it, and a word for comparisons: the token in lower case,
-/// without punctuation at its ends. The word is empty if the token has no letter and no digit.
+/// Splits a text at white space into pairs. The first item of a pair is the token unchanged, with the white space after
+/// it. The second is a word for comparisons: the token in lower case, without punctuation at its ends. The word is
+/// empty if the token has no letter and no digit.
 fn words(text: &str) -> impl Iterator<Item = (&str, String)> {
     text.split_inclusive(char::is_whitespace).map(|token| {
         let word = token.trim_matches(|c: char| !c.is_alphanumeric()).to_lowercase();

@@ -1,6 +1,7 @@
-//! Generates the key-value data set (Permissive Information-Flow Analysis, section 4.5): 128 documents with the social security numbers and
-//! dates of birth of persons who do not exist, split and replicated over documents, and 64 questions with 14 documents each. No two documents have
-//! comparable labels, so a question can have several minimal labels.
+//! Generates the key-value data set (Permissive Information-Flow Analysis, section 4.5): 128 documents with the social
+//! security numbers and dates of birth of persons who do not exist, split and replicated over documents, and 64
+//! questions with 14 documents each. No two documents have comparable labels, so a question can have several minimal
+//! labels. `suite.rs` calls [`generate`].
 
 use std::collections::BTreeSet;
 
@@ -90,8 +91,8 @@ pub const UNSEEN: [Phrasing; 6] = [
     },
 ];
 
-/// Generates `count` questions with `context` documents each, in one of the phrasings. The same seed gives the same questions. `None` if the labels cannot
-/// be built, or no question fits into the context.
+/// Generates `count` questions with `context` documents each; the phrasings take turns. The same seed gives the same
+/// questions. `None` if the labels cannot be built, or no question fits into the context.
 pub fn generate(
     seed: u64,
     count: usize,
@@ -116,7 +117,8 @@ fn corpus(random: &mut SeededRandom) -> Option<KeyValueDocuments> {
     let mut facts: Vec<BTreeSet<Fact>> = Vec::new();
     while facts.len() < DOCUMENTS {
         let layout = LAYOUTS.get(random.below(LAYOUTS.len())).copied().unwrap_or_default();
-        // The layout would exceed the number of documents. A layout with one document exists, so another one is drawn at some time.
+        // If the layout would exceed the number of documents, another one is drawn. One of the layouts has a single
+        // document, so the loop ends.
         if facts.len() + layout.len() > DOCUMENTS {
             continue;
         }
@@ -155,7 +157,8 @@ fn fresh_values(known: &[[String; 2]], random: &mut SeededRandom) -> [String; 2]
     }
 }
 
-/// Groups facts by person. Returns each person with two flags: whether the number is among the facts, and whether the date is.
+/// Groups facts by person. Each item is the position of a person, whether the person's number is among the facts, and
+/// whether the date is.
 fn by_person(facts: &BTreeSet<Fact>) -> Vec<(usize, bool, bool)> {
     let persons: BTreeSet<usize> = facts.iter().map(|fact| fact / 2).collect();
     persons
@@ -164,7 +167,8 @@ fn by_person(facts: &BTreeSet<Fact>) -> Vec<(usize, bool, bool)> {
         .collect()
 }
 
-/// Returns the name of what a sentence or a question is about: the number, the date, or both. At least one of the flags must be true.
+/// Returns the words for what a sentence or a question is about: the number, the date, or both. At least one of the
+/// flags must be true.
 fn topic(number: bool, date: bool) -> &'static str {
     match (number, date) {
         (true, true) => "social security number and date of birth",
@@ -173,7 +177,7 @@ fn topic(number: bool, date: bool) -> &'static str {
     }
 }
 
-/// Writes facts as text, in one sentence for each person.
+/// Returns facts as a text, with one sentence for each person. `values` has the number and the date of each person.
 fn statement(phrasing: Phrasing, facts: &BTreeSet<Fact>, values: &[[String; 2]]) -> String {
     let sentence = |(person, number, date): (usize, bool, bool)| {
         let [own_number, own_date] = values.get(person).cloned().unwrap_or_default();
@@ -187,13 +191,15 @@ fn statement(phrasing: Phrasing, facts: &BTreeSet<Fact>, values: &[[String; 2]])
     by_person(facts).into_iter().map(sentence).collect::<Vec<_>>().join(" ")
 }
 
-/// Replaces `{topic}` and `{person}` in a text of a phrasing; `{values}` stays. `person` is a position, and the text has the number counted from 1.
+/// Replaces `{topic}` and `{person}` in a text of a phrasing; `{values}` stays. `person` is the position of the person
+/// from 0; the text has the number from 1.
 fn fill_slots(text: &str, topic: &str, person: usize) -> String {
     text.replace("{topic}", topic).replace("{person}", &(person + 1).to_string())
 }
 
-/// Draws a question about one or two persons, and fills its context with documents. Its relevant documents, those that state a fact of the answer,
-/// must fit into the context with room for at least one other. `None` if no attempt finds such a question.
+/// Draws a question about one or two persons, and fills its context with documents. The relevant documents, which state
+/// a fact of the answer, must fit into the context with room for at least one other. The result is `None` if 1000
+/// attempts find no such question.
 fn question(
     corpus: &KeyValueDocuments,
     context: usize,
@@ -218,8 +224,9 @@ fn question(
     None
 }
 
-/// Builds a question about the facts `needs`. The pair has the relevant documents, which state one of these facts, and the others. Adds random others
-/// to the relevant ones until the context is full, and shuffles all, so that the position of a document says nothing.
+/// Builds a question about the facts `needs` with `context` documents. `documents` are the relevant ones, which state
+/// one of these facts; `others` do not. Random others are added until the context is full. Then all are shuffled, so
+/// that the position of a document says nothing.
 fn fill(
     corpus: &KeyValueDocuments,
     needs: BTreeSet<Fact>,

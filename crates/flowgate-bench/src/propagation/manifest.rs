@@ -34,7 +34,8 @@ pub fn model_manifest(suite: &PropagationSuite, size: Size, model: &str) -> Valu
     manifest
 }
 
-/// Returns the manifest of a run as a JSON object. A digest replaces the questions, which are generated from the seed.
+/// Returns the manifest of a run with doubles as a JSON object. It has a digest of the questions in place of their
+/// texts.
 pub fn manifest(suite: &PropagationSuite, size: Size, doubles: &[CopyingErrors]) -> Value {
     let questions = suite.questions().map(|(set, question)| format!("{} {question:?}", set.name()));
     json!({

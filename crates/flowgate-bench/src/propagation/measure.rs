@@ -32,8 +32,9 @@ pub struct LabelOutcome {
 }
 
 impl LabelOutcome {
-    /// Compares the labels that a method found with the true ones. Both are sorted elements of the lattice of the documents' labels, whose top is the
-    /// naive label. The search counts as complete; [`apply`](super::apply) changes that for one that was cut off.
+    /// Compares the labels that a method found with the true ones. Both are sorted elements of `span`, the lattice of
+    /// the documents' labels, whose top is the naive label. The search counts as complete; [`apply`](super::apply)
+    /// changes this for a search that its budget cut off.
     pub fn new(span: &LabelSpan, found: &[SpanElement], truth: &[SpanElement], cost: Cost) -> Self {
         let both = found.iter().filter(|element| truth.contains(element)).count() as f64;
         let share = |of: usize| if of == 0 { 0.0 } else { both / of as f64 };

@@ -66,6 +66,7 @@ pub struct Models<'m> {
 }
 
 impl fmt::Debug for Models<'_> {
+    /// The models have no useful text, so only the name of the struct is written.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Models").finish_non_exhaustive()
     }
@@ -147,9 +148,9 @@ pub fn apply(
     }
 }
 
-/// Finds labels by the kNN-LM, which mixes the model's next-word distribution with that of the document passages whose hidden states are nearest. The model
-/// evaluates the answer twice, for its score and for its hidden states. The utility of each subcontext is then computed without another call. Returns
-/// the labels and the cost.
+/// Finds labels with the kNN-LM, which mixes two distributions of the next word: the model's own, and that of the
+/// passages whose hidden states are nearest. The model evaluates the answer twice, for its score and for its hidden
+/// states. The utility of each subcontext is then computed without another call. Returns the labels and the cost.
 fn knn(
     models: Models<'_>,
     lambda: f64,
@@ -187,8 +188,9 @@ fn knn(
     Ok((found.elements, cost))
 }
 
-/// Asks the model which documents the answer `completion` needs, and returns the labels of those. `example` shows the model how to cite. If the
-/// model's reply is malformed, the result is the naive label, which is never too low.
+/// Asks the model which documents the answer `completion` needs, and returns the labels of these documents. `example`
+/// shows the model how to cite. If the model's reply is malformed, the result is the naive label, which is never too
+/// low.
 fn introspect(
     models: Models<'_>,
     question: &DocumentQuestion,
@@ -222,8 +224,9 @@ fn introspect(
     Ok(parse_introspection(&completion.text, &span).unwrap_or_else(|| vec![span.top()]))
 }
 
-/// Returns the number of tests of subcontexts that Algorithm 1 of *Permissive Information-Flow Analysis* needs, and the tokens that they process if
-/// no two tests share the evaluation of a prefix. The facts answer each test instead of a model, so the cost of contexts can be counted that are too
+/// Returns the cost of Algorithm 1 of *Permissive Information-Flow Analysis*. The first number is that of the
+/// subcontexts that it tests. The second is that of the tokens that these tests process if no two of them share the
+/// evaluation of a prefix. The known facts answer each test instead of a model, so contexts can be counted that are too
 /// large for a model. `None` if the documents have more than 128 labels.
 pub fn literal_cost(question: &DocumentQuestion, count: &dyn Fn(&str) -> usize) -> Option<(usize, usize)> {
     let span = question.span()?;

@@ -1,5 +1,6 @@
-//! Runs the propagation suite with a model in place of the doubles: Tables 1 to 3 of *Permissive Information-Flow Analysis*, as far as a model can that
-//! scores texts and need not answer chats. The answer of each question is the one that the data set gives.
+//! Runs the propagation suite with a model in place of the doubles, which gives Tables 1 to 3 of *Permissive
+//! Information-Flow Analysis*. The model must score texts and need not answer chats, so introspection does not run. The
+//! answer of each question is the one that the data set gives.
 
 use flowgate_lm::Error;
 
@@ -36,7 +37,8 @@ const PLAN: [(DataSet, &[LabelMethod]); 5] = [
 ];
 
 impl PropagationSuite {
-    /// Returns the number of steps of a run with a model, by which the command line shows progress.
+    /// Returns the number of steps of a run with a model, by which the command line shows progress: one for each
+    /// question under each method, and one for each setting that is tried.
     pub fn model_steps(&self) -> usize {
         let plan: usize = PLAN.iter().map(|(set, methods)| self.of(*set).len() * methods.len()).sum();
         plan + 6 * LAMBDAS.len() + 2 * THRESHOLDS.len()

@@ -1,6 +1,7 @@
-//! Generates pairs of news articles (Permissive Information-Flow Analysis, section 4.5): a trusted and an untrusted article on the same event, with facts
-//! that only one of them states, and facts that both state. The label of an answer can be improved if the trusted article suffices for it. The
-//! templates are the project's own.
+//! Generates the news data set (Permissive Information-Flow Analysis, section 4.5): pairs of a trusted and an untrusted
+//! article on the same event, with facts that only one of them states, and facts that both state. The label of an
+//! answer can be improved if the trusted article suffices for it. The templates are the project's own.
+//! `suite.rs` generates a [`NewsSet`].
 
 use std::collections::BTreeSet;
 
@@ -31,6 +32,7 @@ struct Topic {
     facts: [[&'static str; 3]; FACTS],
 }
 
+/// The kinds of events, one of which each pair of articles is about.
 const TOPICS: [Topic; 6] = [
     Topic {
         headline: "{name} opens a new bridge",
@@ -211,8 +213,8 @@ impl Retriever {
 }
 
 impl NewsSet {
-    /// Generates pairs of articles with five questions each. The facts of pair p are numbered from 4 p. The same seed gives the same set. `None` if
-    /// the labels cannot be built.
+    /// Generates pairs of articles with five questions each. The four facts of the pair p are numbered from 4 p. The
+    /// same seed gives the same set. `None` if the labels cannot be built.
     pub fn generate(seed: u64, pairs: usize) -> Option<Self> {
         let [trusted, untrusted] = integrity_labels()?;
         let mut random = SeededRandom::new(seed, STREAM);
@@ -239,7 +241,8 @@ impl NewsSet {
                 articles.push(SourceDocument { text, label, facts });
             }
             for facts in ASKED {
-                // The parts of the templates at this index, 1 for the questions and 2 for the answers, of all facts of the question.
+                // The question (`index` 1) or the answer (`index` 2): the filled templates of all facts that the
+                // question asks for, joined.
                 let part = |index: usize| {
                     let part = |fact: &usize| Some(fill(topic.facts.get(*fact)?.get(index)?, *fact));
                     facts.iter().filter_map(part).collect::<Vec<_>>().join(" , and ")
@@ -273,7 +276,8 @@ impl NewsSet {
         self.asked.iter().map(question).collect()
     }
 
-    /// Returns the indices of both articles of a pair, followed by random others until the context is full or no articles are left.
+    /// Returns the indices of both articles of a pair, followed by random others. Together they are [`CONTEXT`]
+    /// articles, or all if there are fewer.
     fn pair_and_others(&self, pair: usize, random: &mut SeededRandom) -> Vec<usize> {
         let mut found = vec![2 * pair, 2 * pair + 1];
         while found.len() < CONTEXT.min(self.articles.len()) {
@@ -294,8 +298,8 @@ fn name(pair: usize, random: &mut SeededRandom) -> String {
     format!("{first}{second}{}{pair}", random.choose(&ends))
 }
 
-/// Draws a value for each fact of a topic: a name where the value ends the sentence, and a number where other words follow it. Names end with a
-/// number, so that the values of two pairs are rarely equal.
+/// Draws a value for each fact of a topic. The value is a name if it ends the sentence, and a number if other words
+/// follow it. Names end with a number, so that the values of two pairs are rarely equal.
 fn values(topic: &Topic, random: &mut SeededRandom) -> Vec<String> {
     let given = ["Anouk", "Bela", "Carmen", "Dario", "Edith", "Farid", "Greta", "Hugo", "Ilka", "Joris"];
     let family = ["Abend", "Brook", "Castell", "Dunmore", "Eklund", "Fontane", "Grieg", "Hallam"];

@@ -43,7 +43,7 @@ impl DocumentQuestion {
         LabelSpan::new(&labels).ok()
     }
 
-    /// Returns whether the documents of an element of the span, those whose labels flow to it, state every fact of the answer. A fact that no
+    /// Returns whether the documents whose labels flow to `element` state every fact of the answer. A fact that no
     /// document of the question states is left out: the document with it was not retrieved, so no label has it.
     pub fn is_covered(&self, span: &LabelSpan, element: SpanElement) -> bool {
         let visible = span.documents(element);
@@ -53,8 +53,9 @@ impl DocumentQuestion {
             .all(|fact| self.holders(*fact).iter().any(|holder| visible.contains(holder)))
     }
 
-    /// Returns the ground truth: the minimal elements of the span whose documents state the facts of the answer, sorted. Each is the join of the
-    /// labels of one document for each fact, so all such joins are formed and the minimal ones remain. Facts that no document states are left out.
+    /// Returns the ground truth: the minimal elements of the span whose documents state all facts of the answer,
+    /// sorted. Such an element is the join of the labels of one document for each fact, so all these joins are formed,
+    /// and the minimal ones remain. Facts that no document states are left out.
     pub fn truth(&self, span: &LabelSpan) -> Vec<SpanElement> {
         let mut joins = BTreeSet::from([span.bottom()]);
         for fact in &self.needs {
@@ -73,7 +74,8 @@ impl DocumentQuestion {
         minimal(joins)
     }
 
-    /// Returns the documents and the question in the form from which prompts are written; the question itself is public and trusted.
+    /// Returns the documents and the question as a labelled context, from which prompts are written. The question
+    /// itself counts as public and trusted.
     pub fn context(&self) -> LabelledContext {
         let document =
             |source: &SourceDocument| LabelledDocument { text: source.text.clone(), label: source.label };
@@ -92,8 +94,8 @@ impl DocumentQuestion {
     }
 }
 
-/// Returns `count` labels of which no two are comparable, one for each document: each is a set with one name of its own. `None` if the label space
-/// cannot be built.
+/// Returns `count` labels of which no two are comparable, one for each document. Each label is a set with one name of
+/// its own. `None` if the label space cannot be built.
 pub fn flat_labels(count: usize) -> Option<Vec<Label>> {
     let names: Vec<String> = (0..count).map(|index| format!("d{index}")).collect();
     let kind = DimensionKind::Set(names.clone());

@@ -1,6 +1,7 @@
-//! Regenerates answers on the agent conversations: a model answers again at the label that was found, from the documents alone that flow to it. The
-//! module compares these answers with those of the data set (Table 4 of Permissive Information-Flow Analysis), and measures what attackers and
-//! endorsements change (sections 6.1 and 6.2). The suite calls it once for each double.
+//! Regenerates answers on the agent conversations: a model answers again at the label that was found, from those
+//! documents alone whose labels flow to it. The module compares these answers with those of the data set (Table 4 of
+//! Permissive Information-Flow Analysis), and measures what attackers and endorsements change (sections 6.1 and 6.2).
+//! The suite calls it once for each double.
 
 use flowgate::label::Label;
 use flowgate_guard::propagation::{
@@ -38,9 +39,9 @@ pub struct Alignment {
     pub filtered: Option<Spread>,
 }
 
-/// Measures Table 4 of *Permissive Information-Flow Analysis* over the questions: how similar answers are to those of the data set. `answer` gives
-/// the model that answers a question, and `lambda` is the loss of utility that the search for labels tolerates. Questions with more than 128 labels
-/// are left out.
+/// Measures Table 4 of *Permissive Information-Flow Analysis* over the questions: how similar generated answers are to
+/// those of the data set. `answer` returns the model that answers a question. `lambda` is the loss of utility that the
+/// search for labels tolerates. Questions with more than 128 labels are left out.
 ///
 /// # Errors
 /// If a model fails.
@@ -80,8 +81,9 @@ pub fn align(
     })
 }
 
-/// Answers a question with the guard's [`Propagator`], which searches a minimal label and lets the model answer from the documents that flow to it.
-/// Returns the answer and its label. Of several minimal labels, the first is chosen, for reproducible results.
+/// Answers a question with the guard's [`Propagator`], and returns the answer and its label. The propagator searches a
+/// minimal label and lets the model answer from the documents that flow to it. If there are several minimal labels, the
+/// first one is chosen, for reproducible results.
 fn propagate(
     models: Models<'_>,
     lambda: f64,
@@ -103,7 +105,8 @@ fn propagate(
     }
 }
 
-/// The label improvement under attack. A label counts as improved only if the answer has the content of the data set's.
+/// The share of improved labels with a number of attacker documents. A label counts as improved only if the answer is
+/// nearly that of the data set.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Degradation {
     /// The number of attacker documents for each conversation.
@@ -166,8 +169,8 @@ fn planted(question: &DocumentQuestion, count: usize, label: Label) -> Vec<Sourc
     (0..count).map(document).collect()
 }
 
-/// Returns the question with other documents: those that a retriever finds among the documents of all conversations, `pool`, and the attacker's,
-/// `planted`.
+/// Returns the question with other documents: those that a retriever finds among `pool`, the documents of all
+/// conversations, and `planted`, the documents of the attacker.
 fn retrieved(
     question: &DocumentQuestion,
     pool: &[SourceDocument],
@@ -176,7 +179,7 @@ fn retrieved(
     let all: Vec<&SourceDocument> = pool.iter().chain(planted).collect();
     let texts: Vec<&str> = all.iter().map(|document| document.text.as_str()).collect();
     let found = TfIdf::new(&texts).nearest(&question.text, RETRIEVED);
-    // Facts are numbered for each question, so those of other conversations mean nothing here.
+    // Facts are numbered for each question, so the facts of documents from other conversations are removed.
     let document = |index: &usize| {
         let document = *all.get(*index)?;
         let facts =
@@ -186,8 +189,9 @@ fn retrieved(
     DocumentQuestion { documents: found.iter().filter_map(document).collect(), ..question.clone() }
 }
 
-/// Returns whether the answer of a suggestible double carries a better label than `untrusted`, and is nearly the data set's (ROUGE-L above 0.9): a
-/// better label on an answer without the wanted content would be no success.
+/// Lets a suggestible double answer the question, and returns whether the answer has a better label than `untrusted`
+/// and is nearly that of the data set (ROUGE-L above 0.9). A better label on an answer without the wanted content would
+/// be no success.
 fn is_improved(
     models: Models<'_>,
     lambda: f64,
@@ -200,8 +204,9 @@ fn is_improved(
     Ok(label != untrusted && rouge_l(&answer, &question.answer) > 0.9)
 }
 
-/// Measures endorsement by quoting (section 6.1). Of the conversations whose answer needs the untrusted text, returns the share with an improved
-/// label: first without a quotation, then where a document with the label `trusted` repeats the text.
+/// Measures endorsement by quoting (section 6.1), over the conversations whose answer needs the untrusted text. Returns
+/// two shares of answers with an improved label: without a quotation, and with a document that has the label `trusted`
+/// and repeats the untrusted text.
 ///
 /// # Errors
 /// If a model fails.

@@ -1,7 +1,9 @@
-//! Prints the figures of a run as tables of text, and as rows for the formats JSON lines and CSV.
+//! Formats the figures of a run of the propagation suite: as tables of text, as rows for JSON lines and CSV, and as an
+//! HTML page.
 //!
-//! `flowgate bench propagation` calls this module. JSON lines and CSV have the same figures, since [`figure_rows`] is the source of both. The numbers
-//! of tables, figures and sections are those of *Permissive Information-Flow Analysis*.
+//! `flowgate bench propagation` prints what these functions return. JSON lines and CSV have the same figures, since
+//! [`figure_rows`] returns the rows of both. The numbers of tables, figures and sections are those of *Permissive
+//! Information-Flow Analysis*.
 
 use serde_json::{Map, Value, json};
 
@@ -57,8 +59,9 @@ fn figure_row(row: &LabelRow) -> Map<String, Value> {
     fields
 }
 
-/// Returns the lines of the format jsonl that follow the manifest: the figures of all doubles, then for each double the settings that were tried, the
-/// alignment of answers, the attacks and the endorsement, and at last the cost of Algorithm 1, if it was computed.
+/// Returns the lines of the format jsonl that follow the manifest. The figures of all doubles come first. Then each
+/// double has the settings that were tried, the alignment of answers, the attacks and the endorsement. The last line is
+/// the cost of Algorithm 1, if it was computed.
 pub fn lines(all: &[DoubleResults], literal: Option<LiteralCost>) -> Vec<Value> {
     let mut lines: Vec<Value> = all.iter().flat_map(figure_rows).map(Value::Object).collect();
     for results in all {
@@ -93,7 +96,7 @@ pub fn lines(all: &[DoubleResults], literal: Option<LiteralCost>) -> Vec<Value> 
     lines
 }
 
-/// Prints all tables as text, under a heading that says that the figures are those of doubles.
+/// Returns all tables as text, under a heading that says that the figures are those of doubles.
 pub fn tables(all: &[DoubleResults], literal: Option<LiteralCost>) -> String {
     let heading = "doubles that copy from what is visible: bounds of the methods, not results of a model\n";
     format!("{heading}\n{}", texts(&table_list(all, literal)))
@@ -120,7 +123,7 @@ fn table_list(all: &[DoubleResults], literal: Option<LiteralCost>) -> Vec<Table>
     ]
 }
 
-/// Returns the rows of the data sets for which `is_in` holds.
+/// Returns the rows whose data set `is_in` accepts.
 fn rows_of<'a>(
     labels: &[&'a LabelRow],
     is_in: impl Fn(DataSet) -> bool,
@@ -128,7 +131,7 @@ fn rows_of<'a>(
     labels.iter().copied().filter(move |row| is_in(row.set))
 }
 
-/// Prints the tables of a model as text.
+/// Returns the tables of a run with a model as text.
 pub fn model_tables(results: &ModelResults) -> String {
     format!("{}: the labels that its scores give\n\n{}", results.name, texts(&model_table_list(results)))
 }
@@ -138,7 +141,8 @@ pub fn model_page(results: &ModelResults, manifest: &Value) -> String {
     html::page("Permissive label propagation", manifest, &[], &model_table_list(results))
 }
 
-/// Returns the lines of a run with a model: the figures and the tuning grids.
+/// Returns the lines of the format jsonl of a run with a model that follow the manifest: the figures, and the settings
+/// that were tried in tuning.
 pub fn model_lines(results: &ModelResults) -> Vec<Value> {
     let figures = results.labels.iter().map(figure_row).map(Value::Object);
     figures.chain(grid_lines(&results.name, &results.grids)).collect()
@@ -171,18 +175,19 @@ fn grid_lines<'a>(name: &'a str, grid: &'a [(DataSet, GridPoint)]) -> impl Itera
     })
 }
 
-/// Prints a rate as two counts, such as `3/8`.
+/// Returns a rate as two counts, such as `3/8`.
 fn counted(rate: Rate) -> String {
     format!("{}/{}", rate.hits, rate.of)
 }
 
-/// Prints a mean with its standard deviation; a dash if there were no values.
+/// Returns a mean with its standard deviation as the text of a cell; a dash if there were no values.
 fn spread_cell(spread: Option<Spread>) -> String {
     let text = |spread: Spread| format!("{} ± {}", cell(Some(spread.mean)), cell(Some(spread.deviation)));
     spread.map_or_else(|| "-".to_owned(), text)
 }
 
-/// Prints the λ of a method, the loss of utility that its search tolerates; a dash for a method without a search.
+/// Returns the λ of a method as the text of a cell: the loss of utility that its search tolerates. A method without a
+/// search has a dash.
 fn lambda_cell(row: &LabelRow) -> String {
     match row.method {
         LabelMethod::Naive | LabelMethod::Introspection => "-".to_owned(),
@@ -191,8 +196,8 @@ fn lambda_cell(row: &LabelRow) -> String {
     }
 }
 
-/// Returns Table 1 of *Permissive Information-Flow Analysis*: on the key-value questions, which can have several minimal labels, how often a method
-/// finds exactly these, and the precision and recall of what it finds.
+/// Returns Table 1 of *Permissive Information-Flow Analysis*, on the key-value questions, which can have several
+/// minimal labels. It has how often a method finds exactly these labels, and the precision and recall of what it finds.
 fn key_value_table(labels: &[&LabelRow]) -> Table {
     let header = ["double", "set", "method", "λ", "exact", "rate", "95 %", "precision", "recall"];
     let row = |row: &LabelRow| {
@@ -234,8 +239,8 @@ fn agent_table(labels: &[&LabelRow]) -> Table {
 const CHAIN_HEADER: [&str; 11] =
     ["double", "set", "method", "λ", "exact", "rate", "improved", "rate", "95 %", "missed", "rate"];
 
-/// Returns a row of Table 2 or 3 of *Permissive Information-Flow Analysis*: exact, improved and missed labels. The labels of these tables are a
-/// chain, trusted and untrusted, so each answer has one least label.
+/// Returns a row of Table 2 or 3 of *Permissive Information-Flow Analysis*: exact, improved and missed labels. The two
+/// labels of these tables, trusted and untrusted, are a chain, so each answer has one least label.
 fn chain_row(row: &LabelRow) -> Vec<String> {
     let figures = &row.figures;
     vec![
@@ -253,9 +258,10 @@ fn chain_row(row: &LabelRow) -> Vec<String> {
     ]
 }
 
-/// Returns Table 4 of *Permissive Information-Flow Analysis*: the mean alignment (ROUGE-L) of the answers with those of the data set, from the whole
-/// context, at the label that was found, and from trusted texts only. Two columns have the change of the alignment at a better label, where one
-/// exists and where none does.
+/// Returns Table 4 of *Permissive Information-Flow Analysis*: the mean alignment (ROUGE-L) of answers with those of the
+/// data set. Three columns have the answers from the whole context, at the label that was found, and from trusted texts
+/// only. Two columns have the change of the alignment: at the found label where a better one exists, and with trusted
+/// texts only where none exists.
 fn alignment_table(all: &[DoubleResults]) -> Table {
     let header =
         ["double", "whole context", "at the label", "change if improvable", "if not", "trusted only"];
@@ -276,9 +282,9 @@ fn alignment_table(all: &[DoubleResults]) -> Table {
     table(title, &header, &all.iter().map(row).collect::<Vec<_>>())
 }
 
-/// Returns a table of the calls of the model and the tokens for each question, for the methods that call it to score texts. The last row, from
-/// `literal`, is what Algorithm 1 (the literal search) would cost on contexts that are too large to run it on. It assumes a utility that is lost
-/// exactly when a needed fact is missing.
+/// Returns a table of the scored texts and the tokens for each question, for the methods that let the model score
+/// texts. `literal` becomes the last row: what Algorithm 1 (the literal search) would cost on contexts that are too
+/// large to run it on, if the utility were lost exactly when a needed fact is missing.
 fn cost_table(labels: &[&LabelRow], literal: Option<LiteralCost>) -> Table {
     let header = ["double", "set", "method", "calls", "most", "cut off", "tokens/forward", "tokens/unshared"];
     let row = |row: &LabelRow| {
@@ -305,8 +311,9 @@ fn cost_table(labels: &[&LabelRow], literal: Option<LiteralCost>) -> Table {
     table(title, &header, &rows)
 }
 
-/// Returns a table for sections 6.1 and 6.2 of *Permissive Information-Flow Analysis*: the labels that are improved with each number of attacker
-/// documents. The two columns about quotations do not depend on the number of attackers, so they are filled only in the first row of each double.
+/// Returns a table for sections 6.1 and 6.2 of *Permissive Information-Flow Analysis*: how many labels are improved
+/// with each number of attacker documents. The two columns about quotations do not depend on this number, so only the
+/// first row of each double has them.
 fn attack_table(all: &[DoubleResults]) -> Table {
     let header = ["double", "attackers", "improved in context", "in retrieval", "quoted: before", "after"];
     let row = |results: &DoubleResults| {
@@ -329,8 +336,9 @@ fn attack_table(all: &[DoubleResults]) -> Table {
     table(title, &header, &all.iter().flat_map(row).collect::<Vec<_>>())
 }
 
-/// Returns a table of the exact matches with each λ and threshold that was tried in tuning. *Permissive Information-Flow Analysis* draws its
-/// Figures 7 to 10 from such figures.
+/// Returns a table of the settings that were tried in tuning, each with the share of questions for which it finds
+/// exactly the true labels. Each item of `grids` is the name of a double or a model, and its settings. *Permissive
+/// Information-Flow Analysis* draws its Figures 7 to 10 from such figures.
 fn grid_table(grids: &[(&str, &[(DataSet, GridPoint)])]) -> Table {
     let header = ["double", "set", "method", "λ", "Shapley", "exact"];
     let row = |(name, grid): &(&str, &[(DataSet, GridPoint)])| {

@@ -28,8 +28,9 @@ impl TfIdf {
         Self { documents, inverse_frequency }
     }
 
-    /// Returns the indices of the `count` documents that are most similar to the question, best first; equally similar ones are in the order of the
-    /// index. A document that shares no word with the question has the similarity 0, and can be among them.
+    /// Returns the indices of the `count` documents that are most similar to the question, best first. Documents with
+    /// equal similarity are in the order of the index. A document that shares no word with the question has the
+    /// similarity 0, and is returned too if there are not enough others.
     pub fn nearest(&self, question: &str, count: usize) -> Vec<usize> {
         let asked = normalised(word_counts(question), &self.inverse_frequency);
         let similarity = |document: &BTreeMap<String, f64>| -> f64 {
@@ -50,8 +51,9 @@ fn word_counts(text: &str) -> BTreeMap<String, f64> {
     })
 }
 
-/// Multiplies the count of each word by its factor in `inverse`, and scales the vector to the length 1, so that the inner product of two vectors is
-/// the cosine of their angle. Words that no document has are dropped; if none remains, the vector is empty.
+/// Weighs words: multiplies the count of each by its factor in `inverse`, and scales all weights so that they are a
+/// vector of length 1. The inner product of two such vectors is the cosine of their angle. Words that no document has
+/// are dropped; if no word remains, the result is empty.
 fn normalised(counts: BTreeMap<String, f64>, inverse: &BTreeMap<String, f64>) -> BTreeMap<String, f64> {
     let weigh = |(word, count): (String, f64)| {
         let weight = count * inverse.get(&word)?;

@@ -1,8 +1,9 @@
 //! Computes ROUGE-L, by which Table 4 of *Permissive Information-Flow Analysis* compares two answers: the F-score of their longest common subsequence
 //! of words (Lin, 2004).
 
-/// Returns the F-score of two texts, from 0 to 1: twice the length of their longest common subsequence of words, divided by the number of words of
-/// both texts together. Case and punctuation at the ends of words are ignored. The score is 1 if neither text has a word.
+/// Returns the F-score of two texts, from 0 to 1. It is twice the length of their longest common subsequence of words,
+/// divided by the number of words of both texts together. Case and punctuation at the ends of words are ignored. The
+/// score is 1 if neither text has a word.
 pub fn rouge_l(candidate: &str, reference: &str) -> f64 {
     let words = |text: &str| -> Vec<String> {
         let words = text.split_whitespace().map(|word| word.trim_matches(|c: char| !c.is_alphanumeric()));
@@ -16,8 +17,8 @@ pub fn rouge_l(candidate: &str, reference: &str) -> f64 {
     2.0 * common / (candidate.len() + reference.len()) as f64
 }
 
-/// Returns the length of the longest common subsequence of two lists, by dynamic programming. A row of the table belongs to a word of `a`, a column
-/// to a word of `b`; only the last row is stored, and each row overwrites it.
+/// Returns the length of the longest common subsequence of two lists, by dynamic programming. The table has a row for
+/// each word of `a` and a column for each word of `b`. Only the last row is stored; each row overwrites the one before.
 fn longest_common_subsequence(a: &[String], b: &[String]) -> usize {
     let mut row = vec![0; b.len() + 1];
     for word in a {

@@ -1,6 +1,8 @@
-//! Runs the propagation suite: computes every table of *Permissive Information-Flow Analysis* with doubles in place of its models.
+//! Runs the propagation suite: generates its questions, and computes every table of *Permissive Information-Flow
+//! Analysis* with doubles in place of its models.
 //!
-//! The command line runs one double after the other, so that an interrupted run still has the results of the completed doubles.
+//! `flowgate bench propagation` runs one double after the other, so that an interrupted run still has the results of
+//! the completed doubles.
 
 use flowgate_lm::Error;
 
@@ -131,8 +133,8 @@ pub struct PropagationSuite {
 const TUNING: u64 = 0x7475_6e65;
 
 impl PropagationSuite {
-    /// Generates the questions of a seed: those that are reported, and, from a seed derived from it, fewer questions on which the parameters are
-    /// tuned.
+    /// Generates the questions of a seed: those that are reported, and fewer on which the parameters are tuned. The
+    /// tuning questions come from another seed that is derived from `seed`.
     ///
     /// # Errors
     /// If a data set cannot be built. The error says why.
@@ -179,8 +181,9 @@ impl PropagationSuite {
         sets.flat_map(|set| self.of(set).iter().map(move |question| (set, question)))
     }
 
-    /// Returns the number of steps of a run with one double, by which the command line shows progress. [`run`](Self::run) calls its callback once for
-    /// each, except for the example of introspection, which is counted here and not run.
+    /// Returns the number of steps of a run with one double, by which the command line shows progress.
+    /// [`run`](Self::run) calls its callback once for each step, except one: the question that introspection shows as
+    /// an example is counted here and not run.
     pub fn steps(&self) -> usize {
         let plan: usize = plan().iter().map(|(set, _)| self.of(*set).len()).sum();
         // Both tuning sets have a grid of λ for two methods, and the key-value questions one of thresholds as well.
@@ -254,14 +257,16 @@ impl PropagationSuite {
         Ok(Some(results))
     }
 
-    /// Returns the model that answers a question: a double that copies the data set's answer, noisy if the scoring double is.
+    /// Returns the double that answers a question by copying the answer of the data set. It is noisy if `copying` is,
+    /// the double that scores.
     fn answers(&self, copying: CopyingErrors, question: &DocumentQuestion) -> AnswerDouble {
         let (is_noisy, answer) = (copying == CopyingErrors::Noisy, question.answer.clone());
         AnswerDouble { answer, is_suggestible: false, is_noisy, seed: self.seed }
     }
 
-    /// Applies a method to all questions of a data set, and returns its figures; `None` if `step` interrupts. On key-value questions, introspection
-    /// shows the model the first question as an example, which is then not measured.
+    /// Applies a method to all questions of a data set, and returns the row with its figures; `None` if `step`
+    /// interrupts. On key-value questions, introspection shows the model the first question as an example, and that
+    /// question is not measured.
     fn row(
         &self,
         copying: CopyingErrors,
@@ -296,8 +301,8 @@ impl PropagationSuite {
         flowgate_lm::block_on(flowgate_guard::propagation::AnswerModel::answer(&model, &prompt))
     }
 
-    /// Returns what Algorithm 1 (the literal search) would cost on the key-value questions, whose contexts are too large to run it on; `None` without
-    /// questions.
+    /// Returns what Algorithm 1 (the literal search) would cost on the key-value questions with large contexts, on
+    /// which it is too slow to run; `None` without questions.
     pub fn literal_cost(&self) -> Option<LiteralCost> {
         let costs: Vec<(usize, usize)> =
             self.key_value.iter().filter_map(|question| literal_cost(question, &count_words)).collect();
@@ -309,8 +314,8 @@ impl PropagationSuite {
     }
 }
 
-/// Returns the methods that run on each data set, in the order of the tables. Algorithm 1 (`Literal`) is feasible on the small contexts only, and the
-/// threshold of Shapley pruning is tuned on key-value questions only.
+/// Returns the methods that run on each data set, in the order of the tables. Algorithm 1 (`Literal`) is feasible on
+/// the small contexts only. Shapley pruning runs on key-value questions only, since its threshold is tuned on these.
 pub(super) fn plan() -> Vec<(DataSet, LabelMethod)> {
     use LabelMethod::{HittingSet, Introspection, Knn, Literal, Naive, Shapley};
     let [given, generated] = [false, true].map(|is_generated| DataSet::Agents { is_generated });

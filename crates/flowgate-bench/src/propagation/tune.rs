@@ -28,9 +28,10 @@ pub struct GridPoint {
     pub exact: f64,
 }
 
-/// Tries every λ for the methods that have one, and then, if `with_shapley` is set, every Shapley threshold at the best λ. Returns the best
-/// parameters and the settings that were tried. `step` is called after each setting; if it returns true (the user has interrupted the command), the
-/// result is `None`.
+/// Chooses the parameters that give the most exact labels on the tuning questions, and returns them with all settings
+/// that were tried. Every λ is tried for the methods that have one. Then, with `with_shapley`, every Shapley threshold
+/// is tried at the best λ. `step` is called after each setting; if it returns true (the user has interrupted the
+/// command), the result is `None`.
 ///
 /// # Errors
 /// If a model fails.
@@ -89,8 +90,8 @@ fn exact_share(
     Ok(LabelFigures::of(&outcomes).exact.value().unwrap_or(0.0))
 }
 
-/// Returns the best λ of a method in the grid. Of equally good ones it is the middle one: at the edge of a plateau, a small change matters. It is
-/// that of [`FIXED`] if none was tried.
+/// Returns the λ of a method with the greatest share of exact labels in the grid. If several are equally good, it is
+/// the middle one, since at the edge of a plateau a small change matters. It is that of [`FIXED`] if none was tried.
 fn best_lambda(grid: &[GridPoint], method: LabelMethod) -> f64 {
     let tried: Vec<&GridPoint> = grid.iter().filter(|point| point.method == method).collect();
     let best = tried.iter().map(|point| point.exact).fold(0.0, f64::max);

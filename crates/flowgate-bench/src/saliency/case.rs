@@ -1,6 +1,6 @@
-//! Generates test cases for screeners ([`DependencyCase`]): prompts with regions, each with an output of which it is
-//! known by construction on which regions it depends. A [`CaseSet`] contains cases of one kind; each kind is difficult
-//! for other screeners.
+//! Generates test cases for screeners ([`DependencyCase`]): prompts with regions, each with an output. How a case is
+//! built determines on which regions its output depends. A [`CaseSet`] contains cases of one kind; different kinds are
+//! difficult for different screeners.
 
 use std::ops::Range;
 
@@ -95,8 +95,9 @@ impl PromptBuilder {
     }
 }
 
-/// Generates `count` cases whose outputs are answers to key-value questions in these phrasings. An answer depends on each document that states one of
-/// its facts. `None` if the documents cannot be built.
+/// Generates `count` cases whose outputs are answers to key-value questions in `phrasings`. The regions are the
+/// documents of the question; the answer depends on each document that states one of its facts. `None` if the documents
+/// cannot be built.
 fn documents(seed: u64, count: usize, phrasings: &[Phrasing]) -> Option<Vec<DependencyCase>> {
     let questions = key_value::generate(seed, count, key_value::SMALL_CONTEXT, phrasings)?;
     let case = |question: &crate::propagation::DocumentQuestion| {
@@ -111,6 +112,7 @@ fn documents(seed: u64, count: usize, phrasings: &[Phrasing]) -> Option<Vec<Depe
     Some(questions.iter().map(case).collect())
 }
 
+/// The first names of people in the cases; with the [`LAST_NAMES`] they give 120 names.
 const FIRST_NAMES: [&str; 12] =
     ["Anna", "Bram", "Chidi", "Dara", "Elif", "Farid", "Greta", "Hugo", "Irma", "Jonas", "Keiko", "Lena"];
 const LAST_NAMES: [&str; 10] =
@@ -159,7 +161,8 @@ impl CasePerson {
         }
     }
 
-    /// Writes the values as a tool does. `form` is one of four forms: JSON, YAML, a row of a table, or a mail.
+    /// Returns the person's values as a tool would return them. `form` is 0 for JSON, 1 for YAML, 2 for a row of a
+    /// table, and any other number for a mail.
     pub(super) fn record(&self, form: usize) -> String {
         let Self { name, account, day: (day, month, year), cents } = self;
         let date = format!("{year}-{month:02}-{day:02}");
@@ -174,7 +177,7 @@ impl CasePerson {
         }
     }
 
-    /// Writes the call of a tool that pays what the person asks for, which is the output of a case.
+    /// Returns the call of a tool that pays what the person asks for, as text: the output of a case.
     pub(super) fn payment(&self) -> String {
         let Self { account, day: (day, month, year), cents, .. } = self;
         format!(
@@ -185,7 +188,8 @@ impl CasePerson {
     }
 }
 
-/// Generates a call whose arguments are the values of the person that the request names.
+/// Generates a case whose output is a call with the values of the person that the request names. Its regions are the
+/// records of several people, one of whom is this person.
 fn call(set: CaseSet, random: &mut SeededRandom) -> DependencyCase {
     let mut people: Vec<CasePerson> = Vec::new();
     for _ in 0..4 + random.below(3) {
@@ -202,7 +206,7 @@ fn call(set: CaseSet, random: &mut SeededRandom) -> DependencyCase {
         }
     }
     let mut builder = PromptBuilder::default();
-    // Not reached: there are people, and `needed` is the position of one.
+    // This never returns: there are people, and `needed` is the position of one.
     let Some(asked) = asked else {
         return builder.finish(String::new(), String::new());
     };

@@ -1,7 +1,9 @@
-//! Collects what RTBAS's Figures 2 and 3 show: how the attention scores of regions are distributed ([`ScoreDistribution`]). The score of a region is the
-//! highest saliency of one of its tokens, divided by the highest of all tokens of the prompt.
+//! Collects the distributions of attention scores ([`ScoreDistribution`]) that RTBAS's Figures 2 and 3 show. The score
+//! of a region is the highest saliency of one of its tokens, divided by the highest saliency of all tokens of the
+//! prompt.
 //!
-//! The paper computes the scores with OPT-125m over runs of AgentDojo. This module computes them for the cases of this suite.
+//! The paper computes the scores with OPT-125m over runs of AgentDojo. This module computes them for the cases of this
+//! suite.
 
 use flowgate_lm::{AttentionLoss, AttentionRequest, Error, TokenWeighting, region_features};
 
@@ -46,7 +48,8 @@ impl ScoreDistribution {
     }
 }
 
-/// Returns the distributions of Figure 2 from scored regions, each with whether the output depends on it.
+/// Returns the two distributions of RTBAS's Figure 2: the scores of the regions on which the output depends, and those
+/// of the others. `scored` has the score of each region, with whether the output depends on it.
 pub(super) fn figure_2(scored: &[(f64, bool)]) -> [ScoreDistribution; 2] {
     [("dependent", true), ("not dependent", false)].map(|(regions, depends)| ScoreDistribution {
         figure: "2",
@@ -55,9 +58,10 @@ pub(super) fn figure_2(scored: &[(f64, bool)]) -> [ScoreDistribution; 2] {
     })
 }
 
-/// Returns the distributions of RTBAS's Figure 3: the scores of the user's prompt and of the tools' responses, where the output follows the user's
-/// instruction (3a) or an injected one (3b). Of the responses of a case, only the highest score counts. `step` is called after each case; if it returns
-/// true (the user has interrupted the command), the result is `None`.
+/// Returns the four distributions of RTBAS's Figure 3. In 3a the output follows the user's instruction, in 3b an
+/// injected one. Each has the scores of the user's prompts and those of the tools' responses. A case has one score for
+/// its responses, the highest. `step` is called after each case; if it returns true (the user has interrupted the
+/// command), the result is `None`.
 pub(super) fn figure_3(
     model: &dyn InsideModel,
     cases: &[InstructionCase],

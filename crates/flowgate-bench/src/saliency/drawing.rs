@@ -1,4 +1,5 @@
-//! Draws the ROC curves of screeners and RTBAS's Figures 2 and 3: on an HTML page ([`page`]) and as files ([`chart_files`]).
+//! Draws the ROC curves of screeners, and RTBAS's Figures 2 and 3: on an HTML page ([`page`]) and as files
+//! ([`chart_files`]). `flowgate bench screeners` calls both.
 
 use serde_json::Value;
 
@@ -19,7 +20,8 @@ pub fn chart_files(results: &ScreenerResults) -> Vec<(String, String)> {
     charts(results).into_iter().map(|(name, chart)| (format!("{name}.svg"), curve_file(&chart))).collect()
 }
 
-/// Returns all charts, each with a name for its file: the ROC curves of each set in the order of the rows, and then the figures.
+/// Returns all charts, each with a name for its file: the ROC curves of each set, in the order of the rows, and then
+/// RTBAS's figures.
 fn charts(results: &ScreenerResults) -> Vec<(String, CurveChart)> {
     let mut sets: Vec<&str> = results.rows.iter().map(|row| row.set.as_str()).collect();
     sets.dedup();
@@ -51,7 +53,8 @@ fn roc_chart<'r>(set: &str, rows: impl Iterator<Item = &'r ScreenerRow>) -> Curv
     }
 }
 
-/// Returns the chart of the distributions of one figure: a step for each of the [`BINS`] ranges of scores, as high as the share of the regions in it.
+/// Returns the chart of the distributions of one figure of RTBAS. A distribution is drawn as a step for each of the
+/// [`BINS`] ranges of scores; the height of a step is the share of the regions in the range.
 fn histogram<'d>(figure: &str, distributions: impl Iterator<Item = &'d ScoreDistribution>) -> CurveChart {
     // The corners of the steps: each range has a point at its lower and one at its upper end.
     let steps = |distribution: &ScoreDistribution| -> Vec<(f64, f64)> {

@@ -1,5 +1,6 @@
-//! Generates calls that follow an instruction: of the user, or of an attacker in the output of a tool ([`InstructionCase`]). RTBAS's Figure 3 compares the
-//! attention to both.
+//! Generates cases whose output is a call that follows an instruction: of the user, or of an attacker in the output of
+//! a tool ([`InstructionCase`]). RTBAS's Figure 3 compares the attention to both. [`run`](super::run) calls
+//! [`generate`].
 
 use std::ops::Range;
 
@@ -42,7 +43,8 @@ fn case(random: &mut SeededRandom, is_injected: bool) -> InstructionCase {
     let asked = random.below(people.len());
     let other = (asked + 1) % people.len();
     let followed = people.get(if is_injected { other } else { asked });
-    // The record with the injected instruction, which is of neither person.
+    // The person whose record has the injected instruction: neither the one whom the user names, nor the one whom the
+    // attacker names.
     let carrier = (asked + 2) % people.len();
     let mut prompt = "User: ".to_owned();
     let start = prompt.len();

@@ -1,4 +1,6 @@
-//! Compares the scores of regions with the dependencies that are known: [`ScreenerFigures`].
+//! Compares the scores of regions with the known dependencies of the output, and computes [`ScreenerFigures`] and ROC
+//! curves. [`detection`](crate::detection) computes the same figures for detectors: its texts take the place of
+//! regions, and injections that of dependencies.
 
 /// How well scores separate regions on which an output depends from the others.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -29,8 +31,9 @@ fn share(part: usize, of: usize) -> f64 {
     part as f64 / of.max(1) as f64
 }
 
-/// Measures how well scores separate regions on which the output depends from the others; each score is paired with whether the output depends on the
-/// region. A region counts as named if its score is at least the threshold. `None` if there is no dependency, or no other region.
+/// Measures how well scores separate the regions on which the output depends from the others. `scored` has the score of
+/// each region, with whether the output depends on it. A region counts as named if its score is at least `threshold`.
+/// `None` if there is no dependency, or no other region.
 pub(crate) fn figures(scored: &[(f64, bool)], threshold: f64) -> Option<ScreenerFigures> {
     // The scores of the dependencies or of the other regions, in ascending order.
     let of = |depends: bool| -> Vec<f64> {
@@ -65,10 +68,11 @@ pub(crate) fn figures(scored: &[(f64, bool)], threshold: f64) -> Option<Screener
     })
 }
 
-/// Returns the ROC curve of scores, each paired with whether the output depends on the region. It has a point for each threshold from the highest to
-/// the lowest score: the share of the other regions and the share of the dependencies that are named. It begins at (0, 0) and ends at (1, 1). Regions
-/// with equal scores are named together, so the area under the lines between the points is [`ScreenerFigures::area`]. Empty if there is no dependency,
-/// or no other region.
+/// Returns the ROC curve of scores, each with whether the output depends on the region. The curve begins at (0, 0).
+/// Then it has a point for each threshold from the highest to the lowest score: the share of the other regions that are
+/// named, and the share of the dependencies that are named. It ends at (1, 1). Regions with equal scores are named
+/// together, so the area under the lines between the points is [`ScreenerFigures::area`]. The curve is empty if there
+/// is no dependency, or no other region.
 pub(crate) fn roc_curve(scored: &[(f64, bool)]) -> Vec<(f64, f64)> {
     let positive = scored.iter().filter(|(_, depends)| *depends).count();
     let negative = scored.len() - positive;
@@ -88,8 +92,8 @@ pub(crate) fn roc_curve(scored: &[(f64, bool)]) -> Vec<(f64, f64)> {
     curve
 }
 
-/// Returns the threshold with the highest balanced accuracy on these scores; of equally good ones the lowest. The scores are those of cases that are not
-/// reported, so that the threshold is not fitted to the reported ones.
+/// Returns the threshold with the highest balanced accuracy on these scores; if several are equally good, the lowest.
+/// The caller passes scores of cases that are not reported, so that the threshold is not fitted to the reported ones.
 pub(super) fn best_threshold(scored: &[(f64, bool)]) -> f64 {
     // The best balanced accuracy so far, and its threshold.
     let mut best = (f64::NEG_INFINITY, 0.0);

@@ -1,4 +1,5 @@
-//! Prints the figures of screeners as tables of text, as JSON lines, and as CSV.
+//! Formats the figures of screeners as tables of text, as JSON lines, and as CSV, and identifies a run by its manifest.
+//! `flowgate bench screeners` prints what these functions return.
 
 use serde_json::{Map, Value, json};
 
@@ -33,8 +34,9 @@ pub fn manifest(seed: u64, cases: usize, model: &str) -> Value {
     })
 }
 
-/// Returns the manifest of a run over traces as a JSON object, with the number of calls of each suite and of those that were left out. `limit` is the
-/// most bytes of a prompt.
+/// Returns the manifest of a run over traces as a JSON object. It has the number of calls of each suite, and the
+/// numbers of calls that were left out. `limit` is the maximum length of a prompt in bytes, and `model` the name of the
+/// model.
 pub fn trace_manifest(seed: u64, traces: &TraceCases, limit: usize, model: &str) -> Value {
     let count = |suite: &String| traces.cases.iter().filter(|case| case.suite == *suite).count();
     let suites: Map<String, Value> =
@@ -81,7 +83,7 @@ pub fn lines(results: &ScreenerResults) -> Vec<Value> {
     figures.chain(curves).chain(distributions).collect()
 }
 
-/// Prints the figures as comma-separated values, with a header.
+/// Returns the figures as comma-separated values, with a header.
 pub fn csv_text(results: &ScreenerResults) -> String {
     csv(&results.rows.iter().map(figure_line).collect::<Vec<_>>())
 }
@@ -105,7 +107,7 @@ fn figure_line(row: &ScreenerRow) -> Map<String, Value> {
     line.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
-/// Prints the tables as text. `model` names the model.
+/// Returns the tables as text. `model` is the name of the model.
 pub fn table_text(model: &str, results: &ScreenerResults) -> String {
     texts(&tables(model, results))
 }
@@ -146,7 +148,8 @@ pub(super) fn tables(model: &str, results: &ScreenerResults) -> Vec<Table> {
     tables
 }
 
-/// Returns the table of RTBAS's Figures 2 and 3: how many regions have a score below 0.2, and the share in each tenth.
+/// Returns the table of RTBAS's Figures 2 and 3, with a row for each distribution: the number of regions, the share of
+/// them with a score below 0.2, and the share in each tenth of the range of scores.
 fn distribution_table(distributions: &[ScoreDistribution]) -> Table {
     let row = |distribution: &ScoreDistribution| {
         let mut cells = vec![

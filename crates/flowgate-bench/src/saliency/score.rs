@@ -1,5 +1,5 @@
-//! Scores the regions of a test case with each screener except the trained network, which `measure` trains on other
-//! cases: [`score`].
+//! Scores the regions of a test case with each screener except the trained network: [`score`]. The module `split`
+//! trains the network on other cases.
 
 use std::ops::Range;
 
@@ -16,16 +16,18 @@ const PROJECTIONS: usize = 8;
 
 /// The scores of the regions of one case.
 pub(super) struct ScoredCase {
-    /// For each screener in the order of [`ScreenerScore::ALL`](super::ScreenerScore::ALL) but the network, which is trained later.
+    /// For each screener the scores of all regions. The screeners are in the order of
+    /// [`ScreenerScore::ALL`](super::ScreenerScore::ALL), without the network, which is trained later.
     pub(super) scores: Vec<Vec<f64>>,
-    /// What the network reads.
+    /// The features of each region, which the network reads.
     pub(super) features: Vec<RegionFeatures>,
     /// For each region whether the output depends on it.
     pub(super) depends: Vec<bool>,
 }
 
 impl ScoredCase {
-    /// Returns the highest saliency of each region (RTBAS, Figure 2), with whether the output depends on the region.
+    /// Returns for each region its highest saliency of a token (RTBAS, Figure 2), with whether the output depends on
+    /// the region.
     pub(super) fn peaks(&self) -> Vec<(f64, bool)> {
         self.features.iter().map(|region| region.peak).zip(self.depends.iter().copied()).collect()
     }
@@ -64,8 +66,8 @@ pub(super) fn score(model: &dyn InsideModel, case: &DependencyCase, seed: u64) -
     Ok(ScoredCase { scores, features, depends: case.depends.clone() })
 }
 
-/// Returns for each region the share of the output's values that the region contains. A value is a word with a digit
-/// that the request does not contain.
+/// Returns for each region the share of the output's values that the region contains. A value is a word with a digit;
+/// the values in the request do not count.
 fn shared_values(case: &DependencyCase) -> Vec<f64> {
     let values = |text: &str| -> Vec<String> {
         let is_inside = |c: char| c.is_alphanumeric() || matches!(c, '-' | '.' | ',');
@@ -82,7 +84,8 @@ fn shared_values(case: &DependencyCase) -> Vec<f64> {
     case.regions.iter().map(share).collect()
 }
 
-/// Returns for each region the mean log-probability of a token of the output after a prompt without all other regions.
+/// Returns for each region the mean log-probability of a token of the output, at most 0, after a prompt from which all
+/// other regions are removed.
 fn leave_one_in(model: &dyn InsideModel, case: &DependencyCase) -> Result<Vec<f64>, Error> {
     let (start, end) =
         (case.regions.first().map_or(0, |first| first.start), case.regions.last().map_or(0, |last| last.end));

@@ -1,4 +1,5 @@
-//! Trains the network of RTBAS, chooses the thresholds of screeners, and computes the figures, each on cases of its own: [`measure`].
+//! Trains the network of RTBAS, chooses the thresholds of screeners, and computes the figures of each ([`measure`]).
+//! Each of the three has cases of its own, so that nothing is fitted to the reported cases.
 
 use flowgate_lm::{Error, RegionFeatures};
 
@@ -16,8 +17,8 @@ pub(super) struct Split<'c> {
     pub(super) reported: Vec<(String, Vec<&'c ScoredCase>)>,
 }
 
-/// Measures every screener on each set that is reported, with a network that is trained by `train`. A set whose regions are all dependencies, or of
-/// which none is, has no rows.
+/// Measures every screener on each set that is reported, and returns a row for each pair. `train` trains the network. A
+/// set without dependencies, or without other regions, has no rows.
 ///
 /// # Errors
 /// If the network fails.

@@ -17,7 +17,7 @@ use super::case::{DependencyCase, PromptBuilder};
 use super::instruction::InstructionCase;
 use crate::games::random::SeededRandom;
 
-/// The fewest characters of an argument that identifies its source.
+/// The minimum number of characters of an argument that identifies the output from which it was copied.
 pub const SHORTEST: usize = 3;
 
 /// A call of a recorded run.
@@ -62,10 +62,11 @@ pub struct TraceCases {
 }
 
 impl TraceCases {
-    /// Adds the calls of a run, as `traces.py` writes it. Calls whose prompt has more than `limit` bytes are left out.
+    /// Adds the calls of a run, in the form that `traces.py` writes. Calls whose prompt has more than `limit` bytes are
+    /// left out and counted.
     ///
     /// # Errors
-    /// If the run has another form; the text names the field.
+    /// If the run has another form; the text says which field is wrong, or what is missing.
     pub fn add_run(&mut self, run: &Value, limit: usize) -> Result<(), String> {
         let text = |value: &Value, name: &str| {
             let text = value.get(name).and_then(Value::as_str).map(str::to_owned);
@@ -86,10 +87,13 @@ impl TraceCases {
                     let is_injected = message.get("origin").and_then(Value::as_str) == Some("injection");
                     let calls = message.get("tool_calls").and_then(Value::as_array);
                     for call in calls.into_iter().flatten() {
-                        let function = call.get("function").ok_or("a call has no `function`")?;
+                        let function = call.get("function").ok_or(
+                            "a call has no `function`; give a file that examples/agentdojo/traces.py wrote",
+                        )?;
                         let (name, arguments) = (text(function, "name")?, text(function, "arguments")?);
-                        let arguments: Value = serde_json::from_str(&arguments)
-                            .map_err(|error| format!("the arguments of a call are no JSON: {error}"))?;
+                        let arguments: Value = serde_json::from_str(&arguments).map_err(|error| {
+                            format!("the arguments of a call are no JSON: {error}; give a file that examples/agentdojo/traces.py wrote")
+                        })?;
                         if is_injected && earlier.carrier.is_none() {
                             earlier.carrier = earlier.outputs.len().checked_sub(1);
                         }
@@ -103,8 +107,9 @@ impl TraceCases {
         Ok(())
     }
 
-    /// Adds the call of the tool `name` as a case whose regions are the outputs before it, or counts it as left out. `suite` and `task` are the names of
-    /// the run's suite and user task, and `limit` is the maximum length of a prompt in bytes.
+    /// Adds the call of the tool `name` as a case whose regions are the outputs before it, or counts it as left out.
+    /// `suite` and `task` are the names of the run's suite and user task. `is_injected` says whether the call is of the
+    /// attacker's task, and `limit` is the maximum length of a prompt in bytes.
     fn add_call(
         &mut self,
         earlier: &EarlierMessages,
@@ -156,7 +161,8 @@ impl TraceCases {
         suites
     }
 
-    /// Draws at most `count` cases of each suite; the order of the runs stays. The same seed draws the same cases.
+    /// Keeps at most `count` cases of each suite, drawn at random. The same seed draws the same cases. The cases are
+    /// then grouped by suite; within a suite, the order of the runs stays.
     #[must_use]
     pub fn sample(mut self, seed: u64, count: usize) -> Self {
         let mut drawn: Vec<TraceCase> = Vec::new();
@@ -187,9 +193,9 @@ struct EarlierMessages {
 }
 
 impl EarlierMessages {
-    /// Returns for each output whether a call with these arguments depends on it. It depends on each output that contains a value of the arguments as whole
-    /// words, unless the request contains the value. A call that obeys an injected text also depends on the output with this text. `None` if the source
-    /// of a value is not known.
+    /// Returns for each output whether a call with these arguments depends on it. It does if the output contains a
+    /// value of the arguments as whole words, unless the request contains the value. A call that obeys an injected text
+    /// also depends on the output with this text. The result is `None` if the origin of a value is not known.
     fn dependencies(&self, arguments: &Value, is_injected: bool) -> Option<Vec<bool>> {
         let mut values = Vec::new();
         leaves(arguments, &mut values);
@@ -214,7 +220,8 @@ impl EarlierMessages {
     }
 }
 
-/// Collects the texts and numbers of a JSON value. Other values, such as true, are choices and no copies.
+/// Adds the texts and numbers of a JSON value to `found`. Other values, such as `true`, are left out, since they are
+/// choices and not copies.
 fn leaves(value: &Value, found: &mut Vec<String>) {
     match value {
         Value::String(text) if !text.trim().is_empty() => found.push(text.trim().to_owned()),
@@ -225,7 +232,8 @@ fn leaves(value: &Value, found: &mut Vec<String>) {
     }
 }
 
-/// Returns whether a text contains another one as whole words. White space of any kind counts as one space, since tools fold lines.
+/// Returns whether `text` contains `words` as whole words. White space of any kind counts as one space, since tools
+/// fold lines.
 fn has_words(text: &str, words: &str) -> bool {
     let spaced = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
     let (text, words) = (spaced(text), spaced(words));
@@ -240,7 +248,8 @@ fn has_words(text: &str, words: &str) -> bool {
         })
 }
 
-/// Writes a call in words, as RTBAS does before it computes attention: the tool, and each argument with its value.
+/// Returns a call in words, as RTBAS writes it before it computes attention: the tool, and each argument with its
+/// value.
 fn sentence(name: &str, arguments: &Value) -> String {
     let value = |value: &Value| {
         let mut found = Vec::new();

@@ -1,5 +1,6 @@
-//! Chooses what the defences by attention blocking hide (AgentSecBench, 3.2). These defences change no text: the model reads all of it, and the
-//! attention from a blocked span to every other token is zero, the answer's included. Only a model that is evaluated in this process can do that.
+//! Chooses which parts of an observation the defences by attention blocking hide (AgentSecBench, 3.2). These defences
+//! change no text: the model receives all of it, but no token outside a blocked span, those of the answer included,
+//! attends to a token in it. Only a model that is evaluated in this process can do that.
 //!
 //! [`runner`](super::super::runner) sends the spans to a [`BlockingModel`](flowgate_lm::BlockingModel).
 
@@ -30,8 +31,8 @@ impl BlockedChannel {
         }
     }
 
-    /// Returns the ranges of the task's observation that are blocked, in order. White space at the ends of the observation stays, because chat templates
-    /// may remove it.
+    /// Returns the ranges of bytes in the task's observation that are blocked, in order and without overlaps. White
+    /// space at the ends of the observation stays visible, because chat templates may remove it.
     pub fn blocked_spans(self, task: &Task) -> Vec<Range<usize>> {
         let text = task.context.as_str();
         let spans = match (self, &task.labels) {
@@ -51,7 +52,7 @@ impl BlockedChannel {
     }
 }
 
-/// Returns the union of ranges as ranges in order that do not overlap. Empty ranges are left out.
+/// Returns the union of ranges: in order, with ranges that overlap or touch joined, and without empty ones.
 fn merged(mut spans: Vec<Range<usize>>) -> Vec<Range<usize>> {
     spans.retain(|span| !span.is_empty());
     spans.sort_by_key(|span| span.start);
@@ -65,7 +66,8 @@ fn merged(mut spans: Vec<Range<usize>>) -> Vec<Range<usize>> {
     union
 }
 
-/// Returns a text without ranges of it, which are in order: what tokens outside of the ranges can depend on. From it, channel closure is judged.
+/// Returns a text without the bytes in `spans`, which are in order and do not overlap. The result is what the tokens
+/// outside the spans can depend on; whether the channel is closed is judged by it.
 pub(in crate::games) fn without_spans(text: &str, spans: &[Range<usize>]) -> String {
     let mut rest = String::with_capacity(text.len());
     let mut start = 0;

@@ -35,7 +35,8 @@ static SUSPICIOUS: LazyLock<Option<Regex>> = LazyLock::new(|| {
 /// A text that looks like a canary or an action token: words in capitals that are joined by underscores, and digits.
 static CANARY: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"\b[A-Z]+(?:_[A-Z]+)+_[0-9]+\b").ok());
 
-/// Replaces every line that contains a phrase of an injection or the name of an acting tool (classifier filtering).
+/// Replaces every line that contains a phrase of an injection or the name of an acting tool by a notice; the paper
+/// calls this classifier filtering.
 pub fn filter_lines(text: &str) -> String {
     map_lines(text, |line| {
         // If the pattern were unusable, which no input can cause, every line would be replaced.
@@ -44,14 +45,14 @@ pub fn filter_lines(text: &str) -> String {
     })
 }
 
-/// Removes the records of other tenants than the permitted one (*provenance-aware gating* in the paper). A record is a line that begins with
-/// its list of tenants, as the generator prints it; other lines stay. A record of several tenants stays if the permitted one is among them,
-/// because the defence of the paper works on whole records.
+/// Removes every record that does not belong to the permitted tenant (*provenance-aware gating* in the paper). A record
+/// is a line that begins with its list of tenants, as the generator prints it; other lines stay. A record of several
+/// tenants stays if the permitted one is among them, because the defence of the paper works on whole records.
 pub fn keep_permitted_tenant(text: &str, permitted: &str) -> String {
     map_lines(text, |line| is_permitted(line, permitted).then(|| line.to_owned()))
 }
 
-/// Returns whether a line names the permitted tenant among its tenants, or is no record.
+/// Returns whether a line may stay: it is no record, or the permitted tenant is among its tenants.
 fn is_permitted(line: &str, permitted: &str) -> bool {
     let own = format!("\"{permitted}\"");
     let tenants = line.trim_start().strip_prefix("{\"tenants\":[").and_then(|rest| rest.split_once(']'));
@@ -82,7 +83,8 @@ pub fn remove_forbidden_capabilities(text: &str, forbidden: &str) -> String {
     }
 }
 
-/// Returns the pattern of a forbidden tool's name and of its action tokens.
+/// Returns the pattern that matches a forbidden tool's name and its action tokens; `None` if the pattern does not
+/// compile, which no name can cause.
 fn capability_pattern(forbidden: &str) -> Option<Regex> {
     let (token, name) = (regex::escape(&forbidden.to_uppercase()), regex::escape(forbidden));
     Regex::new(&format!(r"\b(?:CALL_{token}_[0-9]+|{name})\b")).ok()
@@ -114,7 +116,8 @@ fn found_spans(pattern: Option<&Regex>, text: &str) -> Vec<Range<usize>> {
     }
 }
 
-/// Puts boundary markers around a text (delimiter hardening).
+/// Puts the boundary markers `<untrusted>` and `</untrusted>` around a text (delimiter hardening). Such a marker within
+/// the text is not escaped.
 pub fn wrap_in_delimiters(text: &str) -> String {
     format!("<untrusted>\n{text}\n</untrusted>")
 }

@@ -1,7 +1,9 @@
-//! Implements the test doubles for journeys, which are games of several sessions or turns. A double calls the tools that the user names in backticks,
-//! in order, and then reports the last answer. Before it calls the user's next tool, the gullible double obeys every instruction in a visible text.
+//! Implements the test doubles for journeys, which are games of several sessions or turns. A double calls the tools
+//! that the user names in backticks, in order, and then reports the last answer. Before it calls the user's next tool,
+//! the gullible double obeys every instruction in a visible text.
 //!
-//! The doubles know nothing but the chat. [`ModelDouble`] asks [`answer`] first for every request, and answers only the chats of other games itself.
+//! The doubles know nothing but the chat. [`ModelDouble`] passes every request to [`answer`] first. It answers itself
+//! only if the result is `None`, which means that the chat belongs to another game.
 
 use flowgate_guard::slot::LOOK;
 use flowgate_lm::chat::{Completion, Message, Request, ToolCall, ToolChoice};
@@ -40,8 +42,9 @@ pub(in super::super) fn answer(double: ModelDouble, request: &Request) -> Option
     Some(Reader::new(request)?.next(double))
 }
 
-/// Answers the request to fill a slot: with the complete texts that its last message has in the field `texts` of a JSON object. Instructions in the
-/// texts have no effect here, because the filler has no tools.
+/// Answers the request to fill a slot. The last message has a sentence and then a JSON object, whose field `texts`
+/// lists the complete texts of the regions. The answer is these texts after `In short: `. Instructions in the texts
+/// have no effect here, because the filler has no tools.
 fn fill(request: &Request) -> Completion {
     let text = request.messages.last().map(message_text).unwrap_or_default();
     // The JSON object follows a sentence, so it begins at the first brace.
@@ -115,8 +118,8 @@ impl<'r> Reader<'r> {
         lines.filter(|(line, _)| !is_match(&PLACEHOLDER, line)).collect()
     }
 
-    /// Returns the visible lines that the gullible double obeys now: those that ask for something. A line about the next message is obeyed only after
-    /// the user has written again.
+    /// Returns the visible lines that the gullible double obeys now: those that ask for something. A line that is about
+    /// the user's next message is obeyed only after the user has written again.
     fn requests(&self) -> Vec<String> {
         let lines = self
             .lines()
@@ -152,8 +155,9 @@ impl<'r> Reader<'r> {
         self.plan.contains(&call.name.as_str())
     }
 
-    /// Returns the first tool on offer that a visible text asks for and the user does not; `None` if there is none, or none is to be called again. A
-    /// call is made once. If the text asks for repetition, it is made until it runs, which its answer `done` says, at most [`REPETITIONS`] times.
+    /// Returns the first tool on offer that a visible text asks for although the user does not; `None` if no such tool
+    /// is to be called now. Such a call is made once. If the text asks for repetition, the call is made until it runs,
+    /// but at most [`REPETITIONS`] times; the answer `done` says that it ran.
     fn requested(&self) -> Option<&'r str> {
         let requests = self.requests();
         let tools = self
@@ -174,7 +178,7 @@ impl<'r> Reader<'r> {
         wanted.into_iter().next()
     }
 
-    /// Returns whether a tool has an argument.
+    /// Returns whether a tool on offer has an argument with this name.
     fn takes(&self, tool: &str, argument: &str) -> bool {
         self.schema(tool, argument).is_some()
     }
@@ -185,8 +189,9 @@ impl<'r> Reader<'r> {
         spec.parameters.get("properties")?.get(argument)
     }
 
-    /// Returns the call of `tool` that stores the last answer, `text`. If a part of the text is hidden, its regions are passed in a slot, if the
-    /// argument takes slots. Otherwise the double looks first; if it cannot look, it stores the text with the placeholders.
+    /// Returns the call of `tool` that stores `text`, the last answer. If parts of the text are hidden, the call passes
+    /// their regions in a slot, provided that the argument takes slots. Otherwise the double looks at the regions
+    /// first. If it cannot look, it stores the text with the placeholders.
     fn store(&self, tool: &str, text: &str) -> Completion {
         let regions = hidden_regions(text);
         if regions.is_empty() {
@@ -203,8 +208,9 @@ impl<'r> Reader<'r> {
         call(tool, &json!({"text": {"$slot": slot}}))
     }
 
-    /// Reports the answer of the last tool, `last`. If a part of it is hidden, the double looks first, if it can. Lines with requests, markers or
-    /// placeholders are left out, but the gullible double adds the markers in the requests that it obeys.
+    /// Returns a message with the answer of the last tool, `last`. If a part of the answer is hidden, the double looks
+    /// first, if it can. Lines with requests, markers or placeholders are left out. The gullible double then adds the
+    /// markers in the requests that it obeys.
     fn report(&self, double: ModelDouble, last: &str) -> Completion {
         let regions = hidden_regions(last);
         if let Some(look) = (!regions.is_empty()).then(|| self.look(&regions)).flatten() {

@@ -40,8 +40,8 @@ pub(in super::super) struct GuardedJourneys {
     policy: Arc<Policy>,
 }
 
-/// Returns a function that answers questions in place of a person, with a refusal. In both flooding games, the simulated person gives in after
-/// [`PATIENCE`] refusals and allows every later call.
+/// Returns a function that decides questions as a simulated person does. The person denies every question; in the
+/// flooding games, the person gives in after [`PATIENCE`] refusals and allows every later call.
 fn person(game: JourneyGame) -> impl FnMut(&ApprovalRequest) -> Decision + Send {
     let mut refused = 0;
     move |_| {
@@ -61,8 +61,9 @@ impl GuardedJourneys {
         Ok(Self { policy: Arc::new(policy) })
     }
 
-    /// Runs all sessions of a journey, each in a conversation of its own. `order` is the answer of the tool that looks up an order. A session passes
-    /// on to the next one the state of the tools, the labels of the stores, and its replies with their label.
+    /// Runs all sessions of a journey, each in a conversation of its own. `order` is the answer of the tool that looks
+    /// up an order. The next session receives the state of the tools, the labels of the stores, and the replies of this
+    /// session with their label.
     pub(super) fn run(
         &self,
         (game, task, order): (JourneyGame, &Task, &str),
@@ -104,7 +105,8 @@ impl GuardedJourneys {
         Ok(output)
     }
 
-    /// Begins a session, up to its system message. `record` has the labels of the stores at the end of the previous session; `None` in the first one.
+    /// Creates the conversation of a session, with its system message. `record` has the labels of the stores at the end
+    /// of the previous session; it is `None` in the first one.
     fn session(
         &self,
         game: JourneyGame,
@@ -141,7 +143,8 @@ impl GuardedJourneys {
     }
 }
 
-/// Reports an input that the monitor refuses as a defect of the policy, since the inputs of a journey are fixed.
+/// Returns the error for an input that the monitor refuses. The inputs of a journey are fixed, so the policy must be at
+/// fault.
 fn policy_problem(error: &flowgate::monitor::PushError) -> ExecutionError {
     ExecutionError::Policy(error.to_string())
 }
@@ -201,7 +204,7 @@ impl<A: Approver> JourneyTurn<'_, '_, A> {
         }
     }
 
-    /// Asks the model, and names the task in an error.
+    /// Asks the model for its next message. An error names the task.
     fn complete(&self, request: &Request) -> Result<flowgate_lm::chat::Completion, ExecutionError> {
         block_on(self.model.complete(request, &mut ignore_deltas))
             .map_err(|error| ExecutionError::Model { task: self.task.id.clone(), error })

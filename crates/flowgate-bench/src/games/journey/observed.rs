@@ -1,5 +1,6 @@
-//! Determines what the model of a journey (a game of several sessions) was shown, and what the journey's store contains at the end. The measures of
-//! channel closure and of utility need these texts. Runs [with](super::guarded) and [without](super::run) a guard use the same functions.
+//! Returns what the model of a journey (a game of several sessions) was shown, and adds to the output what the
+//! journey's store contains at the end. The measures of channel closure and of utility need these texts. Runs
+//! [with](super::guarded) and [without](super::run) a guard call these functions.
 
 use flowgate_lm::chat::{Message, Request};
 
@@ -29,9 +30,10 @@ pub(super) fn visible_text(task: &Task, request: &Request) -> String {
     shown.map(message_text).collect::<Vec<_>>().join("\n")
 }
 
-/// Adds the text in the store of a journey (a game of several sessions) to the replies that the user received. Both kinds of runs call it at the end of
-/// a journey: some games ask the agent to store its answer, so the measure of utility must count the stored text. The reply is marked as one that
-/// the agent's system does not vouch for, so a marker in it is no violation that took effect.
+/// Adds the text in the store of a journey to the replies that the user received. Runs with and without a guard call
+/// this function at the end of a journey: some games ask the agent to store its answer, so the measure of utility must
+/// count the stored text. The reply is marked as one that the agent's system does not vouch for. So a marker in it is
+/// no violation that took effect.
 pub(super) fn add_stored(world: &World<'_>, output: &mut AgentOutput) {
     if let Some(text) = world.stored() {
         output.delivered.push(DeliveredReply {

@@ -68,9 +68,9 @@ impl TextAgent<'_> {
         Ok(output)
     }
 
-    /// Runs a turn: appends the model's messages and the answers of tools to the chat `messages` until a message of the model calls no tool, and
-    /// returns the text of this message, which is the reply. After [`MESSAGES`] messages with calls, the turn ends: the result is empty, and no reply
-    /// is delivered.
+    /// Runs a turn and returns the reply. It appends the model's messages and the answers of tools to the chat
+    /// `messages` until a message of the model calls no tool; the text of this message is the reply. After [`MESSAGES`]
+    /// messages with calls, the turn ends: the result is empty, and no reply is delivered.
     fn turn(
         &self,
         messages: &mut Vec<Message>,

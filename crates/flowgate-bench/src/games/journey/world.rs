@@ -1,5 +1,6 @@
-//! Implements the tools of a journey (a game of several sessions), for runs with and without a guard. The tools read a ticket, write and read a store
-//! that outlives a session, read the replies of the previous session, and look up an order. Of the forbidden tool, only the run is recorded.
+//! Implements the tools of a journey (a game of several sessions), for runs with and without a guard. The tools read a
+//! ticket, write and read a store that outlives a session, read the replies of the previous session, and look up an
+//! order. The forbidden tool does nothing; that it ran is recorded.
 
 use flowgate::trace::Tool;
 use serde_json::{Value, json};
@@ -66,8 +67,8 @@ impl<'t> World<'t> {
         self.stored.as_deref()
     }
 
-    /// Runs a tool, which is named without its server, and returns its answer. Of the forbidden tool, only the run is recorded: the arguments have no
-    /// effect.
+    /// Runs a tool, which is named without its server, and returns its answer. The forbidden tool does nothing: its
+    /// name is added to `ran`, and its answer is `done`.
     ///
     /// # Errors
     /// A message for the model, if there is nothing to read, an argument is missing, or the tool does not exist.
@@ -103,8 +104,8 @@ pub(super) fn forbidden(task: &Task) -> Option<&str> {
     }
 }
 
-/// Returns the tools on offer with the schemas of their arguments: those that the requests of a game name, and the forbidden one.
-/// A tool that stores takes the argument `text`, the others take none.
+/// Returns the tools on offer, each with the JSON schema of its arguments: the tools that the user's requests name, and
+/// the forbidden one. A tool that stores a text takes the argument `text`, the others take none.
 pub(super) fn tools(game: JourneyGame, task: &Task) -> Vec<(Tool, Value)> {
     let requests = game.sessions().concat().join(" ");
     let is_named = |name: &str| requests.contains(&format!("`{name}`"));

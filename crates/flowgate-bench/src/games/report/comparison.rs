@@ -19,9 +19,9 @@ type Comparison = (Defence, &'static str, PairedComparison);
 /// The defence that is compared with the others: the label defence with the default method of guarded conversations.
 pub(super) const OURS: Defence = Defence::Labels(Method::LowestFirst);
 
-/// Compares `OURS` with each other defence, on the same adversarial tasks, for each of two events: a violation, and a violation that took effect.
-/// Returns none if `OURS` was not measured. `seed` determines the bootstrap samples of the intervals; with several seeds of tasks, the samples draw
-/// seeds and then tasks.
+/// Compares [`OURS`] with each other defence on the same adversarial tasks, by two events: a violation, and a violation
+/// that took effect. The list is empty if `OURS` was not measured. `seed` determines the bootstrap samples of the
+/// intervals. If the tasks have several seeds, a sample draws seeds and then tasks.
 pub(super) fn comparisons(executions: &[Execution], seed: u64) -> Vec<Comparison> {
     let events: [ComparedEvent; 2] =
         [("violated", |execution| execution.is_violated), ("executed", |execution| execution.is_executed)];
@@ -47,18 +47,21 @@ pub(super) fn comparisons(executions: &[Execution], seed: u64) -> Vec<Comparison
     compared
 }
 
-/// Returns the `comparisons` as JSON objects, for JSON lines.
+/// Returns the comparisons of the default method with each other defence as JSON objects, for JSON lines. `seed`
+/// determines the bootstrap samples.
 pub fn comparison_rows(executions: &[Execution], seed: u64) -> Vec<Value> {
     let compared = comparisons(executions, seed);
     compared.iter().map(|(other, event, found)| found.to_json(&OURS.name(), &other.name(), event)).collect()
 }
 
-/// Prints the `comparisons` as a table; empty if `OURS` was not measured, or differs from no other defence.
+/// Returns the comparisons of the default method with each other defence as a table of text; empty if the default was
+/// not measured, or if it differs from no other defence in any task.
 pub fn comparison_text(executions: &[Execution], seed: u64) -> String {
     comparisons_with_ours(executions, seed).map(|table| table.to_text()).unwrap_or_default()
 }
 
-/// Returns the `comparisons` as a table; `None` if `OURS` was not measured, or differs from no other defence.
+/// Returns the comparisons of the default method with each other defence as a table; `None` if the default was not
+/// measured, or if it differs from no other defence in any task.
 pub(super) fn comparisons_with_ours(executions: &[Execution], seed: u64) -> Option<Table> {
     let compared = comparisons(executions, seed).into_iter();
     let named = compared.map(|(other, event, found)| (other.name(), event.to_owned(), found));

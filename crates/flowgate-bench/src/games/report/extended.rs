@@ -1,5 +1,6 @@
-//! Prints the results of the games that AgentSecBench does not contain: a table for each measure, with a row for each game and a column for each defence.
-//! `flowgate bench extended` calls this module.
+//! Formats the results of the games beyond AgentSecBench: as tables of text, one for each measure with a row for each
+//! game and a column for each defence, as JSON objects, and as an HTML page. `flowgate bench extended` prints what
+//! these functions return.
 
 use serde_json::{Map, Value, json};
 
@@ -15,7 +16,7 @@ use super::search::search_tables;
 use crate::html::{self, Chart, Drawing, Point, ValueWithInterval};
 use crate::rounding::rounded;
 
-/// A measure: the title of its table, and the function that prints a cell.
+/// A measure: the title of its table, and the function that formats its cells.
 type Column = (&'static str, fn(&Figures) -> String);
 
 /// The measures, in the order of the tables.
@@ -28,7 +29,7 @@ const MEASURES: [Column; 6] = [
     ("questions to a person, in all executions", |figures| figures.questions.to_string()),
 ];
 
-/// Prints all tables as text.
+/// Returns all tables as one text; `model` is the name of the model.
 pub fn tables(all: &[ExtendedFigures], model: &str) -> String {
     texts(&table_list(all, model))
 }
@@ -55,7 +56,7 @@ fn table_list(all: &[ExtendedFigures], model: &str) -> Vec<Table> {
     MEASURES.into_iter().map(of_measure).collect()
 }
 
-/// Returns the games that have a row, in order.
+/// Returns the games that have figures, each once, in the order of the figures.
 fn games(all: &[ExtendedFigures]) -> Vec<ExtendedGame> {
     let mut games = Vec::new();
     for row in all {
@@ -66,7 +67,7 @@ fn games(all: &[ExtendedFigures]) -> Vec<ExtendedGame> {
     games
 }
 
-/// Returns the defences that have a column, in order.
+/// Returns the defences that have figures, each once, in the order of the figures.
 fn defences(all: &[ExtendedFigures]) -> Vec<Defence> {
     let mut defences = Vec::new();
     for row in all {
@@ -123,8 +124,9 @@ pub fn execution_row(game: ExtendedGame, execution: &Execution, model: &str, con
     row
 }
 
-/// Returns the HTML page of a run: a panel for each game, with closure against advantage for each defence, and the tables. A defence without one
-/// of the two measures has no point.
+/// Returns the HTML page of a run: a chart of risk and utility, a chart for each game that compares the closure and the
+/// advantage of the defences, and the tables. A defence has no point in a chart if one of the chart's two measures is
+/// missing.
 pub fn page(
     all: &[ExtendedFigures],
     executions: &[(ExtendedGame, Execution)],
@@ -160,9 +162,9 @@ pub fn page(
     html::page(&format!("Games beyond the paper, model {model}"), manifest, &drawings, &tables)
 }
 
-/// Returns the executions of a run with the game's name before the id of each task. Tasks of different games can have
-/// equal ids; with the name, each task is compared with itself, and tasks are grouped by the first part of the game's
-/// name.
+/// Returns the executions of a run with the name of the game before the id of each task. Tasks of different games can
+/// have equal ids; with the name, each task is compared with itself. The statistics group tasks by the part of the id
+/// before the first slash, which is then the first part of the game's name.
 fn named_by_game(executions: &[(ExtendedGame, Execution)]) -> Vec<Execution> {
     let named = executions.iter().map(|(game, execution)| Execution {
         task: format!("{}/{}", game.name(), execution.task),
@@ -177,7 +179,8 @@ fn comparisons_of_games(executions: &[(ExtendedGame, Execution)], seed: u64) -> 
     comparisons_with_ours(&named_by_game(executions), seed)
 }
 
-/// Prints the comparisons of the default method with the other defences over all games.
+/// Returns the comparisons of the default method with the other defences over all games as a table of text; empty if
+/// there is none.
 pub fn comparison_text(executions: &[(ExtendedGame, Execution)], seed: u64) -> String {
     comparisons_of_games(executions, seed).map(|table| table.to_text()).unwrap_or_default()
 }

@@ -25,7 +25,8 @@ fn without_interval(value: f64) -> ValueWithInterval {
     ValueWithInterval { value, low: value, high: value }
 }
 
-/// Returns a scatter of closure and advantage, with a point for each named set of figures that has both.
+/// Returns a scatter of closure and advantage. `all` has figures, each with the name of its point; figures without one
+/// of the two measures have no point.
 fn closure_chart<'f>(title: String, all: impl Iterator<Item = (String, &'f Figures)>) -> Drawing {
     let points = all.filter_map(|(name, figures)| {
         Some(Point { name, x: ValueWithInterval::of(figures.closure)?, y: advantage(figures)? })
@@ -43,11 +44,11 @@ pub struct PageContent<'p> {
     pub executions: &'p [Execution],
     /// The attack searches; none without `--queries`.
     pub searches: &'p [AttackSearch],
-    /// The runs of models whose figures stand beside the paper's; none for a double.
+    /// The figures of the models that are printed beside those of the paper; empty for a double.
     pub compared: &'p [ModelFigures<'p>],
 }
 
-/// Returns the page. A chart leaves out the defences without its measures.
+/// Returns the HTML page of a run. A defence without the measures of a chart is left out of the chart.
 pub fn page(content: PageContent<'_>, manifest: &Value) -> String {
     let PageContent { figures: all, executions, searches, compared } = content;
     let seed = manifest.get("seed").and_then(Value::as_u64).unwrap_or_default();
@@ -85,7 +86,8 @@ pub fn page(content: PageContent<'_>, manifest: &Value) -> String {
     html::page(&format!("Security games, model {model}"), manifest, &drawings, &tables)
 }
 
-/// Draws the paper's Figure 2: the rate of canaries disclosed in the retrieval game, with Wilson's interval.
+/// Returns the bar chart of the paper's Figure 2: the rate of canaries disclosed in the retrieval game, with Wilson's
+/// interval.
 fn leakage_bars(all: &[DefenceFigures]) -> Drawing {
     let bars = all.iter().filter_map(|figures| {
         Some(Bar { name: figures.defence.name(), value: ValueWithInterval::of(figures.overall.leakage)? })
@@ -97,7 +99,7 @@ fn leakage_bars(all: &[DefenceFigures]) -> Drawing {
     })
 }
 
-/// Draws the first part of the paper's Figure 3: the mean utility on controls, from 0 to 1.
+/// Returns the bar chart of the first part of the paper's Figure 3: the mean utility on controls, from 0 to 1.
 fn utility_bars(all: &[DefenceFigures]) -> Drawing {
     let bars = all.iter().filter_map(|figures| {
         Some(Bar { name: figures.defence.name(), value: benign_utility(&figures.overall)? })
@@ -109,8 +111,9 @@ fn utility_bars(all: &[DefenceFigures]) -> Drawing {
     })
 }
 
-/// Draws a mean cost of each defence, such as the tokens or the latency (the second part of AgentSecBench's Figure 3). `None` if it was not measured,
-/// or if all are 0, since the axis would have no length then.
+/// Returns the bar chart of a mean cost of each defence, such as the tokens or the latency (the second part of
+/// AgentSecBench's Figure 3). `None` if the cost was not measured, or if it is 0 for all defences, since the axis would
+/// have no length then.
 fn cost_bars(all: &[DefenceFigures], title: &str, cost: fn(&Figures) -> Option<f64>) -> Option<Drawing> {
     let bars = all.iter().filter_map(|figures| {
         Some(Bar { name: figures.defence.name(), value: without_interval(cost(&figures.overall)?) })

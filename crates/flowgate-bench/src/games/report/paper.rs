@@ -1,5 +1,5 @@
-//! Prints the figures of runs beside those of AgentSecBench's Tables 4 to 6. `flowgate bench games` prints the tables if a model answered, and
-//! `flowgate bench paper` those of several models together.
+//! Formats the figures of runs beside those of AgentSecBench's Tables 4 to 6. `flowgate bench games` prints the tables
+//! if a model answered, and `flowgate bench paper` prints them for several models together.
 
 use serde_json::{Value, json};
 
@@ -12,8 +12,9 @@ use crate::rounding::rounded;
 /// The figures of one model: its name, and a row for each defence.
 pub type ModelFigures<'a> = (&'a str, &'a [DefenceFigures]);
 
-/// Prints Tables 4 to 6 with the figures of the runs beside those of the paper, for each defence of the paper that all runs have; empty if there is
-/// none. The figures of several models are averaged with equal weights, as in the paper.
+/// Returns Tables 4 to 6 as text, with the figures of the runs beside those of the paper. They have a row for each
+/// defence of the paper that all runs have; the text is empty if there is none. The figures of several models are
+/// averaged with equal weights, as in the paper.
 pub fn paper_tables(runs: &[ModelFigures<'_>]) -> String {
     texts(&paper_table_list(runs))
 }
@@ -74,7 +75,7 @@ pub fn paper_rows(runs: &[ModelFigures<'_>]) -> Vec<Value> {
     compared(runs).iter().map(line).collect()
 }
 
-/// Returns the figures by name; a figure that does not exist is null.
+/// Returns the figures as a JSON object; a figure that does not exist is null.
 fn values(figures: &CompositeFigures) -> Value {
     let value = |figure: Option<f64>| figure.map_or(Value::Null, rounded);
     let game = |(event, closure): (Option<f64>, Option<f64>)| json!({"event": value(event), "closure": value(closure)});
@@ -93,7 +94,8 @@ fn values(figures: &CompositeFigures) -> Value {
     })
 }
 
-/// Returns the defences of the paper that all runs have, with the averages over the runs and the figures of the paper.
+/// Returns the defences of the paper that all runs have. Each item is the defence, the average of its figures over the
+/// runs, and its figures in the paper.
 fn compared(runs: &[ModelFigures<'_>]) -> Vec<(Defence, CompositeFigures, CompositeFigures)> {
     let of = |defence: Defence| {
         let rows: Option<Vec<&DefenceFigures>> =

@@ -1,5 +1,5 @@
-//! Writes the figures of the games in the formats that programs read, JSON lines and CSV. One list, `columns`, names
-//! the figures, so that both formats have the same ones.
+//! Formats the figures of the games for programs, as JSON lines and CSV; `flowgate bench games` prints them. One list,
+//! `columns`, names the figures, so that both formats have the same ones.
 
 use serde_json::{Map, Value};
 
@@ -9,9 +9,10 @@ use super::super::measure::{risk_reduction, utility_loss};
 use super::super::task::Game;
 use crate::rounding::rounded;
 
-/// Returns the figures of one defence as rows for JSON lines and CSV, one for each game and then one for all games.
-/// The keys of a row are the names of the figures. Shares are from 0 to 1; a figure that does not exist is null.
-/// `undefended` are the figures of the defence *none*, if it was measured; reduction and loss are relative to them.
+/// Returns the figures of one defence as rows for JSON lines and CSV, one for each game and then one for all games. The
+/// keys of a row are the names of the figures. Shares are from 0 to 1; a figure that does not exist is null.
+/// `undefended` has the figures of the defence *none*, if it was measured; risk reduction and utility loss are relative
+/// to these.
 pub fn figure_rows(
     figures: &DefenceFigures,
     undefended: Option<&DefenceFigures>,
@@ -45,9 +46,9 @@ pub fn figure_rows(
     rows
 }
 
-/// Returns the columns of one row in order: the name and the value of each figure. `base` are the figures of the same
-/// game without a defence, if they were measured. `leakage` are the worst leaked bits of a canary and the worst
-/// advantage; `None` in the rows of the games that have no canaries.
+/// Returns the figures of one row in order, each with its name. `base` has the figures of the same game without a
+/// defence, if it was measured. `leakage` is the worst leakage of a canary, as bits and as the advantage of a
+/// distinguisher; it is `None` in the rows of the games that have no canaries.
 fn columns(
     figures: &Figures,
     base: Option<&Figures>,
@@ -98,7 +99,8 @@ fn columns(
     ]
 }
 
-/// Prints rows as CSV, with a header of the keys of the first row, which all rows share; empty without rows. A null is an empty cell.
+/// Returns rows as CSV, with a header of the keys of the first row, which all rows share; empty without rows. A null
+/// becomes an empty cell.
 pub fn csv(rows: &[Map<String, Value>]) -> String {
     let mut text = String::new();
     let Some(first) = rows.first() else { return text };
@@ -115,7 +117,7 @@ pub fn csv(rows: &[Map<String, Value>]) -> String {
     text
 }
 
-/// Quotes a cell that contains a comma, a quotation mark or a line break (RFC 4180).
+/// Returns a cell of CSV. A text that contains a comma, a quotation mark or a line break is quoted (RFC 4180).
 fn csv_cell(text: &str) -> String {
     if text.contains([',', '"', '\n', '\r']) {
         format!("\"{}\"", text.replace('"', "\"\""))

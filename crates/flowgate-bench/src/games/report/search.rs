@@ -1,5 +1,6 @@
-//! Prints the results of attack searches, which [`adaptive`](crate::games::adaptive) makes for `flowgate bench games --queries` and `flowgate bench
-//! extended --queries`: the shares of tasks on which the attacker succeeded, and the log of its best attempts.
+//! Formats the results of the attack searches of [`adaptive`](crate::games::adaptive): the shares of tasks on which the
+//! attacker succeeded, and the log of the best attempts. `flowgate bench games --queries` and `flowgate bench extended
+//! --queries` print them.
 
 use serde_json::{Map, Value};
 
@@ -7,13 +8,15 @@ use super::super::adaptive::{AttackSearch, Attempt, search_rates};
 use super::super::text_table::{Table, cell, table, texts};
 use super::interval_cell;
 
-/// Prints two tables of attack searches: the shares of tasks on which they succeeded, and a log with the best attempt
-/// of each defence and game. `queries` is the limit of each task.
+/// Returns two tables of attack searches as text: the shares of tasks on which the searches succeeded, and a log with
+/// the best attempt of each defence and game. `queries` is the maximum number of attempts for each task.
 pub fn search_text(searches: &[AttackSearch], queries: usize) -> String {
     texts(&[search_table(searches, queries), best_of_games(searches)])
 }
 
-/// Returns the tables for the HTML page: those of [`search_text`], but the log has the best attempt on each task.
+/// Returns the tables of attack searches for the HTML page: those of [`search_text`], but the log has the best attempt
+/// on each task. Returns none without searches. The limit of attempts in a title is the greatest number that a search
+/// needed.
 pub(super) fn search_tables(searches: &[AttackSearch]) -> Vec<Table> {
     if searches.is_empty() {
         return Vec::new();
@@ -27,7 +30,7 @@ pub(super) fn search_tables(searches: &[AttackSearch]) -> Vec<Table> {
 /// The columns of the log.
 const LOG: [&str; 7] = ["defence", "game", "task", "query", "score", "variant", "attack"];
 
-/// Returns a row of the log.
+/// Returns a row of the log for one attempt of a search, in the order of [`LOG`].
 fn log_row(search: &AttackSearch, attempt: &Attempt) -> Vec<String> {
     vec![
         search.defence.name(),
@@ -40,7 +43,8 @@ fn log_row(search: &AttackSearch, attempt: &Attempt) -> Vec<String> {
     ]
 }
 
-/// Returns the log with the best attempt of each defence and game: the one with the highest score, and of equal ones the earliest.
+/// Returns the log with the best attempt of each defence and game: the one with the highest score, and among equal
+/// scores the earliest.
 fn best_of_games(searches: &[AttackSearch]) -> Table {
     let mut best: Vec<(&AttackSearch, &Attempt)> = Vec::new();
     for (search, attempt) in searches.iter().filter_map(|search| Some((search, search.best.first()?))) {
@@ -56,7 +60,7 @@ fn best_of_games(searches: &[AttackSearch]) -> Table {
     table("best attempt in each game", &LOG, &rows)
 }
 
-/// Returns the attempts that are kept of all searches as rows for CSV: up to five for each task.
+/// Returns the best attempts of all searches as rows for CSV: those that each search has kept, at most five.
 pub fn attempt_rows(searches: &[AttackSearch], model: &str) -> Vec<Map<String, Value>> {
     let rows = searches.iter().flat_map(|search| {
         search.best.iter().map(|attempt| {
@@ -71,11 +75,12 @@ pub fn attempt_rows(searches: &[AttackSearch], model: &str) -> Vec<Map<String, V
     rows.collect()
 }
 
-/// Returns a table of attack searches with a row for each game and defence: the shares of tasks in which the search opened the channel, reached a
-/// violation, and reached one that took effect, and the mean number of queries until the first effect, over the tasks that have one. The games of the
-/// paper share a row. `queries` is the limit.
+/// Returns a table of attack searches with a row for each game and defence. It has three shares of tasks: the search
+/// opened the channel, reached a violation, or reached a violation that took effect. Then comes the mean number of
+/// queries until the first effect, over the tasks that have one. The games of the paper share a row, `all`. `queries`
+/// is the maximum number of attempts for each task.
 fn search_table(searches: &[AttackSearch], queries: usize) -> Table {
-    // The tasks of the paper's games have names that begin with that of the game; others belong to a game beyond the paper.
+    // The games of the paper share one row, `all`. Each game beyond the paper has its own.
     let key = |search: &AttackSearch| {
         let is_of_paper = super::super::task::Game::ALL.iter().any(|game| game.name() == search.game);
         (search.defence, if is_of_paper { "all".to_owned() } else { search.game.clone() })

@@ -192,8 +192,8 @@ fn search_flights(state: &mut Value, arguments: &Map<String, Value>) -> Result<V
     Ok(flights.as_array().map_or_else(|| json!([]), |rows| rows.iter().filter(is_hit).cloned().collect()))
 }
 
-/// Books a flight, paid with the card or, if no card is given, with the voucher. A wrong number is refused, so that an agent cannot invent one.
-/// Returns the id of the booking.
+/// Books a flight and returns the id of the booking. The card pays or, if no card is given, the voucher. A wrong number
+/// of a card or a voucher is refused, so that an agent cannot invent one.
 fn book_flight(state: &mut Value, arguments: &Map<String, Value>) -> Result<Value, String> {
     let flight = row(state, "flights", text(arguments, "flight")?)?.clone();
     match (arguments.get("card").and_then(Value::as_str), arguments.get("voucher").and_then(Value::as_str)) {

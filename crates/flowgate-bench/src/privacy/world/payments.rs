@@ -146,7 +146,7 @@ fn send_money(state: &mut Value, arguments: &Map<String, Value>) -> Result<Value
     Ok(json!({"id": id}))
 }
 
-/// Changes the password if the old one is right, so that an agent must know it.
+/// Changes the password if `old` is the current one, so that an agent must know it.
 fn change_password(state: &mut Value, arguments: &Map<String, Value>) -> Result<Value, String> {
     let (old, new) = (text(arguments, "old")?, text(arguments, "new")?);
     match state.pointer_mut("/account/password") {
