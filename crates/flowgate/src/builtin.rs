@@ -109,7 +109,8 @@ fn map_text(
     }
 }
 
-/// Fails because the types or values of the arguments do not permit the function.
+/// Returns the error of a function that cannot be applied to the types or values of its arguments. `message` says which
+/// argument is wrong, and what to write instead.
 fn type_error<T>(message: String) -> Result<T> {
     Err(EvalError::Type(message))
 }

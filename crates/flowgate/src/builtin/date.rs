@@ -54,7 +54,7 @@ pub(super) fn canonical_datetime(text: &str) -> Option<String> {
 }
 
 /// Returns the seconds from the Unix epoch to a date (its beginning in UTC), or to a date with a time in UTC; `None` if
-/// the text is neither.
+/// the text is neither. A `Z` at the end of the text has no effect.
 pub(crate) fn seconds(text: &str) -> Option<i64> {
     let text = text.trim().trim_end_matches('Z');
     let (day, clock) = text.split_once(['T', ' ']).map_or((text, None), |(day, clock)| (day, Some(clock)));

@@ -211,8 +211,8 @@ fn pii(e: &mut Evaluator<'_>, a: &[Value]) -> Result<Value> {
     }
 }
 
-/// Returns the argument at `index`, a threshold, or `default` if there is no such argument; fails if it is not a
-/// number.
+/// Returns the threshold in the argument at `index`, or `default` if the argument is missing or null. Fails if it is
+/// not a number.
 fn number(e: &mut Evaluator<'_>, a: &[Value], index: usize, default: f64) -> Result<f64> {
     match resolved_argument(e, a, index)? {
         Value::Absent | Value::None => Ok(default),
@@ -299,7 +299,7 @@ fn is_flagged_by_moderation(e: &mut Evaluator<'_>, a: &[Value]) -> Result<Value>
     Ok(Value::Bool(found))
 }
 
-/// Creates a list of texts.
+/// Converts texts to a list value of the policy language.
 fn strings(list: impl IntoIterator<Item = impl AsRef<str>>) -> Value {
     Value::list(list.into_iter().map(Value::text))
 }
@@ -345,7 +345,7 @@ fn python_code(e: &mut Evaluator<'_>, a: &[Value], ipython: bool) -> Result<Valu
     Ok(dict(entries))
 }
 
-/// Creates a map.
+/// Creates a map value of the policy language from pairs of a key and a value.
 fn dict<const N: usize>(entries: [(&str, Value); N]) -> Value {
     Value::Dict(entries.into_iter().map(|(key, value)| (key.into(), value)).collect())
 }
@@ -450,8 +450,9 @@ fn fuzzy_contains(e: &mut Evaluator<'_>, a: &[Value]) -> Result<Value> {
     Ok(Value::Bool(found))
 }
 
-/// Implements `html_code`: returns a map of the links, images, alternative texts of images, and texts that a reader of
-/// the page does not see (`hidden_texts`), of the markup in all texts.
+/// Implements `html_code`: returns a map of what the HTML or Markdown in all texts contains. These are the links, the
+/// images, the alternative texts of images, and the texts that a reader of the page does not see (`hidden_texts`).
+/// Records no locations.
 fn html_code(e: &mut Evaluator<'_>, a: &[Value]) -> Result<Value> {
     let (mut links, mut images, mut alt_texts, mut hidden) = (vec![], vec![], vec![], vec![]);
     for piece in texts(e, a)? {

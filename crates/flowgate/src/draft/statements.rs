@@ -109,8 +109,9 @@ fn write_roles(tool: &DescribedTool, traits: &ToolTraits, name: &str, text: &mut
 
 /// Returns the requirement on calls of a tool, as `require` spells it, and a sentence that explains it; `None` if
 /// nothing says what the tool does. Then the default of the policy applies, which permits only calls that depend on
-/// trusted, public text alone. Destruction cannot be undone, nor can what is sent (`is_sent`), so both get `decided by
-/// everything`: all that the model has seen must flow to the label, and not only what influenced the call.
+/// trusted, public text alone. `is_sent` states whether the tool sends, publishes or orders something. Neither that nor
+/// destruction can be undone, so both get `decided by everything`: all that the model has seen must flow to the label,
+/// and not only what influenced the call.
 fn requirement(traits: &ToolTraits, is_sent: bool) -> Option<(&'static str, &'static str)> {
     use ToolEffect::{Acts, Destroys, Reads, Unknown};
     use ToolReach::{Closed, Open};

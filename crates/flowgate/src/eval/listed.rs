@@ -109,7 +109,8 @@ impl Evaluator<'_> {
     }
 
     /// Returns the values that the arguments of an answered call must have; `None` if one of them is missing, or not
-    /// trusted, since its author could then choose the answer. `frame` contains the values of variables.
+    /// trusted: the author of such an argument could choose which answer is searched. `frame` contains the values of
+    /// variables.
     fn trusted_arguments(
         &mut self,
         arguments: &[(Arc<str>, CompiledExpr)],
@@ -164,8 +165,8 @@ impl Evaluator<'_> {
         Ok(true)
     }
 
-    /// Returns whether an event is of the source: an output that answers a call of such a tool, or a message that the
-    /// model did not write.
+    /// Returns whether an event can list values for `source`. For a tool pattern, it is an output that answers a call
+    /// of a tool that the pattern matches; for messages, it is a message that the model did not write.
     fn is_of_source(&self, event: &Event, source: &ListSource) -> bool {
         // An irregular event, such as an answer to no call, has a label that depends on how it came about.
         let is_done = event.status == Status::Done && !event.document.origin.is_irregular;

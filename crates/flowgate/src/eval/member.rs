@@ -11,7 +11,8 @@ use crate::trace::{EventBody, EventId, NodeContent, NodeId, PathStep, Status, To
 
 impl Evaluator<'_> {
     /// Evaluates `object.name`, the access to a field of an event, of a map, or of a text that encodes a map. The
-    /// result is a missing value if there is no such field. A missing object and a number have no fields.
+    /// result is a missing value if there is no such field. A missing object and a number have no fields. The empty
+    /// content of a message (`Silent`) yields itself.
     pub(super) fn member(&mut self, object: &Value, name: &str) -> Result<Value> {
         match object {
             Value::Absent | Value::None => Ok(Value::Absent),
@@ -99,8 +100,8 @@ impl Evaluator<'_> {
         sole_text(content).is_some() && event.document.key(0, "content") == Some(node)
     }
 
-    /// Returns a field of a content block (`text`, `type`) or of a tool parameter (`name`, `required`, or a key of its
-    /// schema).
+    /// Returns the field `name` of a content block (`text`, `type`) or of a tool parameter (`name`, `required`, or a
+    /// key of its schema). `part` states which of the two the node is.
     fn part_member(&mut self, part: RegionKind, event: EventId, node: NodeId, name: &str) -> Value {
         let document = self.trace.event(event).map(|event| &event.document);
         let is_sole = self.is_sole_block(event, node);

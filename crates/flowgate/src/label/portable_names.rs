@@ -105,8 +105,9 @@ impl Space {
         (restored.label == *part).then(|| chosen.into())
     }
 
-    /// Returns the point of a time dimension in seconds after the Unix epoch, `"fresh"` for the least one. `None` for
-    /// an unknown time, and if the label has no such dimension.
+    /// Returns the time that `part`, a label, has in the time dimension at `index`: a number of seconds after the Unix
+    /// epoch, or `"fresh"` for text that is always fresh. `None` for an unknown time, and if there is no such
+    /// dimension.
     fn seconds(&self, part: &Label, index: usize) -> Option<Value> {
         match self.age(part, index)? {
             0 => Some("fresh".into()),

@@ -244,7 +244,8 @@ impl Space {
         partial
     }
 
-    /// Returns the key of a label in the time dimension with this index; `None` if there is no such dimension.
+    /// Returns the age that a label stores in the time dimension with this index: 0 for "always fresh", `u64::MAX` for
+    /// an unknown time, otherwise `i64::MAX` minus the time in seconds. `None` if there is no such dimension.
     pub(super) fn age(&self, label: &Label, index: usize) -> Option<u64> {
         label.ages.get(*self.offsets.get(index)?).copied()
     }

@@ -122,7 +122,7 @@ impl ArgumentValues {
     }
 }
 
-/// Prints a number so that 20.0 and 20 are equal, as they are to most tools.
+/// Returns a number as text. The numbers 20.0 and 20 give the same text, since they are equal to most tools.
 fn number_text(number: &Number) -> String {
     number.as_f64().filter(|_| number.is_f64()).map_or_else(|| number.to_string(), |float| float.to_string())
 }

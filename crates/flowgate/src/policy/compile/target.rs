@@ -139,8 +139,8 @@ impl Compiler<'_> {
         )
     }
 
-    /// Warns of a `payload` for an argument that decides something: whose role, declared or suggested by its name, is
-    /// any but `content`, such as a recipient, an amount or a command.
+    /// Warns about a `payload` for an argument that decides something. Such an argument has a role other than
+    /// `content`, declared or suggested by its name: it is a recipient, an amount or a command, for example.
     pub(super) fn warn_of_decisive_payload(
         &mut self,
         target: &TargetPath,
