@@ -1,5 +1,5 @@
 //! Offers the detectors as built-in functions: personal data, secrets, code, links, hidden characters and similar
-//! findings.
+//! findings. The evaluator calls them through the table in [`builtin`](super).
 //!
 //! Each function takes any value (a text, a message, an output, or a list of these) and searches every text in it. It
 //! records the locations of the findings, so that a violation can report them.

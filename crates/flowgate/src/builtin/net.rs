@@ -1,5 +1,6 @@
 //! Implements the built-in functions of network addresses: the host of a URL, whether a URL is on a host, and the
 //! domain of an e-mail address. With these functions, a policy restricts the recipients to which a call may send data.
+//! The evaluator calls them through the table in [`builtin`](super).
 
 use super::{Function, map_text, resolved_argument, row};
 use crate::eval::Value;

@@ -1,5 +1,6 @@
 //! Evaluates one compiled expression: dispatches by its kind, and evaluates the kinds that have no file of their own.
-//! It also replaces references to parts of events by their values, and records that these regions are read.
+//! It also replaces references to parts of events by their values, and records that these regions are read. The search
+//! for assignments, the monitor and the rules call [`Evaluator::evaluate`].
 
 use std::ops::Range;
 use std::sync::Arc;

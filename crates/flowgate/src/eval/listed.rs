@@ -39,9 +39,10 @@ enum SearchedValue {
 }
 
 impl Evaluator<'_> {
-    /// Returns whether trusted text of the source, which the agent has seen before the call in slot 0 of `frame`, lists
-    /// the value. `form` states whether it lists the whole value, its host or its registrable domain. More than
-    /// [`MAX_LISTED`] listed values list nothing.
+    /// Returns whether trusted text lists the value. `source` states which text counts: answers of a tool, or messages.
+    /// The agent must have seen the text before the judged call, which is the first value in `frame`. `form` states
+    /// whether the text must list the whole value, its host or its registrable domain. False if there are more than
+    /// [`MAX_LISTED`] listed values.
     pub(super) fn is_listed(
         &mut self,
         value: &Value,
@@ -138,8 +139,9 @@ impl Evaluator<'_> {
         Ok(Some(matched))
     }
 
-    /// Returns whether an answer answers a call with these arguments. An argument that is more confidential than the
-    /// judged call (not `is_readable`) counts as a different one, since the verdict would reveal it.
+    /// Returns whether the call that `answer` answers has the arguments `matched`. An argument that is more
+    /// confidential than the judged call (not `is_readable`) counts as a different one, since the verdict would reveal
+    /// it.
     fn has_arguments(
         &mut self,
         answer: &Event,

@@ -1,5 +1,6 @@
 //! Defines the product of a policy's dimensions, and its layout in the bits of a label. Each operation on labels that
-//! needs to know the dimensions, such as a restriction to some of them, is a method of [`Space`].
+//! needs to know the dimensions, such as a restriction to some of them, is a method of [`Space`]. The compiler creates
+//! the space of a policy, and the monitor computes with it.
 
 mod describe;
 
@@ -21,7 +22,7 @@ impl DimensionSet {
     /// The empty set.
     pub const NONE: Self = Self(0);
 
-    /// Returns the set of the one dimension with this index.
+    /// Returns the set of the one dimension with this index; the empty set for an index of [`MAX_DIMENSIONS`] or more.
     pub fn single(index: usize) -> Self {
         Self(1_u32.checked_shl(u32::try_from(index).unwrap_or(u32::MAX)).unwrap_or(0))
     }
@@ -151,7 +152,7 @@ impl Space {
         &self.dimensions
     }
 
-    /// Returns the index of the dimension with this name.
+    /// Returns the index of the dimension with this name; `None` if the policy declares none.
     pub fn index(&self, name: &str) -> Option<usize> {
         self.dimensions.iter().position(|d| d.name == name)
     }

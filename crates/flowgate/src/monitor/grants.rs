@@ -1,4 +1,5 @@
-//! Stores grants, the approvals that a person gives for the rest of a session, and applies them to later calls.
+//! Stores grants, the approvals that a person gives for the rest of a session, and applies them to later calls. The
+//! program that asks people calls [`Monitor::approve_for_session`]; `call_examination` applies the grants to each call.
 //!
 //! A grant covers equal calls: the same tool, the same values, and only reasons that the person was shown. The value of
 //! a payload argument may differ, if no reason is about that argument and no rule asked (the rule may have read the

@@ -1,5 +1,5 @@
 //! Words the question to a person whether a call may run: what the call would do, who may have chosen it, and what it
-//! would disclose.
+//! would disclose. The programs that ask people call [`Question::summary`].
 //!
 //! The words follow from the [roles](ArgumentRole) of the arguments and from the reasons of the verdict. They contain
 //! values of arguments, and so carry the label of the question.

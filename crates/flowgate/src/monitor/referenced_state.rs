@@ -1,5 +1,5 @@
 //! Determines the external state to which the call in a question refers. An approval of the call becomes stale if this
-//! state changes after the question was asked.
+//! state changes after the question was asked. The monitor calls it when it creates a question.
 //!
 //! A person approves a call as it was shown. Later writes of other sessions make the approval stale only if the call
 //! refers to the state that they changed. It does if the tool reads the store by declaration, or if an argument

@@ -471,7 +471,7 @@ impl Monitor {
     }
 }
 
-/// Returns the path of the top-level argument that a node belongs to.
+/// Returns the path of the top-level argument that a node belongs to, such as `arguments.to`.
 fn argument_name(document: &Document, node: NodeId) -> String {
     let mut path = document.path(node);
     // The first two steps are `arguments` and the name.

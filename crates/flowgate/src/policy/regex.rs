@@ -1,4 +1,5 @@
-//! Compiles and matches regular expressions in policies, with Python's syntax and semantics.
+//! Compiles and matches regular expressions in policies, with Python's syntax and semantics. The compiler compiles
+//! constant patterns, and the evaluator searches texts with them.
 //!
 //! A pattern without look-around is compiled to an automaton, whose time is linear in the text. Look-around and
 //! back-references need backtracking: these patterns run under a limit, and a search that exceeds it is an error.

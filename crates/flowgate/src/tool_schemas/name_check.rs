@@ -71,8 +71,8 @@ impl<'s> MatchedTools<'s> {
         SchemaSet::new(self.tools.iter().map(|tool| tool.input.as_ref()))
     }
 
-    /// Returns the schemas that describe the value in which a path of an event ends, with the steps from the root of
-    /// these schemas; `None` if no schema describes this part of the event.
+    /// Returns the schemas of the part of an event that a path leads into, the arguments or the answer, and the steps
+    /// of the path within that part. `None` if the path leads into another part, which no schema describes.
     fn schemas_of<'p>(&self, path: &'p EventPath) -> Option<(SchemaSet<'s>, &'p [EventStep])> {
         if let Some(steps) = path.below_arguments() {
             return Some((self.inputs(), steps));

@@ -175,9 +175,10 @@ impl<'s> SchemaSet<'s> {
 }
 
 impl<'s> SchemaNode<'s> {
-    /// Returns the schema to which references lead, and of an alternative with `null`, by which generators of schemas
-    /// mark an optional value, the other one. Stops at a schema with further keywords that restrict the value, at a
-    /// reference that cannot be followed, or after [`MAX_REFERENCES`], since references may form a cycle.
+    /// Follows references from this schema, and returns the schema at which they end. Generators of schemas mark an
+    /// optional value by a choice between its schema and `null`; such a choice counts as a reference to that schema.
+    /// Stops at a schema with further keywords that restrict the value, at a reference that cannot be followed, or
+    /// after [`MAX_REFERENCES`], since references may form a cycle.
     fn resolved(&self) -> &'s Value {
         let mut schema = self.schema;
         for _ in 0..MAX_REFERENCES {

@@ -154,7 +154,8 @@ fn value_to_line(value: Value) -> Result<JsonLine, MessageProblem> {
 /// Reads a list of messages.
 ///
 /// # Errors
-/// If one of them could not be a message; the line is 1.
+/// If one of them could not be a message. The error has the index of the message; its line is always 1, since the
+/// messages are not lines of a file.
 pub fn list(items: &[Value]) -> Result<Vec<TraceEntry>, ReadError> {
     messages(items).map_err(|(message, problem)| ReadError { line: 1, message, problem })
 }
@@ -197,7 +198,7 @@ fn read_message(item: &Value) -> Result<Vec<TraceEntry>, String> {
 /// parents, and the last one the name, since the events of a message follow each other.
 fn read_agent_and_parents(object: &Map<String, Value>, entries: &mut [TraceEntry]) -> Result<(), String> {
     let Some(metadata) = object.get("metadata").and_then(Value::as_object) else { return Ok(()) };
-    let agent = metadata.get("agent").map(|agent| text_field(agent, "metadata.agent")).transpose()?;
+    let agent = metadata.get("agent").map(|agent| text_field(agent, "`metadata.agent`")).transpose()?;
     for entry in entries.iter_mut() {
         entry.agent.clone_from(&agent);
     }
@@ -209,14 +210,14 @@ fn read_agent_and_parents(object: &Map<String, Value>, entries: &mut [TraceEntry
             .as_array()
             .ok_or("`metadata.parents` is not a list of ids; write the ids of earlier messages")?;
         first.parents =
-            parents.iter().map(|id| text_field(id, "metadata.parents")).collect::<Result<_, _>>()?;
+            parents.iter().map(|id| text_field(id, "an item of `metadata.parents`")).collect::<Result<_, _>>()?;
     }
     Ok(())
 }
 
-/// Returns the string `value` of the field `field`; an error that names the field if the value is not a string.
+/// Returns `value` as a text; if it is not a string, an error that begins with `field`, the name of its field.
 fn text_field(value: &Value, field: &str) -> Result<String, String> {
-    value.as_str().map(str::to_owned).ok_or_else(|| format!("`{field}` is not a string"))
+    value.as_str().map(str::to_owned).ok_or_else(|| format!("{field} is not a string; write one"))
 }
 
 /// Returns the fields of an object that are not in `known`, which the event stores for rules, and its `metadata`.
@@ -341,7 +342,7 @@ mod tests {
             r#"[{"role":"assistant","tool_calls":[{"id":"a"}]}]"#,
             "line 1, message 0: a tool call of the message has no `function.name`; add the name of the tool",
         );
-        check(r#"{"role":"user","metadata":{"agent":1}}"#, "line 1: `metadata.agent` is not a string");
+        check(r#"{"role":"user","metadata":{"agent":1}}"#, "line 1: `metadata.agent` is not a string; write one");
         check("", "");
     }
 

@@ -1,6 +1,6 @@
 //! Compiles rules (`raise`, `ask`, `log`): their messages, their conditions, and one search for each variable over
 //! events. When an event arrives, the module `rules` binds it to each variable in turn and runs the search of that
-//! variable, which looks only for the rest of a match.
+//! variable, which looks only for the rest of a match. The compiler calls it for each rule.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! Compiles lists of tools: the tools of a `store` statement, and constants that name a group of tools.
+//! Compiles lists of tools: the tools of a `store` statement, and constants that name a group of tools. The compilers
+//! of statements and of comparisons call it.
 //!
 //! `READERS := [tool:search_*, tool:get_file]` names a group. `call is READERS` holds for each tool of the group: the
 //! group is one pattern, so everything that holds for a pattern such as `tool:r"a|b"` holds for it.

@@ -1,6 +1,6 @@
 //! Builds the [`Document`] of a reported event. A text output that encodes data is decomposed, with the span of each
 //! field, so that fields can have their own labels. Events that are too large, and texts that two parsers could read
-//! differently, remain one region.
+//! differently, remain one region. The monitor and the analysis build a document for each event that they append.
 
 use std::fmt::Write as _;
 

@@ -1,5 +1,6 @@
 //! Builds the nodes of a structured text, such as JSON or YAML, while the text is parsed. It rejects a text that
-//! exceeds the limits on depth and on the number of nodes, and a map that repeats a key.
+//! exceeds the limits on depth and on the number of nodes, and a map that repeats a key. The parsers of JSON, Python
+//! literals and YAML use it.
 
 use std::collections::HashSet;
 use std::ops::Range;

@@ -1,4 +1,5 @@
-//! Locates the parts of a text that is a YAML document, in block or flow style.
+//! Locates the parts of a text that is a YAML document, in block or flow style. [`locate`](super::locate) tries it
+//! last.
 //!
 //! The library `saphyr-parser` parses the text to events; this module finds the span of each node. Its *marks*, the
 //! positions that it reports, are intended for error messages: they may end after the comment that follows a quoted
