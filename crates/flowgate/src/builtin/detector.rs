@@ -213,7 +213,7 @@ fn pii(e: &mut Evaluator<'_>, a: &[Value]) -> Result<Value> {
 
 /// Returns the threshold in the argument at `index`, or `default` if the argument is missing or null. Fails if it is
 /// not a number.
-fn number(e: &mut Evaluator<'_>, a: &[Value], index: usize, default: f64) -> Result<f64> {
+fn threshold_argument(e: &mut Evaluator<'_>, a: &[Value], index: usize, default: f64) -> Result<f64> {
     match resolved_argument(e, a, index)? {
         Value::Absent | Value::None => Ok(default),
         value => match value.as_number() {
@@ -230,7 +230,7 @@ fn number(e: &mut Evaluator<'_>, a: &[Value], index: usize, default: f64) -> Res
 /// its score (0 to 1) reaches the threshold in the second argument, by default 0.5. The third argument has no effect:
 /// it exists only for policies of invariant-ai.
 fn prompt_injection(e: &mut Evaluator<'_>, a: &[Value]) -> Result<Value> {
-    let threshold = number(e, a, 1, 0.5)?;
+    let threshold = threshold_argument(e, a, 1, 0.5)?;
     let mut found = false;
     for piece in texts(e, a)? {
         let injection = injection::find(&piece.text);
@@ -275,7 +275,7 @@ fn categories(e: &mut Evaluator<'_>, a: &[Value]) -> Result<Value> {
 /// that it omits, or for which its value is not a number, has the threshold in the third argument, by default 0.5. The
 /// second argument has no effect: it exists only for policies of invariant-ai.
 fn is_flagged_by_moderation(e: &mut Evaluator<'_>, a: &[Value]) -> Result<Value> {
-    let default = number(e, a, 2, 0.5)?;
+    let default = threshold_argument(e, a, 2, 0.5)?;
     let thresholds = resolved_argument(e, a, 3)?;
     let threshold = |category: &str| match &thresholds {
         Value::Dict(entries) => entries
@@ -432,7 +432,7 @@ fn semgrep(e: &mut Evaluator<'_>, a: &[Value]) -> Result<Value> {
 fn fuzzy_contains(e: &mut Evaluator<'_>, a: &[Value]) -> Result<Value> {
     let query = resolved_argument(e, a, 1)?;
     let Some(query) = query.as_text() else { return e.outcome_without_text(&query, "`fuzzy_contains`") };
-    let threshold = number(e, a, 2, 0.8)?;
+    let threshold = threshold_argument(e, a, 2, 0.8)?;
     if !(0.0..=1.0).contains(&threshold) {
         return type_error(
             "the threshold of `fuzzy_contains` is not between 0 and 1; write one such as 0.8".to_owned(),

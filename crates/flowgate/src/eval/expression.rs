@@ -338,7 +338,7 @@ impl Evaluator<'_> {
                 let (wanted, given) = (ty.name(), value.type_name());
                 return Err(EvalError::Type(format!(
                     "the argument `{parameter}` of the extern predicate `{name}` has the type {given}, not \
-                    {wanted}"
+                    {wanted}; pass a value of that type"
                 )));
             }
             json_arguments.push(value.to_json());

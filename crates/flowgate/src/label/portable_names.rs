@@ -5,8 +5,9 @@
 //! {"integrity": "untrusted", "sources": ["web"], "readers": ["ann"], "age": 1716076800}
 //! ```
 //!
-//! A dimension at its top (all elements of a set, no readers, an unknown age) is written `"top"`. A value that cannot
-//! be read, or is missing, is top as well: a restored label is never lower than the original.
+//! A dimension at its top (all elements of a set, no readers, an unknown age) is written `"top"`. Readers at the bottom
+//! are written `"everyone"`, and a time at the bottom `"fresh"`. A value that cannot be read, or is missing, is top: a
+//! restored label is never lower than the original.
 
 use serde_json::{Map, Value};
 

@@ -87,8 +87,10 @@ impl MatchReceiver for ReasonCollector<'_> {
         *count += 1;
         if *count == MAX_MATCHES && rule.action != Action::Log {
             // A person cannot approve matches that are not listed.
-            let message =
-                format!("the rule matches {MAX_MATCHES} times or more; further matches are not reported");
+            let message = format!(
+                "the rule matches {MAX_MATCHES} times or more; further matches are not reported; write a rule \
+                 that matches less often"
+            );
             let mut reason = Reason::new(ReasonKind::Limit, Action::Deny, message);
             reason.statement = Some(rule.span.clone());
             self.reasons.push(reason);

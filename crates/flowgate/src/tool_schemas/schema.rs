@@ -137,7 +137,8 @@ impl<'s> SchemaSet<'s> {
         next
     }
 
-    /// Returns whether no value that the path can lead to has the key.
+    /// Returns whether no value that the path can lead to has the key. False if that is unknown: if the set is open or
+    /// empty.
     pub(super) fn lacks(&self, key: &str) -> bool {
         let next = self.step(&EventStep::Key(key.to_owned()));
         !self.nodes.is_empty() && next.nodes.is_empty() && !next.is_open
@@ -159,7 +160,8 @@ impl<'s> SchemaSet<'s> {
         Some(lists?.concat())
     }
 
-    /// Returns whether all values that the path can lead to are lists.
+    /// Returns whether all values that the path can lead to are lists. False if that is unknown: if the set is open or
+    /// empty.
     pub(super) fn is_list(&self) -> bool {
         !self.is_open && !self.nodes.is_empty() && self.nodes.iter().all(|node| node.items().is_some())
     }

@@ -228,7 +228,8 @@ fn unknown_fields(object: &Map<String, Value>, known: &[&str]) -> Map<String, Va
     rest.map(|(key, value)| (key.clone(), value.clone())).collect()
 }
 
-/// Returns the server that a client's configuration names, from the fields in which common clients write it.
+/// Returns the server that a client's configuration names, from the fields in which common clients write it: `server`,
+/// or else `metadata.server`.
 fn server(object: &Map<String, Value>) -> Option<&str> {
     let metadata = object.get("metadata").and_then(|metadata| metadata.get("server"));
     object.get("server").or(metadata).and_then(Value::as_str)

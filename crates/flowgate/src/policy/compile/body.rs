@@ -358,7 +358,8 @@ impl Compiler<'_> {
 
     /// Compiles `(x: T) in list`: declares a variable that ranges over the list, and returns `None`, since nothing is
     /// left to test. In `(call: ToolCall) in message.tool_calls`, the variable ranges over events and is declared
-    /// already, so the result is the test that the message proposes the call.
+    /// already, so the result is the test that the message proposes the call. `typed` is the declaration `x: T`, and
+    /// `name` and `ty` are its parts.
     pub(super) fn compile_ranged_variable(
         &mut self,
         typed: &Expr,
