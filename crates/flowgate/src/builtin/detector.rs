@@ -181,8 +181,8 @@ fn texts(e: &mut Evaluator<'_>, a: &[Value]) -> Result<Vec<TextPiece>> {
     Ok(pieces)
 }
 
-/// Returns the list of the kinds of all findings of the detector `detect` in the texts of the first argument, such as
-/// `EMAIL_ADDRESS`, and records the locations of the findings, which a violation reports.
+/// Searches the texts in the first argument with the detector `detect`, and returns the kind of each finding, such as
+/// `EMAIL_ADDRESS`. Records the locations of the findings, which a violation reports.
 fn kinds(e: &mut Evaluator<'_>, a: &[Value], detect: impl Fn(&str) -> Vec<Finding>) -> Result<Value> {
     let mut kinds = Vec::new();
     for piece in texts(e, a)? {

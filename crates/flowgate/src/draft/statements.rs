@@ -55,8 +55,9 @@ pub(super) fn write(tool: &DescribedTool, traits: &ToolTraits, text: &mut String
     write_answer(traits, &name, text);
 }
 
-/// Returns whether the description of a tool or of an argument, or the name of an argument, resembles an instruction to
-/// the model, or has hidden characters. The draft leaves such a tool hidden from the model.
+/// Returns whether a text that the model would be shown about a tool resembles an instruction to the model, or has
+/// hidden characters. These texts are the description of the tool, and the names and descriptions of its arguments. The
+/// draft leaves such a tool hidden from the model.
 pub(super) fn is_suspicious(tool: &DescribedTool) -> bool {
     let of_arguments = tool.arguments.iter().flat_map(|argument| [&argument.name, &argument.description]);
     let mut texts = std::iter::once(&tool.description).chain(of_arguments);

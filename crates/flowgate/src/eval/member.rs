@@ -283,8 +283,8 @@ impl Evaluator<'_> {
         of_message.filter(live).map(Value::Event).collect()
     }
 
-    /// Returns the tool of a call, of the call that an output answers, or of the description of a tool; `None` for
-    /// another event.
+    /// Returns the tool that an event is about. For an output, it is the tool of the call that the output answers.
+    /// `None` for a message, and for an output without a call.
     pub(super) fn tool_of(&self, id: EventId) -> Option<&Tool> {
         let event = self.trace.event(id)?;
         if let EventBody::Tool(description) = &event.body {

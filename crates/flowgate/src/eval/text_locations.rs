@@ -407,7 +407,8 @@ fn is_image(document: &crate::trace::Document, id: NodeId) -> bool {
     }
 }
 
-/// Returns whether a node is a list of text blocks, of which none is a part of a text that encodes the list.
+/// Returns whether a node is a list of text blocks. False for a list that is itself encoded as text, even if its items
+/// have the form of text blocks.
 fn is_list_of_text_blocks(document: &crate::trace::Document, id: NodeId) -> bool {
     let mut children = document.children(id).peekable();
     children.peek().is_some()

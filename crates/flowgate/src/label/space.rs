@@ -194,8 +194,8 @@ impl Space {
         Some(self.dimension_bits(index, set))
     }
 
-    /// Returns the element of the time dimension called `dimension` for text that was written at `seconds` after the
-    /// Unix epoch; `None` if there is no such time dimension.
+    /// Returns the label of text that was written at a time, `seconds` after the Unix epoch, in the time dimension
+    /// called `dimension`. `None` if there is no such time dimension.
     pub fn instant(&self, dimension: &str, seconds: i64) -> Option<PartialLabel> {
         let index = self.index(dimension)?;
         if self.dimensions.get(index)?.kind != DimensionKind::Time {
@@ -222,7 +222,8 @@ impl Space {
         }
     }
 
-    /// Returns the partial label with these bits of one dimension set, counted from the first bit of the dimension.
+    /// Returns the partial label in which `bits` of one dimension are set. A bit is given by its number in the
+    /// dimension, from 0.
     pub(super) fn dimension_bits(&self, index: usize, bits: impl Iterator<Item = usize>) -> PartialLabel {
         let mut label = Label::BOTTOM;
         let offset = self.offsets.get(index).copied().unwrap_or(0);
@@ -230,8 +231,8 @@ impl Space {
         PartialLabel { dims: DimensionSet::single(index), label }
     }
 
-    /// Returns the partial label with all bits of one dimension set except these, which are counted from the first bit
-    /// of the dimension.
+    /// Returns the partial label in which all bits of one dimension are set except `bits`. A bit is given by its number
+    /// in the dimension, from 0.
     pub(super) fn dimension_bits_except(
         &self,
         index: usize,

@@ -465,8 +465,9 @@ impl Monitor {
         Ok(nodes)
     }
 
-    /// Returns the reason that a statement with this query grants nothing, if one of its patterns matches tools of
-    /// two servers; otherwise `None`.
+    /// Checks whether one of the tool patterns of a statement is ambiguous, that is, matches tools of two servers. If
+    /// so, returns the reason, since the statement then grants nothing; otherwise `None`. `query` is the query of the
+    /// statement.
     ///
     /// `tool` is the tool of the event. If it has neither been declared nor run, it counts for this event only: a name
     /// that the model invents does not show that a server offers the tool.
@@ -552,9 +553,10 @@ impl Monitor {
         }
     }
 
-    /// Applies the labels that one `label` statement, given by its index in the policy, grants to regions of an event,
-    /// and creates the regions that it captures; a statement has one capture. Returns whether a label was raised that
-    /// the conditions of an earlier statement had read; then the caller must apply the statements again.
+    /// Applies `grants`, the labels that one `label` statement grants to regions of an event, and creates the regions
+    /// that the statement captures; a statement has at most one capture. `statement` is its index in the policy.
+    /// Returns whether a label was raised that the conditions of an earlier statement had read; then the caller must
+    /// apply the statements again.
     fn declare_granted_labels(
         &mut self,
         space: &Space,

@@ -147,8 +147,8 @@ impl Pattern {
     }
 }
 
-/// Returns the pattern with anchors for the part of a text that it must match, and whether its `.` matches line breaks
-/// as well.
+/// Translates a pattern to the syntax of the Rust libraries, and adds anchors for `extent`, the part of a text that it
+/// must match. Also returns whether its `.` matches line breaks.
 fn anchor_pattern(source: &str, extent: MatchExtent, end: EndAnchor) -> (String, bool) {
     let translated = translate(source, end);
     match extent {

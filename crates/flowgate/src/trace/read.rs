@@ -67,8 +67,8 @@ pub enum JsonLine {
     Part(Vec<TraceEntry>),
 }
 
-/// Reads one line of JSON, the `number`-th of its file (for error messages), which is a whole run or a part of the run
-/// that such lines of the file form together.
+/// Reads one line of JSON: a whole run, or a part of a run, which all such lines of a file form together. `number` is
+/// the number of the line in its file, from 1, for error messages.
 ///
 /// # Errors
 /// If the line is not strict JSON, or holds nothing that could be a run or a message.
@@ -193,9 +193,9 @@ fn read_message(item: &Value) -> Result<Vec<TraceEntry>, String> {
     Ok(entries)
 }
 
-/// Sets the agent, the name and the parents of the events of one message from `metadata.agent`, `metadata.id` and
-/// `metadata.parents`, since no provider's format has fields for them. All events get the agent, the first one the
-/// parents, and the last one the name, since the events of a message follow each other.
+/// Sets the agent, the name and the parents of the events of one message. They are in the fields `metadata.agent`,
+/// `metadata.id` and `metadata.parents`, since no provider's format has fields for them. All events get the agent, the
+/// first one the parents, and the last one the name, since the events of a message follow each other.
 fn read_agent_and_parents(object: &Map<String, Value>, entries: &mut [TraceEntry]) -> Result<(), String> {
     let Some(metadata) = object.get("metadata").and_then(Value::as_object) else { return Ok(()) };
     let agent = metadata.get("agent").map(|agent| text_field(agent, "`metadata.agent`")).transpose()?;

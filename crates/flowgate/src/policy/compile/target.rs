@@ -173,8 +173,8 @@ pub(super) fn argument_name(target: &TargetPath) -> String {
     names.collect::<Vec<_>>().join(".")
 }
 
-/// Returns the slot of the variable and the keys of an expression that is a path of keys from a variable, such as
-/// `call.arguments.to`; `None` for any other expression.
+/// Splits a path of keys from a variable, such as `call.arguments.to`, into the slot of the variable and the keys.
+/// `None` if the expression is not such a path.
 pub(super) fn path_of(ex: &CompiledExpr) -> Option<(usize, Vec<&str>)> {
     match ex {
         CompiledExpr::Slot(slot) => Some((*slot, Vec::new())),

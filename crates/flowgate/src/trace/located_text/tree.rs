@@ -149,8 +149,9 @@ impl TreeBuilder {
         Ok(())
     }
 
-    /// Adds a complete node to the innermost open list, as the value of the last key of the innermost open map, or as
-    /// the root. Fails where no node is expected: after the root, or in a map without a key for it.
+    /// Adds a complete node where it belongs: as an item of the innermost open list, as the value of the last key of
+    /// the innermost open map, or as the root. Fails where no node is expected: after the root, or in a map without a
+    /// key for it.
     fn add_node(&mut self, node: LocatedNode) -> Result<(), LocateError> {
         let broken = LocateError::Syntax { offset: node.span.start };
         match self.open.last_mut().map(|open| &mut open.body) {
