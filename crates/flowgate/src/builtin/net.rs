@@ -58,7 +58,7 @@ fn texts(value: &Value) -> Vec<String> {
     }
 }
 
-/// Returns whether a text is a web URL on one of these hosts.
+/// Returns whether a text is a web URL on one of these hosts. A leading `www.` has no effect, on either side.
 fn is_url_on(url: &str, hosts: &[String]) -> bool {
     web_host(url).is_some_and(|found| hosts.iter().any(|host| bare_host(host) == found))
 }

@@ -131,9 +131,9 @@ impl Evaluator<'_> {
         }
     }
 
-    /// Returns the result of access to the field `name`, which objects of the kind `kind` (such as `Message`) do not
-    /// have: a missing value. In the dialect of invariant-ai it is an error, which lists the fields that they have
-    /// (`known`).
+    /// Returns the result of reading a field that an object does not have: a missing value. In the dialect of
+    /// invariant-ai it is an error, which lists the fields in `known`. `kind` is the kind of the object, such as
+    /// `Message`; `known` are the fields that it has, and `name` is the one that is read.
     fn unknown_field(&self, kind: &str, known: &[&str], name: &str) -> Result<Value> {
         match self.dialect() {
             Dialect::Flowgate => Ok(Value::Absent),
@@ -273,7 +273,7 @@ impl Evaluator<'_> {
         }
     }
 
-    /// Returns the calls that a message proposes, which directly follow it in the trace, without withdrawn ones.
+    /// Returns the calls that a message proposes, except withdrawn ones. They directly follow the message in the trace.
     pub(super) fn calls_of(&self, message: EventId) -> Vec<Value> {
         let after = (message.0 + 1..self.trace.len()).map(EventId);
         let of_message =
@@ -464,8 +464,8 @@ impl Evaluator<'_> {
     }
 }
 
-/// Converts an index of the policy language, which counts from the end if it is negative, to one from the start. An
-/// index out of range yields one that is out of range as well.
+/// Converts an index of the policy language to a position from the start, in a list of this `length`. A negative index
+/// counts from the end. An index out of range yields a position out of range.
 fn position(index: i64, length: usize) -> usize {
     let from_end =
         |n: u64| length.checked_sub(usize::try_from(n).unwrap_or(usize::MAX)).unwrap_or(usize::MAX);

@@ -76,8 +76,9 @@ impl Space {
         label
     }
 
-    /// Returns the names of the elements of a set, or of the readers, in one dimension; `"everyone"` for the least set
-    /// of readers. `None` if the names do not represent the label exactly, as with a bit for unknown names.
+    /// Returns the names in one dimension of `part`, a label: the elements of a set, or the readers. If everyone may
+    /// read, the result is the text `"everyone"`. `None` if the names do not represent the label exactly, as with a bit
+    /// for unknown names.
     fn set_names(&self, part: &Label, index: usize, name_table: &NameTable) -> Option<Value> {
         let kind = &self.dimensions().get(index)?.kind;
         if *kind == DimensionKind::Readers && *part == Label::BOTTOM {

@@ -177,7 +177,8 @@ impl Rejudgement<'_> {
         self.record_counterpart(*event, new);
     }
 
-    /// Records which event of the new session has the content of a recorded event; `None` if there is no such event.
+    /// Records the counterpart of a recorded event: `new` is the event of the new session with the same content, or
+    /// `None` if there is none.
     fn record_counterpart(&mut self, recorded: EventId, new: Option<EventId>) {
         if self.events.len() <= recorded.0 {
             self.events.resize(recorded.0 + 1, None);

@@ -191,8 +191,8 @@ impl Monitor {
         required
     }
 
-    /// Returns a reason to deny for each part of the call whose value is attributed to regions that the method hides:
-    /// the attribution and the view contradict each other.
+    /// Finds the parts of the call that the influence method attributes to regions which the same method hides from the
+    /// model, and returns a reason to deny for each. Such an attribution contradicts the view.
     fn hidden_dependency_reasons(&self, attribution: &Attribution) -> Vec<Reason> {
         let arguments =
             attribution.arguments.iter().map(|(name, source)| (format!("arguments.{name}"), source));

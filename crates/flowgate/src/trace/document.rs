@@ -401,7 +401,7 @@ impl Document {
         }
     }
 
-    /// Replaces the value of a scalar, by which an endorsed argument gets its canonical form.
+    /// Replaces the value of a scalar. An endorsed argument gets its canonical form in this way.
     pub(crate) fn set_scalar(&mut self, id: NodeId, value: Value) {
         if let Some(node) = self.nodes.get_mut(id) {
             node.content = NodeContent::Scalar(value);

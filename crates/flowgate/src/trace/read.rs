@@ -220,7 +220,8 @@ fn text_field(value: &Value, field: &str) -> Result<String, String> {
     value.as_str().map(str::to_owned).ok_or_else(|| format!("{field} is not a string; write one"))
 }
 
-/// Returns the fields of an object that are not in `known`, which the event stores for rules, and its `metadata`.
+/// Returns the fields of an object that the event stores for rules: those that are not in `known`, and always
+/// `metadata`.
 fn unknown_fields(object: &Map<String, Value>, known: &[&str]) -> Map<String, Value> {
     // Rules may read metadata too, although `read_agent_and_parents` reads the agent and the parents from it.
     let is_omitted = |key: &String| known.contains(&key.as_str()) && key != "metadata";

@@ -421,7 +421,8 @@ impl Compiler<'_> {
         query
     }
 
-    /// Returns the query of a statement about the event in slot 0, with its search ordered for that event.
+    /// Returns the query of a statement about one event, which is the variable in slot 0. The steps of its search
+    /// (`ops`) are ordered for a search that begins with this event.
     pub(super) fn granting_query(&self, scope: Scope) -> CompiledQuery {
         let mut query = self.finish(scope);
         // `1` is a set of slots as bits, those with a value before the search: bit 0 is slot 0, the event.

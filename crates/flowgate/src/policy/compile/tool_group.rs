@@ -39,7 +39,7 @@ impl Compiler<'_> {
         self.pattern(&merged.name, &value.span).map(|_| ())
     }
 
-    /// Returns one pattern that matches exactly the tools that the patterns of a group match.
+    /// Merges the patterns of a group into one pattern, which matches the same tools.
     ///
     /// # Errors
     /// If the group is empty, or if one of several patterns is a quoted name with a `/`. Also if only some of the
