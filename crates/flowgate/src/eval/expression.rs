@@ -123,7 +123,11 @@ impl Evaluator<'_> {
                 };
                 self.spend(COMPILING + weight(source))?;
                 let pattern = Pattern::new(source, how.extent())
-                    .map_err(|problem| EvalError::Type(format!("the pattern is malformed: {problem}")))?;
+                    .map_err(|problem| {
+                        EvalError::Type(format!(
+                            "the pattern is malformed: {problem}; write it in the syntax of Python's `re`"
+                        ))
+                    })?;
                 self.search_text(*how, &pattern, &text)
             }
             CompiledExpr::Predicate(index, arguments) => {

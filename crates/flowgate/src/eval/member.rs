@@ -200,7 +200,8 @@ impl Evaluator<'_> {
             (EventBody::Output(_) | EventBody::Message(_), "content") => self.content(id),
             (EventBody::Output(output), "is_error") if output.is_error.is_none() => {
                 return Err(self.missing_value_error(|| {
-                    "`is_error` is missing: the format of this trace does not record whether tools fail"
+                    "`is_error` is missing: the format of this trace does not record whether tools fail; leave out \
+                     the condition"
                         .to_owned()
                 }));
             }

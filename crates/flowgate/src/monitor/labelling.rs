@@ -188,7 +188,7 @@ impl Monitor {
                 .is_err()
         {
             let message = "the evaluation of the statements for this event exceeded its fuel, so the event \
-                is labelled top";
+                is labelled top; simplify the statements";
             reasons.push(Reason::new(ReasonKind::Limit, Action::Deny, message));
             if let Some(event) = self.trace.event_mut(id) {
                 // Node 0 is the root of the event.
@@ -255,7 +255,7 @@ impl Monitor {
             event.document.set_subtree(0, plan.space.top());
             event.document.origin.is_irregular = true;
         }
-        let message = "the conditions of some statements depend on labels that these statements raise, in a cycle, so the event is labelled top";
+        let message = "the conditions of some statements depend on labels that these statements raise, in a cycle, so the event is labelled top; remove a condition from one of them";
         reasons.push(Reason::new(ReasonKind::RuleError, Action::Log, message));
         Ok(())
     }

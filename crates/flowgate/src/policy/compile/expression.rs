@@ -357,8 +357,8 @@ impl Compiler<'_> {
                 };
                 ArgumentShape::Text(text.as_str().into(), pattern.map(Box::new))
             }
-            // In Flowgate's dialect, the whole text must be an e-mail address. In that of invariant-ai, the text only has
-            // to contain one, as for the other kinds.
+            // In Flowgate's dialect, the whole text must be an e-mail address. In that of invariant-ai, the text only
+            // has to contain one, as for the other kinds.
             ExprKind::Matcher(name) if name == "EMAIL_ADDRESS" && self.plan.dialect == Dialect::Flowgate => {
                 match FUNCTIONS.find("is_email") {
                     Some((id, _)) => ArgumentShape::Kind(id),
