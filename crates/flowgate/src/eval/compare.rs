@@ -211,9 +211,8 @@ impl Evaluator<'_> {
     /// If one of the values is not an event, or the fuel is spent.
     pub(super) fn compare_flow(&mut self, operator: Comparison, left: &Value, right: &Value) -> Result<bool> {
         let (Value::Event(earlier), Value::Event(later)) = (left, right) else {
-            let message =
-                "one side of a flow operator such as `->` is not an event; compare variables of the types \
-                 Message, ToolCall or ToolOutput";
+            let message = "one side of a flow operator such as `->` is not an event; compare variables of \
+                 the types Message, ToolCall or ToolOutput";
             return Err(EvalError::Type(message.to_owned()));
         };
         self.spend(1)?;

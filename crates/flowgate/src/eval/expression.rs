@@ -122,12 +122,11 @@ impl Evaluator<'_> {
                     return self.outcome_without_text(&source, "a pattern");
                 };
                 self.spend(COMPILING + weight(source))?;
-                let pattern = Pattern::new(source, how.extent())
-                    .map_err(|problem| {
-                        EvalError::Type(format!(
-                            "the pattern is malformed: {problem}; write it in the syntax of Python's `re`"
-                        ))
-                    })?;
+                let pattern = Pattern::new(source, how.extent()).map_err(|problem| {
+                    EvalError::Type(format!(
+                        "the pattern is malformed: {problem}; write it in the syntax of Python's `re`"
+                    ))
+                })?;
                 self.search_text(*how, &pattern, &text)
             }
             CompiledExpr::Predicate(index, arguments) => {

@@ -209,8 +209,10 @@ fn read_agent_and_parents(object: &Map<String, Value>, entries: &mut [TraceEntry
         let parents = parents
             .as_array()
             .ok_or("`metadata.parents` is not a list of ids; write the ids of earlier messages")?;
-        first.parents =
-            parents.iter().map(|id| text_field(id, "an item of `metadata.parents`")).collect::<Result<_, _>>()?;
+        first.parents = parents
+            .iter()
+            .map(|id| text_field(id, "an item of `metadata.parents`"))
+            .collect::<Result<_, _>>()?;
     }
     Ok(())
 }
@@ -344,7 +346,10 @@ mod tests {
             r#"[{"role":"assistant","tool_calls":[{"id":"a"}]}]"#,
             "line 1, message 0: a tool call of the message has no `function.name`; add the name of the tool",
         );
-        check(r#"{"role":"user","metadata":{"agent":1}}"#, "line 1: `metadata.agent` is not a string; write one");
+        check(
+            r#"{"role":"user","metadata":{"agent":1}}"#,
+            "line 1: `metadata.agent` is not a string; write one",
+        );
         check("", "");
     }
 
