@@ -318,8 +318,8 @@ impl Evaluator<'_> {
         }
     }
 
-    /// Returns the server of an event: the one in the client's metadata, or else the server of the event's tool;
-    /// [`Value::None`] if there is neither, and a missing value if `value` is not an event.
+    /// Returns the server of an event: the one in the client's metadata, or else the server of the event's tool. The
+    /// result is [`Value::None`] if there is neither, and a missing value if `value` is not an event.
     pub(crate) fn server_of(&mut self, value: &Value) -> Value {
         let Value::Event(id) = value else { return Value::Absent };
         let Some(event) = self.trace.event(*id) else { return Value::Absent };

@@ -60,7 +60,7 @@ struct StatementMatches {
 
 impl Monitor {
     /// Labels a message, an output or a tool description, and appends it at `position`. `view` is set for a message of
-    /// a model that was shown a view; `caller_floors` are lower bounds from the caller; `is_failure` means that the
+    /// a model that was shown a view. `caller_floors` are lower bounds from the caller. `is_failure` means that the
     /// event is the outcome of a failed call, which no statement labels. Returns the event and the findings about it.
     ///
     /// `base` is the label of a part that no statement mentions. `floor` is the least label of every part: the label of

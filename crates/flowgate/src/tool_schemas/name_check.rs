@@ -132,8 +132,9 @@ impl NameChecker<'_> {
         }
     }
 
-    /// Checks a tool pattern: whether a listed tool matches it; whether tools of several servers do, if the statement
-    /// `grants` something, which it then does not; and the arguments that the pattern names.
+    /// Checks a tool pattern: whether it matches a listed tool, and whether this tool has the arguments that the
+    /// pattern names. If the statement `grants` something, also checks whether the pattern matches tools of several
+    /// servers: the statement then grants nothing.
     fn check_pattern(&mut self, expr: &Expr, grants: bool) {
         let ExprKind::Tool(tool) = &*expr.kind else { return };
         let Ok(pattern) = ToolPattern::new(&tool.name) else { return };

@@ -76,8 +76,9 @@ impl Compiler<'_> {
         Ok(())
     }
 
-    /// Compiles the message of a rule to arguments by position and by name: the arguments of `Violation(...)` without
-    /// `ranges`, since the evaluator computes the locations itself, or a text as the only argument.
+    /// Compiles the message of a rule to arguments by position and by name. A message `Violation(...)` has its
+    /// arguments except `ranges`, since the evaluator computes the locations itself. Any other message is the only
+    /// argument.
     fn message(&mut self, message: &Expr, scope: &mut Scope) -> CompileResult<CompiledArguments> {
         let is_violation = |expr: &Expr| matches!(&*expr.kind, ExprKind::Name(name) if matches!(name.as_str(), "Violation" | "PolicyViolation"));
         match &*message.kind {

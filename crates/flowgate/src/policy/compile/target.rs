@@ -11,9 +11,9 @@ use super::{CompileResult, Compiler};
 use crate::policy::pattern::compile_whole;
 
 impl Compiler<'_> {
-    /// Compiles a target, the region that a statement names: a path from a variable or, with
-    /// `capture(PATH, r"...(?<name>...)...", "name")` or `capture_line`, the part of the text at `PATH` that a group of
-    /// a pattern matches. Fails if the author of the text could choose where the group is.
+    /// Compiles a target, the region that a statement names. It is a path from a variable, or a captured part of the
+    /// text at a path. `capture(PATH, r"...(?<name>...)...", "name")` captures what the group `name` of the pattern
+    /// matches; `capture_line` has the same arguments. Fails if the author of the text could choose where the group is.
     pub(super) fn target(&mut self, expr: &Expr, scope: &Scope) -> CompileResult<TargetPath> {
         let ExprKind::Call(function, arguments, _) = &*expr.kind else { return self.path(expr, scope) };
         let reliance = match &*function.kind {
