@@ -135,7 +135,8 @@ impl std::error::Error for TraceError {
     }
 }
 
-/// Builds the trace of these events, all of which have happened. It is not labelled, since rules do not read labels.
+/// Builds a trace of `entries`, in their order. All events count as completed. The trace is not labelled, since rules
+/// do not read labels.
 ///
 /// # Errors
 /// If an event names a parent that is not in the trace, has a name that is taken, or exceeds the maximum number of

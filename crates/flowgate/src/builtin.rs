@@ -90,9 +90,9 @@ fn resolved_argument(evaluator: &mut Evaluator<'_>, arguments: &[Value], index: 
     arguments.get(index).map_or(Ok(Value::Absent), |value| evaluator.resolve(value))
 }
 
-/// Implements a function of one text: applies `f` to the first argument. For an argument that is not a text, returns
-/// what [`Evaluator::outcome_without_text`] returns: an error that names the function `name`, or a missing or empty
-/// value where one is permitted.
+/// Implements a function of one text: applies `f` to the first argument. For an argument that is not a text,
+/// [`Evaluator::outcome_without_text`] decides: the result is an error that names the function `name`, or a missing or
+/// empty value where one is permitted.
 fn map_text(
     evaluator: &mut Evaluator<'_>,
     arguments: &[Value],
@@ -109,7 +109,8 @@ fn map_text(
     }
 }
 
-/// Fails because the types or values of the arguments do not permit the function.
+/// Returns the error of a function that cannot be applied to the types or values of its arguments. `message` says which
+/// argument is wrong, and what to write instead.
 fn type_error<T>(message: String) -> Result<T> {
     Err(EvalError::Type(message))
 }

@@ -109,8 +109,8 @@ pub fn plain_name(name: &str) -> Option<&str> {
     (name.len() <= 100 && begins && ends && name.chars().all(is_inner)).then_some(name)
 }
 
-/// Returns the pattern that names exactly this tool, such as `mail/send`; `None` if a part of it is not a
-/// [`plain_name`], or the server has the name that is reserved for Flowgate's own tools.
+/// Returns the pattern that names exactly this tool, such as `mail/send`. `None` if the name of the tool or of its
+/// server is not a [`plain_name`], or if the server has the name that is reserved for Flowgate's own tools.
 fn pattern(tool: &Tool) -> Option<String> {
     let name = plain_name(&tool.name)?;
     match tool.server.as_deref() {

@@ -98,6 +98,7 @@ pub(crate) trait Candidates {
 pub(crate) struct AllEvents;
 
 impl Candidates for AllEvents {
+    /// Returns `None`, which means every event of the trace.
     fn events(&self, _: VariableSlot, _: &Frame) -> Option<Vec<EventId>> {
         None
     }
@@ -178,8 +179,8 @@ const ANY_NUMBER: u64 = 1 << 32;
 
 impl<'a> Evaluator<'a> {
     /// Creates an evaluator without parameters of the policy and without answers to extern predicates, which
-    /// `with_inputs` adds. `missing` states what a missing value means: something else in a rule than in a statement
-    /// that grants.
+    /// `with_inputs` adds. `missing` states what a missing value means, which differs between rules and statements that
+    /// grant something.
     pub(crate) fn new(
         plan: &'a Plan,
         trace: &'a Trace,

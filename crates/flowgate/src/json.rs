@@ -69,6 +69,8 @@ struct StrictJsonSeed(Numbers);
 impl<'de> DeserializeSeed<'de> for StrictJsonSeed {
     type Value = Value;
 
+    /// Deserializes one value of any kind: the deserializer calls the `visit_...` function below for the kind that it
+    /// reads.
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
         deserializer.deserialize_any(self)
     }

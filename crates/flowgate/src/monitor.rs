@@ -294,8 +294,8 @@ impl Monitor {
         self.push_with_view(entry, Some(view), &Floors::default())
     }
 
-    /// Allows one more output of the call that `output` answers, for an intermediary that passes the first output on in
-    /// other words. Otherwise, a second output of a call is labelled top.
+    /// Allows one more output of the call that `output` answers. An intermediary needs this if it reports an output and
+    /// then passes it on in other words, as a second output. Otherwise, a second output of a call is labelled top.
     pub fn allow_another_output(&mut self, output: EventId) {
         self.record_input(|| MonitorInput::AnotherOutput(output));
         if let Some(call) = self.trace.event(output).and_then(|event| event.call) {
@@ -539,8 +539,9 @@ impl Monitor {
         }
     }
 
-    /// Returns the versions of the stores that a call touches, which count this session's writes, and of the
-    /// stores to whose state it refers, which count the writes of other sessions.
+    /// Returns two lists of stores, by which a later write is noticed. The first contains the stores that a call reads
+    /// or writes, each with the number of writes of this session. The second contains the stores to whose state the
+    /// call refers, each with the number of writes of other sessions.
     fn touched_versions(&self, entry: &TraceEntry, access: &StoreAccess) -> (StoreVersions, StoreVersions) {
         let referred = match &entry.body {
             EventBody::Call(call) => self.referenced_versions(call, access),

@@ -97,7 +97,7 @@ impl Occurrences {
         self.events == 0
     }
 
-    /// Returns the roles that no known kind of client uses, escaped and shortened for printing.
+    /// Returns the roles that no known kind of client uses, shortened to 40 characters and escaped for printing.
     pub fn unknown_roles(&self) -> Vec<String> {
         let unknown = self.roles.iter().filter(|role| !ROLES.contains(&role.as_str()));
         unknown.map(|role| role.chars().take(40).collect::<String>().escape_debug().to_string()).collect()

@@ -232,8 +232,8 @@ impl Policy {
         self.plan.default.is_some()
     }
 
-    /// Returns the text of the policy at `span`, a line, without the comment at its end, which begins with two spaces
-    /// and `#`.
+    /// Returns the text of the policy at `span`, without a comment at its end. `span` is one line; a comment begins
+    /// with two spaces and `#`.
     pub fn excerpt(&self, span: &Span) -> &str {
         let line = self.source().get(span.clone()).unwrap_or("");
         line.split("  #").next().unwrap_or(line).trim_end()
@@ -244,8 +244,8 @@ impl Policy {
         self.plan.consents.iter().map(|consent| (self.line(&consent.span), self.excerpt(&consent.span)))
     }
 
-    /// Returns the locations of the statements that can endorse an argument of a tool, or a part of the argument, if
-    /// their conditions hold. Omits statements about the items of an argument.
+    /// Returns the locations of the `endorse` statements about an argument of a tool, or about a part of the argument.
+    /// Whether they endorse a value depends on their conditions. Omits statements about the items of an argument.
     pub fn endorsements<'p>(&'p self, tool: &'p Tool, argument: &'p str) -> impl Iterator<Item = &'p Span> {
         let plan = &self.plan;
         let is_for = move |endorsement: &&plan::Endorsement| {

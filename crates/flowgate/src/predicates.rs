@@ -253,7 +253,7 @@ raise \"not a customer\" if:
         assert_eq!(
             message(verdict),
             "the rule cannot be evaluated: the argument `email` of the extern predicate `is_customer` has \
-            the type int, not str"
+            the type int, not str; pass a value of that type"
         );
         let verdict = monitor.judge(call("{}"));
         assert_eq!(

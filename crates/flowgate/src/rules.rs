@@ -27,7 +27,8 @@ pub(crate) trait MatchReceiver {
         rule: usize,
         frame: &Frame,
     ) -> Result<bool, EvalError>;
-    /// Handles a rule that could not be evaluated for some events that no condition rules out.
+    /// Handles the failure of the rule with this index: for some events, a condition could not be evaluated, and no
+    /// other condition excluded them.
     fn receive_failure(&mut self, rule: usize, error: EvalError);
 }
 

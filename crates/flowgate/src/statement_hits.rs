@@ -143,7 +143,8 @@ impl HitCounter {
         }
     }
 
-    /// Adds a match of a rule, or a statement that could not be evaluated.
+    /// Counts the statement that a reason follows from: as applied and, unless the rule only logs, as objecting for a
+    /// match of a rule; as failed if it could not be evaluated or was ambiguous. Any other reason changes no count.
     fn add_reason(&mut self, reason: &Reason) {
         let Some(span) = &reason.statement else { return };
         self.count(span.start, |hits| match reason.kind {

@@ -221,7 +221,7 @@ const MAX_SHOWN: usize = 60;
 /// The maximum number of names that a message lists.
 const MAX_LISTED: usize = 8;
 
-/// Returns a name or a value in backquotes, shortened.
+/// Returns a name or a value in backquotes, shortened to [`MAX_SHOWN`] characters.
 fn quoted(name: &str) -> String {
     let cut: String = name.chars().take(MAX_SHOWN).collect();
     let end = if cut.len() < name.len() { "…" } else { "" };

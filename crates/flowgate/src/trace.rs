@@ -526,7 +526,8 @@ impl Trace {
         self.calls_context
     }
 
-    /// Returns the events that raised the context of their agent, in order.
+    /// Returns the events that raised the context of their agent, in order. The context is the join of the labels of
+    /// everything that the agent had seen.
     pub(crate) fn context_raising_events(&self) -> &[EventId] {
         &self.raising
     }

@@ -38,8 +38,8 @@ pub(crate) fn host(url: &str) -> Option<String> {
         .then(|| name.to_ascii_lowercase())
 }
 
-/// Returns the host of a web URL of at most [`MAX_URL`] bytes without a port or with the port 80 or 443 (with either
-/// scheme), without a leading `www.`; `None` for any other text. A text without a scheme counts as a web URL.
+/// Returns the host of a web URL, without a leading `www.`; `None` for any other text. A web URL has the scheme `http`
+/// or `https`, or none; the port 80 or 443, with either scheme, or none; and at most [`MAX_URL`] bytes.
 pub(crate) fn web_host(url: &str) -> Option<String> {
     let (scheme, rest) = url.split_once("://").unwrap_or(("https", url));
     let is_web = scheme.eq_ignore_ascii_case("https") || scheme.eq_ignore_ascii_case("http");

@@ -156,7 +156,8 @@ impl Value {
         matches!(self, Self::Absent | Self::None)
     }
 
-    /// Returns the name of the type in the language.
+    /// Returns the name of the type in the policy language, such as `str`. For a value without such a type, returns a
+    /// phrase for messages, such as `an event`.
     pub(crate) fn type_name(&self) -> &'static str {
         match self {
             Self::Absent => "a missing value",

@@ -123,8 +123,9 @@ impl<'a> ViolationCollector<'a> {
     }
 
     /// Returns the `ranges` of a violation: the addresses of all locations that the match concerns, without duplicates.
-    /// These are the locations of its variables, and those that its domains and conditions find. To record the latter,
-    /// it evaluates the domains and conditions a second time. `frame` contains the values of the rule's variables.
+    /// These are the locations of its variables, and those that its domains (the lists after `in`) and conditions find.
+    /// To record the latter, it evaluates the domains and conditions a second time. `frame` contains the values of the
+    /// rule's variables.
     ///
     /// # Errors
     /// If the fuel is spent.

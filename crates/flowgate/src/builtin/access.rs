@@ -1,5 +1,6 @@
 //! Implements the built-in function `should_allow_rbac` for role-based access control: whether a role of a user is
-//! granted a scope. invariant-ai has a function of this name, which its policies call.
+//! granted a scope. invariant-ai has a function of this name, which its policies call. The evaluator calls it through
+//! the table in [`builtin`](super).
 
 use super::{Function, resolved_argument, row};
 use crate::eval::{Evaluator, Result, Value};

@@ -34,12 +34,12 @@ fn time(text: &str) -> Option<(u32, u32, Option<u32>)> {
     parts.next().is_none().then_some((hour, minute, second))
 }
 
-/// Returns the canonical form of a date, if the text is one.
+/// Returns the canonical form of a date, if the text is one; ignores white space around it.
 pub(super) fn canonical_date(text: &str) -> Option<String> {
     date(text.trim()).map(|(year, month, day)| format!("{year:04}-{month:02}-{day:02}"))
 }
 
-/// Returns the canonical form of a time of day, if the text is one.
+/// Returns the canonical form of a time of day, if the text is one; ignores white space around it.
 pub(super) fn canonical_time(text: &str) -> Option<String> {
     time(text.trim()).map(|(hour, minute, second)| match second {
         Some(second) => format!("{hour:02}:{minute:02}:{second:02}"),
@@ -47,14 +47,15 @@ pub(super) fn canonical_time(text: &str) -> Option<String> {
     })
 }
 
-/// Returns the canonical form of a date with a time of day, if the text is one.
+/// Returns the canonical form of a date with a time of day, if the text is one; ignores white space around it. A `T` or
+/// a space separates the two parts.
 pub(super) fn canonical_datetime(text: &str) -> Option<String> {
     let (date, time) = text.trim().split_once(['T', ' '])?;
     Some(format!("{} {}", canonical_date(date)?, canonical_time(time)?))
 }
 
 /// Returns the seconds from the Unix epoch to a date (its beginning in UTC), or to a date with a time in UTC; `None` if
-/// the text is neither.
+/// the text is neither. A `Z` at the end of the text has no effect.
 pub(crate) fn seconds(text: &str) -> Option<i64> {
     let text = text.trim().trim_end_matches('Z');
     let (day, clock) = text.split_once(['T', ' ']).map_or((text, None), |(day, clock)| (day, Some(clock)));

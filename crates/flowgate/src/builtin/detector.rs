@@ -1,5 +1,5 @@
 //! Offers the detectors as built-in functions: personal data, secrets, code, links, hidden characters and similar
-//! findings.
+//! findings. The evaluator calls them through the table in [`builtin`](super).
 //!
 //! Each function takes any value (a text, a message, an output, or a list of these) and searches every text in it. It
 //! records the locations of the findings, so that a violation can report them.
@@ -181,8 +181,8 @@ fn texts(e: &mut Evaluator<'_>, a: &[Value]) -> Result<Vec<TextPiece>> {
     Ok(pieces)
 }
 
-/// Returns the list of the kinds of all findings of the detector `detect` in the texts of the first argument, such as
-/// `EMAIL_ADDRESS`, and records the locations of the findings, which a violation reports.
+/// Searches the texts in the first argument with the detector `detect`, and returns the kind of each finding, such as
+/// `EMAIL_ADDRESS`. Records the locations of the findings, which a violation reports.
 fn kinds(e: &mut Evaluator<'_>, a: &[Value], detect: impl Fn(&str) -> Vec<Finding>) -> Result<Value> {
     let mut kinds = Vec::new();
     for piece in texts(e, a)? {
@@ -211,9 +211,9 @@ fn pii(e: &mut Evaluator<'_>, a: &[Value]) -> Result<Value> {
     }
 }
 
-/// Returns the argument at `index`, a threshold, or `default` if there is no such argument; fails if it is not a
-/// number.
-fn number(e: &mut Evaluator<'_>, a: &[Value], index: usize, default: f64) -> Result<f64> {
+/// Returns the threshold in the argument at `index`, or `default` if the argument is missing or null. Fails if it is
+/// not a number.
+fn threshold_argument(e: &mut Evaluator<'_>, a: &[Value], index: usize, default: f64) -> Result<f64> {
     match resolved_argument(e, a, index)? {
         Value::Absent | Value::None => Ok(default),
         value => match value.as_number() {
@@ -230,7 +230,7 @@ fn number(e: &mut Evaluator<'_>, a: &[Value], index: usize, default: f64) -> Res
 /// its score (0 to 1) reaches the threshold in the second argument, by default 0.5. The third argument has no effect:
 /// it exists only for policies of invariant-ai.
 fn prompt_injection(e: &mut Evaluator<'_>, a: &[Value]) -> Result<Value> {
-    let threshold = number(e, a, 1, 0.5)?;
+    let threshold = threshold_argument(e, a, 1, 0.5)?;
     let mut found = false;
     for piece in texts(e, a)? {
         let injection = injection::find(&piece.text);
@@ -275,7 +275,7 @@ fn categories(e: &mut Evaluator<'_>, a: &[Value]) -> Result<Value> {
 /// that it omits, or for which its value is not a number, has the threshold in the third argument, by default 0.5. The
 /// second argument has no effect: it exists only for policies of invariant-ai.
 fn is_flagged_by_moderation(e: &mut Evaluator<'_>, a: &[Value]) -> Result<Value> {
-    let default = number(e, a, 2, 0.5)?;
+    let default = threshold_argument(e, a, 2, 0.5)?;
     let thresholds = resolved_argument(e, a, 3)?;
     let threshold = |category: &str| match &thresholds {
         Value::Dict(entries) => entries
@@ -299,7 +299,7 @@ fn is_flagged_by_moderation(e: &mut Evaluator<'_>, a: &[Value]) -> Result<Value>
     Ok(Value::Bool(found))
 }
 
-/// Creates a list of texts.
+/// Converts texts to a list value of the policy language.
 fn strings(list: impl IntoIterator<Item = impl AsRef<str>>) -> Value {
     Value::list(list.into_iter().map(Value::text))
 }
@@ -345,7 +345,7 @@ fn python_code(e: &mut Evaluator<'_>, a: &[Value], ipython: bool) -> Result<Valu
     Ok(dict(entries))
 }
 
-/// Creates a map.
+/// Creates a map value of the policy language from pairs of a key and a value.
 fn dict<const N: usize>(entries: [(&str, Value); N]) -> Value {
     Value::Dict(entries.into_iter().map(|(key, value)| (key.into(), value)).collect())
 }
@@ -432,7 +432,7 @@ fn semgrep(e: &mut Evaluator<'_>, a: &[Value]) -> Result<Value> {
 fn fuzzy_contains(e: &mut Evaluator<'_>, a: &[Value]) -> Result<Value> {
     let query = resolved_argument(e, a, 1)?;
     let Some(query) = query.as_text() else { return e.outcome_without_text(&query, "`fuzzy_contains`") };
-    let threshold = number(e, a, 2, 0.8)?;
+    let threshold = threshold_argument(e, a, 2, 0.8)?;
     if !(0.0..=1.0).contains(&threshold) {
         return type_error(
             "the threshold of `fuzzy_contains` is not between 0 and 1; write one such as 0.8".to_owned(),
@@ -450,8 +450,9 @@ fn fuzzy_contains(e: &mut Evaluator<'_>, a: &[Value]) -> Result<Value> {
     Ok(Value::Bool(found))
 }
 
-/// Implements `html_code`: returns a map of the links, images, alternative texts of images, and texts that a reader of
-/// the page does not see (`hidden_texts`), of the markup in all texts.
+/// Implements `html_code`: returns a map of what the HTML or Markdown in all texts contains. These are the links, the
+/// images, the alternative texts of images, and the texts that a reader of the page does not see (`hidden_texts`).
+/// Records no locations.
 fn html_code(e: &mut Evaluator<'_>, a: &[Value]) -> Result<Value> {
     let (mut links, mut images, mut alt_texts, mut hidden) = (vec![], vec![], vec![], vec![]);
     for piece in texts(e, a)? {

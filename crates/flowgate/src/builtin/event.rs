@@ -1,5 +1,5 @@
 //! Implements the built-in functions of events, such as the call that an output answers, the server of a call, and the
-//! texts and images in a value.
+//! texts and images in a value. The evaluator calls them through the table in [`builtin`](super).
 
 use super::{Function, row};
 use crate::eval::{TextLocation, Value};

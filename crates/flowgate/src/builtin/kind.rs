@@ -1,4 +1,5 @@
-//! Implements the built-in functions that recognise kinds of values, such as dates, numbers and e-mail addresses.
+//! Implements the built-in functions that recognise kinds of values, such as dates, numbers and e-mail addresses. The
+//! evaluator calls them through the table in [`builtin`](super).
 //!
 //! A kind with a *canonical form* has exactly one spelling for each value. The spelling carries no information beyond
 //! the value, so an `endorse` statement may accept a value because it is of such a kind. E-mail addresses deliberately
@@ -125,7 +126,7 @@ fn boolean(value: &Json) -> Option<Json> {
 
 /// Returns the canonical form of a decimal number. That of a JSON number is the number itself. That of a text such as
 /// `012.50` is the same text without leading zeros and without trailing zeros after the point (`12.5`). `None` if the
-/// value is neither, or a text with more than [`MAX_DIGITS`] digits.
+/// value is neither, or a text with more than [`MAX_DIGITS`] digits. White space around a text is ignored.
 fn decimal(value: &Json) -> Option<Json> {
     let Json::String(text) = value else { return number(value) };
     let text = text.trim();

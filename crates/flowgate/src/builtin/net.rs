@@ -1,5 +1,6 @@
 //! Implements the built-in functions of network addresses: the host of a URL, whether a URL is on a host, and the
 //! domain of an e-mail address. With these functions, a policy restricts the recipients to which a call may send data.
+//! The evaluator calls them through the table in [`builtin`](super).
 
 use super::{Function, map_text, resolved_argument, row};
 use crate::eval::Value;
@@ -57,7 +58,7 @@ fn texts(value: &Value) -> Vec<String> {
     }
 }
 
-/// Returns whether a text is a web URL on one of these hosts.
+/// Returns whether a text is a web URL on one of these hosts. A leading `www.` has no effect, on either side.
 fn is_url_on(url: &str, hosts: &[String]) -> bool {
     web_host(url).is_some_and(|found| hosts.iter().any(|host| bare_host(host) == found))
 }

@@ -1,5 +1,5 @@
 //! Implements the built-in functions on sequences and numbers that policies can call, such as `sorted`, `range` and
-//! `abs`.
+//! `abs`. The evaluator calls them through the table in [`builtin`](super).
 
 use super::{Function, resolved_argument, row, type_error};
 use crate::eval::{Result, Value};

@@ -1,4 +1,5 @@
-//! Implements the built-in functions on texts that policies can call, such as `len`, `lower` and `split`.
+//! Implements the built-in functions on texts that policies can call, such as `len`, `lower` and `split`. The evaluator
+//! calls them through the table in [`builtin`](super).
 
 use super::{Function, map_text, method, resolved_argument, row, type_error};
 use crate::eval::{Evaluator, Result, Value};

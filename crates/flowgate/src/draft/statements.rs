@@ -55,8 +55,9 @@ pub(super) fn write(tool: &DescribedTool, traits: &ToolTraits, text: &mut String
     write_answer(traits, &name, text);
 }
 
-/// Returns whether the description of a tool or of an argument, or the name of an argument, resembles an instruction to
-/// the model, or has hidden characters. The draft leaves such a tool hidden from the model.
+/// Returns whether a text that the model would be shown about a tool resembles an instruction to the model, or has
+/// hidden characters. These texts are the description of the tool, and the names and descriptions of its arguments. The
+/// draft leaves such a tool hidden from the model.
 pub(super) fn is_suspicious(tool: &DescribedTool) -> bool {
     let of_arguments = tool.arguments.iter().flat_map(|argument| [&argument.name, &argument.description]);
     let mut texts = std::iter::once(&tool.description).chain(of_arguments);
@@ -109,8 +110,9 @@ fn write_roles(tool: &DescribedTool, traits: &ToolTraits, name: &str, text: &mut
 
 /// Returns the requirement on calls of a tool, as `require` spells it, and a sentence that explains it; `None` if
 /// nothing says what the tool does. Then the default of the policy applies, which permits only calls that depend on
-/// trusted, public text alone. Destruction cannot be undone, nor can what is sent (`is_sent`), so both get `decided by
-/// everything`: all that the model has seen must flow to the label, and not only what influenced the call.
+/// trusted, public text alone. `is_sent` states whether the tool sends, publishes or orders something. Neither that nor
+/// destruction can be undone, so both get `decided by everything`: all that the model has seen must flow to the label,
+/// and not only what influenced the call.
 fn requirement(traits: &ToolTraits, is_sent: bool) -> Option<(&'static str, &'static str)> {
     use ToolEffect::{Acts, Destroys, Reads, Unknown};
     use ToolReach::{Closed, Open};

@@ -6,11 +6,11 @@ use super::{EvalError, Evaluator, Frame, MatchLocation, Result, Value};
 use crate::policy::plan::{QuantifiedBlock, QuantifierKind};
 
 impl Evaluator<'_> {
-    /// Evaluates a block to a truth value: for `count`, whether the number of satisfying assignments is within the
-    /// bounds; for `forall`, whether every assignment satisfies the conditions; for a negated `forall`, whether one
-    /// does not. A `forall` over nothing does not hold in the dialect of Flowgate, so that an empty list cannot
-    /// satisfy a condition. In the dialect of invariant-ai (`or_none`), it does hold. `frame` contains the values of
-    /// the variables outside the block.
+    /// Evaluates a block to a truth value. A `count` holds if the number of satisfying assignments is within the
+    /// bounds. A `forall` holds if every assignment satisfies the conditions, and a negated `forall` if one does not. A
+    /// `forall` over nothing does not hold in the dialect of Flowgate, so that an empty list cannot satisfy a
+    /// condition. In the dialect of invariant-ai (`or_none`), it does hold. `frame` contains the values of the
+    /// variables outside the block.
     pub(super) fn evaluate_quantified(
         &mut self,
         block: &QuantifiedBlock,

@@ -1,6 +1,7 @@
 //! Evaluates the operators of expressions: comparisons, arithmetic, the flow operators, and patterns for tools and
 //! their arguments (`call is tool:send({to: "bob"})`). The flow operators compare two events: `a -> b` holds if the
-//! agent of `b` had seen `a`, `a ~> b` if `a` directly precedes `b`, and `a => b` if `a` may have influenced `b`.
+//! agent of `b` had seen `a`, `a ~> b` if `a` directly precedes `b`, and `a => b` if `a` may have influenced `b`. The
+//! evaluator of expressions calls it.
 
 use super::{BYTES_PER_STEP, EvalError, Evaluator, Frame, MissingValueMode, Result, Value};
 use crate::policy::pattern::PatternId;
@@ -210,8 +211,8 @@ impl Evaluator<'_> {
     /// If one of the values is not an event, or the fuel is spent.
     pub(super) fn compare_flow(&mut self, operator: Comparison, left: &Value, right: &Value) -> Result<bool> {
         let (Value::Event(earlier), Value::Event(later)) = (left, right) else {
-            let message =
-                "one side of a flow operator such as `->` is not a Message, a ToolCall or a ToolOutput";
+            let message = "one side of a flow operator such as `->` is not an event; compare variables of \
+                 the types Message, ToolCall or ToolOutput";
             return Err(EvalError::Type(message.to_owned()));
         };
         self.spend(1)?;
@@ -242,7 +243,8 @@ impl Evaluator<'_> {
             Value::Absent | Value::None => return self.outcome_of_missing_value(),
             other => {
                 let message = format!(
-                    "the left side of `is tool:` has the type {}, not ToolCall or ToolOutput",
+                    "the left side of `is tool:` has the type {}, not ToolCall or ToolOutput; write a variable of \
+                     one of these types",
                     other.type_name()
                 );
                 return Err(EvalError::Type(message));

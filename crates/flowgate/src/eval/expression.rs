@@ -1,5 +1,6 @@
 //! Evaluates one compiled expression: dispatches by its kind, and evaluates the kinds that have no file of their own.
-//! It also replaces references to parts of events by their values, and records that these regions are read.
+//! It also replaces references to parts of events by their values, and records that these regions are read. The search
+//! for assignments, the monitor and the rules call [`Evaluator::evaluate`].
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -121,8 +122,11 @@ impl Evaluator<'_> {
                     return self.outcome_without_text(&source, "a pattern");
                 };
                 self.spend(COMPILING + weight(source))?;
-                let pattern = Pattern::new(source, how.extent())
-                    .map_err(|problem| EvalError::Type(format!("the pattern is malformed: {problem}")))?;
+                let pattern = Pattern::new(source, how.extent()).map_err(|problem| {
+                    EvalError::Type(format!(
+                        "the pattern is malformed: {problem}; write it in the syntax of Python's `re`"
+                    ))
+                })?;
                 self.search_text(*how, &pattern, &text)
             }
             CompiledExpr::Predicate(index, arguments) => {
@@ -337,7 +341,7 @@ impl Evaluator<'_> {
                 let (wanted, given) = (ty.name(), value.type_name());
                 return Err(EvalError::Type(format!(
                     "the argument `{parameter}` of the extern predicate `{name}` has the type {given}, not \
-                    {wanted}"
+                    {wanted}; pass a value of that type"
                 )));
             }
             json_arguments.push(value.to_json());

@@ -39,9 +39,10 @@ enum SearchedValue {
 }
 
 impl Evaluator<'_> {
-    /// Returns whether trusted text of the source, which the agent has seen before the call in slot 0 of `frame`, lists
-    /// the value. `form` states whether it lists the whole value, its host or its registrable domain. More than
-    /// [`MAX_LISTED`] listed values list nothing.
+    /// Returns whether trusted text lists the value. `source` states which text counts: answers of a tool, or messages.
+    /// The agent must have seen the text before the judged call, which is the first value in `frame`. `form` states
+    /// whether the text must list the whole value, its host or its registrable domain. False if there are more than
+    /// [`MAX_LISTED`] listed values.
     pub(super) fn is_listed(
         &mut self,
         value: &Value,
@@ -109,7 +110,8 @@ impl Evaluator<'_> {
     }
 
     /// Returns the values that the arguments of an answered call must have; `None` if one of them is missing, or not
-    /// trusted, since its author could then choose the answer. `frame` contains the values of variables.
+    /// trusted: the author of such an argument could choose which answer is searched. `frame` contains the values of
+    /// variables.
     fn trusted_arguments(
         &mut self,
         arguments: &[(Arc<str>, CompiledExpr)],
@@ -137,8 +139,9 @@ impl Evaluator<'_> {
         Ok(Some(matched))
     }
 
-    /// Returns whether an answer answers a call with these arguments. An argument that is more confidential than the
-    /// judged call (not `is_readable`) counts as a different one, since the verdict would reveal it.
+    /// Returns whether the call that `answer` answers has the arguments `matched`. An argument that is more
+    /// confidential than the judged call (not `is_readable`) counts as a different one, since the verdict would reveal
+    /// it.
     fn has_arguments(
         &mut self,
         answer: &Event,
@@ -164,8 +167,8 @@ impl Evaluator<'_> {
         Ok(true)
     }
 
-    /// Returns whether an event is of the source: an output that answers a call of such a tool, or a message that the
-    /// model did not write.
+    /// Returns whether an event can list values for `source`. For a tool pattern, it is an output that answers a call
+    /// of a tool that the pattern matches; for messages, it is a message that the model did not write.
     fn is_of_source(&self, event: &Event, source: &ListSource) -> bool {
         // An irregular event, such as an answer to no call, has a label that depends on how it came about.
         let is_done = event.status == Status::Done && !event.document.origin.is_irregular;

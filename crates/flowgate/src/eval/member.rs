@@ -11,7 +11,8 @@ use crate::trace::{EventBody, EventId, NodeContent, NodeId, PathStep, Status, To
 
 impl Evaluator<'_> {
     /// Evaluates `object.name`, the access to a field of an event, of a map, or of a text that encodes a map. The
-    /// result is a missing value if there is no such field. A missing object and a number have no fields.
+    /// result is a missing value if there is no such field. A missing object and a number have no fields. The empty
+    /// content of a message (`Silent`) yields itself.
     pub(super) fn member(&mut self, object: &Value, name: &str) -> Result<Value> {
         match object {
             Value::Absent | Value::None => Ok(Value::Absent),
@@ -99,8 +100,8 @@ impl Evaluator<'_> {
         sole_text(content).is_some() && event.document.key(0, "content") == Some(node)
     }
 
-    /// Returns a field of a content block (`text`, `type`) or of a tool parameter (`name`, `required`, or a key of its
-    /// schema).
+    /// Returns the field `name` of a content block (`text`, `type`) or of a tool parameter (`name`, `required`, or a
+    /// key of its schema). `part` states which of the two the node is.
     fn part_member(&mut self, part: RegionKind, event: EventId, node: NodeId, name: &str) -> Value {
         let document = self.trace.event(event).map(|event| &event.document);
         let is_sole = self.is_sole_block(event, node);
@@ -130,9 +131,9 @@ impl Evaluator<'_> {
         }
     }
 
-    /// Returns the result of access to the field `name`, which objects of the kind `kind` (such as `Message`) do not
-    /// have: a missing value. In the dialect of invariant-ai it is an error, which lists the fields that they have
-    /// (`known`).
+    /// Returns the result of reading a field that an object does not have: a missing value. In the dialect of
+    /// invariant-ai it is an error, which lists the fields in `known`. `kind` is the kind of the object, such as
+    /// `Message`; `known` are the fields that it has, and `name` is the one that is read.
     fn unknown_field(&self, kind: &str, known: &[&str], name: &str) -> Result<Value> {
         match self.dialect() {
             Dialect::Flowgate => Ok(Value::Absent),
@@ -199,7 +200,8 @@ impl Evaluator<'_> {
             (EventBody::Output(_) | EventBody::Message(_), "content") => self.content(id),
             (EventBody::Output(output), "is_error") if output.is_error.is_none() => {
                 return Err(self.missing_value_error(|| {
-                    "`is_error` is missing: the format of this trace does not record whether tools fail"
+                    "`is_error` is missing: the format of this trace does not record whether tools fail; leave out \
+                     the condition"
                         .to_owned()
                 }));
             }
@@ -272,7 +274,7 @@ impl Evaluator<'_> {
         }
     }
 
-    /// Returns the calls that a message proposes, which directly follow it in the trace, without withdrawn ones.
+    /// Returns the calls that a message proposes, except withdrawn ones. They directly follow the message in the trace.
     pub(super) fn calls_of(&self, message: EventId) -> Vec<Value> {
         let after = (message.0 + 1..self.trace.len()).map(EventId);
         let of_message =
@@ -282,8 +284,8 @@ impl Evaluator<'_> {
         of_message.filter(live).map(Value::Event).collect()
     }
 
-    /// Returns the tool of a call, of the call that an output answers, or of the description of a tool; `None` for
-    /// another event.
+    /// Returns the tool that an event is about. For an output, it is the tool of the call that the output answers.
+    /// `None` for a message, and for an output without a call.
     pub(super) fn tool_of(&self, id: EventId) -> Option<&Tool> {
         let event = self.trace.event(id)?;
         if let EventBody::Tool(description) = &event.body {
@@ -316,8 +318,8 @@ impl Evaluator<'_> {
         }
     }
 
-    /// Returns the server of an event: the one in the client's metadata, or else the server of the event's tool;
-    /// [`Value::None`] if there is neither, and a missing value if `value` is not an event.
+    /// Returns the server of an event: the one in the client's metadata, or else the server of the event's tool. The
+    /// result is [`Value::None`] if there is neither, and a missing value if `value` is not an event.
     pub(crate) fn server_of(&mut self, value: &Value) -> Value {
         let Value::Event(id) = value else { return Value::Absent };
         let Some(event) = self.trace.event(*id) else { return Value::Absent };
@@ -463,8 +465,8 @@ impl Evaluator<'_> {
     }
 }
 
-/// Converts an index of the policy language, which counts from the end if it is negative, to one from the start. An
-/// index out of range yields one that is out of range as well.
+/// Converts an index of the policy language to a position from the start, in a list of this `length`. A negative index
+/// counts from the end. An index out of range yields a position out of range.
 fn position(index: i64, length: usize) -> usize {
     let from_end =
         |n: u64| length.checked_sub(usize::try_from(n).unwrap_or(usize::MAX)).unwrap_or(usize::MAX);

@@ -11,11 +11,12 @@ use crate::policy::syntax::Comparison;
 use crate::trace::NodeContent;
 
 impl Evaluator<'_> {
-    /// Returns the error for a value that is needed and is missing or null. `what` names the value and its use.
+    /// Returns the error for a value that is needed and is missing or null. `what` returns the message of the error,
+    /// which only a rule has.
     ///
-    /// A rule fails with a type error. The other statements do not fail because of [`EvalError::Missing`]: one that
-    /// grants something does not hold, and one that can only restrict (`doubt_restricts`) counts the condition as
-    /// satisfied.
+    /// A rule fails with a type error. Any other statement gets [`EvalError::Missing`], with which it does not fail: a
+    /// statement that grants something does not hold, and one that can only restrict (`doubt_restricts`) counts the
+    /// condition as satisfied.
     pub(crate) fn missing_value_error(&self, what: impl FnOnce() -> String) -> EvalError {
         match self.missing {
             MissingValueMode::IsNone if !self.doubt_restricts => EvalError::Type(what()),

@@ -45,8 +45,9 @@ impl Evaluator<'_> {
     }
 
     /// Calls `found` for each assignment that satisfies `ops` until it returns `true`. Unlike [`Self::solve`], does not
-    /// fail because of undecided assignments: returns their number, and the reason of the first one (`None` if there
-    /// are none), since they may not change the result of a `count`. `frame` contains the values of variables.
+    /// fail because of undecided assignments, since they may not change the result of a `count`. Returns their number,
+    /// and the reason why the first of them is undecided (`None` if there are none). `frame` contains the values of
+    /// variables.
     ///
     /// # Errors
     /// If the fuel is spent.

@@ -74,8 +74,8 @@ impl Evaluator<'_> {
         Ok(pieces)
     }
 
-    /// Adds the texts in a value to `pieces`, each with its location if it is in the trace. Of an event, only the main
-    /// field is searched, such as the content of a message.
+    /// Adds the texts in a value to `pieces`, each with its location if it is in the trace. The keys of a map are texts
+    /// as well. Of an event, only the main field is searched, such as the content of a message.
     fn collect(&mut self, value: &Value, pieces: &mut Vec<TextPiece>) -> Result<()> {
         self.spend(1)?;
         if pieces.len() >= MAX_PIECES {
@@ -407,7 +407,8 @@ fn is_image(document: &crate::trace::Document, id: NodeId) -> bool {
     }
 }
 
-/// Returns whether a node is a list of text blocks, of which none is a part of a text that encodes the list.
+/// Returns whether a node is a list of text blocks. False for a list that is itself encoded as text, even if its items
+/// have the form of text blocks.
 fn is_list_of_text_blocks(document: &crate::trace::Document, id: NodeId) -> bool {
     let mut children = document.children(id).peekable();
     children.peek().is_some()
@@ -418,7 +419,7 @@ fn is_list_of_text_blocks(document: &crate::trace::Document, id: NodeId) -> bool
         })
 }
 
-/// Returns whether a node is a text block.
+/// Returns whether a node is a text block of a content: a map with the keys `text` and `type`.
 fn is_block_of_text(document: &crate::trace::Document, id: NodeId) -> bool {
     document.key(id, "text").is_some() && document.key(id, "type").is_some()
 }

@@ -135,7 +135,7 @@ impl Lattice {
     /// Builds the total order in which each name is below the next.
     ///
     /// # Errors
-    /// A name that occurs twice is a cycle.
+    /// If there are no names or too many, or if a name occurs again after another one, which is a cycle.
     pub fn chain(names: &[impl AsRef<str>]) -> Result<Self, LatticeError> {
         let edges: Vec<_> =
             names.iter().zip(names.iter().skip(1)).map(|(a, b)| (a.as_ref(), b.as_ref())).collect();
@@ -152,7 +152,8 @@ impl Lattice {
         &self.names
     }
 
-    /// Returns the embedding of the element `name`, or `None` if there is no such element.
+    /// Returns the embedding of the element `name`: one bit for each meet-irreducible element, set if `name` is not at
+    /// or below it. `None` if there is no element `name`.
     pub fn embedding(&self, name: &str) -> Option<&[bool]> {
         let x = self.names.iter().position(|n| n == name)?;
         self.images.get(x).map(Vec::as_slice)

@@ -5,8 +5,9 @@
 //! {"integrity": "untrusted", "sources": ["web"], "readers": ["ann"], "age": 1716076800}
 //! ```
 //!
-//! A dimension at its top (all elements of a set, no readers, an unknown age) is written `"top"`. A value that cannot
-//! be read, or is missing, is top as well: a restored label is never lower than the original.
+//! A dimension at its top (all elements of a set, no readers, an unknown age) is written `"top"`. Readers at the bottom
+//! are written `"everyone"`, and a time at the bottom `"fresh"`. A value that cannot be read, or is missing, is top: a
+//! restored label is never lower than the original.
 
 use serde_json::{Map, Value};
 
@@ -75,8 +76,9 @@ impl Space {
         label
     }
 
-    /// Returns the names of the elements of a set, or of the readers, in one dimension; `"everyone"` for the least set
-    /// of readers. `None` if the names do not represent the label exactly, as with a bit for unknown names.
+    /// Returns the names in one dimension of `part`, a label: the elements of a set, or the readers. If everyone may
+    /// read, the result is the text `"everyone"`. `None` if the names do not represent the label exactly, as with a bit
+    /// for unknown names.
     fn set_names(&self, part: &Label, index: usize, name_table: &NameTable) -> Option<Value> {
         let kind = &self.dimensions().get(index)?.kind;
         if *kind == DimensionKind::Readers && *part == Label::BOTTOM {
@@ -105,8 +107,9 @@ impl Space {
         (restored.label == *part).then(|| chosen.into())
     }
 
-    /// Returns the point of a time dimension in seconds after the Unix epoch, `"fresh"` for the least one. `None` for
-    /// an unknown time, and if the label has no such dimension.
+    /// Returns the time that `part`, a label, has in the time dimension at `index`: a number of seconds after the Unix
+    /// epoch, or `"fresh"` for text that is always fresh. `None` for an unknown time, and if there is no such
+    /// dimension.
     fn seconds(&self, part: &Label, index: usize) -> Option<Value> {
         match self.age(part, index)? {
             0 => Some("fresh".into()),

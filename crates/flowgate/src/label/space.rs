@@ -1,5 +1,6 @@
 //! Defines the product of a policy's dimensions, and its layout in the bits of a label. Each operation on labels that
-//! needs to know the dimensions, such as a restriction to some of them, is a method of [`Space`].
+//! needs to know the dimensions, such as a restriction to some of them, is a method of [`Space`]. The compiler creates
+//! the space of a policy, and the monitor computes with it.
 
 mod describe;
 
@@ -21,7 +22,7 @@ impl DimensionSet {
     /// The empty set.
     pub const NONE: Self = Self(0);
 
-    /// Returns the set of the one dimension with this index.
+    /// Returns the set of the one dimension with this index; the empty set for an index of [`MAX_DIMENSIONS`] or more.
     pub fn single(index: usize) -> Self {
         Self(1_u32.checked_shl(u32::try_from(index).unwrap_or(u32::MAX)).unwrap_or(0))
     }
@@ -151,7 +152,7 @@ impl Space {
         &self.dimensions
     }
 
-    /// Returns the index of the dimension with this name.
+    /// Returns the index of the dimension with this name; `None` if the policy declares none.
     pub fn index(&self, name: &str) -> Option<usize> {
         self.dimensions.iter().position(|d| d.name == name)
     }
@@ -193,8 +194,8 @@ impl Space {
         Some(self.dimension_bits(index, set))
     }
 
-    /// Returns the element of the time dimension called `dimension` for text that was written at `seconds` after the
-    /// Unix epoch; `None` if there is no such time dimension.
+    /// Returns the label of text that was written at a time, `seconds` after the Unix epoch, in the time dimension
+    /// called `dimension`. `None` if there is no such time dimension.
     pub fn instant(&self, dimension: &str, seconds: i64) -> Option<PartialLabel> {
         let index = self.index(dimension)?;
         if self.dimensions.get(index)?.kind != DimensionKind::Time {
@@ -221,7 +222,8 @@ impl Space {
         }
     }
 
-    /// Returns the partial label with these bits of one dimension set, counted from the first bit of the dimension.
+    /// Returns the partial label in which `bits` of one dimension are set. A bit is given by its number in the
+    /// dimension, from 0.
     pub(super) fn dimension_bits(&self, index: usize, bits: impl Iterator<Item = usize>) -> PartialLabel {
         let mut label = Label::BOTTOM;
         let offset = self.offsets.get(index).copied().unwrap_or(0);
@@ -229,8 +231,8 @@ impl Space {
         PartialLabel { dims: DimensionSet::single(index), label }
     }
 
-    /// Returns the partial label with all bits of one dimension set except these, which are counted from the first bit
-    /// of the dimension.
+    /// Returns the partial label in which all bits of one dimension are set except `bits`. A bit is given by its number
+    /// in the dimension, from 0.
     pub(super) fn dimension_bits_except(
         &self,
         index: usize,
@@ -244,7 +246,8 @@ impl Space {
         partial
     }
 
-    /// Returns the key of a label in the time dimension with this index; `None` if there is no such dimension.
+    /// Returns the age that a label stores in the time dimension with this index: 0 for "always fresh", `u64::MAX` for
+    /// an unknown time, otherwise `i64::MAX` minus the time in seconds. `None` if there is no such dimension.
     pub(super) fn age(&self, label: &Label, index: usize) -> Option<u64> {
         label.ages.get(*self.offsets.get(index)?).copied()
     }

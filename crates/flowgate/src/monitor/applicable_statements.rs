@@ -31,8 +31,8 @@ impl Monitor {
     }
 }
 
-/// Returns the statements that apply to a tool: those for which it matches every pattern that the query requires of
-/// its first event, the call or the output. Of the `label` statements, only those about outputs are returned.
+/// Returns the statements that apply to a tool. A statement applies if all its patterns for the tool of its event (a
+/// call or an output) match the tool. Of the `label` statements, only those about outputs are returned.
 pub(super) fn statements_for_tool(plan: &Plan, tool: &Tool) -> ApplicableStatements {
     let matches = |query: &CompiledQuery| {
         query.tools.iter().all(|id| plan.patterns.get(id.0).is_some_and(|pattern| pattern.matches(tool)))

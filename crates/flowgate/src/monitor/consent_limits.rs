@@ -1,10 +1,10 @@
 //! Decides whether a call is within the limits of a standing consent: how many calls it covers, and up to which sum of
 //! an argument.
 //!
-//! What counts is every call of the session to a tool that the consent is about, including the judged one: calls that
-//! wait to run, that have run, that the consent did not cover, and those of other agents. So calls of one message count
-//! together, and a call that was approved by a person uses up the limit as well. A call that was withdrawn before it
-//! ran does not count. If one of these calls has no amount that can be summed exactly, the consent does not apply.
+//! Every call of the session to a tool that the consent is about counts, including the judged one. It counts whether it
+//! waits to run or has run, whether the consent covered it or not, and whichever agent made it. So calls of one message
+//! count together, and a call that was approved by a person uses up the limit as well. A call that was withdrawn before
+//! it ran does not count. If one of these calls has no amount that can be summed exactly, the consent does not apply.
 //!
 //! The session has no clock, so there are no limits for a day. The verdict on a call depends on other calls, and so
 //! carries the label of all of them ([`super::call_examination`]): an observer of the verdict could otherwise learn

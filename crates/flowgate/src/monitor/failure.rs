@@ -1,5 +1,5 @@
 //! Records calls that fail: the server does not answer, reports a failure, or sends an answer that cannot be read in
-//! exactly one way.
+//! exactly one way. The program that runs the tools calls [`Monitor::push_failure`] for such a call.
 //!
 //! Whether a call fails depends on what its answer would have contained, so the failure is an event as well.
 //! Its text is a constant of the caller; its label is the greatest that any answer of the tool may carry,

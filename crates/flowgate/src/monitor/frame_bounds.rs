@@ -8,10 +8,10 @@
 use crate::label::{DimensionSet, Label, PartialLabel};
 use crate::policy::plan::{LabelStatement, Plan, TargetStep};
 
-/// Returns an upper bound on the frame labels of all possible shown events of one kind, that is, of those whose frame
-/// labels flow to `bound`. `statements` label events of this kind. The result flows to `bound`, and depends on nothing
-/// but the policy; it is bottom if no such event is possible. The frame label is the label of the event's existence,
-/// and of its error flag.
+/// Returns the greatest frame label that an event of one kind can have and still be shown. The frame label is the label
+/// of the event's existence and of its error flag; an event is shown if this label flows to `bound`. `statements` label
+/// events of this kind. The result is an upper bound that flows to `bound`, and depends on nothing but the policy. It
+/// is bottom if no such event is possible.
 pub(super) fn greatest_frame_label(plan: &Plan, statements: &[usize], bound: &Label) -> Label {
     let space = &plan.space;
     let default = plan.default.unwrap_or_else(|| space.top());

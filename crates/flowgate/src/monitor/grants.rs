@@ -1,4 +1,5 @@
-//! Stores grants, the approvals that a person gives for the rest of a session, and applies them to later calls.
+//! Stores grants, the approvals that a person gives for the rest of a session, and applies them to later calls. The
+//! program that asks people calls [`Monitor::approve_for_session`]; `call_examination` applies the grants to each call.
 //!
 //! A grant covers equal calls: the same tool, the same values, and only reasons that the person was shown. The value of
 //! a payload argument may differ, if no reason is about that argument and no rule asked (the rule may have read the
@@ -170,8 +171,8 @@ impl Monitor {
             .then(|| format!("An answer for longer than this call covers other values: {phrases}."))
     }
 
-    /// Returns how many statements about calls of a tool describe a class of values of an argument that a grant can
-    /// cover.
+    /// Returns the number of `endorse` statements about calls of a tool that describe a class of values for an
+    /// argument. A grant can cover such a class.
     fn class_statement_count(&self, tool: &Tool, argument: &str) -> usize {
         let plan = &self.policy.plan;
         let applicable = applicable_statements::statements_for_tool(plan, tool).endorsements;
@@ -181,9 +182,9 @@ impl Monitor {
             .count()
     }
 
-    /// Moves the reasons against a call to the notes, so that the call is permitted, if one grant covers the call and
-    /// all of its reasons. The label of the question that the grant answered (`decided`) must flow to the label of this
-    /// verdict, since the verdict reveals that there is a grant.
+    /// Looks for a grant that covers a call and all reasons against it. If there is one, moves the reasons to the
+    /// notes, so that the call is permitted. The label of the question that the grant answered (`decided`) must flow to
+    /// the label of this verdict, since the verdict reveals that there is a grant.
     pub(super) fn apply_grants(&self, call: &Call, judgement: &mut Judgement) {
         if judgement.reasons.is_empty() {
             return;

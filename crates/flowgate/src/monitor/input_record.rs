@@ -68,8 +68,9 @@ impl Monitor {
         });
     }
 
-    /// Returns the floor of an output that follows from the rules of the policy ([`output_floor`](Self::output_floor)),
-    /// by the tool of its call; bottom for any other event, and for an output without exactly one call.
+    /// Returns the least label that an output carries because rules of the policy can stop it: the
+    /// [`output_floor`](Self::output_floor) of the tool of its call. Bottom for any other event, and for an output
+    /// without exactly one call.
     pub(super) fn rule_floor(&self, body: &EventBody) -> Label {
         let EventBody::Output(output) = body else { return Label::BOTTOM };
         let mut calls = self.trace.calls_with_id(&output.call_id);

@@ -60,7 +60,7 @@ struct StatementMatches {
 
 impl Monitor {
     /// Labels a message, an output or a tool description, and appends it at `position`. `view` is set for a message of
-    /// a model that was shown a view; `caller_floors` are lower bounds from the caller; `is_failure` means that the
+    /// a model that was shown a view. `caller_floors` are lower bounds from the caller. `is_failure` means that the
     /// event is the outcome of a failed call, which no statement labels. Returns the event and the findings about it.
     ///
     /// `base` is the label of a part that no statement mentions. `floor` is the least label of every part: the label of
@@ -188,7 +188,7 @@ impl Monitor {
                 .is_err()
         {
             let message = "the evaluation of the statements for this event exceeded its fuel, so the event \
-                is labelled top";
+                is labelled top; simplify the statements";
             reasons.push(Reason::new(ReasonKind::Limit, Action::Deny, message));
             if let Some(event) = self.trace.event_mut(id) {
                 // Node 0 is the root of the event.
@@ -255,7 +255,7 @@ impl Monitor {
             event.document.set_subtree(0, plan.space.top());
             event.document.origin.is_irregular = true;
         }
-        let message = "the conditions of some statements depend on labels that these statements raise, in a cycle, so the event is labelled top";
+        let message = "the conditions of some statements depend on labels that these statements raise, in a cycle, so the event is labelled top; remove a condition from one of them";
         reasons.push(Reason::new(ReasonKind::RuleError, Action::Log, message));
         Ok(())
     }
@@ -465,8 +465,9 @@ impl Monitor {
         Ok(nodes)
     }
 
-    /// Returns the reason that a statement with this query grants nothing, if one of its patterns matches tools of
-    /// two servers; otherwise `None`.
+    /// Checks whether one of the tool patterns of a statement is ambiguous, that is, matches tools of two servers. If
+    /// so, returns the reason, since the statement then grants nothing; otherwise `None`. `query` is the query of the
+    /// statement.
     ///
     /// `tool` is the tool of the event. If it has neither been declared nor run, it counts for this event only: a name
     /// that the model invents does not show that a server offers the tool.
@@ -552,9 +553,10 @@ impl Monitor {
         }
     }
 
-    /// Applies the labels that one `label` statement, given by its index in the policy, grants to regions of an event,
-    /// and creates the regions that it captures; a statement has one capture. Returns whether a label was raised that
-    /// the conditions of an earlier statement had read; then the caller must apply the statements again.
+    /// Applies `grants`, the labels that one `label` statement grants to regions of an event, and creates the regions
+    /// that the statement captures; a statement has at most one capture. `statement` is its index in the policy.
+    /// Returns whether a label was raised that the conditions of an earlier statement had read; then the caller must
+    /// apply the statements again.
     fn declare_granted_labels(
         &mut self,
         space: &Space,

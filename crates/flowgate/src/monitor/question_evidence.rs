@@ -1,6 +1,7 @@
-//! Lists evidence about the untrusted values of a call, for the person who is asked whether it may run. The evidence
-//! is that the user wrote the value, that a trusted tool output contains it, that it differs in one character from a
-//! trusted value or from a word of the user, or that only an untrusted output contains it.
+//! Lists evidence about the untrusted values of a call, for the person who is asked whether it may run. Four findings
+//! are evidence: the user wrote the value; a trusted tool output contains it; it differs in one character from a
+//! trusted value or from a word of the user; only an untrusted output contains it. The programs that ask people call
+//! [`Monitor::question_evidence`].
 //!
 //! Each sentence states where a value was found, and gives no verdict. Invariant: the evidence depends only on regions
 //! whose labels flow to the label of the question.

@@ -1,5 +1,5 @@
 //! Words the question to a person whether a call may run: what the call would do, who may have chosen it, and what it
-//! would disclose.
+//! would disclose. The programs that ask people call [`Question::summary`].
 //!
 //! The words follow from the [roles](ArgumentRole) of the arguments and from the reasons of the verdict. They contain
 //! values of arguments, and so carry the label of the question.
@@ -54,8 +54,8 @@ fn effects(policy: &Policy, call: &Call) -> Option<String> {
     Some(format!("This call of {} {}.", call.tool, enumerate(&clauses)?))
 }
 
-/// Returns a sentence that says which parts of the call text of low integrity may have chosen; `None` if no reason is
-/// about integrity.
+/// Returns a sentence that says what untrusted text may have done: led to the call, or chosen some of its arguments.
+/// `None` if no reason is about integrity.
 fn influences(policy: &Policy, call: &Call, reasons: &[Reason]) -> Option<String> {
     // The categories of a reason are the phrases of its label about confidentiality; the others are about integrity.
     let is_about_integrity =

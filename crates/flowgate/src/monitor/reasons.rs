@@ -26,8 +26,8 @@ impl Monitor {
         reasons
     }
 
-    /// Returns a reason to deny for each rule that exempts the tool of the call `id` by a pattern that matches tools of
-    /// two servers: the exemption would hold for the wrong server as well.
+    /// Finds the rules that exempt the tool of the call `id` by an ambiguous pattern, one that matches tools of two
+    /// servers, and returns a reason to deny for each: the exemption would hold for the wrong server as well.
     fn ambiguous_exemptions(&self, plan: &Plan, id: EventId) -> Vec<Reason> {
         let Some(tool) = self.trace.event(id).and_then(|event| event.tool()) else { return Vec::new() };
         let rules = plan.dispatch.exempting.iter().filter_map(|index| plan.rules.get(*index));
@@ -87,8 +87,10 @@ impl MatchReceiver for ReasonCollector<'_> {
         *count += 1;
         if *count == MAX_MATCHES && rule.action != Action::Log {
             // A person cannot approve matches that are not listed.
-            let message =
-                format!("the rule matches {MAX_MATCHES} times or more; further matches are not reported");
+            let message = format!(
+                "the rule matches {MAX_MATCHES} times or more; further matches are not reported; write a rule \
+                 that matches less often"
+            );
             let mut reason = Reason::new(ReasonKind::Limit, Action::Deny, message);
             reason.statement = Some(rule.span.clone());
             self.reasons.push(reason);

@@ -1,5 +1,5 @@
 //! Determines the external state to which the call in a question refers. An approval of the call becomes stale if this
-//! state changes after the question was asked.
+//! state changes after the question was asked. The monitor calls it when it creates a question.
 //!
 //! A person approves a call as it was shown. Later writes of other sessions make the approval stale only if the call
 //! refers to the state that they changed. It does if the tool reads the store by declaration, or if an argument
@@ -33,10 +33,10 @@ struct ArgumentValues {
 }
 
 impl Monitor {
-    /// Returns the stores that a call touches and to whose state it refers, each with the number of writes of other
-    /// sessions. A call refers to a store if an argument occurs in what this session has read from the store, or if the
-    /// policy declares that the tool reads it. A call without valid arguments, or with too many values, refers to every
-    /// store that it touches.
+    /// Returns the stores to whose state a call refers, each with the number of writes of other sessions to it. Only
+    /// stores that the call reads or writes are among them. A call refers to a store if an argument occurs in what this
+    /// session has read from the store, or if the policy declares that the tool reads it. A call without valid
+    /// arguments, or with too many values, refers to every store that it touches.
     pub(super) fn referenced_versions(&self, call: &Call, access: &StoreAccess) -> StoreVersions {
         let values = call
             .arguments
@@ -52,7 +52,8 @@ impl Monitor {
         self.stores.versions_of_others(&touched)
     }
 
-    /// Returns whether one of the values occurs in an output of a call of this session that reads the store.
+    /// Returns whether this session has read one of the values from a store: whether an output of a call that reads the
+    /// store contains it.
     fn was_read(&self, store: usize, values: &ArgumentValues) -> bool {
         if values.all.is_empty() {
             return false;
@@ -108,8 +109,8 @@ impl ArgumentValues {
         Some(values)
     }
 
-    /// Returns whether a value that was read equals one of the arguments, or is a text that contains one of the
-    /// identifiers.
+    /// Returns whether one of these argument values occurs in `value`, a scalar that was read: it is equal, or `value`
+    /// is a text that contains it as an identifier.
     fn occur_in(&self, value: &Value) -> bool {
         match value {
             Value::String(text) => {
@@ -122,7 +123,7 @@ impl ArgumentValues {
     }
 }
 
-/// Prints a number so that 20.0 and 20 are equal, as they are to most tools.
+/// Returns a number as text. The numbers 20.0 and 20 give the same text, since they are equal to most tools.
 fn number_text(number: &Number) -> String {
     number.as_f64().filter(|_| number.is_f64()).map_or_else(|| number.to_string(), |float| float.to_string())
 }

@@ -177,7 +177,8 @@ impl Rejudgement<'_> {
         self.record_counterpart(*event, new);
     }
 
-    /// Records which event of the new session has the content of a recorded event; `None` if there is no such event.
+    /// Records the counterpart of a recorded event: `new` is the event of the new session with the same content, or
+    /// `None` if there is none.
     fn record_counterpart(&mut self, recorded: EventId, new: Option<EventId>) {
         if self.events.len() <= recorded.0 {
             self.events.resize(recorded.0 + 1, None);
@@ -192,10 +193,10 @@ impl Rejudgement<'_> {
         self.events.get(recorded.0).copied().flatten()
     }
 
-    /// Translates `label`, a floor (a lower bound on the label of an event) of the recorded session, to the policy of
-    /// the new session. Each element becomes the one of the same name; a dimension without an element of that name
-    /// becomes top. A dimension that only the new policy has becomes bottom, so that the floor does not raise it. Only
-    /// the top label raises every dimension: it becomes the top label of the new policy.
+    /// Translates a floor, a lower bound on the label of an event, from the policy of the recorded session to that of
+    /// the new one. `label` is the floor. Each element becomes the one of the same name; a dimension without an element
+    /// of that name becomes top. A dimension that only the new policy has becomes bottom, so that the floor does not
+    /// raise it. Only the top label raises every dimension: it becomes the top label of the new policy.
     fn translated_floor(&mut self, label: Label) -> Label {
         let (from, monitor) = (self.recorded, &mut self.session.monitor);
         if label == Label::BOTTOM {
@@ -283,8 +284,10 @@ impl Rejudgement<'_> {
     }
 }
 
-/// Returns the join of the labels, in the document `new`, of the regions that a view at the label `view` showed of the
-/// document `old` of the same event. `is_output`: a view shows the text of an output, not its structured form.
+/// Returns the new label of what a view showed of one event. `old` and `new` are the documents of the event in the
+/// recorded and in the new session. A view at the label `view` showed the regions of `old` whose labels flow to `view`;
+/// the result is the join of the labels that these regions have in `new`. `is_output` states whether the event is an
+/// output: a view shows its text, not its structured form.
 fn shown_label(old: &Document, new: &Document, view: &Label, is_output: bool) -> Label {
     let mut label = Label::BOTTOM;
     // The counterparts of the nodes so far: in pre-order, a parent is before its children.

@@ -191,8 +191,8 @@ impl Monitor {
         required
     }
 
-    /// Returns a reason to deny for each part of the call whose value is attributed to regions that the method hides:
-    /// the attribution and the view contradict each other.
+    /// Finds the parts of the call that the influence method attributes to regions which the same method hides from the
+    /// model, and returns a reason to deny for each. Such an attribution contradicts the view.
     fn hidden_dependency_reasons(&self, attribution: &Attribution) -> Vec<Reason> {
         let arguments =
             attribution.arguments.iter().map(|(name, source)| (format!("arguments.{name}"), source));
@@ -471,7 +471,7 @@ impl Monitor {
     }
 }
 
-/// Returns the path of the top-level argument that a node belongs to.
+/// Returns the path of the top-level argument that a node belongs to, such as `arguments.to`.
 fn argument_name(document: &Document, node: NodeId) -> String {
     let mut path = document.path(node);
     // The first two steps are `arguments` and the name.

@@ -215,8 +215,9 @@ impl StoreLabels {
         }
     }
 
-    /// Joins the lower bound on every store that other sessions recorded. If the bound rises, another session has
-    /// written to an unknown store, so this counts as a write of another session to every store.
+    /// Raises the lower bound on the labels of all stores to `label`, the bound that other sessions recorded. If the
+    /// bound rises, another session has written to an unknown store, so this counts as a write of another session to
+    /// every store.
     pub(super) fn raise_floor(&mut self, label: &Label) {
         if !label.flows_to(&self.floor) {
             self.raise_all(label);

@@ -102,8 +102,8 @@ impl Monitor {
         space.describe(label, space.exceeded_dimensions(label, upper, space.all()), &self.name_table)
     }
 
-    /// Returns the names of the arguments of this tool that a `payload` statement without further conditions declares
-    /// as payload, sorted.
+    /// Returns the names of the payload arguments of this tool, sorted. Only `payload` statements without further
+    /// conditions count.
     pub fn payload_arguments(&self, tool: &Tool) -> Vec<String> {
         let plan = &self.policy.plan;
         let mut names: Vec<String> = Vec::new();
@@ -145,9 +145,9 @@ impl Monitor {
         names
     }
 
-    /// Returns the names of the arguments of this tool that a statement endorses, each with an upper bound on the
-    /// number of values that the author can choose from, in bits. Arguments without such a bound are omitted. Whether a
-    /// value is endorsed depends on the call.
+    /// Returns the names of the arguments of this tool that an `endorse` statement is about. Each has an upper bound,
+    /// in bits, on the number of values from which the author of an endorsed value can choose. Arguments without such a
+    /// bound are omitted. Whether a value is endorsed depends on the call.
     pub fn endorsed_arguments(&self, tool: &Tool) -> BTreeMap<String, u32> {
         let plan = &self.policy.plan;
         let applicable = applicable_statements::statements_for_tool(plan, tool).endorsements;
@@ -167,10 +167,10 @@ impl Monitor {
         bits_by_argument
     }
 
-    /// Returns whether it is certain that every call of a tool is permitted at a label without a question, whatever
-    /// its arguments and the trace are. That is so if no rule except a `log` rule can stop calls of the tool, and the
-    /// label flows to the greatest label at which the policy permits the decision to call it (`decision_bound`). A
-    /// rule without event variables can match at any call.
+    /// Returns whether every call of a tool with this label is permitted without a question, whatever its arguments and
+    /// the trace are. `false` can also mean that this is unknown. That is so if no rule except a `log` rule can stop
+    /// calls of the tool, and the label flows to the greatest label at which the policy permits the decision to call it
+    /// (`decision_bound`). A rule without event variables can match at any call.
     pub fn permits_any(&self, tool: &Tool, label: &Label) -> bool {
         let can_stop = |variable: &EventVariable| {
             matches!(variable.ty, Type::ToolCall | Type::Event)

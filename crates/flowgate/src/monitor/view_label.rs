@@ -102,7 +102,8 @@ impl Monitor {
     }
 }
 
-/// Returns the join of the labels of those captured parts of a hidden text that flow to the bound, which a view shows.
+/// Returns the label of the captured parts of a hidden text that a view shows nevertheless: the join of the labels of
+/// those parts that flow to `bound`.
 fn captured_label(document: &Document, text: NodeId, bound: &Label) -> Label {
     let parts = document.children(text).filter_map(|child| document.node(child));
     let shown = parts.filter(|part| matches!(part.step, PathStep::Capture(_)) && part.label.flows_to(bound));

@@ -165,8 +165,8 @@ impl<'a> NameChecker<'a> {
         self.check_key(code, name, span, known);
     }
 
-    /// Returns the keys in the recorded events of a kind whose tools one of the patterns matches; without patterns, in
-    /// all events of the kind. `None` if there are no such events.
+    /// Returns the keys that the recorded events of a kind have. With `patterns`, only events count whose tool one of
+    /// them matches. `None` if there are no such events.
     fn known_keys(&self, kind: EventKind, patterns: &[ToolPattern]) -> Option<Vec<&'a str>> {
         let occurrences: &'a Occurrences = self.occurrences;
         let fits = |tool: &Option<crate::trace::Tool>| {

@@ -68,8 +68,8 @@ impl ArgumentRole {
         Self::ALL.into_iter().find(|role| role.name() == name)
     }
 
-    /// Returns what an attacker who writes the value gains, for warnings and approval requests: the completion of "the
-    /// author of the value chooses ..."; `None` for content, which decides nothing.
+    /// Returns what an attacker gains by writing the value, for warnings and approval requests. The text completes the
+    /// sentence "the author of the value chooses ...". `None` for content, which decides nothing.
     pub fn gain(self) -> Option<&'static str> {
         match self {
             Self::Recipient => Some("the recipient, and can name an address of its own"),

@@ -28,9 +28,9 @@ impl LabelStatement {
     }
 }
 
-/// Returns a warning for each statement that labels a field of an event's content (such as `out.content.body`) if
-/// another statement on the same tool captures a part of the whole content. Content that a statement captures from is
-/// not parsed into fields, so the label of the field applies to all of it.
+/// Warns about statements that label a field of an event's content (such as `out.content.body`) although another
+/// statement on the same tool captures a part of the whole content. Content that a statement captures from is not
+/// parsed into fields, so the label of the field applies to all of it.
 pub(super) fn warnings(plan: &Plan, source: &PolicySource) -> Vec<Diagnostic> {
     let capturing: Vec<&LabelStatement> =
         plan.labels.iter().filter(|statement| statement.captures_content()).collect();

@@ -1,5 +1,6 @@
 //! Warns about expressions that invariant-ai reads differently. Flowgate's language is derived from the language of
 //! invariant-ai, the policy analyzer of *AI Agents with Formal Security Guarantees*.
+//! [`Policy::load`](super::Policy::load) adds the warnings to its own.
 //!
 //! The grammar of invariant-ai is ambiguous and resolves to unintended readings: it reads
 //! `a == 1 and b == 2 and c == 3` as `(a == 1) and (((b == 2) and c) == 3)`. The author of a policy that was written

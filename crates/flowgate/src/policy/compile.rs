@@ -474,8 +474,9 @@ impl<'a> Compiler<'a> {
         Ok(())
     }
 
-    /// Deducts the size of a compiled pattern from what the patterns of the policy may still use together, since a
-    /// short pattern such as `\w{1000}` can become a large automaton. Reports an error if that is exceeded.
+    /// Subtracts the size of a compiled pattern from `patterns_left`, the size that all further patterns of the policy
+    /// may have together: a short pattern such as `\w{1000}` can become a large automaton. Reports an error if less is
+    /// left.
     fn charge_pattern(&mut self, pattern: &str, span: &Span) -> CompileResult<()> {
         match self.patterns_left.checked_sub(weight(pattern)) {
             Some(left) => {

@@ -245,10 +245,10 @@ impl<'p> StatementPaths<'p> {
         }
     }
 
-    /// Records the tool patterns to which the lines of a body restrict the variables that satisfy `is_declared`. The
-    /// tool matches one of the patterns of each line that restricts it; the patterns of all these lines form one list,
-    /// which may admit more tools than the lines do together. A pattern restricts nothing in a negation, or in an `or`
-    /// whose parts do not all restrict the same variable.
+    /// Records to which tool patterns the lines of a body restrict their variables; only variables for which
+    /// `is_declared` holds are recorded. The tool matches one of the patterns of each line that restricts it; the
+    /// patterns of all these lines form one list, which may admit more tools than the lines do together. A pattern
+    /// restricts nothing in a negation, or in an `or` whose parts do not all restrict the same variable.
     fn restrict(&mut self, body: &ConditionBody, is_declared: &dyn Fn(&str) -> bool) {
         for line in &body.lines {
             let BodyLine::Condition(condition) = line else { continue };

@@ -34,7 +34,7 @@ impl GrantScope {
     }
 }
 
-/// Prints the words of the policy, such as `30 days`.
+/// Writes the scope in the words of the policy, such as `30 days`.
 impl fmt::Display for GrantScope {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

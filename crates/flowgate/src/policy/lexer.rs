@@ -197,7 +197,7 @@ fn width(space: &str) -> usize {
     space.chars().map(|c| if c == '\t' { 4 } else { 1 }).sum()
 }
 
-/// Returns the indentation of a line.
+/// Returns the indentation of a line in columns.
 fn indentation(line: &str) -> usize {
     width(line.get(..line.len() - line.trim_start().len()).unwrap_or_default())
 }

@@ -1,5 +1,5 @@
 //! Matches the patterns by which statements of a policy name tools: `tool:bank/get_*`, `tool:"exact name"`,
-//! `tool:r"get_(a|b)"`.
+//! `tool:r"get_(a|b)"`. The compiler compiles the patterns, and the monitor compares tools with them.
 //!
 //! A pattern without a server matches a tool of any server, as long as only one server offers a match. Once tools of
 //! two servers match it, the pattern is ambiguous, and statements that grant anything by it grant nothing. A second
@@ -149,7 +149,8 @@ impl ToolPattern {
         }
     }
 
-    /// Returns whether the pattern names this server, as opposed to matching its tools by a wildcard.
+    /// Returns whether the pattern names this server, as opposed to matching its tools by a wildcard. False for a
+    /// regular expression.
     pub(crate) fn names_server(&self, server: &str) -> bool {
         self.qualified && self.source.split_once('/').is_some_and(|(named, _)| named == server)
     }

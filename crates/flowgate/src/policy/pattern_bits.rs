@@ -18,8 +18,8 @@ pub(crate) fn matched_text_bits(pattern: &str) -> Option<u32> {
     Some(whole)
 }
 
-/// Returns the logarithm of an upper bound on the number of texts that a part of a pattern matches; `None` if it
-/// matches infinitely many. A repetition is a choice of each item and of their number, an alternation a choice of a
+/// Returns an upper bound on the number of texts that a part of a pattern matches, as its logarithm in bits; `None` if
+/// it matches infinitely many. A repetition is a choice of each item and of their number, an alternation a choice of a
 /// branch.
 fn bits_of(hir: &Hir) -> Option<f64> {
     match hir.kind() {

@@ -1,4 +1,5 @@
-//! Compiles and matches regular expressions in policies, with Python's syntax and semantics.
+//! Compiles and matches regular expressions in policies, with Python's syntax and semantics. The compiler compiles
+//! constant patterns, and the evaluator searches texts with them.
 //!
 //! A pattern without look-around is compiled to an automaton, whose time is linear in the text. Look-around and
 //! back-references need backtracking: these patterns run under a limit, and a search that exceeds it is an error.
@@ -146,8 +147,8 @@ impl Pattern {
     }
 }
 
-/// Returns the pattern with anchors for the part of a text that it must match, and whether its `.` matches line breaks
-/// as well.
+/// Translates a pattern to the syntax of the Rust libraries, and adds anchors for `extent`, the part of a text that it
+/// must match. Also returns whether its `.` matches line breaks.
 fn anchor_pattern(source: &str, extent: MatchExtent, end: EndAnchor) -> (String, bool) {
     let translated = translate(source, end);
     match extent {
@@ -175,8 +176,8 @@ fn backtracking_limit_error() -> EvalError {
     )
 }
 
-/// Returns why a pattern does not compile, on one line: the last line of the library's message, which does not repeat
-/// the pattern.
+/// Returns why a pattern does not compile, on one line: the last line of the message of the `regex` library, which does
+/// not repeat the pattern.
 pub(crate) fn describe(error: &regex::Error) -> String {
     if matches!(error, regex::Error::CompiledTooBig(_)) {
         return "it is too large after its repetitions are expanded".to_owned();
@@ -196,6 +197,7 @@ fn needs_backtracking(source: &str) -> bool {
 /// Returns the weight of a pattern: approximately its number of character ranges with repetitions expanded, which is
 /// proportional to its size when compiled. The compiler limits the total of a policy.
 pub(crate) fn weight(source: &str) -> usize {
+    /// Returns the weight of a part of a parsed pattern.
     fn hir_weight(hir: &Hir) -> usize {
         match hir.kind() {
             HirKind::Empty | HirKind::Look(_) => 1,
@@ -237,8 +239,8 @@ fn has_end_anchor(source: &str) -> bool {
     !is_per_line && translate(source, EndAnchor::Python) != translate(source, EndAnchor::OfText)
 }
 
-/// Rewrites a pattern from Python's syntax to the libraries' syntax where the two differ: `\Z`, `\<`, white space, a
-/// brace that begins no repetition, and brackets and operators within a class. With [`EndAnchor::Python`], `$` also
+/// Rewrites a pattern from Python's syntax to that of the Rust libraries where the two differ: `\Z`, `\<`, white space,
+/// a brace that begins no repetition, and brackets and operators within a class. With [`EndAnchor::Python`], `$` also
 /// matches before a final line break.
 fn translate(source: &str, end: EndAnchor) -> Cow<'_, str> {
     let mut out = String::with_capacity(source.len());

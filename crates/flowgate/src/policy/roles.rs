@@ -22,8 +22,8 @@ pub(crate) fn constants(statements: &[Statement]) -> Constants<'_> {
     constants.collect()
 }
 
-/// Returns a warning for each literal that a message's role is compared with and that resembles a role but is not one,
-/// such as `"asistant"`: the comparison would never hold. Other literals may be roles of a client's own.
+/// Warns about misspelled roles: literals that a policy compares with the role of a message and that resemble a role,
+/// such as `"asistant"`. Such a comparison would never hold. Other literals may be roles of a client's own.
 pub(super) fn misspelled_roles(statements: &[Statement]) -> Vec<Diagnostic> {
     let (mut found, constants) = (Vec::new(), constants(statements));
     for statement in statements {

@@ -104,6 +104,7 @@ impl DimensionOrder {
     /// Returns the kind of the order and the names in it, without locations, so that the `lattice` statements of two
     /// files can be compared.
     pub(crate) fn names(&self) -> (&'static str, Vec<Vec<&str>>) {
+        /// Returns the texts of names, without their locations.
         fn texts(names: &[Name]) -> Vec<&str> {
             names.iter().map(|name| name.text.as_str()).collect()
         }

@@ -71,8 +71,8 @@ impl<'s> MatchedTools<'s> {
         SchemaSet::new(self.tools.iter().map(|tool| tool.input.as_ref()))
     }
 
-    /// Returns the schemas that describe the value in which a path of an event ends, with the steps from the root of
-    /// these schemas; `None` if no schema describes this part of the event.
+    /// Returns the schemas of the part of an event that a path leads into, the arguments or the answer, and the steps
+    /// of the path within that part. `None` if the path leads into another part, which no schema describes.
     fn schemas_of<'p>(&self, path: &'p EventPath) -> Option<(SchemaSet<'s>, &'p [EventStep])> {
         if let Some(steps) = path.below_arguments() {
             return Some((self.inputs(), steps));
@@ -132,8 +132,9 @@ impl NameChecker<'_> {
         }
     }
 
-    /// Checks a tool pattern: whether a listed tool matches it; whether tools of several servers do, if the statement
-    /// `grants` something, which it then does not; and the arguments that the pattern names.
+    /// Checks a tool pattern: whether it matches a listed tool, and whether this tool has the arguments that the
+    /// pattern names. If the statement `grants` something, also checks whether the pattern matches tools of several
+    /// servers: the statement then grants nothing.
     fn check_pattern(&mut self, expr: &Expr, grants: bool) {
         let ExprKind::Tool(tool) = &*expr.kind else { return };
         let Ok(pattern) = ToolPattern::new(&tool.name) else { return };

@@ -137,7 +137,8 @@ impl<'s> SchemaSet<'s> {
         next
     }
 
-    /// Returns whether no value that the path can lead to has the key.
+    /// Returns whether no value that the path can lead to has the key. False if that is unknown: if the set is open or
+    /// empty.
     pub(super) fn lacks(&self, key: &str) -> bool {
         let next = self.step(&EventStep::Key(key.to_owned()));
         !self.nodes.is_empty() && next.nodes.is_empty() && !next.is_open
@@ -159,7 +160,8 @@ impl<'s> SchemaSet<'s> {
         Some(lists?.concat())
     }
 
-    /// Returns whether all values that the path can lead to are lists.
+    /// Returns whether all values that the path can lead to are lists. False if that is unknown: if the set is open or
+    /// empty.
     pub(super) fn is_list(&self) -> bool {
         !self.is_open && !self.nodes.is_empty() && self.nodes.iter().all(|node| node.items().is_some())
     }
@@ -175,9 +177,10 @@ impl<'s> SchemaSet<'s> {
 }
 
 impl<'s> SchemaNode<'s> {
-    /// Returns the schema to which references lead, and of an alternative with `null`, by which generators of schemas
-    /// mark an optional value, the other one. Stops at a schema with further keywords that restrict the value, at a
-    /// reference that cannot be followed, or after [`MAX_REFERENCES`], since references may form a cycle.
+    /// Follows references from this schema, and returns the schema at which they end. Generators of schemas mark an
+    /// optional value by a choice between its schema and `null`; such a choice counts as a reference to that schema.
+    /// Stops at a schema with further keywords that restrict the value, at a reference that cannot be followed, or
+    /// after [`MAX_REFERENCES`], since references may form a cycle.
     fn resolved(&self) -> &'s Value {
         let mut schema = self.schema;
         for _ in 0..MAX_REFERENCES {

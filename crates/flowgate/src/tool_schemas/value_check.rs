@@ -14,8 +14,8 @@ use crate::policy::roles::{Constants, constants};
 use crate::policy::syntax::{Comparison, Expr, ExprKind, PolicyFile, Statement};
 use crate::policy::{Diagnostic, Span};
 
-/// Returns a warning for each constant with which a policy compares an argument and which the argument's schema does
-/// not permit.
+/// Warns about comparisons that never hold: a policy compares an argument with a constant that the schema of the
+/// argument does not permit.
 pub(super) fn diagnostics(schemas: &ToolSchemas, file: &PolicyFile) -> Vec<Diagnostic> {
     let (tools, constants) = (ToolMatcher::new(schemas, file), constants(&file.statements));
     let mut checker = ValueChecker { tools, constants: &constants, found: Vec::new() };

@@ -306,9 +306,9 @@ impl Document {
         }
     }
 
-    /// Sets the label of the frame of the content (the existence of the output and its error flag) to the label of
-    /// the content, in dimensions that no declaration covers. So a statement that vouches for an output also vouches
-    /// for its existence.
+    /// Sets the label of the frame of the event, its existence and its error flag, to the label of the content. Leaves
+    /// the dimensions unchanged in which a declaration names the frame itself. So a statement that vouches for an
+    /// output also vouches for its existence.
     pub(crate) fn label_frame_by_content(&mut self, space: &Space) {
         let Some(content) = self.key(0, "content") else { return };
         let label = self.label_at(content);
@@ -401,7 +401,7 @@ impl Document {
         }
     }
 
-    /// Replaces the value of a scalar, by which an endorsed argument gets its canonical form.
+    /// Replaces the value of a scalar. An endorsed argument gets its canonical form in this way.
     pub(crate) fn set_scalar(&mut self, id: NodeId, value: Value) {
         if let Some(node) = self.nodes.get_mut(id) {
             node.content = NodeContent::Scalar(value);

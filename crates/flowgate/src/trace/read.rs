@@ -67,8 +67,8 @@ pub enum JsonLine {
     Part(Vec<TraceEntry>),
 }
 
-/// Reads one line of JSON, the `number`-th of its file (for error messages), which is a whole run or a part of the run
-/// that such lines of the file form together.
+/// Reads one line of JSON: a whole run, or a part of a run, which all such lines of a file form together. `number` is
+/// the number of the line in its file, from 1, for error messages.
 ///
 /// # Errors
 /// If the line is not strict JSON, or holds nothing that could be a run or a message.
@@ -154,7 +154,8 @@ fn value_to_line(value: Value) -> Result<JsonLine, MessageProblem> {
 /// Reads a list of messages.
 ///
 /// # Errors
-/// If one of them could not be a message; the line is 1.
+/// If one of them could not be a message. The error has the index of the message; its line is always 1, since the
+/// messages are not lines of a file.
 pub fn list(items: &[Value]) -> Result<Vec<TraceEntry>, ReadError> {
     messages(items).map_err(|(message, problem)| ReadError { line: 1, message, problem })
 }
@@ -192,12 +193,12 @@ fn read_message(item: &Value) -> Result<Vec<TraceEntry>, String> {
     Ok(entries)
 }
 
-/// Sets the agent, the name and the parents of the events of one message from `metadata.agent`, `metadata.id` and
-/// `metadata.parents`, since no provider's format has fields for them. All events get the agent, the first one the
-/// parents, and the last one the name, since the events of a message follow each other.
+/// Sets the agent, the name and the parents of the events of one message. They are in the fields `metadata.agent`,
+/// `metadata.id` and `metadata.parents`, since no provider's format has fields for them. All events get the agent, the
+/// first one the parents, and the last one the name, since the events of a message follow each other.
 fn read_agent_and_parents(object: &Map<String, Value>, entries: &mut [TraceEntry]) -> Result<(), String> {
     let Some(metadata) = object.get("metadata").and_then(Value::as_object) else { return Ok(()) };
-    let agent = metadata.get("agent").map(|agent| text_field(agent, "metadata.agent")).transpose()?;
+    let agent = metadata.get("agent").map(|agent| text_field(agent, "`metadata.agent`")).transpose()?;
     for entry in entries.iter_mut() {
         entry.agent.clone_from(&agent);
     }
@@ -208,18 +209,21 @@ fn read_agent_and_parents(object: &Map<String, Value>, entries: &mut [TraceEntry
         let parents = parents
             .as_array()
             .ok_or("`metadata.parents` is not a list of ids; write the ids of earlier messages")?;
-        first.parents =
-            parents.iter().map(|id| text_field(id, "metadata.parents")).collect::<Result<_, _>>()?;
+        first.parents = parents
+            .iter()
+            .map(|id| text_field(id, "an item of `metadata.parents`"))
+            .collect::<Result<_, _>>()?;
     }
     Ok(())
 }
 
-/// Returns the string `value` of the field `field`; an error that names the field if the value is not a string.
+/// Returns `value` as a text; if it is not a string, an error that begins with `field`, the name of its field.
 fn text_field(value: &Value, field: &str) -> Result<String, String> {
-    value.as_str().map(str::to_owned).ok_or_else(|| format!("`{field}` is not a string"))
+    value.as_str().map(str::to_owned).ok_or_else(|| format!("{field} is not a string; write one"))
 }
 
-/// Returns the fields of an object that are not in `known`, which the event stores for rules, and its `metadata`.
+/// Returns the fields of an object that the event stores for rules: those that are not in `known`, and always
+/// `metadata`.
 fn unknown_fields(object: &Map<String, Value>, known: &[&str]) -> Map<String, Value> {
     // Rules may read metadata too, although `read_agent_and_parents` reads the agent and the parents from it.
     let is_omitted = |key: &String| known.contains(&key.as_str()) && key != "metadata";
@@ -227,7 +231,8 @@ fn unknown_fields(object: &Map<String, Value>, known: &[&str]) -> Map<String, Va
     rest.map(|(key, value)| (key.clone(), value.clone())).collect()
 }
 
-/// Returns the server that a client's configuration names, from the fields in which common clients write it.
+/// Returns the server that a client's configuration names, from the fields in which common clients write it: `server`,
+/// or else `metadata.server`.
 fn server(object: &Map<String, Value>) -> Option<&str> {
     let metadata = object.get("metadata").and_then(|metadata| metadata.get("server"));
     object.get("server").or(metadata).and_then(Value::as_str)
@@ -341,7 +346,10 @@ mod tests {
             r#"[{"role":"assistant","tool_calls":[{"id":"a"}]}]"#,
             "line 1, message 0: a tool call of the message has no `function.name`; add the name of the tool",
         );
-        check(r#"{"role":"user","metadata":{"agent":1}}"#, "line 1: `metadata.agent` is not a string");
+        check(
+            r#"{"role":"user","metadata":{"agent":1}}"#,
+            "line 1: `metadata.agent` is not a string; write one",
+        );
         check("", "");
     }
 

@@ -46,7 +46,7 @@ impl Space {
     }
 }
 
-/// Prints a name that may come from data, escaped and shortened so that it cannot mislead the reader.
+/// Returns a name that may come from data, shortened to 40 characters and escaped so that it cannot mislead the reader.
 fn escaped_name(name: &str) -> String {
     let short: String = name.chars().take(40).collect();
     let ellipsis = if short.len() < name.len() { "…" } else { "" };

@@ -358,7 +358,8 @@ impl Compiler<'_> {
 
     /// Compiles `(x: T) in list`: declares a variable that ranges over the list, and returns `None`, since nothing is
     /// left to test. In `(call: ToolCall) in message.tool_calls`, the variable ranges over events and is declared
-    /// already, so the result is the test that the message proposes the call.
+    /// already, so the result is the test that the message proposes the call. `typed` is the declaration `x: T`, and
+    /// `name` and `ty` are its parts.
     pub(super) fn compile_ranged_variable(
         &mut self,
         typed: &Expr,
@@ -420,7 +421,8 @@ impl Compiler<'_> {
         query
     }
 
-    /// Returns the query of a statement about the event in slot 0, with its search ordered for that event.
+    /// Returns the query of a statement about one event, which is the variable in slot 0. The steps of its search
+    /// (`ops`) are ordered for a search that begins with this event.
     pub(super) fn granting_query(&self, scope: Scope) -> CompiledQuery {
         let mut query = self.finish(scope);
         // `1` is a set of slots as bits, those with a value before the search: bit 0 is slot 0, the event.

@@ -1,5 +1,5 @@
 //! Compiles expressions that call something: predicates of the policy, built-in functions and methods, and the
-//! functions that take a pattern or a type (`match`, `isinstance`).
+//! functions that take a pattern or a type (`match`, `isinstance`). The compiler of expressions calls it.
 
 use super::super::diagnostic::{Span, nearest};
 use super::super::dialect::Dialect;

@@ -234,8 +234,9 @@ pub(super) fn restriction(test: &CompiledExpr, target: &TargetPath) -> Option<Re
     }
 }
 
-/// Returns whether a test that trusted text lists a value, such as `VALUE in tool:NAME`, is only a part of a condition.
-/// `endorse` rejects that: the negation of such a test would hold as long as no trusted text has a list.
+/// Returns whether a condition contains a test such as `VALUE in tool:NAME` (whether trusted text lists a value) only
+/// as one of its parts. `endorse` rejects that: the negation of such a test would hold as long as no trusted text has a
+/// list.
 fn contains_nested_list(item: &QueryItem) -> bool {
     let mut found = false;
     item.ex().walk(&mut |ex| found |= matches!(ex, CompiledExpr::Listed(..)));

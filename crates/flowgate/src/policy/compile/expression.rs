@@ -303,8 +303,8 @@ impl Compiler<'_> {
         Ok(CompiledExpr::IsTool(Box::new(event), pattern, shape))
     }
 
-    /// Returns the text of the key of a map. Any other key is an error: without it, a pattern would restrict less than
-    /// it says.
+    /// Returns the text of a key of a map. Fails for a key that is not a plain text: a tool pattern that left out the
+    /// entry would restrict less than it says.
     fn map_key<'k>(&mut self, key: &'k Expr) -> CompileResult<&'k str> {
         let ExprKind::Str(text) = &*key.kind else {
             let help = "write the key as a text, such as `\"to\"`";
@@ -357,6 +357,8 @@ impl Compiler<'_> {
                 };
                 ArgumentShape::Text(text.as_str().into(), pattern.map(Box::new))
             }
+            // In Flowgate's dialect, the whole text must be an e-mail address. In that of invariant-ai, the text only
+            // has to contain one, as for the other kinds.
             ExprKind::Matcher(name) if name == "EMAIL_ADDRESS" && self.plan.dialect == Dialect::Flowgate => {
                 match FUNCTIONS.find("is_email") {
                     Some((id, _)) => ArgumentShape::Kind(id),

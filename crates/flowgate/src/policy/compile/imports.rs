@@ -1,5 +1,6 @@
 //! Resolves `import` and `from ... import`, by the modules of invariant-ai, the policy analyzer of *AI Agents with
-//! Formal Security Guarantees*: its policies import its functions, which are built in here.
+//! Formal Security Guarantees*: its policies import its functions, which are built in here. The compiler calls it for
+//! each `import` statement, and for each call of an imported function.
 //!
 //! All functions are available without an import; an import adds another name. A policy cannot import code, whereas
 //! invariant-ai imports any Python module.

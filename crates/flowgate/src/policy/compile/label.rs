@@ -160,7 +160,8 @@ impl Compiler<'_> {
     }
 
     /// Returns the label of an element that is named without its dimension, or of `top` or `bottom` in all dimensions.
-    /// Fails if no dimension or more than one has an element of this name.
+    /// Fails if no dimension or more than one has an element of this name. `part` is the expression, for the error
+    /// message.
     fn element(&mut self, name: &str, part: &Expr) -> CompileResult<PartialLabel> {
         let space = &self.plan.space;
         match name {

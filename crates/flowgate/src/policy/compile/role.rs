@@ -1,5 +1,6 @@
 //! Compiles `role` statements, and finds the roles of the argument that an `endorse` or `payload` statement is about,
-//! which decide whether that statement is safe.
+//! which decide whether that statement is safe. The compiler compiles the `role` statements before those that depend on
+//! them.
 
 use super::super::argument_role::ArgumentRole;
 use super::super::pattern::{PatternId, ToolPattern};

@@ -1,6 +1,6 @@
 //! Compiles rules (`raise`, `ask`, `log`): their messages, their conditions, and one search for each variable over
 //! events. When an event arrives, the module `rules` binds it to each variable in turn and runs the search of that
-//! variable, which looks only for the rest of a match.
+//! variable, which looks only for the rest of a match. The compiler calls it for each rule.
 
 use std::sync::Arc;
 
@@ -76,8 +76,9 @@ impl Compiler<'_> {
         Ok(())
     }
 
-    /// Compiles the message of a rule to arguments by position and by name: the arguments of `Violation(...)` without
-    /// `ranges`, since the evaluator computes the locations itself, or a text as the only argument.
+    /// Compiles the message of a rule to arguments by position and by name. A message `Violation(...)` has its
+    /// arguments except `ranges`, since the evaluator computes the locations itself. Any other message is the only
+    /// argument.
     fn message(&mut self, message: &Expr, scope: &mut Scope) -> CompileResult<CompiledArguments> {
         let is_violation = |expr: &Expr| matches!(&*expr.kind, ExprKind::Name(name) if matches!(name.as_str(), "Violation" | "PolicyViolation"));
         match &*message.kind {
@@ -185,8 +186,9 @@ impl Compiler<'_> {
         kinds
     }
 
-    /// Returns the tool name of a call or an output, or the role of a message, that the conditions `alone` on the
-    /// variable in `slot` require, so that other events need not be tested; `None` if they accept several.
+    /// Returns the only name that the event of a variable can have, so that other events need not be tested: the name
+    /// of the tool of a call or an output, or the role of a message. `None` if there may be several. `alone` are the
+    /// conditions on the variable in `slot` alone, and `ty` is its type.
     fn required_name(&self, alone: &[SearchOp], slot: VariableSlot, ty: Type) -> Option<Arc<str>> {
         alone.iter().find_map(|op| match op {
             SearchOp::Test(CompiledExpr::IsTool(event, pattern, _)) if matches!(**event, CompiledExpr::Slot(s) if s == slot) => {
@@ -272,8 +274,8 @@ fn comes_before_another(items: &[QueryItem], slot: VariableSlot, variables: &[Va
     })
 }
 
-/// Returns the variable whose event must come immediately after the event in `slot`, if a condition (`a ~> b`) requires
-/// that; `None` otherwise.
+/// Returns the variable `b` if a condition `a ~> b` requires that its event directly follows the event of `a`, the
+/// variable in `slot`; `None` otherwise.
 fn right_before(items: &[QueryItem], slot: VariableSlot) -> Option<VariableSlot> {
     items.iter().find_map(|item| match item {
         QueryItem::Test(CompiledExpr::Compare(Comparison::RightBefore, a, b)) => match (&**a, &**b) {

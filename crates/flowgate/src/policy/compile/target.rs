@@ -11,9 +11,9 @@ use super::{CompileResult, Compiler};
 use crate::policy::pattern::compile_whole;
 
 impl Compiler<'_> {
-    /// Compiles a target, the region that a statement names: a path from a variable or, with
-    /// `capture(PATH, r"...(?<name>...)...", "name")` or `capture_line`, the part of the text at `PATH` that a group of
-    /// a pattern matches. Fails if the author of the text could choose where the group is.
+    /// Compiles a target, the region that a statement names. It is a path from a variable, or a captured part of the
+    /// text at a path. `capture(PATH, r"...(?<name>...)...", "name")` captures what the group `name` of the pattern
+    /// matches; `capture_line` has the same arguments. Fails if the author of the text could choose where the group is.
     pub(super) fn target(&mut self, expr: &Expr, scope: &Scope) -> CompileResult<TargetPath> {
         let ExprKind::Call(function, arguments, _) = &*expr.kind else { return self.path(expr, scope) };
         let reliance = match &*function.kind {
@@ -139,8 +139,8 @@ impl Compiler<'_> {
         )
     }
 
-    /// Warns of a `payload` for an argument that decides something: whose role, declared or suggested by its name, is
-    /// any but `content`, such as a recipient, an amount or a command.
+    /// Warns about a `payload` for an argument that decides something. Such an argument has a role other than
+    /// `content`, declared or suggested by its name: it is a recipient, an amount or a command, for example.
     pub(super) fn warn_of_decisive_payload(
         &mut self,
         target: &TargetPath,
@@ -173,8 +173,8 @@ pub(super) fn argument_name(target: &TargetPath) -> String {
     names.collect::<Vec<_>>().join(".")
 }
 
-/// Returns the slot of the variable and the keys of an expression that is a path of keys from a variable, such as
-/// `call.arguments.to`; `None` for any other expression.
+/// Splits a path of keys from a variable, such as `call.arguments.to`, into the slot of the variable and the keys.
+/// `None` if the expression is not such a path.
 pub(super) fn path_of(ex: &CompiledExpr) -> Option<(usize, Vec<&str>)> {
     match ex {
         CompiledExpr::Slot(slot) => Some((*slot, Vec::new())),

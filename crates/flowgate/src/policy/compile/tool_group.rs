@@ -1,4 +1,5 @@
-//! Compiles lists of tools: the tools of a `store` statement, and constants that name a group of tools.
+//! Compiles lists of tools: the tools of a `store` statement, and constants that name a group of tools. The compilers
+//! of statements and of comparisons call it.
 //!
 //! `READERS := [tool:search_*, tool:get_file]` names a group. `call is READERS` holds for each tool of the group: the
 //! group is one pattern, so everything that holds for a pattern such as `tool:r"a|b"` holds for it.
@@ -38,7 +39,7 @@ impl Compiler<'_> {
         self.pattern(&merged.name, &value.span).map(|_| ())
     }
 
-    /// Returns one pattern that matches exactly the tools that the patterns of a group match.
+    /// Merges the patterns of a group into one pattern, which matches the same tools.
     ///
     /// # Errors
     /// If the group is empty, or if one of several patterns is a quoted name with a `/`. Also if only some of the

@@ -1,7 +1,7 @@
-//! Compiles the conditions of `endorse` and `consent` statements about the host of a URL that take the permitted hosts
-//! from trusted text: from the answers of a tool (`is_url_on(url, tool:NAME)`) or from messages
-//! (`is_url_on(url, Message)`). Also checks that a domain in a policy is registrable, that is, belongs to one owner:
-//! below `co.uk`, anybody can register.
+//! Compiles conditions about the host of a URL, in `endorse` and `consent` statements, that take the permitted hosts
+//! from trusted text. This text is the answers of a tool, as in `is_url_on(url, tool:NAME)`, or messages, as in
+//! `is_url_on(url, Message)`. Also checks that a domain in a policy is registrable, that is, belongs to one owner:
+//! below `co.uk`, anybody can register. The compiler of calls asks it about each call of these functions.
 
 use super::super::plan::{CompiledExpr, ListSource, ListedForm};
 use super::super::syntax::{Expr, ExprKind};

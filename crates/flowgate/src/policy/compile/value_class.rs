@@ -1,5 +1,5 @@
 //! Decides which endorsements describe a class of values that a person's approval may cover as a whole (`grant
-//! conversation by class`), and words the class for the question.
+//! conversation by class`), and words the class for the question. The compiler calls it for each `endorse` statement.
 //!
 //! Under such a grant, an attacker who can influence a call chooses any value of the class, as often as it is called.
 //! So the class must leave little to gain:

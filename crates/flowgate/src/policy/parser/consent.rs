@@ -51,6 +51,7 @@ impl Parser<'_> {
                 );
             };
             let unit = self.next_span();
+            // A policy might say `3 calls per day` or `50 of ... a day`, which the monitor cannot enforce.
             if matches!(self.peek_word(), "a" | "per") {
                 let message = "a limit of a `consent` holds for one conversation, and cannot be one of a day"
                     .to_owned();

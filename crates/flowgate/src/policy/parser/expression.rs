@@ -30,8 +30,8 @@ impl Parser<'_> {
         })
     }
 
-    /// Parses a nested production; fails if productions are nested too deep, so that recursion cannot exhaust the
-    /// stack.
+    /// Calls `production`, a function that parses a nested part of the policy. Fails if parts are nested more than
+    /// [`MAX_HEIGHT`] levels deep, so that recursion cannot exhaust the stack.
     pub(super) fn with_depth<T>(
         &mut self,
         production: impl FnOnce(&mut Self) -> ParseResult<T>,
@@ -66,7 +66,8 @@ impl Parser<'_> {
         self.connective(start, parts, ExprKind::And)
     }
 
-    /// Returns a node that joins the operands of `or` or `and`; a single operand stays as it is.
+    /// Returns a node that joins `parts`, the operands of `or` or `and` (`join` states which). A single operand is
+    /// returned without a node. `start` is the byte at which the first operand begins.
     fn connective(
         &mut self,
         start: usize,

@@ -1,6 +1,6 @@
 //! Builds the [`Document`] of a reported event. A text output that encodes data is decomposed, with the span of each
 //! field, so that fields can have their own labels. Events that are too large, and texts that two parsers could read
-//! differently, remain one region.
+//! differently, remain one region. The monitor and the analysis build a document for each event that they append.
 
 use std::fmt::Write as _;
 
@@ -73,8 +73,8 @@ impl Document {
         document
     }
 
-    /// Replaces the tree of an event that is too large by one text for all of its content, which then has one label.
-    /// Fields that are not content, such as a role or the name of a tool, remain nodes of their own.
+    /// Replaces the tree of an event that is too large by a small one, in which all of the content is one text with one
+    /// label. Fields that are not content, such as a role or the name of a tool, remain nodes of their own.
     fn collapse_to_text(&mut self, body: &EventBody, label: Label) {
         self.is_oversize = true;
         self.nodes.clear();
@@ -164,8 +164,8 @@ impl Document {
         self.join_text_blocks(id, value);
     }
 
-    /// Sets the text of a list of several text blocks to the joined texts, so that a condition that needs a text can
-    /// read the list as one.
+    /// Gives a list of several text blocks a text of its own: the texts of the blocks, joined by line breaks. A
+    /// condition that needs a text can then read the list as one.
     fn join_text_blocks(&mut self, id: NodeId, value: &Value) {
         let Some(blocks) = value.as_array().filter(|blocks| blocks.len() > 1) else { return };
         let texts: Option<Vec<&str>> =

@@ -47,7 +47,7 @@ impl<'t> Cursor<'t> {
         found
     }
 
-    /// Consumes the next byte, which must be `byte`.
+    /// Consumes the next byte, which must be `byte`; fails with a syntax error otherwise.
     pub(super) fn expect(&mut self, byte: u8) -> Result<(), LocateError> {
         if self.eat(byte) { Ok(()) } else { self.fail() }
     }

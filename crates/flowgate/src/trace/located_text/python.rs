@@ -215,8 +215,9 @@ fn skip_brackets(c: &mut Cursor<'_>) -> Result<(), LocateError> {
     }
 }
 
-/// Consumes everything from the `<` that is next up to the `>` that matches it, with quoted strings between them; fails
-/// at the end of the line, since `repr` prints such a value on one line. The caller has checked that a `<` is next.
+/// Consumes a value in angle brackets, such as `<object at 0x1>`, up to the `>` that matches the first `<`. Brackets in
+/// quoted strings do not count. Fails at the end of the line, since `repr` prints such a value on one line. The caller
+/// has checked that a `<` is next.
 fn skip_angles(c: &mut Cursor<'_>) -> Result<(), LocateError> {
     let mut depth = 0_usize;
     loop {

@@ -1,4 +1,5 @@
-//! Locates the parts of a text that is a YAML document, in block or flow style.
+//! Locates the parts of a text that is a YAML document, in block or flow style. [`locate`](super::locate) tries it
+//! last.
 //!
 //! The library `saphyr-parser` parses the text to events; this module finds the span of each node. Its *marks*, the
 //! positions that it reports, are intended for error messages: they may end after the comment that follows a quoted
@@ -72,9 +73,9 @@ struct NodeStart {
 }
 
 impl YamlReader<'_> {
-    /// Takes the next event of the library, finds its node in the text, and adds the node to the tree. Rejects the text
-    /// if the node is not at its mark (the position that the library reports), since its span would then be uncertain,
-    /// or if there is a second document.
+    /// Handles an event of the parsing library, such as the start of a list: finds its node in the text, and adds the
+    /// node to the tree. Rejects the text if the node is not at its mark (the position that the library reports), since
+    /// its span would then be uncertain, or if there is a second document.
     fn event(&mut self, event: Event<'_>, span: Span) -> Result<(), LocateError> {
         match event {
             Event::DocumentStart(explicit) => {
@@ -150,9 +151,9 @@ impl YamlReader<'_> {
     }
 
     /// Returns the bytes that spell a scalar which starts at `node_start`; `text` is its decoded value. `span` is its
-    /// mark, the position that the library reports: the text is rejected if the scalar does not start there, or does
-    /// not end within it. The end is searched in the text, since a mark may end later, except for a plain scalar, which
-    /// has no sign at its end.
+    /// mark, the position that the parsing library reports: the text is rejected if the scalar does not start there, or
+    /// does not end within it. The end is searched in the text, since a mark may end later, except for a plain scalar,
+    /// which has no sign at its end.
     fn scalar_span(
         &self,
         node_start: &NodeStart,
@@ -198,8 +199,8 @@ impl YamlReader<'_> {
         self.tree.add_scalar(span, kind)
     }
 
-    /// Opens a list or map at the offset `start`, with `flow` in flow style (with a bracket), otherwise in block style.
-    /// Rejects one as a key.
+    /// Opens a list or map at the offset `start`. `flow` states whether it is in flow style (in brackets) or in block
+    /// style. Fails where a key is expected, since a list or map cannot be a key here.
     fn open(&mut self, start: usize, flow: bool) -> Result<(), LocateError> {
         if self.tree.expected_node() == Some(ExpectedNode::Key) {
             return syntax_error(start);
@@ -225,8 +226,8 @@ impl YamlReader<'_> {
         self.tree.close(self.at)
     }
 
-    /// Converts an error of the library. The library reports an alias without an anchor as an error, which becomes
-    /// [`LocateError::Alias`]; at the root, a `*` is more likely prose, so the error there is one of syntax.
+    /// Converts an error of the parsing library. The library reports an alias without an anchor as an error, which
+    /// becomes [`LocateError::Alias`]; at the root, a `*` is more likely prose, so the error there is one of syntax.
     fn scan_error(&self, why: &ScanError) -> LocateError {
         let offset = self.byte(*why.marker());
         let name = self.layout.peek(offset + 1);
@@ -239,7 +240,7 @@ impl YamlReader<'_> {
         }
     }
 
-    /// Returns the byte offset of a mark of the library, which counts characters.
+    /// Returns the byte offset of a mark, a position that the parsing library reports as a number of characters.
     fn byte(&self, marker: Marker) -> usize {
         self.layout.byte(marker.index())
     }

@@ -45,7 +45,8 @@ pub(super) fn read(object: &Map<String, Value>) -> Result<Vec<TraceEntry>, Strin
         let body = match kind(block) {
             Some("tool_use") => {
                 let field = |name: &str| block.get(name).and_then(Value::as_str);
-                let missing = |name: &str| format!("block {index} of the type `tool_use` has no `{name}`");
+                let missing =
+                    |name: &str| format!("block {index} of the type `tool_use` has no `{name}`; add it");
                 let id = field("id").ok_or_else(|| missing("id"))?.to_owned();
                 let name = field("name").ok_or_else(|| missing("name"))?;
                 let server = block.as_object().and_then(server).map(Into::into);

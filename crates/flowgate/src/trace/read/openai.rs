@@ -7,7 +7,7 @@ use super::super::event::{Call, EventBody, Message, Output, Tool, ToolDescriptio
 use super::super::origin::{Origin, OriginPart, ToolDescriptionFormat};
 use super::{server, unknown_fields};
 
-/// Creates a message of the given role.
+/// Creates a message of the given role. The index of the message in `Origin` is 0; the caller corrects it.
 pub(super) fn message(role: &str, content: Value) -> TraceEntry {
     let origin = Some(Origin::whole(0));
     TraceEntry { origin, ..TraceEntry::from(Message::new(role, content)) }
@@ -56,8 +56,9 @@ pub(super) fn read(object: &Map<String, Value>) -> Result<Vec<TraceEntry>, Strin
         None | Some(Value::Null) => {}
         Some(Value::Array(calls)) => {
             for (index, proposed) in calls.iter().enumerate() {
-                let proposed =
-                    proposed.as_object().ok_or_else(|| format!("tool call {index} is not a JSON object"))?;
+                let no_object =
+                    || format!("tool call {index} is not a JSON object; write one with a `function`");
+                let proposed = proposed.as_object().ok_or_else(no_object)?;
                 entries.push(call(proposed, extra.clone(), OriginPart::Call(index))?);
             }
         }
@@ -106,7 +107,7 @@ fn read_tool_description(
         None => (object, ToolDescriptionFormat::Mcp, "inputSchema"),
     };
     let name = fields.get("name").and_then(Value::as_str);
-    let name = name.ok_or_else(|| format!("tool {index} has no `name`"))?;
+    let name = name.ok_or_else(|| format!("tool {index} has no `name`; add one"))?;
     let description = fields.get("description").and_then(Value::as_str).unwrap_or_default().to_owned();
     let input_schema = fields.get(key).cloned().unwrap_or_default().into();
     let output_schema = fields.get("outputSchema").filter(|_| format == ToolDescriptionFormat::Mcp).cloned();

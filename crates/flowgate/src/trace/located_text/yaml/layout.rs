@@ -94,8 +94,8 @@ impl<'t> Layout<'t> {
     }
 
     /// Returns the end of the block scalar whose `indicator` (`|` or `>`) is at `start`, given the offset `last` at
-    /// which the library stopped reading it. Trailing blank lines and the last line break are left out, since they
-    /// separate the scalar from the next node. `None` if there is no indicator at `start`.
+    /// which the parsing library stopped reading it. Trailing blank lines and the last line break are left out, since
+    /// they separate the scalar from the next node. `None` if there is no indicator at `start`.
     pub(super) fn block_end(&self, start: usize, indicator: u8, last: usize) -> Option<usize> {
         if self.peek(start) != Some(indicator) {
             return None;
