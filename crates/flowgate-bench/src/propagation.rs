@@ -38,6 +38,7 @@ pub mod tune;
 
 pub use agent_set::{TOOLS, agent_questions};
 pub use double::{AnswerDouble, CitingDouble, CopyModel, CopyingErrors, count_words};
+pub(crate) use manifest::DOUBLE;
 pub use manifest::{manifest, model_manifest};
 pub use method::{LabelMethod, Models, SearchParameters, apply};
 pub use model_run::ModelResults;

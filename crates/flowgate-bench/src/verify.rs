@@ -123,6 +123,9 @@ fn verify_detectors(manifest: &Value, lines: &[Value]) -> Result<Verification, S
 /// the size and the doubles.
 fn verify_propagation(manifest: &Value, lines: &[Value]) -> Result<Verification, String> {
     let seed = number(manifest, "seed")?;
+    if text(manifest, "model") != propagation::DOUBLE {
+        return Err(not_repeatable(text(manifest, "model")));
+    }
     let count = |name, least: u64| {
         let count = number(manifest, name)?;
         let count = usize::try_from(count).ok().filter(|_| (least..=1000).contains(&count));
@@ -452,6 +455,8 @@ mod tests {
         assert_eq!((result.repeated, result.differences), (run.len(), Vec::new()));
         run[1]["exact_of"] = json!(99);
         assert!(verify(&run).unwrap().differences[0].contains("line 2: exact_of differs"));
+        run[0]["model"] = json!("Qwen3-0.6B");
+        assert!(verify(&run).unwrap_err().contains("the run of the model `Qwen3-0.6B` cannot be repeated"));
     }
 
     #[test]

@@ -90,13 +90,12 @@ pub(crate) fn split_name(argument: &str) -> (Option<&str>, &str) {
     }
 }
 
-/// Reads a policy, or another file of similar length. A text that is longer than
-/// [`MAX_SOURCE`](flowgate::policy::MAX_SOURCE) is cut one byte after that length, so that memory stays bounded. The
-/// compiler reports a policy of this length as too long; any other text is cut without a report.
+/// Reads a policy. A text that is longer than [`MAX_SOURCE`](flowgate::policy::MAX_SOURCE) is cut one byte after that
+/// length: memory stays bounded, and the compiler still reports the text as too long.
 ///
 /// # Errors
 /// If the file cannot be read or is not UTF-8.
-pub(crate) fn read_short_text(path: &Path) -> Result<String, InputError> {
+pub(crate) fn read_policy_text(path: &Path) -> Result<String, InputError> {
     let limit = u64::try_from(flowgate::policy::MAX_SOURCE).unwrap_or(u64::MAX) + 1;
     let mut bytes = Vec::new();
     open(path)?
@@ -104,6 +103,14 @@ pub(crate) fn read_short_text(path: &Path) -> Result<String, InputError> {
         .read_to_end(&mut bytes)
         .map_err(|error| InputError(format!("{}: {}", path.display(), describe_io_error(&error))))?;
     utf8_text(bytes, &path.display().to_string(), 1).map_err(InputError)
+}
+
+/// Reads a configuration, a key or another short text, of at most 1 MiB.
+///
+/// # Errors
+/// If the file cannot be read, is longer, or is not UTF-8.
+pub(crate) fn read_short_text(path: &Path) -> Result<String, InputError> {
+    bounded_text(path, 1 << 20)
 }
 
 /// Reads a text of at most `limit` bytes.
@@ -240,6 +247,20 @@ fn read_document(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_long_configuration_is_an_error_and_not_cut() {
+        let path = std::env::temp_dir().join(format!("flowgate-short-text-{}", std::process::id()));
+        let check = |bytes: usize, expected: Result<usize, &str>| {
+            std::fs::write(&path, "#".repeat(bytes)).unwrap();
+            let read = read_short_text(&path).map(|text| text.len()).map_err(|error| error.0);
+            let expected = expected.map_err(|why| format!("{}: {why}", path.display()));
+            assert_eq!(read, expected, "{bytes}");
+        };
+        check(1 << 20, Ok(1 << 20));
+        check((1 << 20) + 1, Err("the file is longer than 1 MiB; give a shorter one"));
+        std::fs::remove_file(&path).unwrap();
+    }
 
     #[test]
     fn an_equals_sign_after_a_slash_belongs_to_the_path() {

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use flowgate::policy::{Dialect, InvalidPolicy, Policy, Severity};
 
-use crate::input::{InputError, read_short_text};
+use crate::input::{InputError, read_policy_text};
 use crate::output::{Console, plural};
 
 /// Reads a policy in Flowgate's own language like [`load_policy_as`].
@@ -22,10 +22,10 @@ pub(crate) fn load_policy_as(
     dialect: Dialect,
     output: &mut Console,
 ) -> Result<Policy, InputError> {
-    let source = read_short_text(path)?;
+    let source = read_policy_text(path)?;
     let name = path.display().to_string();
     let folder = path.parent().unwrap_or(Path::new(""));
-    let read = |path: &str| read_short_text(&folder.join(path)).map_err(|error| error.0);
+    let read = |path: &str| read_policy_text(&folder.join(path)).map_err(|error| error.0);
     match Policy::load(&source, dialect, read) {
         Ok(policy) => {
             output.diagnostics(&name, policy.files(), policy.warnings());

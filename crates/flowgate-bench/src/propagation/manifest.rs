@@ -7,6 +7,9 @@ use super::double::CopyingErrors;
 use super::suite::{PropagationSuite, Size};
 use crate::games::manifest::digest;
 
+/// The model that the manifest of a run with doubles names.
+pub(crate) const DOUBLE: &str = "test double";
+
 /// The sources of the suite; a change of any of them changes the digest of the code.
 const SOURCES: [&str; 14] = [
     include_str!("../games/random.rs"),
@@ -45,7 +48,7 @@ pub fn manifest(suite: &PropagationSuite, size: Size, doubles: &[CopyingErrors])
         "seed": suite.seed(),
         "questions": size.questions,
         "pairs": size.pairs,
-        "model": "test double",
+        "model": DOUBLE,
         "doubles": doubles.iter().map(|double| double.name()).collect::<Vec<_>>(),
         "sha256": { "data": digest(questions), "code": digest(SOURCES) },
     })

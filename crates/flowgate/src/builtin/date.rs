@@ -57,7 +57,8 @@ pub(super) fn canonical_datetime(text: &str) -> Option<String> {
 /// Returns the seconds from the Unix epoch to a date (its beginning in UTC), or to a date with a time in UTC; `None` if
 /// the text is neither. A `Z` at the end of the text has no effect.
 pub(crate) fn seconds(text: &str) -> Option<i64> {
-    let text = text.trim().trim_end_matches('Z');
+    let text = text.trim();
+    let text = text.strip_suffix('Z').unwrap_or(text);
     let (day, clock) = text.split_once(['T', ' ']).map_or((text, None), |(day, clock)| (day, Some(clock)));
     let (year, month, day) = date(day)?;
     let (hour, minute, second) = match clock {
@@ -109,5 +110,6 @@ mod tests {
             assert_eq!(seconds(text), Some(expected), "{text}");
         }
         assert_eq!(seconds("soon"), None);
+        assert_eq!(seconds("2024-05-19ZZ"), None);
     }
 }

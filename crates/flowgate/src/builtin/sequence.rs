@@ -63,7 +63,8 @@ pub(super) const TABLE: &[Function] = &[
                 return type_error("the step of `range` is 0; give another number".to_owned());
             }
             let numbers = std::iter::successors(Some(from), |n| n.checked_add(step));
-            if from.abs_diff(to) / step.unsigned_abs() > MAX_RANGE.unsigned_abs() {
+            let is_empty = if step > 0 { from >= to } else { from <= to };
+            if !is_empty && from.abs_diff(to).div_ceil(step.unsigned_abs()) > MAX_RANGE.unsigned_abs() {
                 return type_error(format!(
                     "the result of `range` would have more than {MAX_RANGE} numbers; give bounds that are closer together"
                 ));
@@ -129,6 +130,8 @@ mod tests {
         check("range", "3", "[0, 1, 2]");
         check("range", "1, 3", "[1, 2]");
         check("range", "3, 0, -2", "[3, 1]");
+        check("range", "10000000, 0", "[]");
+        check("range", "0, 10000000, -1", "[]");
         check("range", "0, 1, 0", "the step of `range` is 0; give another number");
         check(
             "range",

@@ -11,7 +11,7 @@ use flowgate_bench::games::report::csv;
 use serde_json::json;
 
 use crate::args::{DetectorsArgs, ReportFormat};
-use crate::input::{InputError, read_short_text};
+use crate::input::{InputError, read_policy_text};
 use crate::output::Console;
 use crate::policy_file::load_policy;
 use crate::progress::{INTERRUPTED, Progress};
@@ -20,7 +20,7 @@ use crate::progress::{INTERRUPTED, Progress};
 /// message and permitted every honest one, 1 if not, and [`INTERRUPTED`] after an interrupt.
 pub(crate) fn run(options: &DetectorsArgs, output: &mut Console) -> Result<u8, InputError> {
     let (policy, name, source) = match &options.policy {
-        Some(path) => (load_policy(path, output)?, path.display().to_string(), read_short_text(path)?),
+        Some(path) => (load_policy(path, output)?, path.display().to_string(), read_policy_text(path)?),
         None => {
             let broken = |_| {
                 InputError(

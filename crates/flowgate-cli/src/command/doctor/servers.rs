@@ -11,7 +11,7 @@ use crate::clients::config_file::{ConfigText, ConfiguredServer, ConfiguredTransp
 use crate::clients::places::{CLIENTS, find_client, home_folder};
 use crate::clients::wrapping::{guarded_command, is_watching, option};
 use crate::escaping;
-use crate::input::{InputError, bounded_text, read_short_text};
+use crate::input::{InputError, bounded_text, read_policy_text};
 
 /// Examines the servers in `file`, and in the existing files of the client with the id `client` below the home folder,
 /// if they are given.
@@ -122,8 +122,8 @@ fn examine_guard(
         ));
     }
     let folder = path.parent().unwrap_or(Path::new(""));
-    let read = |imported: &str| read_short_text(&folder.join(imported)).map_err(|error| error.0);
-    let policy = match read_short_text(path).map(|source| Policy::load(&source, Dialect::Flowgate, read)) {
+    let read = |imported: &str| read_policy_text(&folder.join(imported)).map_err(|error| error.0);
+    let policy = match read_policy_text(path).map(|source| Policy::load(&source, Dialect::Flowgate, read)) {
         Err(error) => return findings.wrong(format!("{name} does not start: {error}")),
         Ok(Err(_)) => {
             let shown = path.display();

@@ -89,7 +89,11 @@ impl Compiler<'_> {
         // does.
         match name {
             "match" | "find" | "fullmatch" => return self.regex(expr, name, arguments, named, scope),
-            "isinstance" => return self.is_instance(expr, arguments, scope),
+            "isinstance" => {
+                // It has no named arguments: any is an error.
+                self.append_named_arguments(name, &[], Vec::new(), named, scope)?;
+                return self.is_instance(expr, arguments, scope);
+            }
             _ => {}
         }
         if let Some(index) = self.predicates.get(name).copied() {
