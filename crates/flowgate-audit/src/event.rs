@@ -273,12 +273,12 @@ impl AuditEvent {
         }
     }
 
-    /// Returns the client of the event.
+    /// Returns the client of the event; `None` for an event that does not name one.
     pub fn client(&self) -> Option<&str> {
         self.client_and_tenant().map(|(client, _)| client)
     }
 
-    /// Returns the tenant of the event's client.
+    /// Returns the tenant of the event's client; `None` for an event that does not name one.
     pub fn tenant(&self) -> Option<&str> {
         self.client_and_tenant().map(|(_, tenant)| tenant)
     }

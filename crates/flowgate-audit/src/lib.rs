@@ -198,8 +198,8 @@ enum FailedOperation {
 }
 
 impl AuditLog {
-    /// Opens a log, or creates one. The opening is recorded with this time, and signed. Unlike
-    /// [`open_after`](Self::open_after), it compares the log with no record of a database or a witness.
+    /// Opens a log, or creates one. Writes a record of the opening with the time `time`, and a signed head. Unlike
+    /// [`open_after`](Self::open_after), compares the log with no record of a database or a witness.
     ///
     /// A partial last line is moved to `FILE.torn-NUMBER`, and the record of the opening names that file.
     ///
@@ -215,9 +215,10 @@ impl AuditLog {
         Self::open_after(path, key, options, time, |_| Ok(None))
     }
 
-    /// Opens a log, or creates one, unless `check` finds a loss in the log as it is: then nothing is written. The
-    /// remains of a killed process (a partial line, entries of contents without a line) are removed first, as
-    /// [`open`](Self::open) describes; then the opening is recorded and signed.
+    /// Opens a log, or creates one, after `check` has compared the existing file with what a database or a witness has
+    /// recorded. If `check` returns a loss, nothing is written, and the loss is the error. Otherwise moves a partial
+    /// line aside, as [`open`](Self::open) describes, removes entries of contents that have no line, and records and
+    /// signs the opening.
     ///
     /// # Errors
     /// The errors of [`open`](Self::open), and [`AuditErrorKind::Loss`].
@@ -266,7 +267,7 @@ impl AuditLog {
             head: None,
             unsigned: end.unsigned,
             latest: time,
-            // Has a meaning only after the opening was recorded.
+            // A placeholder: recording the opening, below, replaces it.
             end: Arc::new(LastLineHandle(Mutex::new(LogHead { seq: 0, hash: LineHash::NONE }))),
             length: end.whole,
             failed: None,
@@ -323,8 +324,9 @@ impl AuditLog {
         self.state()?.sign_head(time)
     }
 
-    /// Signs everything recorded so far, and returns the head with the line that a witness receives. The line also
-    /// states a loss that the operator has accepted, `gives_up`.
+    /// Signs everything recorded so far. Returns the head, and the signed line that a witness receives for it.
+    /// `gives_up` is a loss that the operator has accepted; the line tells the witness to expect the lost lines no
+    /// longer.
     ///
     /// # Errors
     /// Fails if the head cannot be written.
@@ -452,9 +454,9 @@ impl AuditLogState {
         Ok(head)
     }
 
-    /// Records the deletion of the contents of the lines `deleted`, which `who` requested with `selector`, and signs a
-    /// head. Writes as many records as the bound on a record's list requires, but at least one. Returns how
-    /// many contents were deleted.
+    /// Records that the contents of the lines `deleted` were deleted, as `who` requested with `selector`, and signs a
+    /// head. One record names at most [`MAX_NAMED`] lines, so there may be several; there is one even if nothing was
+    /// deleted. Returns how many contents were deleted.
     fn record_deletion(
         &mut self,
         time: Timestamp,
@@ -529,8 +531,8 @@ impl AuditLogState {
         synced.map_err(|error| self.mark_failed(&self.path.clone(), error, FailedOperation::Sync))
     }
 
-    /// Notes that an operation failed, so that nothing is written until [`Self::ensure_writable`] has repaired the log.
-    /// Returns the error.
+    /// Notes that an operation on the file `path` failed, so that nothing is written until [`Self::ensure_writable`]
+    /// has repaired the log. Returns the error for the caller.
     fn mark_failed(&mut self, path: &Path, error: io::Error, failed: FailedOperation) -> AuditError {
         self.failed = Some(failed);
         AuditError::new(path, AuditErrorKind::Write(error))
@@ -569,7 +571,8 @@ impl AuditLogState {
 }
 
 impl Drop for AuditLogState {
-    /// Signs also a log that is dropped without being closed.
+    /// Signs the lines after the last head, so that a log that is dropped without [`AuditLog::close`] is signed as
+    /// well. A failure is ignored: these lines then remain unsigned, and the next opening records their number.
     fn drop(&mut self) {
         let _ = self.sign_head(self.latest);
     }

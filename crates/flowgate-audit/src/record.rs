@@ -129,7 +129,8 @@ impl RecordFields {
     }
 }
 
-/// Returns a text of at most `max_bytes` bytes after escaping, and whether it was truncated; it then ends in `…`.
+/// Returns a text, truncated such that it has at most `max_bytes` bytes when JSON has escaped it, and whether it was
+/// truncated. A truncated text ends in `…`. The returned text itself is not escaped.
 pub(super) fn truncate_escaped(text: &str, max_bytes: usize) -> (String, bool) {
     let mut size = 0_usize;
     // The last position at which the text can be cut such that the ellipsis still fits.
@@ -146,7 +147,7 @@ pub(super) fn truncate_escaped(text: &str, max_bytes: usize) -> (String, bool) {
     (text.to_owned(), false)
 }
 
-/// Returns a text as a record contains it: truncated to the bound of a text, for comparison with a field.
+/// Returns a text as the field of a record contains it: truncated to `MAX_TEXT`, for comparison with such a field.
 pub(super) fn escaped_text(text: &str) -> String {
     truncate_escaped(text, MAX_TEXT).0
 }

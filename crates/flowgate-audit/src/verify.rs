@@ -78,7 +78,7 @@ pub struct VerifiedRecords<R> {
     end: Option<LogHead>,
     /// The last head that was read.
     head: Option<LogHead>,
-    /// Whether a problem was found, after which no line is read.
+    /// Whether a problem was found. No further line is read then.
     has_failed: bool,
 }
 

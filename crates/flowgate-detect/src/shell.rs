@@ -205,7 +205,7 @@ pub fn shell_code(text: &str) -> ShellCode {
     if end < text.len() {
         scanner.note_unread(UnreadReason::Limit, end..text.len(), false);
     }
-    // The fork bomb is a function that calls itself, which is harmful whatever it is named.
+    // The usual spelling of the fork bomb, in which the function is named `:`. Under another name it is not found.
     let squeezed: String = read.chars().filter(|c| !c.is_whitespace()).collect();
     if squeezed.contains(":(){:|:&};:") {
         // An estimate: the white space is lost, and with it the exact position.

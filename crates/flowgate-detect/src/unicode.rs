@@ -21,7 +21,7 @@ pub fn categories(text: &str) -> Vec<&'static str> {
     text.chars().map(category).collect()
 }
 
-/// Returns the two letters of the general category of a character.
+/// Returns the abbreviation of the general category of a character, such as `Lu` for a capital letter.
 pub fn category(c: char) -> &'static str {
     match c.general_category() {
         GeneralCategory::UppercaseLetter => "Lu",
@@ -170,7 +170,7 @@ enum Script {
     Armenian,
 }
 
-/// Returns the script of a letter, if it is one whose letters resemble those of another script.
+/// Returns the script of a letter; `None` if `c` is no letter, or of a script that [`Script`] does not list.
 fn script(c: char) -> Option<Script> {
     if !c.is_alphabetic() {
         return None;

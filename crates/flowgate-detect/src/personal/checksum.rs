@@ -9,7 +9,7 @@ fn digits(text: &str) -> Vec<u32> {
     text.chars().filter_map(|c| c.to_digit(10)).collect()
 }
 
-/// Returns the number that digits spell.
+/// Returns the number that decimal digits spell. More digits than a `u64` holds give a meaningless number, not a panic.
 fn number(digits: &[u32]) -> u64 {
     digits.iter().fold(0_u64, |n, digit| n.wrapping_mul(10).wrapping_add(u64::from(*digit)))
 }
@@ -42,6 +42,7 @@ pub(super) fn luhn(text: &str) -> bool {
 /// Checks a card number: an issuer's prefix with its lengths, and the check digit.
 pub(super) fn card(text: &str) -> bool {
     let digits = digits(text);
+    // The number that the first `n` digits spell.
     let prefix = |n: usize| digits.get(..n).map_or(0, number);
     let issued = match digits.len() {
         13 | 19 => prefix(1) == 4 || digits.len() == 19 && prefix(2) == 62,
@@ -95,6 +96,7 @@ pub(super) fn iban(text: &str) -> bool {
 /// Checks the last letter of a Spanish identity number, which depends on the number modulo 23. The number is a DNI, or
 /// a NIE, in which a first letter X, Y or Z represents the digit 0, 1 or 2.
 pub(super) fn es_letter(text: &str) -> bool {
+    // The digit that a first letter represents, at its place before the seven digits of a NIE.
     let head = match text.chars().next() {
         Some('Y') => 10_000_000,
         Some('Z') => 20_000_000,

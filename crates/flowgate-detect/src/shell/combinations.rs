@@ -16,8 +16,9 @@ pub(super) struct SimpleCall<'s> {
     pub(super) span: Range<usize>,
 }
 
-/// Reports what the commands of a pipeline do together, such as a download that a shell executes. `fetched` are the
-/// files into which earlier commands downloaded.
+/// Adds to `issues` what the commands of a pipeline do together, such as a download that a shell executes. `calls` are
+/// the commands of the pipeline without their wrappers, and `fetched` the files into which earlier pipelines
+/// downloaded.
 pub(super) fn report_combinations(
     pipeline: &Pipeline,
     calls: &[EffectiveCommand<'_, '_>],
@@ -80,7 +81,7 @@ pub(super) fn expand_command<'s>(command: &'s Command, variables: &ShellVariable
     }
 }
 
-/// Returns whether `test` holds for a command of a script that is not inside a construct, such as a loop.
+/// Returns whether `test` holds for a command of a script. Commands inside a construct, such as a loop, are not tested.
 fn any_direct_command(script: &Script, test: &dyn Fn(&EffectiveCommand<'_, '_>) -> bool) -> bool {
     let variables = ShellVariables::default();
     let commands = script.statements.iter().flat_map(|statement| &statement.pipelines);

@@ -67,7 +67,7 @@ impl UnsafeCommandKind {
         }
     }
 
-    /// Returns whether the kind only says that a part of the script cannot be read.
+    /// Returns whether the kind means that a part of the script cannot be read, and names no harmful effect.
     pub(super) fn is_unread(self) -> bool {
         matches!(self, Self::Unreadable | Self::UnknownCommand | Self::OtherCode)
     }

@@ -126,7 +126,8 @@ impl<'c, 's> EffectiveCommand<'c, 's> {
         self.texts().any(|text| text == argument)
     }
 
-    /// Returns whether a letter is among the short options, or the long option is present.
+    /// Returns whether an option is present: its letter in a group of short options (`-rf` has `f`), or the argument
+    /// `long`, which is spelled with its dashes.
     pub(super) fn has_option(&self, letter: char, long: &str) -> bool {
         self.texts().any(|text| {
             text == long || text.starts_with('-') && !text.starts_with("--") && text.contains(letter)
@@ -174,7 +175,7 @@ impl<'c, 's> EffectiveCommand<'c, 's> {
             || self.fetches() && self.texts().any(sends)
     }
 
-    /// Returns whether an argument or the input is a file with keys or passwords.
+    /// Returns whether an argument names a file with keys or passwords, or the standard input is redirected from one.
     pub(super) fn reads_sensitive(&self) -> bool {
         self.texts().any(is_sensitive_path)
             || self
@@ -399,7 +400,7 @@ fn is_whole_tree(path: &str) -> bool {
     )
 }
 
-/// Returns whether a path contains keys or passwords.
+/// Returns whether a path names a file that usually contains keys or passwords.
 fn is_sensitive_path(path: &str) -> bool {
     // `curl -d @file` sends the content of the file.
     let path = path.trim_start_matches('@');

@@ -54,13 +54,13 @@ impl ShellVariables {
         self.disabled = true;
     }
 
-    /// Forgets all values and functions, at the beginning and at the end of code that may not run in order.
+    /// Forgets all values and functions. Called at the beginning and at the end of code that may not run in order.
     pub(super) fn forget(&mut self) {
         self.values.clear();
         self.functions.clear();
     }
 
-    /// Disables the variables if they are disabled at the end of a nested script, `inner`.
+    /// Disables these variables if a nested script has disabled its copy, `inner`. The values in the copy are ignored.
     pub(super) fn join(&mut self, inner: &Self) {
         self.disabled |= inner.disabled;
         if inner.disabled {
@@ -86,12 +86,14 @@ impl ShellVariables {
         } else {
             self.values.remove(&assignment.name);
         }
+        // The shell then splits words at other characters, so no unquoted value is known any more.
         if assignment.name == "IFS" {
             self.disable();
         }
     }
 
-    /// Returns what is known of a word.
+    /// Returns what is known of a word after its expansion: its text, and whether the command receives exactly this
+    /// text.
     pub(super) fn expand<'s>(&self, word: &'s Word) -> Argument<'s> {
         let mut text = String::new();
         // The text with `q` for each part that quotes protect, so that only unquoted characters are special.

@@ -9,8 +9,8 @@ use super::limits::ShellReadError;
 use super::syntax::Word;
 
 impl ScriptReader<'_, '_> {
-    /// Reads a line break and the contents of the here-documents that begin after it. Fails if a content has a
-    /// substitution that is open at its end, or where shells disagree about its end.
+    /// Reads a line break and the contents of the here-documents that begin after it. Fails if a substitution in a
+    /// content is not closed, or if shells disagree where a content ends.
     pub(super) fn newline(&mut self) -> Result<(), ShellReadError> {
         self.at += 1;
         for document in std::mem::take(&mut self.pending) {
@@ -55,7 +55,7 @@ impl ScriptReader<'_, '_> {
                 end = line_start;
                 break;
             }
-            // In a substitution, some versions end the content here.
+            // Inside `$(…)`, some versions of bash end the content at a line such as `EOF)`.
             if self.substitutions > 0
                 && compared.strip_prefix(&document.delimiter).is_some_and(|rest| rest.contains(')'))
             {

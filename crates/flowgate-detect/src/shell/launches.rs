@@ -12,7 +12,7 @@ use super::launch::{CommandInput, Launch, is_cluster_with, joined, split_options
 use super::remote::{container_launches, git_launches, ssh_launches};
 use super::shells::{file_launch, interpreter_launches, is_shell, script_launch, shell_launches};
 
-/// Interpreters in addition to [`INTERPRETERS`].
+/// Interpreters that are not in [`INTERPRETERS`].
 const OTHER_INTERPRETERS: &[&str] = &[
     "pypy",
     "pypy3",
@@ -129,7 +129,7 @@ const OPAQUE: &[&str] = &[
 /// Editors that run commands which options name.
 const EDITORS: &[&str] =
     &["vi", "vim", "nvim", "view", "ex", "vimdiff", "emacs", "emacsclient", "ed", "less", "more", "man"];
-/// Programs whose first operands name a program that follows: `uv run pytest`.
+/// Programs with the subcommands that run the program named after them: `uv run pytest`.
 const RUNNERS: &[(&str, &[&str])] = &[
     ("uv", &["run"]),
     ("poetry", &["run"]),
@@ -253,7 +253,7 @@ fn is_versioned_python(name: &str) -> bool {
     name.strip_prefix("python").is_some_and(|version| version.chars().all(|c| c.is_ascii_digit() || c == '.'))
 }
 
-/// Returns what `su` runs: the value of `-c`, or a shell.
+/// Returns what `su` runs: the value of `-c`, or a shell that reads the standard input.
 fn su<'s>(call: &EffectiveCommand<'_, 's>) -> Vec<Launch<'s>> {
     if call.arguments.iter().any(|word| word.splits) {
         return vec![Launch::Unread(UnreadReason::Script, call.span.clone())];
@@ -338,7 +338,8 @@ fn xargs<'s>(call: &EffectiveCommand<'_, 's>) -> Vec<Launch<'s>> {
     launches
 }
 
-/// Marks the words as computed that contain a placeholder, which a program replaces by names of files or by its input.
+/// Marks the words that contain `placeholder` as computed: a program replaces the placeholder by names of files or by
+/// its input.
 fn mark_computed(words: &mut [Argument<'_>], placeholder: &str) {
     for word in words.iter_mut().filter(|word| word.text.contains(placeholder)) {
         word.known = false;

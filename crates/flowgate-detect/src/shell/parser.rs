@@ -86,7 +86,7 @@ impl ScriptReader<'_, '_> {
         if self.at < self.text.len() { Err(ShellReadError::Syntax) } else { Ok(script) }
     }
 
-    /// Parses the script of a substitution after its opening bracket, and the closing bracket.
+    /// Parses the script of a substitution such as `$(…)` after its opening bracket, and reads the closing bracket.
     pub(super) fn substitution(&mut self) -> Result<Script, ShellReadError> {
         self.limits.enter()?;
         let pending = std::mem::take(&mut self.pending);
@@ -134,7 +134,8 @@ impl ScriptReader<'_, '_> {
         }
     }
 
-    /// Returns the offset after a keyword at the position, or `None` if another word is there.
+    /// Returns the offset after the keyword that is next, or `None` if another word is next. `fi` is not next in
+    /// `file`.
     pub(super) fn after_keyword(&self, keyword: &str) -> Option<usize> {
         let end = self.after_text(keyword)?;
         let delimited = match self.byte_at(self.after_joins(end)) {
@@ -166,7 +167,8 @@ impl ScriptReader<'_, '_> {
         if self.take_keyword(keyword) { Ok(()) } else { Err(ShellReadError::Syntax) }
     }
 
-    /// Returns whether the list of commands ends here.
+    /// Returns whether a list of commands ends here: at the end of the script, at `)`, at `;;` or `;&`, or at a keyword
+    /// such as `done`.
     fn at_list_end(&self) -> bool {
         matches!(self.byte(), None | Some(b')'))
             || self.after_text(";;").is_some()
@@ -174,7 +176,7 @@ impl ScriptReader<'_, '_> {
             || LIST_ENDS.iter().any(|word| self.after_keyword(word).is_some())
     }
 
-    /// Parses the body of a construct.
+    /// Parses the statements inside a construct, up to the bracket or keyword that ends it, which is not read.
     pub(super) fn list(&mut self) -> Result<Script, ShellReadError> {
         let mut script = Script::default();
         self.limits.enter()?;
@@ -293,7 +295,7 @@ impl ScriptReader<'_, '_> {
         Ok(Some(text.to_owned()))
     }
 
-    /// Parses a simple command or the definition of a function without a keyword, from its first word on.
+    /// Parses a simple command, or the definition of a function as `name()`. `start` is the offset of its beginning.
     fn simple(&mut self, start: usize) -> Result<Command, ShellReadError> {
         let mut assignments = Vec::new();
         let mut words: Vec<Word> = Vec::new();
@@ -392,7 +394,8 @@ fn is_descriptor(text: &str) -> bool {
         || text.strip_prefix('{').and_then(|rest| rest.strip_suffix('}')).is_some_and(is_name)
 }
 
-/// Converts a word into an assignment. Returns the word if it is none.
+/// Converts a word such as `x=1` or `x[0]+=1` into an assignment. The error is the unchanged word, if it is no
+/// assignment.
 fn into_assignment(mut word: Word) -> Result<Assignment, Word> {
     let first = word.parts.first().filter(|part| !part.quoted && part.kind == PartKind::Literal);
     let Some(first) = first else { return Err(word) };

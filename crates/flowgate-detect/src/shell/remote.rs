@@ -68,7 +68,7 @@ const CONTAINER_LONG_FLAGS: &[&str] = &[
     "publish-all",
     "service-ports",
 ];
-/// The options of these that take a value, as single letters and names.
+/// The options of the same programs that take a value, as single letters and names.
 const CONTAINER_VALUES: &str = "evpuwnchlm";
 const CONTAINER_LONG_VALUES: &[&str] = &[
     "env",
