@@ -3,6 +3,7 @@
 
 use crate::chat::{Completion, Message, OutputFormat, Part, ReasoningPart, Request, Usage};
 
+/// The average number of bytes of a token, for the estimate.
 const BYTES_PER_TOKEN: u64 = 4;
 
 /// Returns the estimated number of tokens of a text of this many bytes.

@@ -112,7 +112,7 @@ impl Serialize for Json<'_> {
     }
 }
 
-/// Writes on one line, without white space.
+/// Writes the value as JSON on one line, without white space between its parts.
 impl fmt::Display for Json<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&serde_json::to_string(self).map_err(|_| fmt::Error)?)

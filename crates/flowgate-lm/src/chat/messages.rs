@@ -15,7 +15,7 @@ use super::Message;
 #[derive(Default)]
 pub struct Messages {
     all: Vec<Message>,
-    /// The serialised form of the first messages, if it is stored.
+    /// The serialised form of the first messages, which the last request has stored; `None` if there is none.
     written: Mutex<Option<SerializedPrefix>>,
 }
 

@@ -30,8 +30,8 @@ pub(super) fn failed(error: candle_core::Error) -> Error {
 pub(super) struct RecentPrompts(Vec<(Vec<u32>, KeyValueCache)>);
 
 impl RecentPrompts {
-    /// Returns the cache of the longest beginning of `tokens` that is a whole number of pieces and that a recent prompt
-    /// shares; empty if there is none.
+    /// Returns the cache of the longest beginning that `tokens` shares with a recent prompt, rounded down to a whole
+    /// number of pieces; empty if there is none.
     fn find(&self, tokens: &[u32]) -> candle_core::Result<KeyValueCache> {
         let shared_pieces = |(prompt, cache): &(Vec<u32>, KeyValueCache)| {
             (common_length(prompt, tokens) / PIECE * PIECE, cache.clone())
@@ -149,8 +149,8 @@ impl LocalModel {
         last(hidden).map_err(failed)
     }
 
-    /// Returns the log-probability of each token of `tokens`, where the hidden state with the same index is that of the
-    /// token before it. `hidden` has the shape (tokens, width).
+    /// Returns the log-probability of each token of `tokens`. `hidden` has the shape (tokens, width): its row `i` is
+    /// the hidden state of the token before `tokens[i]`, from which that token is predicted.
     ///
     /// # Errors
     /// If a log-probability is not a number.

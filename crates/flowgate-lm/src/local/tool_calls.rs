@@ -63,9 +63,9 @@ impl CallFilter {
         self.pass(end)
     }
 
-    /// Ends the message: returns the text that was not passed on yet, and the calls, whose ids are numbered from
-    /// `first_id`. If a call is malformed, or names a tool that is not in `tools`, no calls are returned, and the whole
-    /// rest is text.
+    /// Ends the message: returns the text that was not passed on yet, and the calls, with the ids `call_N` from
+    /// `first_id` on. If a call is malformed, or names a tool that is not in `tools`, no calls are returned, and the
+    /// whole rest is text.
     pub(super) fn finish(&mut self, tools: &[ToolSpec], first_id: usize) -> (String, Vec<ToolCall>) {
         let start = self.call_start().unwrap_or(self.all.len());
         let Some(calls) = self.all.get(start..).and_then(|text| parse(text, tools, first_id)) else {
@@ -121,8 +121,8 @@ impl CallFilter {
 }
 
 /// Parses a text that consists only of calls of the tools `tools`: one JSON object, or calls between the marks in
-/// [`FORMS`]. The ids of the calls are numbered from `first_id`. `None` if there is no call, if one is malformed or of
-/// another tool, or if there is other text: the text is then no call.
+/// [`FORMS`]. The calls have the ids `call_N`, with numbers from `first_id` on. Returns `None` if there is no call, if
+/// one is malformed or of another tool, or if there is other text. The caller then treats all of it as text.
 fn parse(text: &str, tools: &[ToolSpec], first_id: usize) -> Option<Vec<ToolCall>> {
     let mut objects = Vec::new();
     let mut rest = text.trim();

@@ -224,9 +224,9 @@ fn object(value: Value) -> Map<String, Value> {
     }
 }
 
-/// Returns the merges of BPE: all pairs of tokens that together spell another token, ordered by the score of that
-/// token, the highest first; pairs for the same token are ordered by their ids. Tokens that are longer than
-/// [`LONGEST_PIECE`] have no merges.
+/// Returns the merges of BPE: all pairs of tokens that together spell a third token. The pairs with the highest score
+/// of that third token come first, and pairs for the same token are ordered by their ids. Tokens that are longer than
+/// [`LONGEST_PIECE`] have no merges. `scores` has one score for each of `tokens`.
 fn merges(tokens: &[&str], scores: &[f64]) -> Vec<[String; 2]> {
     let ids: HashMap<&str, usize> = tokens.iter().enumerate().map(|(id, token)| (*token, id)).collect();
     let mut pairs: Vec<(f64, usize, usize)> = Vec::new();

@@ -37,7 +37,7 @@ pub(crate) struct GgufFile {
 /// The location of a tensor in the file, and its form.
 #[derive(Debug)]
 struct TensorLocation {
-    /// How the tensor is quantised.
+    /// The type of the entries: a quantisation, or plain numbers such as F16.
     data_type: GgmlDType,
     /// The lengths of the dimensions, rows first, as in safetensors; the file has the opposite order.
     shape: Vec<usize>,

@@ -53,7 +53,7 @@ impl Draw {
         list.get(index).copied().unwrap_or_default()
     }
 
-    /// Returns `count` different elements of a list in any order; fewer if the list is shorter.
+    /// Returns `count` different elements of a list, in random order; all of them if the list is shorter.
     pub(super) fn pick_several<'a>(&mut self, list: &[&'a str], count: usize) -> Vec<&'a str> {
         let mut left = list.to_vec();
         (0..count.min(left.len())).map(|_| left.swap_remove(self.below(left.len()))).collect()
@@ -100,7 +100,7 @@ impl Draw {
         value
     }
 
-    /// Draws a digit of this base, which is at most 36; always `Some` then.
+    /// Draws a digit of the base `base`. `None` only for a base above 36, which no caller uses.
     fn digit(&mut self, base: u32) -> Option<char> {
         let digit = u32::try_from(self.below(usize::try_from(base).unwrap_or(10)));
         char::from_digit(digit.unwrap_or(0), base)

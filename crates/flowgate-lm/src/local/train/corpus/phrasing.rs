@@ -169,6 +169,7 @@ const WORDS: &[&str] = &[
     "first",
 ];
 
+/// The punctuation after a blank of a phrasing that is made up; often none.
 const PUNCTUATION: &[&str] = &["", "", "", "", ",", ":", " -", " =", " (", ";", "\n"];
 
 impl Phrasing {
@@ -213,13 +214,13 @@ impl Phrasing {
     }
 }
 
-/// Returns up to three words with a space after each.
+/// Draws up to three words, and returns them with a space after each.
 fn words(draw: &mut Draw) -> String {
     (0..draw.below(4)).map(|_| format!("{} ", draw.pick(WORDS))).collect()
 }
 
-/// Makes up a phrasing: the blanks in any order, with words between them. If `ends_with_value` is true, the blank of
-/// the value (`{v}`) follows them.
+/// Makes up a phrasing: the blanks in random order, with random words before each. If `ends_with_value` is true, the
+/// blank of the value (`{v}`) comes last.
 fn made_up(draw: &mut Draw, blanks: &[&str], ends_with_value: bool) -> String {
     let mut blanks = draw.pick_several(blanks, blanks.len());
     if ends_with_value {
