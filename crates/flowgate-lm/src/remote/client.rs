@@ -36,8 +36,8 @@ const STREAM_WINDOW: u32 = 64 << 10;
 /// How many bytes of all answers on one HTTP/2 connection the server may send before they are read. The requests share
 /// the connection; with room for hundreds of unread answers, one slow listener does not delay the others.
 const CONNECTION_WINDOW: u32 = 16 << 20;
-/// How often an HTTP/2 connection with open requests is tested: the server may disappear without notice, and later
-/// requests would use the same connection.
+/// The interval at which an HTTP/2 connection with open requests is tested. The server may disappear without notice,
+/// and later requests would use the same connection.
 const PING_INTERVAL: Duration = Duration::from_secs(30);
 /// How long the server has to answer such a test, before the connection is closed.
 const PING_TIMEOUT: Duration = Duration::from_secs(15);
@@ -79,8 +79,8 @@ struct Connections {
 }
 
 impl Connections {
-    /// Returns the settings for a change. Detaches them from the open connections, which have the old settings, and
-    /// which other clones may still use.
+    /// Returns these settings, to be changed by the caller. The open connections have the old settings, so they are
+    /// given up here; other clones may still use them.
     fn change(&mut self) -> &mut Self {
         self.clients = Arc::default();
         self

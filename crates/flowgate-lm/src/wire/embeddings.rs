@@ -55,7 +55,7 @@ pub struct EmbeddingsRequest {
     pub texts: Vec<String>,
     /// How embeddings are written.
     pub format: EmbeddingFormat,
-    /// The number of numbers in an embedding; that of the model if it is `None`.
+    /// How many numbers an embedding has; `None` leaves it to the model.
     pub dimensions: Option<u64>,
 }
 
@@ -133,7 +133,8 @@ impl EmbeddingsRequest {
 }
 
 impl EmbeddingsResponse {
-    /// Decodes the answer to a request for this number of texts.
+    /// Decodes the answer to a request with `texts` texts. An embedding without an index is that of the text at the
+    /// same position.
     ///
     /// # Errors
     /// If it does not have exactly one embedding for each text.

@@ -55,8 +55,9 @@ const UNKNOWN: &str = "is not known";
 /// The problem of a field that an object has in both of its spellings.
 const TWICE: &str = "is sent in two spellings; send it once";
 
-/// Returns the spelling of a name without underscores, as in `topP` for `top_p`. Servers of Gemini's API accept both
-/// spellings of a field, and clients mix them. The fields of the other formats have no capitals, and so one spelling.
+/// Returns the spelling of a name without underscores: `topP` for `top_p`. Servers of Gemini's API accept both
+/// spellings of a field, and clients mix them. In the other formats, no declared field has a capital, so only one
+/// spelling is known.
 fn camel_case(name: &str) -> String {
     let mut spelled = String::with_capacity(name.len());
     let mut is_capital = false;
@@ -87,8 +88,8 @@ pub(super) const UNKNOWN_TOOL: &str = "is not a known type of tool; leave the to
 const SOURCE: KnownFields =
     KnownFields { title: "flowgate", rows: &[("source", FieldRule::Read("the provenance"))] };
 
-/// Whether the type `kind` of a tool is the type `known`, with or without a variant or a date at the end: for example
-/// `web_search_20250305` is of the type `web_search`.
+/// Returns whether the type `kind` of a tool is the type `known`, with or without a variant or a date at the end: for
+/// example, `web_search_20250305` is of the type `web_search`.
 pub(super) fn is_tool_type(kind: &str, known: &str) -> bool {
     kind.strip_prefix(known).is_some_and(|rest| rest.is_empty() || rest.starts_with('_'))
 }
@@ -126,7 +127,7 @@ impl<'a> ObjectFields<'a> {
         }
     }
 
-    /// Whether tools of this type, which the provider runs, are dropped instead of being rejected.
+    /// Returns whether tools of this type, which the provider runs, are dropped instead of being rejected.
     pub(super) fn drops_tool(&self, kind: &str) -> bool {
         self.dropped.tools.iter().any(|known| known == kind)
     }
@@ -189,7 +190,7 @@ impl<'a> ObjectFields<'a> {
         Ok(())
     }
 
-    /// Whether the operator's configuration lists the field `key` among those to drop.
+    /// Returns whether the operator's configuration lists the field `key` among those to drop.
     pub(super) fn is_dropped_by_operator(&self, key: &str) -> bool {
         let path = without_indices(&self.path_to(key));
         self.dropped.fields.contains(&path)
@@ -346,7 +347,7 @@ pub(super) trait JsonNode: Sized {
     fn text(&self) -> Option<&str>;
     /// Returns the items, if this value is a list.
     fn items(&self) -> Option<&[Self]>;
-    /// Whether this value is null.
+    /// Returns whether this value is null.
     fn is_null_node(&self) -> bool;
 }
 

@@ -29,7 +29,7 @@ pub(crate) struct SafetensorsFolder {
     tensors: HashMap<String, TensorLocation>,
 }
 
-/// The location of a tensor in the files, and its form.
+/// The location of a tensor in the files, its type and its shape.
 #[derive(Debug)]
 struct TensorLocation {
     /// The index of the file in `shards`.
@@ -131,7 +131,7 @@ impl SafetensorsFolder {
         &self.folder
     }
 
-    /// Whether one of the files has a tensor with this name.
+    /// Returns whether one of the files has a tensor with this name.
     pub(crate) fn has(&self, name: &str) -> bool {
         self.tensors.contains_key(name)
     }

@@ -169,7 +169,7 @@ impl SentRequest<'_> {
     }
 }
 
-/// A list that is serialised as the results of a function for its items.
+/// A list that is serialised as another one: each item is replaced by the result of a function for it.
 struct MappedList<'a, T, W>(&'a [T], fn(&'a T) -> W);
 
 impl<T, W: Serialize> Serialize for MappedList<'_, T, W> {

@@ -82,8 +82,8 @@ pub fn decode_response(body: &Value) -> Result<Completion, Error> {
     correct_stop_reason(completion)
 }
 
-/// Decodes a `finish_reason`. `refused` is whether the answer contains a refusal in words: the reason is then that of a
-/// normal end. An unknown reason is an error, since the answer may be incomplete.
+/// Decodes a `finish_reason`. `refused` says whether the answer contains a refusal in words: the server then gives the
+/// reason of a normal end. An unknown reason is an error, since the answer may be incomplete.
 pub(super) fn read_finish_reason(finish_reason: Option<&Value>, refused: bool) -> Result<Stop, Error> {
     match finish_reason.and_then(Value::as_str) {
         Some("content_filter") => Ok(Stop::Refused),

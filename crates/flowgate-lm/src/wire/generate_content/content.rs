@@ -191,7 +191,7 @@ impl ContentReader {
         self.messages.push(Message::User(parts));
     }
 
-    /// Decodes an output of a tool, and closes the call that it answers.
+    /// Decodes an output of a tool into a message, and closes the call that it answers.
     fn read_output(&mut self, output: &ObjectFields<'_>) -> Result<Message, WireError> {
         output.reject_unsupported(&OUTPUT)?;
         let call_id =
@@ -214,8 +214,10 @@ impl ContentReader {
         Ok(Message::Tool { call_id, content, is_error: Some(is_error) })
     }
 
-    /// Returns the id of the call that an output with this id and tool answers. An output with an id that no open call
-    /// has answers a call without a given id, if the tool has an open one: some clients invent ids for outputs.
+    /// Returns the id of the call that an output answers, and closes this call. `id` is the id in the output, which may
+    /// be empty, and `name` is its tool. An output whose id no open call has belongs to the first open call of the tool
+    /// to which the client gave no id, since some clients invent ids for outputs. Without such a call, the id of the
+    /// output itself is returned.
     fn answered_call(&mut self, id: &str, name: &str) -> String {
         let with_id = self.open_calls.iter().position(|call| call.id == id);
         let is_of_tool = |call: &OpenCall| call.tool == name && (id.is_empty() || !call.has_given_id);
