@@ -53,7 +53,7 @@ pub(crate) fn error_for_status(status: u16, name: Option<&str>, retry_after: Opt
     Error::Rejected { status, message: name.to_owned() }
 }
 
-/// Whether a text can be the name of an error: a sentence, which could quote the request, cannot.
+/// Returns whether a text can be the name of an error: a sentence, which could quote the request, cannot.
 fn is_word(name: &str) -> bool {
     !name.is_empty()
         && name.len() <= 64
@@ -71,8 +71,8 @@ pub(super) struct ErrorNames {
     pub(super) gemini: &'static str,
 }
 
-/// Returns the names of a status. A status without a name gets the general name of the client's errors, or of the
-/// server's.
+/// Returns the names that providers have for an HTTP status. A status that is not in the table gets the names of 400 if
+/// it is below 500, and otherwise those of 500.
 pub(super) fn error_names(status: u16) -> ErrorNames {
     let fallback = if status < 500 { 400 } else { 500 };
     let row = |status: u16| NAMES.into_iter().find(|(known, ..)| *known == status);

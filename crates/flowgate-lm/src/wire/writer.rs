@@ -27,8 +27,8 @@ pub struct ResponseWriter {
 }
 
 impl ResponseWriter {
-    /// Creates the stream of an answer; nothing of it is written yet. `usage` is as in
-    /// [`ReceivedRequest`](super::ReceivedRequest).
+    /// Creates the stream of an answer, of which nothing is written yet. `usage` says whether the stream reports the
+    /// token usage.
     #[must_use]
     pub fn new(api: Api, head: ResponseHead<'_>, usage: bool) -> Self {
         let (id, model) = (head.id.to_owned(), head.model.to_owned());

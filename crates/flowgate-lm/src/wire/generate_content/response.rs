@@ -84,7 +84,7 @@ pub(super) struct AnswerReader {
 }
 
 impl AnswerReader {
-    /// Whether the answer is complete.
+    /// Returns whether the answer is complete.
     pub(super) fn is_done(&self) -> bool {
         self.stop.is_some()
     }
@@ -136,7 +136,8 @@ impl AnswerReader {
         let signature = fields::text(part, "thoughtSignature");
         let is_thought = part.get("thought").and_then(Value::as_bool) == Some(true);
         let call = fields::non_null_child(part, "functionCall");
-        // The index of the call to which the signature belongs. If the part has no call, it belongs to the text.
+        // The index of the call to which the signature belongs; `None` if the part has no call: it then belongs to the
+        // text.
         let mut signed_call = None;
         match (call, fields::non_null_child(part, "text")) {
             (None, Some(_)) if is_thought => {
@@ -267,7 +268,8 @@ mod tests {
             ),
             r#"Calls "" 0+0 call_0=f{"a":1} x=g{}"#,
         );
-        // Pieces of the reasoning are one part until it is signed; a signature of a call or a text is a part of its own.
+        // Pieces of the reasoning are one part until it is signed; a signature of a call or a text is a part of its
+        // own.
         check(
             answer(
                 json!([

@@ -41,13 +41,14 @@ pub(super) fn json_schema(schema: &Json<'_>) -> Value {
     Value::Object(converted)
 }
 
-/// Converts every schema of an object whose keys are names.
+/// Converts every schema of an object whose keys are names, such as the value of `properties`. Any other value stays
+/// unchanged.
 fn each_entry(schemas: &Json<'_>) -> Value {
     let Json::Object(entries) = schemas else { return schemas.to_value() };
     entries.iter().map(|(name, schema)| (name.clone().into_owned(), json_schema(schema))).collect()
 }
 
-/// Permits `null` in addition to what a schema permits.
+/// Changes a schema such that it also permits `null`: in its `enum`, and in its `type` or else its `anyOf`.
 fn allow_null(schema: &mut Map<String, Value>) {
     if let Some(Value::Array(values)) = schema.get_mut("enum")
         && !values.contains(&Value::Null)

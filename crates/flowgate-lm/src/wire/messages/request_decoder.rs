@@ -97,7 +97,8 @@ fn decode(body: &Json<'_>, dropped: &DroppedParts, limit: Limit) -> Result<Recei
     Ok(ReceivedRequest { request, model, stream, usage: true, sources, tool_forms })
 }
 
-/// Returns whether the request asks for verdicts on the calls of the answer.
+/// Returns whether the request asks, in the field `safeguards`, for verdicts on the calls of the answer; false if the
+/// operator has the field dropped.
 ///
 /// # Errors
 /// If it asks for another kind of safeguard.

@@ -10,7 +10,7 @@ use super::request::{shown_block, tool_use};
 use crate::Error;
 use crate::chat::{Completion, ReasoningPart, Seal, Stop, ToolCall, Usage};
 
-/// The member of an answer with the verdicts on its calls.
+/// The field of an answer that contains the verdicts on its calls.
 pub(super) const SAFEGUARD_RESULTS: &str = "safeguard_results";
 
 /// Encodes the body of an answer.
