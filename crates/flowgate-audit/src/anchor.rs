@@ -87,9 +87,9 @@ impl<'f> UnopenedLog<'f> {
         Ok(None)
     }
 
-    /// Returns whether the log contains a line other than those that a gateway writes without any event, as at its
-    /// start. A line that cannot be parsed or is too long counts as an event; a partial last line, which was never
-    /// recorded, does not.
+    /// Returns whether the log contains any line except those that the start of a gateway writes
+    /// ([`FIRST_LINE_KINDS`]). A line that cannot be parsed or is too long counts as an event; a partial last line,
+    /// which was never recorded, does not.
     fn has_events(&mut self) -> Result<bool, AuditErrorKind> {
         let mut lines = self.lines()?;
         loop {

@@ -36,7 +36,7 @@ pub enum LineContent {
 }
 
 impl<R: BufRead> ContentReader<R> {
-    /// Returns a reader of these contents.
+    /// Creates a reader of a file of contents, and reads its first entry.
     ///
     /// # Errors
     /// Fails if the first entry cannot be read.

@@ -321,7 +321,8 @@ impl AuditEvent {
         )
     }
 
-    /// Returns the fields of the event's line, apart from those that every line has.
+    /// Returns the fields that the line of this event has in addition to those of every line, such as the tool of a
+    /// call.
     pub(super) fn fields(&self) -> RecordFields {
         let mut fields = RecordFields::default();
         fields

@@ -82,6 +82,7 @@ pub struct AuditOptions {
 }
 
 impl Default for AuditOptions {
+    /// Returns the settings without content: a head after every 64 lines, and people's decisions synced at once.
     fn default() -> Self {
         Self { every: 64, sync: SyncPolicy::Decisions, content: ContentRetention::Dropped }
     }

@@ -30,6 +30,7 @@ impl LineHash {
 }
 
 impl fmt::Display for LineHash {
+    /// Writes the hash as 64 lower-case hexadecimal digits, which [`Self::parse`] reads.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&hex(&self.0))
     }

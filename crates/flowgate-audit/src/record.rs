@@ -210,6 +210,7 @@ pub enum RecordError {
 }
 
 impl fmt::Display for RecordError {
+    /// Writes what the line is not, such as "not UTF-8". Some messages put the word "is" before this text.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Encoding => f.write_str("not UTF-8"),

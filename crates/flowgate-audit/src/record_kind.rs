@@ -114,8 +114,8 @@ impl RecordKind {
     }
 }
 
-/// Writes the name of the kind. That of an unknown kind is untrusted text.
 impl fmt::Display for RecordKind {
+    /// Writes the name of the kind. The name of an unknown kind is untrusted text.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
     }

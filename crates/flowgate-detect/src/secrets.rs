@@ -32,7 +32,8 @@ pub fn secrets(text: &str) -> impl Iterator<Item = Finding> + '_ {
     find(text, &[&ISSUER_RULES, &PUBLISHED_RULES, &GENERIC_RULES]).into_iter()
 }
 
-/// Returns the findings of these tables. Where two overlap, the finding of the earlier table takes precedence.
+/// Searches a text for the rules of several tables, and returns the findings in order. Where two overlap, the finding
+/// of the earlier table takes precedence.
 fn find(text: &str, tables: &[&CompiledRules]) -> Vec<Finding> {
     let mut findings = DisjointFindings::default();
     for rules in tables {

@@ -184,7 +184,8 @@ pub fn find(text: &str) -> Vec<UnsafeCommand> {
     shell_code(text).issues
 }
 
-/// Returns the commands of a script, what of it cannot be read, and its unsafe commands. Takes time linear in the text.
+/// Reads a script: returns the commands that it may run, its parts that cannot be read, and its unsafe commands. Takes
+/// time linear in the text.
 ///
 /// ```
 /// let code = flowgate_detect::shell::shell_code("for f in *.rs; do sudo -u ann wc \"$f\"; done | $PAGER");

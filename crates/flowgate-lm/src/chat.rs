@@ -203,7 +203,7 @@ impl Request {
 }
 
 impl Sampling {
-    /// Returns the parameters without those that concern reasoning, the length of the text, and the number of calls.
+    /// Returns the parameters without `reasoning`, `verbosity` and `single_call`, which get their defaults.
     #[must_use]
     pub fn without_reasoning(self) -> Self {
         Self { reasoning: Reasoning::default(), verbosity: None, single_call: false, ..self }

@@ -191,6 +191,8 @@ impl Error {
 }
 
 impl fmt::Display for Error {
+    /// Writes what happened. The texts in the variants are inserted, so they begin in lower case and contain the
+    /// advice.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Cancelled => f.write_str("the request to the model was cancelled"),

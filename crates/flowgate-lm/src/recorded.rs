@@ -70,6 +70,7 @@ impl fmt::Display for AnswerFileError {
 impl std::error::Error for AnswerFileError {}
 
 impl From<io::Error> for AnswerFileError {
+    /// Takes only the kind of the error, such as "permission denied".
     fn from(error: io::Error) -> Self {
         Self::Io(error.kind().to_string())
     }
@@ -101,6 +102,7 @@ impl<M> fmt::Debug for RecordedModel<M> {
 pub struct UnavailableModel(pub String);
 
 impl ChatModel for UnavailableModel {
+    /// Returns the name under which the answers were recorded.
     fn name(&self) -> &str {
         &self.0
     }
@@ -179,6 +181,7 @@ impl<M: ChatModel> RecordedModel<M> {
 }
 
 impl<M: ChatModel> ChatModel for RecordedModel<M> {
+    /// Returns the name of the recorded model, so that reports do not depend on the recording.
     fn name(&self) -> &str {
         self.model.name()
     }

@@ -74,6 +74,7 @@ pub struct Timeouts {
 }
 
 impl Default for Timeouts {
+    /// Returns 10 seconds to connect, two minutes until an answer begins, and ten minutes for the whole request.
     fn default() -> Self {
         Self {
             connect: Duration::from_secs(10),
@@ -307,6 +308,7 @@ impl ChatModel for RemoteModel {
         &self.name
     }
 
+    /// Sends the request to the server and reads its answer, with retries and within the budget.
     fn complete<'a>(
         &'a self,
         request: &'a Request,

@@ -14,7 +14,7 @@ const MAX_DEPTH: usize = 400;
 /// Maximum depth of blocks, as in CPython.
 const MAX_BLOCKS: usize = 100;
 
-/// What was read since a bracket was opened, and counts towards the depth of what follows.
+/// The operators that were read at one level of brackets, and that may nest what follows.
 #[derive(Default, Clone, Copy)]
 struct BracketLevel {
     /// Operators since the last comma.

@@ -24,7 +24,7 @@ pub enum UnsafeCommandKind {
     Persistence,
     /// A shell runs what is downloaded.
     PipeToShell,
-    /// Rights beyond those of the user are taken or given.
+    /// The command takes or gives more rights than the user has.
     Privilege,
     /// A whole tree of files is removed.
     RemoveAll,

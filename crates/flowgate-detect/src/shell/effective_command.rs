@@ -191,7 +191,8 @@ impl<'c, 's> EffectiveCommand<'c, 's> {
             || self.texts().any(|text| text.starts_with("/proc/") && text.ends_with("/environ"))
     }
 
-    /// Returns the files to which the output is redirected, and those that an option of a download names.
+    /// Returns the names of the files that the command writes: those to which its output is redirected, and the file
+    /// that an option such as `-o` of a download names.
     pub(super) fn written_files(&self) -> impl Iterator<Item = String> {
         let redirected = self.redirects.iter().filter(|redirect| redirect.operator.starts_with('>'));
         let redirected = redirected.map(|redirect| redirect.target.text.clone());

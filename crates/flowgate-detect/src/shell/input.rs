@@ -6,7 +6,7 @@ use super::expansion::{Argument, ShellVariables};
 use super::launch::CommandInput;
 use super::syntax::{Command, PartKind, Redirect, Word};
 
-/// What a script has from the code that contains it.
+/// What the scanner knows of the surroundings of a script: its here-documents, its input, and whether it runs in order.
 #[derive(Clone, Copy)]
 pub(super) struct ScriptContext<'d> {
     /// The contents of the here-documents.

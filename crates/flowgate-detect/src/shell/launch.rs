@@ -10,7 +10,7 @@ use super::expansion::Argument;
 /// Something that a command runs.
 #[derive(Debug)]
 pub(super) enum Launch<'s> {
-    /// A command of these words.
+    /// A command that consists of these words.
     Words(Vec<Argument<'s>>),
     /// A script, spelled in these bytes of the whole text.
     Text(String, Range<usize>),

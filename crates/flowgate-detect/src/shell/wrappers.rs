@@ -136,7 +136,7 @@ pub(super) fn wrapper(name: &str) -> Option<Wrapper> {
     })
 }
 
-/// What follows the options of a wrapper.
+/// Where the program is among the arguments of a wrapper.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum WrapperOptions {
     /// The program begins at this argument.

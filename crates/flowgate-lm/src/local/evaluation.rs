@@ -72,9 +72,9 @@ impl LocalModel {
         if tokens > limit { Err(Error::TooManyTokens { tokens, limit }) } else { Ok(()) }
     }
 
-    /// Evaluates `tokens` after those of `cache`, and returns the cache with all of them. The tokens are evaluated in
-    /// pieces that end at multiples of [`PIECE`]. This bounds the memory, and the products of matrices have the same
-    /// shapes, and results, whether or not the beginning came from a cache.
+    /// Evaluates `tokens`, which follow the tokens of `cache`, and returns the cache extended by them. The tokens are
+    /// evaluated in pieces that end at multiples of [`PIECE`]. This bounds the memory. It also gives the products of
+    /// matrices the same shapes, and so the same results, whether or not the beginning came from a cache.
     pub(super) fn extend(&self, cache: KeyValueCache, tokens: &[u32]) -> Result<KeyValueCache, Error> {
         self.extend_blocking(cache, tokens, None)
     }
@@ -95,8 +95,8 @@ impl LocalModel {
         Ok(cache)
     }
 
-    /// Evaluates some tokens after those of a cache. Returns the hidden states, of shape (1, tokens, width), and the
-    /// cache with these tokens.
+    /// Evaluates `tokens`, which follow the tokens of `cache`, all at once. Returns their hidden states, of shape (1,
+    /// tokens, width), and the cache extended by them.
     pub(super) fn evaluate(
         &self,
         tokens: &[u32],

@@ -210,9 +210,9 @@ impl LocalModel {
             .map_err(failed)
     }
 
-    /// Adds to the tasks of these rows the log-probabilities of the tokens that follow the `time` columns from
-    /// `column` on, as far as they belong to the continuation. `hidden` are the hidden states of these columns, of
-    /// shape (rows, time, width).
+    /// Adds log-probabilities to the scores of the tasks whose indices are `rows`. The `time` columns from `column` on
+    /// were evaluated, and `hidden` are their hidden states, of shape (rows, time, width). Each column predicts the
+    /// token after it; the tokens that belong to the continuation are scored.
     fn add_scores(
         &self,
         tasks: &mut [ScoreTask<'_>],

@@ -81,6 +81,7 @@ impl PendingCost {
 }
 
 impl Drop for PendingCost {
+    /// Charges the budget with the cost so far.
     fn drop(&mut self) {
         self.budget.spend(self.usage);
     }

@@ -74,7 +74,7 @@ struct Connections {
     idle: Duration,
     /// The time limit for establishing a connection.
     connect_timeout: Duration,
-    /// The clients of these settings.
+    /// The HTTP clients that were built with these settings.
     clients: Arc<ClientPool>,
 }
 
@@ -183,8 +183,8 @@ impl HttpClient {
         &self.host
     }
 
-    /// Returns a client of the same server without `/v1` at the end of the address: some servers have their own
-    /// endpoints directly below the host.
+    /// Removes `/v1` from the end of the base address, if it is there: some servers have their own endpoints directly
+    /// below the host.
     pub(super) fn without_version_path(mut self) -> Self {
         if let Some(root) = self.base.strip_suffix("/v1") {
             self.base = root.to_owned();

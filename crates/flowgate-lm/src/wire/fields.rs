@@ -36,6 +36,7 @@ struct FieldPath {
 }
 
 impl fmt::Display for FieldPath {
+    /// Writes the path, such as `messages[3]`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.name)?;
         self.index.map_or(Ok(()), |index| write!(f, "[{index}]"))
@@ -84,7 +85,7 @@ pub(super) const UNKNOWN_EFFORT: &str = "is not `none`, `minimal`, `low`, `mediu
 /// The problem of a type of tool that no format defines.
 pub(super) const UNKNOWN_TOOL: &str = "is not a known type of tool; leave the tool out";
 
-/// The fields of the declaration of the provenance of a user's message or a part of it.
+/// The fields of the object `flowgate`, in which a client declares the provenance of a user's message or of a part.
 const SOURCE: KnownFields =
     KnownFields { title: "flowgate", rows: &[("source", FieldRule::Read("the provenance"))] };
 
@@ -196,8 +197,8 @@ impl<'a> ObjectFields<'a> {
         self.dropped.fields.contains(&path)
     }
 
-    /// Returns the provenance that a user's message or a part of it declares, as in `"flowgate": {"source": "typed"}`.
-    /// `None` if it declares none; an unknown or malformed one is an error.
+    /// Returns the provenance that this object, a user's message or a part of one, declares, as in `"flowgate":
+    /// {"source": "typed"}`. `None` if it declares none. Fails if the declaration is unknown or malformed.
     pub(super) fn source(&self) -> Result<Option<Source>, WireError> {
         if self.get(EXTENSION).is_none() {
             return Ok(None);

@@ -154,7 +154,8 @@ pub(super) trait DecodeStream: fmt::Debug + Send + Sync {
     fn finish(self: Box<Self>) -> Result<Completion, Error>;
 }
 
-/// Implements [`DecodeStream`] for a decoder by its functions of the same names.
+/// Implements [`DecodeStream`] for a decoder that has functions with the names of the trait's methods: each method
+/// calls the function of its name.
 macro_rules! decode_stream {
     ($decoder:ty) => {
         impl crate::wire::form::DecodeStream for $decoder {

@@ -63,9 +63,9 @@ pub enum FieldOutcome {
     Refused,
 }
 
-/// Writes the outcome as `docs/wire-forms.md` contains it: `accepted`, `dropped`, `refused`, or `only` with the
-/// permitted values.
 impl fmt::Display for FieldOutcome {
+    /// Writes the outcome as `docs/wire-forms.md` contains it: `accepted`, `dropped`, `refused`, or `only` with the
+    /// permitted values.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Accepted => f.write_str("accepted"),

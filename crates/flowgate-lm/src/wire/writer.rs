@@ -59,9 +59,9 @@ impl ResponseWriter {
         events
     }
 
-    /// Returns the events that complete the answer `completion`, after those that were already written for its text. If
-    /// the text of `completion` does not begin with the written text, the answer has the written text instead, because
-    /// a stream cannot take text back.
+    /// Ends the stream with the answer `completion`: returns the events that were not written yet. If the text of
+    /// `completion` does not begin with the written text, the answer has the written text instead, because a stream
+    /// cannot take text back.
     #[must_use]
     pub fn finish(self, completion: &Completion) -> Vec<SseEvent> {
         let written: String = self.text_pieces.concat();

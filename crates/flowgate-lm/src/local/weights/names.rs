@@ -9,9 +9,9 @@ pub(crate) enum TensorRole {
     Embedding,
     /// The learned vectors of positions.
     Positions,
-    /// The matrix from the width of the embedding to that of the layers.
+    /// The matrix that maps embeddings to the width of the layers.
     ProjectIn,
-    /// The matrix from the width of the layers to that of the embedding.
+    /// The matrix that maps hidden states to the width of the embeddings.
     ProjectOut,
     /// The normalisation after the last layer.
     FinalNorm,

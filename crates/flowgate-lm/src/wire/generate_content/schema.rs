@@ -11,8 +11,8 @@ const TYPES: [&str; 7] = ["STRING", "NUMBER", "INTEGER", "BOOLEAN", "ARRAY", "OB
 const COUNTS: [&str; 6] =
     ["minItems", "maxItems", "minLength", "maxLength", "minProperties", "maxProperties"];
 
-/// Returns the JSON schema that means the same as a schema in Gemini's form. A JSON schema stays as it is, except that
-/// `nullable` becomes a type.
+/// Converts a schema in Gemini's form into a JSON schema with the same meaning. A schema that is a JSON schema already
+/// stays unchanged, except that `nullable` becomes a type.
 pub(super) fn json_schema(schema: &Json<'_>) -> Value {
     let Json::Object(entries) = schema else { return schema.to_value() };
     let mut converted = Map::new();

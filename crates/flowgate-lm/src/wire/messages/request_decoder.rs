@@ -41,9 +41,9 @@ pub fn decode_count_request(body: &Json<'_>, dropped: &DroppedParts) -> Result<R
 /// Whether a request must state a token limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Limit {
-    /// It must: the request is for an answer.
+    /// The request is for an answer, so it must state a limit.
     Required,
-    /// It need not: the request is for the number of its tokens.
+    /// The request is for the number of its tokens, so it need not state a limit.
     Optional,
 }
 

@@ -53,7 +53,7 @@ const OTHER_STATEMENTS: &[&str] = &[
     "With {v} as the {a}, {e} was entered.",
 ];
 
-/// What one question asks for.
+/// Phrases for what a question asks for, the field `{a}` of `{e}`.
 const SUBJECTS: &[&str] =
     &["the {a} of {e}", "{e}'s {a}", "the {a} for {e}", "the {a} that {e} has", "{a} of {e}", "{e}: {a}"];
 

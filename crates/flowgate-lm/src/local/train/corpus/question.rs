@@ -42,10 +42,10 @@ const FIELDS: &[&str] = &[
 /// The fields of the register, and the forms of their values.
 const REGISTER_FIELDS: [&str; 2] = ["social security number", "date of birth"];
 const REGISTER_FORMS: [&str; 2] = ["SSN########", "##-##-####"];
-/// What persons and things with a number are called.
+/// The nouns that precede a number in the name of a person or thing: `patient 12`.
 const NUMBERED: &[&str] =
     &["person", "customer", "employee", "patient", "user", "member", "case", "client no.", "account"];
-/// The questions about the documents of one example.
+/// The number of questions about the documents of one example.
 const QUESTIONS: usize = 5;
 /// How the documents of a person share the two values: for each document whether it has the first, and the second.
 const LAYOUTS: [&[(bool, bool)]; 7] = [
