@@ -181,7 +181,8 @@ fn character_class_count(text: &str) -> usize {
     classes.iter().filter(|class| text.chars().any(|c| class(&c))).count()
 }
 
-/// Returns whether a quoted value can be a secret: it is not a placeholder such as `your_key`, `${VAR}` or `xxxx`.
+/// Returns whether a quoted value can be a secret: it is not a placeholder such as `your_key`, `${VAR}` or `none`, and
+/// has more than one distinct character.
 fn is_value(text: &str) -> bool {
     let lower = text.to_ascii_lowercase();
     let placeholder_starts =

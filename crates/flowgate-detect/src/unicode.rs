@@ -138,7 +138,8 @@ fn is_tag(c: char) -> bool {
     matches!(c, '\u{e0000}'..='\u{e007f}')
 }
 
-/// Returns the kind of finding that a character is by itself, such as `TAG`; `None` if it is no finding.
+/// Returns the kind of finding to which a character belongs, such as `TAG`; `None` for an ordinary character. The
+/// caller decides by the characters around it whether it is reported.
 fn kind_of_finding(c: char) -> Option<&'static str> {
     Some(match c {
         c if is_tag(c) => "TAG",

@@ -57,7 +57,7 @@ impl<'t> Json<'t> {
         if let Self::Text(text) = self { Some(text) } else { None }
     }
 
-    /// Copies the value into one that borrows nothing.
+    /// Copies the value into a value of `serde_json`, which borrows nothing.
     #[must_use]
     pub fn to_value(&self) -> Value {
         match self {
@@ -76,7 +76,7 @@ impl<'t> Json<'t> {
 }
 
 impl<'t> From<&'t Value> for Json<'t> {
-    /// Borrows the strings of a value of `serde_json`, for code that reads [`Json`].
+    /// Converts a value of `serde_json`, whose strings are borrowed, for code that reads [`Json`].
     fn from(value: &'t Value) -> Self {
         match value {
             Value::Null => Self::Null,

@@ -13,8 +13,9 @@ struct HiddenElement {
     text: String,
 }
 
-/// Adds the links, images, alternative texts and hidden texts of the HTML in a text. Text between the tags is collected
-/// only while an element hides it.
+/// Adds the links, images, alternative texts and hidden texts of the HTML in a text. Goes from one `<` to the next,
+/// without a tree: it remembers only the outermost element that hides its content, and collects the text between tags
+/// only inside of that element.
 pub(super) fn read(text: &str, markup: &mut Markup) {
     let mut at = 0;
     // The outermost open element that hides its content.
@@ -242,8 +243,8 @@ impl Tag {
     }
 }
 
-/// Returns a text with its character references resolved: numeric ones, and the few named ones that matter in
-/// addresses.
+/// Returns a text with its character references, such as `&#58;` or `&amp;`, replaced by the characters: all numeric
+/// ones, and the few named ones that matter in addresses. A reference without a semicolon stays.
 pub(super) fn resolve_character_references(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
     let mut rest = text;

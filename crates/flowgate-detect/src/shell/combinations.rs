@@ -49,6 +49,7 @@ pub(super) fn report_combinations(
                 report(UnsafeCommandKind::Upload, whole());
             }
         }
+        // The scripts in the substitutions of the arguments, as in `bash <(curl …)` or `curl …/$(cat key)`.
         let scripts: Vec<&Script> =
             call.arguments.iter().filter_map(|word| word.word).flat_map(Word::scripts).collect();
         let any_inner = |test: &dyn Fn(&EffectiveCommand<'_, '_>) -> bool| {
@@ -64,7 +65,8 @@ pub(super) fn report_combinations(
     }
 }
 
-/// Returns the words and redirections of a simple command, as far as they are known; none for another command.
+/// Expands a command: returns its words and its redirections, as far as `variables` make them known. Only a simple
+/// command has words.
 pub(super) fn expand_command<'s>(command: &'s Command, variables: &ShellVariables) -> SimpleCall<'s> {
     let words = match &command.form {
         CommandForm::Simple { words, .. } => words.iter().map(|word| variables.expand(word)).collect(),

@@ -106,7 +106,8 @@ impl ScriptReader<'_, '_> {
         Ok(body)
     }
 
-    /// Parses a `for` or `select` loop after its keyword, also the arithmetic form `for ((…; …; …))`.
+    /// Parses a `for` or `select` loop after its keyword: `for name in words; do … done`, the same without `in`, or the
+    /// arithmetic form `for ((…; …; …))`. The words of the result are those that the variable takes.
     fn for_loop(&mut self) -> Result<Option<CommandForm>, ShellReadError> {
         self.skip_blanks()?;
         let start = self.at;
@@ -176,7 +177,8 @@ impl ScriptReader<'_, '_> {
         }
     }
 
-    /// Parses `[[ … ]]` after its opening bracket; `start` is the offset of the bracket.
+    /// Parses `[[ … ]]` after its opening brackets; `start` is their offset. Operators and parentheses are skipped,
+    /// since only the words can contain scripts.
     fn condition(&mut self, start: usize) -> Result<Option<CommandForm>, ShellReadError> {
         let reads_patterns = std::mem::replace(&mut self.reads_patterns, true);
         let mut words = Vec::new();

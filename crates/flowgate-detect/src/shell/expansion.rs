@@ -135,7 +135,8 @@ impl ShellVariables {
     }
 }
 
-/// Returns whether the shell sets a variable itself; then an assignment does not determine its value.
+/// Returns whether the shell may set a variable itself, by its name or the beginning of its name. The value of such a
+/// variable is not followed, since an assignment does not determine it.
 fn is_special(name: &str) -> bool {
     ["BASH", "COMP", "EPOCH", "HIST", "OPT", "LC_"].iter().any(|prefix| name.starts_with(prefix))
         || matches!(

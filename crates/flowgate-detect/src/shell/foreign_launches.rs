@@ -54,6 +54,7 @@ pub(super) fn sed<'s>(call: &EffectiveCommand<'_, 's>) -> Vec<Launch<'s>> {
             operands.push(word);
         }
     }
+    // Scripts after `--expression=` were checked above; the others are checked below.
     let given = scripts.iter().filter(|word| !word.text.starts_with("--expression="));
     let mut checked: Vec<&Argument<'_>> = given.copied().collect();
     if scripts.is_empty() {

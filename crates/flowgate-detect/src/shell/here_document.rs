@@ -22,7 +22,9 @@ impl ScriptReader<'_, '_> {
         Ok(())
     }
 
-    /// Reads the content of a here-document.
+    /// Reads the content of a here-document, up to the line that is its delimiter or to the end of the text. Removes
+    /// leading tabs (after `<<-`) and joins lines that end with a backslash, then reads the variables and substitutions
+    /// in it, unless the delimiter is quoted.
     fn document(&mut self, document: &PendingDocument) -> Result<Word, ShellReadError> {
         let start = self.at;
         // The content with tabs removed and lines joined, and whether it differs from the text.
@@ -36,6 +38,8 @@ impl ScriptReader<'_, '_> {
                 let rest = self.text.get(self.at..).unwrap_or_default();
                 let physical = rest.split_inclusive('\n').next().unwrap_or_default();
                 self.at += physical.len();
+                // An odd number of backslashes at the end joins the line with the next one; each pair is a literal
+                // backslash.
                 let backslashes = |text: &str| text.len() - text.trim_end_matches('\\').len();
                 match physical.strip_suffix('\n') {
                     Some(before) if !document.literal && backslashes(before) % 2 == 1 => {

@@ -276,7 +276,8 @@ impl ScriptReader<'_, '_> {
         }
     }
 
-    /// Reads the rest of a pattern such as `@(a|b)` after its opening bracket. Fails if it is open at the end.
+    /// Reads the rest of a pattern such as `@(a|b)` after its opening bracket, and adds its parts to the word. Fails if
+    /// the bracket is not closed.
     fn extended_pattern(&mut self, word: &mut WordBuilder) -> Result<(), ShellReadError> {
         let mut depth = 0_usize;
         loop {

@@ -106,7 +106,7 @@ impl ScriptReader<'_, '_> {
         Ok(script)
     }
 
-    /// Skips blanks, joined lines and comments. Fails if a limit is exceeded.
+    /// Skips blanks, line joins and a comment, up to the end of the line. Fails if a limit is exceeded.
     pub(super) fn skip_blanks(&mut self) -> Result<(), ShellReadError> {
         let start = self.at;
         loop {
@@ -202,7 +202,8 @@ impl ScriptReader<'_, '_> {
         }
     }
 
-    /// Parses pipelines that are joined by `&&` and `||`, and the separator after them.
+    /// Parses a statement: pipelines that are joined by `&&` and `||`, and the `;` or `&` that ends them. A line break
+    /// is not read. With `&`, the statement runs in the background.
     fn statement(&mut self) -> Result<ShellStatement, ShellReadError> {
         let mut pipelines = vec![self.pipeline()?];
         let mut background = false;
@@ -227,7 +228,7 @@ impl ScriptReader<'_, '_> {
         }
     }
 
-    /// Parses commands that are joined by `|`.
+    /// Parses a pipeline: commands that are joined by `|` or `|&`, after any number of `!` and `time`.
     fn pipeline(&mut self) -> Result<Pipeline, ShellReadError> {
         loop {
             self.skip_blanks()?;
@@ -255,7 +256,7 @@ impl ScriptReader<'_, '_> {
         }
     }
 
-    /// Parses a command and its redirections.
+    /// Parses a command with its redirections: a compound command, the definition of a function, or a simple command.
     pub(super) fn command(&mut self) -> Result<Command, ShellReadError> {
         self.skip_blanks()?;
         self.limits.spend(1)?;
@@ -280,7 +281,8 @@ impl ScriptReader<'_, '_> {
         Ok(Command { form, redirects, span: self.location.locate(&(start..self.at)) })
     }
 
-    /// Reads the descriptor before a redirection: a number, or a variable in braces.
+    /// Reads the text that may be the descriptor of a redirection: a number, or a variable in braces. Returns `None`
+    /// and reads nothing if another text is next. The caller checks that an operator follows, and otherwise goes back.
     fn descriptor(&mut self) -> Result<Option<String>, ShellReadError> {
         let is_part = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'{' | b'}');
         let start = self.at;
@@ -295,7 +297,9 @@ impl ScriptReader<'_, '_> {
         Ok(Some(text.to_owned()))
     }
 
-    /// Parses a simple command, or the definition of a function as `name()`. `start` is the offset of its beginning.
+    /// Parses a simple command: assignments, words and redirections in any order, except that assignments precede the
+    /// words. If `(` follows a single word, parses the definition of a function, `name()`, instead. `start` is the
+    /// offset of its beginning.
     fn simple(&mut self, start: usize) -> Result<Command, ShellReadError> {
         let mut assignments = Vec::new();
         let mut words: Vec<Word> = Vec::new();
@@ -346,7 +350,8 @@ impl ScriptReader<'_, '_> {
         Ok(Command { form: CommandForm::Simple { assignments, words }, redirects, span })
     }
 
-    /// Parses a redirection. Returns `None` if no operator of one is next.
+    /// Parses a redirection after its `descriptor`, if it has one. Returns `None` if no operator of a redirection is
+    /// next. The content of a here-document is read later, at the end of the line.
     fn redirect(&mut self, descriptor: Option<String>) -> Result<Option<Redirect>, ShellReadError> {
         let at = self.after_joins(self.at);
         let second = self.byte_at(self.after_joins(at + 1));

@@ -155,7 +155,8 @@ impl CommandScanner {
         });
     }
 
-    /// Scans a script that is not parsed yet. `input` is the standard input of its commands.
+    /// Parses a script and scans its statements. What cannot be parsed is recorded as unread. `location` is the place
+    /// of the script in the whole text, and `input` the standard input of its commands.
     pub(super) fn scan_text(&mut self, text: &str, location: &ScriptLocation, input: &CommandInput) {
         if self.stopped {
             return;
@@ -220,7 +221,9 @@ impl CommandScanner {
         }
     }
 
-    /// Scans the commands of a pipeline. `certain` says whether it runs in order and exactly once.
+    /// Scans a pipeline: reports what its commands do together, then scans each command with its assignments,
+    /// substitutions and redirections. `certain` says whether the pipeline runs in order and exactly once; only then
+    /// are its assignments followed.
     fn scan_pipeline(
         &mut self,
         pipeline: &Pipeline,
@@ -424,7 +427,8 @@ impl CommandScanner {
         }
     }
 
-    /// Scans what a command runs because of its arguments or its input.
+    /// Scans `launch`, which the command `call` runs because of its arguments or its input (`input`). `covered` says
+    /// whether an effect already reports that a script is not in the text.
     fn follow(
         &mut self,
         launch: Launch<'_>,

@@ -106,8 +106,10 @@ pub(super) fn interpreter_launches<'s>(
     reason.map(|reason| Launch::Unread(reason, call.span.clone())).into_iter().collect()
 }
 
-/// Returns why the code of an interpreter is not read, or `None` if it runs no code of the text.
+/// Returns why the code that an interpreter runs is not read; `None` if it runs no code that the text contains or feeds
+/// to it, such as with `--version` or `-m module`. Goes through the arguments up to the first one that decides this.
 fn interpreter_reason(call: &EffectiveCommand<'_, '_>, input: &CommandInput) -> Option<UnreadReason> {
+    // The letters of the options whose value is code.
     let code_letters = match call.name {
         "php" => "rBRE",
         "node" | "bun" => "ep",

@@ -274,7 +274,8 @@ impl ScriptReader<'_, '_> {
         Ok(())
     }
 
-    /// Reads `$'…'` after its opening quote. Fails if it is open at the end, or is no valid text.
+    /// Reads `$'…'` after its opening quote, and adds its text with the escapes such as `\n` or `\x41` decoded. Fails
+    /// if the quote is not closed, if the text is not valid UTF-8, or at an escape that shells read differently.
     fn ansi_quoted(&mut self, word: &mut WordBuilder) -> Result<(), ShellReadError> {
         let mut decoded: Vec<u8> = Vec::new();
         // A zero byte ends the text.

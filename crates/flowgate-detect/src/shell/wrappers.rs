@@ -148,7 +148,9 @@ pub(super) enum WrapperOptions {
 }
 
 impl Wrapper {
-    /// Finds the program among the arguments of the wrapper.
+    /// Finds the program among the arguments of the wrapper: skips its options with their values, its operands and, if
+    /// it permits them, assignments. Returns the index of the program, and whether an unknown option makes it
+    /// uncertain.
     pub(super) fn find_program(&self, arguments: &[Argument<'_>]) -> WrapperOptions {
         let mut at = 0;
         let mut unclear = false;

@@ -101,7 +101,8 @@ impl ContentReader {
         Ok(())
     }
 
-    /// Decodes a call. Its arguments are an object in this format, and are serialised as a text.
+    /// Decodes a call and records it as open, so that a later output can answer it. Its arguments are an object in this
+    /// format, and are serialised as a text. A call without an id gets one from its position in the chat.
     fn read_call(&mut self, call: &ObjectFields<'_>) -> Result<ToolCall, WireError> {
         call.reject_unsupported(&CALL)?;
         let arguments = match call.get("args") {

@@ -95,7 +95,8 @@ impl AnswerReader {
         Some(correct_stop_reason(self.assembly.completion))
     }
 
-    /// Decodes an event: adds its content to the completion, and passes the pieces to the listener.
+    /// Decodes an event: adds its content to the completion, and passes the pieces to the listener. An event without a
+    /// candidate contains only the usage, or says that the provider has blocked the prompt, which counts as a refusal.
     pub(super) fn read(&mut self, body: &Value, listener: &mut dyn Listener) -> Result<(), Error> {
         // Some servers send an error as the only item of a list.
         let body = body.as_array().and_then(|items| items.first()).unwrap_or(body);

@@ -13,7 +13,7 @@ use crate::chat::{Completion, ReasoningPart, Seal, Stop, ToolCall, Usage};
 /// The field of an answer that contains the verdicts on its calls.
 pub(super) const SAFEGUARD_RESULTS: &str = "safeguard_results";
 
-/// Encodes the body of an answer.
+/// Encodes the body of an answer: its reasoning, its text and its calls are blocks of the list `content`.
 #[must_use]
 pub fn encode_response(completion: &Completion, head: ResponseHead<'_>) -> Value {
     let text = (!completion.text.is_empty()).then(|| json!({"type": "text", "text": completion.text}));

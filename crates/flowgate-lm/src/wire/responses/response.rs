@@ -10,7 +10,7 @@ use super::super::{MAX_CALLS, ReasoningOrder, ResponseHead, correct_stop_reason,
 use crate::Error;
 use crate::chat::{Completion, ReasoningPart, Seal, Stop, ToolCall, Usage};
 
-/// Encodes the body of an answer.
+/// Encodes the body of an answer: its reasoning, its text and its calls are items of the list `output`.
 #[must_use]
 pub fn encode_response(completion: &Completion, head: ResponseHead<'_>) -> Value {
     let output = output(completion, head, ReasoningOrder::First);

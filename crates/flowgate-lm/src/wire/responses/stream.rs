@@ -239,8 +239,8 @@ impl StreamDecoder {
         self.assembly.arguments(call, field("arguments"), listener)
     }
 
-    /// Decodes the end of an output item. The event repeats the arguments of a call, which are checked. It is the only
-    /// event from which reasoning is read.
+    /// Decodes the end of an output item. For a call, the event repeats the arguments, which must equal the streamed
+    /// ones. For reasoning, it is the only event that is read. For a message, it is ignored.
     fn end(&mut self, body: &Value, listener: &mut dyn Listener) -> Result<(), Error> {
         let item = body.get("item").ok_or(Error::Malformed("an event of an output item has no `item`"))?;
         match item_kind(item)? {

@@ -190,7 +190,8 @@ fn asked_facts(draw: &mut Draw, documents: &[Vec<(usize, usize)>]) -> Vec<(usize
     asked
 }
 
-/// Groups facts by their subject, in the order of subjects and values, each fact once.
+/// Groups facts by their subject. A fact is a pair of the index of a subject and the index of a value (0 or 1). Returns
+/// each subject with its values, in the order of the indices; a fact that occurs several times is returned once.
 fn by_subject(facts: &[(usize, usize)]) -> Vec<(usize, Vec<usize>)> {
     let mut facts = facts.to_vec();
     facts.sort_unstable();

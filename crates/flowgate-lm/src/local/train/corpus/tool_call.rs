@@ -57,7 +57,7 @@ fn contact(draw: &mut Draw) -> Contact {
     Contact { name: draw.name(), facts }
 }
 
-/// Writes a contact as JSON, YAML, a table or a mail.
+/// Returns the facts about a contact in the form of a tool's output: JSON, YAML, a table or a mail, which is drawn.
 fn output(draw: &mut Draw, Contact { name, facts }: &Contact) -> String {
     // Returns all facts, each written by `form`, with `separator` between them.
     let line = |form: &dyn Fn(&str, &str) -> String, separator: &str| {
