@@ -217,7 +217,7 @@ impl AuditLog {
     }
 
     /// Opens a log, or creates one, after `check` has compared the existing file with what a database or a witness has
-    /// recorded. If `check` returns a loss, nothing is written, and the loss is the error. Otherwise moves a partial
+    /// recorded. If `check` returns a loss, no line is written, and the loss is the error. Otherwise moves a partial
     /// line aside, as [`open`](Self::open) describes, removes entries of contents that have no line, and records and
     /// signs the opening.
     ///

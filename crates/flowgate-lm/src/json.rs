@@ -154,7 +154,7 @@ impl<'de> Visitor<'de> for JsonSeed {
         Ok(Json::Number(number.into()))
     }
 
-    /// Rejects a number that is too large for 64 bits of floating point.
+    /// Converts a number with a fraction or an exponent. Rejects one that is not finite, which JSON cannot express.
     fn visit_f64<E: de::Error>(self, number: f64) -> Result<Json<'de>, E> {
         Number::from_f64(number).map(Json::Number).ok_or_else(|| E::custom("number is not finite"))
     }

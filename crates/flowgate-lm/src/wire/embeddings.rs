@@ -1,4 +1,5 @@
-//! Encodes and decodes requests for embeddings in OpenAI's format, `POST /embeddings`, and the answers to them.
+//! Encodes and decodes requests for embeddings in OpenAI's format, `POST /embeddings`, and the answers to them. The
+//! gateway is the server side, and `RemoteModel` the client side.
 //!
 //! An embedding is a list of numbers that represents a text, and reveals much of it. A client can send
 //! tokens instead of texts; they are refused, because nobody can judge them.

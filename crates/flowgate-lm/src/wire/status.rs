@@ -1,5 +1,5 @@
 //! Decodes the errors that servers report by their status, in a body, or within a stream, and encodes the errors of the
-//! gateway.
+//! gateway. The decoders of answers in all formats use it, and the `encode_error` functions of the formats.
 //!
 //! Of a server's error, only the status and the name are used. Its message may quote the request.
 

@@ -1,4 +1,4 @@
-//! Writes and reads the folder of a training.
+//! Writes and reads the folder of a training, for [`Trainer`]. The folder contains these files:
 //!
 //! | file | content |
 //! |---|---|

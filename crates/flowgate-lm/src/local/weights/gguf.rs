@@ -1,4 +1,6 @@
-//! Reads GGUF files: the header with the metadata and the locations of tensors, and the contents tensor by tensor.
+//! Reads GGUF files ([`GgufFile`]): the header with the metadata and the locations of tensors, and the contents tensor
+//! by tensor. `weights.rs` reads the tensors of a model with it, and the readers of its shape, tokenizer and chat
+//! template read the metadata.
 //!
 //! candle's own reader allocates as much memory as the counts in the header state, so a malformed file could exhaust
 //! the memory. This reader allocates memory only for what it has read.

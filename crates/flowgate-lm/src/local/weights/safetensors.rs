@@ -1,4 +1,5 @@
-//! Reads safetensors files, one or several shards, tensor by tensor.
+//! Reads safetensors files, one or several shards, tensor by tensor: [`SafetensorsFolder`]. `weights.rs` reads the
+//! tensors of a model with it, and `train/checkpoint.rs` and `classifier.rs` read what they have saved.
 //!
 //! A file has a length (8 bytes), a header in JSON of that length, and the contents. Each tensor is read from its
 //! location in the file when it is requested. The file is neither mapped (which would be unsafe) nor read as a whole,

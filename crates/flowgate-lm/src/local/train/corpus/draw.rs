@@ -100,7 +100,7 @@ impl Draw {
         value
     }
 
-    /// Draws a digit of the base `base`. `None` only for a base above 36, which no caller uses.
+    /// Draws a digit of the base `base`, which must be at most 36. Always `Some`, since the number is below the base.
     fn digit(&mut self, base: u32) -> Option<char> {
         let digit = u32::try_from(self.below(usize::try_from(base).unwrap_or(10)));
         char::from_digit(digit.unwrap_or(0), base)
