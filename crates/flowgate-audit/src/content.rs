@@ -324,7 +324,7 @@ pub(super) fn oldest_entry_time(path: &Path) -> io::Result<Option<Timestamp>> {
     })
 }
 
-/// Removes a file, if it exists.
+/// Removes a file. A file that does not exist is no error.
 fn remove(path: &Path) -> io::Result<()> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),

@@ -404,7 +404,8 @@ impl AuditLog {
         self.state().is_ok_and(|mut inner| inner.ensure_writable().is_ok())
     }
 
-    /// Locks the state of the log.
+    /// Locks the state of the log. Fails if a thread has panicked while it held the lock: the log is unwritable from
+    /// then on.
     fn state(&self) -> Result<MutexGuard<'_, AuditLogState>, AuditError> {
         // A thread that panicked while it held the lock may have left the log inconsistent.
         self.inner.lock().map_err(|_| AuditError::new(&self.path, AuditErrorKind::Broken))

@@ -69,13 +69,13 @@ pub(super) struct RecordFields {
 }
 
 impl RecordFields {
-    /// Adds a text of at most `MAX_TEXT` bytes in JSON.
+    /// Adds the field `name` with a text, which is truncated to `MAX_TEXT` bytes in JSON.
     pub(super) fn text(&mut self, name: &'static str, text: &str) -> &mut Self {
         let bounded = self.bounded_text(name, text);
         self.value(name, json!(bounded))
     }
 
-    /// Adds a text of at most `MAX_TEXT` bytes in JSON; adds nothing for `None`.
+    /// Adds the field `name` with a text, as [`Self::text`] does; adds nothing for `None`.
     pub(super) fn optional_text(&mut self, name: &'static str, text: Option<&str>) -> &mut Self {
         match text {
             Some(text) => self.text(name, text),
@@ -83,12 +83,13 @@ impl RecordFields {
         }
     }
 
-    /// Adds a number, or the greatest one that every parser represents exactly if it is greater.
+    /// Adds the field `name` with a number, which is reduced to the greatest one that every parser represents exactly.
     pub(super) fn number(&mut self, name: &'static str, number: u64) -> &mut Self {
         self.value(name, json!(number.min(MAX_NUMBER)))
     }
 
-    /// Adds a list of texts of at most `MAX_LIST` bytes in JSON; `…` replaces the texts that have no room.
+    /// Adds the field `name` with a list of texts, which has at most `MAX_LIST` bytes in JSON. One `…` replaces the
+    /// texts that have no room.
     pub(super) fn list(&mut self, name: &'static str, texts: &[String]) -> &mut Self {
         let (mut list, mut room) = (Vec::new(), MAX_LIST);
         for text in texts {
@@ -106,7 +107,7 @@ impl RecordFields {
         self.value(name, Value::Array(list))
     }
 
-    /// Adds a value without a bound: its size is limited by the caller.
+    /// Adds the field `name` with any value. The value is not truncated, so the caller must bound its size.
     pub(super) fn value(&mut self, name: &'static str, value: Value) -> &mut Self {
         self.fields.insert(name.to_owned(), value);
         self

@@ -107,7 +107,7 @@ impl RecordKind {
         }
     }
 
-    /// Returns the kind with this name in the log.
+    /// Returns the kind with this name in the log; [`Self::Unknown`] if this version does not know the name.
     pub fn from_name(name: &str) -> Self {
         let known = Self::KNOWN.into_iter().find(|kind| kind.name() == name);
         known.unwrap_or_else(|| Self::Unknown(name.to_owned()))

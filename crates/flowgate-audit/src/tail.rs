@@ -142,7 +142,8 @@ pub(super) fn line_before(file: &mut File, at: &mut u64) -> Result<Vec<u8>, Audi
     Ok(line)
 }
 
-/// Returns the offset after the last line feed before `end`; 0 if there is none. Reads the file backwards in blocks.
+/// Returns the offset after the last line feed in the first `end` bytes of a file; 0 if they contain none. Reads the
+/// file backwards in blocks.
 pub(super) fn after_last_line_feed(file: &mut File, end: u64) -> io::Result<u64> {
     let mut buffer = [0; BLOCK];
     let mut end = end;

@@ -14,7 +14,7 @@ fn number(digits: &[u32]) -> u64 {
     digits.iter().fold(0_u64, |n, digit| n.wrapping_mul(10).wrapping_add(u64::from(*digit)))
 }
 
-/// Returns the sum of the digits, each multiplied by its weight.
+/// Returns the sum of the digits, each multiplied by the weight at its position. Digits without a weight are ignored.
 fn weighted(digits: &[u32], weights: &[u32]) -> u32 {
     digits.iter().zip(weights).map(|(digit, weight)| digit * weight).sum()
 }
@@ -134,7 +134,8 @@ pub(super) fn nl_bsn(text: &str) -> bool {
         && number(&digits) > 9_999_999
 }
 
-/// Checks the check digit of a Swiss AHV number, by EAN-13.
+/// Checks the check digit of a Swiss AHV number, as in EAN-13: the digits, every second one times three, add up to a
+/// multiple of ten.
 pub(super) fn ch_ahv(text: &str) -> bool {
     let digits = digits(text);
     digits.len() == 13 && weighted(&digits, &[1, 3, 1, 3, 1, 3, 1, 3, 1, 3, 1, 3, 1]).is_multiple_of(10)
@@ -173,7 +174,7 @@ pub(super) fn pl_pesel(text: &str) -> bool {
         && weighted(&digits, &[1, 3, 7, 9, 1, 3, 7, 9, 1, 3, 1]).is_multiple_of(10)
 }
 
-/// Checks a number of the British National Health Service, modulo 11.
+/// Checks a number of the British National Health Service: the weighted sum of its ten digits is a multiple of 11.
 pub(super) fn uk_nhs(text: &str) -> bool {
     let digits = digits(text);
     digits.len() == 10 && weighted(&digits, &[10, 9, 8, 7, 6, 5, 4, 3, 2, 1]).is_multiple_of(11)
@@ -243,7 +244,7 @@ pub(super) fn au_abn(text: &str) -> bool {
     digits.len() == 11 && sum >= 10 && (sum - 10).is_multiple_of(89)
 }
 
-/// Checks an Australian tax file number, modulo 11.
+/// Checks an Australian tax file number: the weighted sum of its nine digits is a multiple of 11.
 pub(super) fn au_tfn(text: &str) -> bool {
     let digits = digits(text);
     digits.len() == 9 && weighted(&digits, &[1, 4, 3, 7, 5, 8, 6, 9, 10]).is_multiple_of(11)

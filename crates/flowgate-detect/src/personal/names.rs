@@ -80,7 +80,7 @@ fn is_listed(list: &LazyLock<Vec<&'static str>>, word: &str) -> bool {
     list.binary_search(&word).is_ok()
 }
 
-/// Returns the words of a text in order, for a binary search.
+/// Returns the words of a list in alphabetical order, for a binary search. `text` has them separated by white space.
 fn sorted(text: &'static str) -> Vec<&'static str> {
     let mut words: Vec<_> = text.split_ascii_whitespace().collect();
     words.sort_unstable();

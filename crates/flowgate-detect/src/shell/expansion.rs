@@ -96,7 +96,8 @@ impl ShellVariables {
     /// text.
     pub(super) fn expand<'s>(&self, word: &'s Word) -> Argument<'s> {
         let mut text = String::new();
-        // The text with `q` for each part that quotes protect, so that only unquoted characters are special.
+        // The text with `q` for each part that is quoted or comes from a variable, so that only characters that the
+        // shell expands remain.
         let mut outline = String::new();
         let (mut known, mut splits) = (true, false);
         for part in &word.parts {
@@ -164,13 +165,14 @@ fn is_special(name: &str) -> bool {
         )
 }
 
-/// Returns whether an outline contains a brace expansion: `{a,b}` or `{1..3}`.
+/// Returns whether a word contains a brace expansion: `{a,b}` or `{1..3}`. The outline of a word is its text with `q`
+/// for each part that is quoted or comes from a variable.
 fn has_brace_expansion(outline: &str) -> bool {
     let Some((_, rest)) = outline.split_once('{') else { return false };
     rest.rsplit_once('}').is_some_and(|(inside, _)| inside.contains(',') || inside.contains(".."))
 }
 
-/// Returns whether an outline is a pattern for the names of files.
+/// Returns whether a word, by its outline (see [`has_brace_expansion`]), is a pattern for the names of files.
 fn is_pattern(outline: &str) -> bool {
     outline.contains(['*', '?']) || outline.split_once('[').is_some_and(|(_, rest)| rest.contains(']'))
 }

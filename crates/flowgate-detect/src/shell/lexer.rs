@@ -343,7 +343,7 @@ pub(super) struct WordBuilder {
 }
 
 impl WordBuilder {
-    /// Adds a literal character.
+    /// Adds a literal character. `quoted` says whether quotes or a backslash protect it from expansion.
     pub(super) fn push(&mut self, c: char, quoted: bool) {
         self.push_text(c.encode_utf8(&mut [0; 4]), quoted);
     }

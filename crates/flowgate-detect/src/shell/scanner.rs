@@ -343,7 +343,8 @@ impl CommandScanner {
         }
     }
 
-    /// Scans the scripts in the substitutions of words.
+    /// Scans the scripts in the substitutions of words. They run in a process of their own, so they change no variables
+    /// here.
     fn scan_words<'w>(
         &mut self,
         words: impl IntoIterator<Item = &'w Word>,

@@ -115,7 +115,7 @@ macro_rules! words {
             /// All variants.
             pub const ALL: &'static [Self] = &[$(Self::$variant),*];
 
-            /// Returns the word that a request contains for this variant.
+            /// Returns the word that a request contains for this value.
             #[must_use]
             pub fn name(self) -> &'static str {
                 match self {

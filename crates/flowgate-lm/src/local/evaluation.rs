@@ -60,7 +60,7 @@ impl RecentPrompts {
     }
 }
 
-/// Returns how many tokens two texts begin with in common.
+/// Returns the length of the longest beginning that two texts share, in tokens.
 pub(super) fn common_length(a: &[u32], b: &[u32]) -> usize {
     a.iter().zip(b).take_while(|(a, b)| a == b).count()
 }

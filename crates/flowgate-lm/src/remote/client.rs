@@ -209,7 +209,7 @@ impl HttpClient {
         Ok(())
     }
 
-    /// Sets the time limits.
+    /// Sets the time limits. The limit for establishing a connection applies only to new connections.
     pub(super) fn set_times(&mut self, times: Timeouts) {
         self.times = times;
         self.connections.change().connect_timeout = times.connect;
@@ -220,7 +220,7 @@ impl HttpClient {
         self.connections.change().uses_proxy = true;
     }
 
-    /// Keeps connections open for this time after an answer.
+    /// Keeps connections open for the time `idle` after an answer; zero closes them at once.
     pub(super) fn keep_connections(&mut self, idle: Duration) {
         self.connections.change().idle = idle;
     }

@@ -213,7 +213,7 @@ impl<'a> ObjectFields<'a> {
         }
     }
 
-    /// Returns a text, which must be present.
+    /// Returns the text in the field `key`, which must be present.
     pub(super) fn text(&self, key: &str) -> Result<&'a str, WireError> {
         match self.get(key).map(Json::as_str) {
             Some(Some(text)) => Ok(text),
@@ -222,12 +222,12 @@ impl<'a> ObjectFields<'a> {
         }
     }
 
-    /// Returns a text, if the field is present.
+    /// Returns the text in the field `key`, if the field is present.
     pub(super) fn optional_text(&self, key: &str) -> Result<Option<&'a str>, WireError> {
         if self.get(key).is_none() { Ok(None) } else { self.text(key).map(Some) }
     }
 
-    /// Returns the items of a list; none if the field is absent.
+    /// Returns the items of the list in the field `key`; none if the field is absent.
     pub(super) fn list(&self, key: &str) -> Result<&'a [Json<'a>], WireError> {
         match self.get(key) {
             Some(Json::List(items)) => Ok(items),
@@ -236,13 +236,13 @@ impl<'a> ObjectFields<'a> {
         }
     }
 
-    /// Returns the object under a key, which must be present.
+    /// Returns the object in the field `key`, which must be present.
     pub(super) fn object(&self, key: &str) -> Result<Self, WireError> {
         let path = FieldPath { name: self.path_to(key).into(), index: None };
         Self::from_value(self.get(key).unwrap_or(&Json::Null), path, self.dropped)
     }
 
-    /// Returns the items of a list, each of which must be an object; none if the field is absent.
+    /// Returns the items of the list in the field `key`, each of which must be an object; none if the field is absent.
     pub(super) fn objects(
         &self,
         key: &str,
@@ -257,7 +257,7 @@ impl<'a> ObjectFields<'a> {
         }))
     }
 
-    /// Returns a Boolean; false if the field is absent.
+    /// Returns the Boolean in the field `key`; false if the field is absent.
     pub(super) fn flag(&self, key: &str) -> Result<bool, WireError> {
         match self.get(key) {
             Some(Json::Bool(flag)) => Ok(*flag),
@@ -266,8 +266,8 @@ impl<'a> ObjectFields<'a> {
         }
     }
 
-    /// Returns the value of an enumeration, if the field is present. `from_name` returns the value for a name. If it
-    /// returns `None`, the field has the problem `problem`.
+    /// Returns the value of an enumeration that the field `key` names, if the field is present. `from_name` returns the
+    /// value for a name. If it returns `None`, the error is that the field has the problem `problem`.
     pub(super) fn word<T>(
         &self,
         key: &str,
@@ -282,7 +282,7 @@ impl<'a> ObjectFields<'a> {
         }
     }
 
-    /// Returns a number, if the field is present.
+    /// Returns the number in the field `key`, if the field is present.
     pub(super) fn number(&self, key: &str) -> Result<Option<f64>, WireError> {
         match self.get(key).map(|value| number(value)?.as_f64()) {
             Some(Some(number)) => Ok(Some(number)),
@@ -291,7 +291,7 @@ impl<'a> ObjectFields<'a> {
         }
     }
 
-    /// Returns a non-negative integer, if the field is present.
+    /// Returns the non-negative integer in the field `key`, if the field is present.
     pub(super) fn whole_number(&self, key: &str) -> Result<Option<u64>, WireError> {
         match self.get(key).map(|value| number(value)?.as_u64()) {
             Some(Some(number)) => Ok(Some(number)),
@@ -300,7 +300,7 @@ impl<'a> ObjectFields<'a> {
         }
     }
 
-    /// Returns a number of tokens, if the field is present.
+    /// Returns the number of tokens in the field `key`, if the field is present. It must be an integer of 32 bits.
     pub(super) fn tokens(&self, key: &str) -> Result<Option<u32>, WireError> {
         match self.whole_number(key)?.map(u32::try_from) {
             Some(Ok(number)) => Ok(Some(number)),
@@ -309,7 +309,7 @@ impl<'a> ObjectFields<'a> {
         }
     }
 
-    /// Returns the texts of a field that is a text or a list of texts; none if the field is absent.
+    /// Returns the texts in the field `key`, which is a text or a list of texts; none if the field is absent.
     pub(super) fn texts(&self, key: &str) -> Result<Vec<String>, WireError> {
         match self.get(key) {
             None => Ok(Vec::new()),
@@ -324,7 +324,8 @@ impl<'a> ObjectFields<'a> {
         }
     }
 
-    /// Returns the schema of a tool's arguments; the schema of an object without properties if the field is absent.
+    /// Returns the schema of a tool's arguments in the field `key`. If the field is absent, returns the schema of an
+    /// object without properties.
     pub(super) fn schema(&self, key: &str) -> Result<Value, WireError> {
         match self.get(key) {
             None => Ok(serde_json::json!({"type": "object", "properties": {}})),

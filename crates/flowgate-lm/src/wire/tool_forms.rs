@@ -59,7 +59,7 @@ impl ToolForms {
         self.safeguards.map(|answer| answer.results(calls))
     }
 
-    /// Records the form of a tool, unless it is a plain function.
+    /// Records the form of the tool `name`, unless the tool is a plain function.
     pub(super) fn insert(&mut self, name: &str, form: ToolForm) {
         if form != ToolForm::default() {
             self.forms.insert(name.to_owned(), form);

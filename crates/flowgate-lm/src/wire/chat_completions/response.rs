@@ -35,7 +35,7 @@ pub fn encode_response(completion: &Completion, head: ResponseHead<'_>) -> Value
     })
 }
 
-/// Returns the `finish_reason` of an answer.
+/// Returns the `finish_reason` of an answer: the reason why the model stopped, in the words of this format.
 pub(super) fn finish_reason(completion: &Completion) -> &'static str {
     match completion.stop {
         Stop::End => "stop",

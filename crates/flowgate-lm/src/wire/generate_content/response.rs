@@ -13,7 +13,7 @@ use crate::chat::{Completion, ReasoningPart, Seal, Stop, Usage};
 use crate::ignore_deltas;
 use crate::model::Listener;
 
-/// Encodes the body of an answer.
+/// Encodes the body of an answer: its reasoning, its text and its calls are parts of one content.
 #[must_use]
 pub fn encode_response(completion: &Completion, head: ResponseHead<'_>) -> Value {
     let signed: Vec<&ReasoningPart> = completion.thoughts.iter().collect();
@@ -34,7 +34,7 @@ pub(super) fn thought_part(completion: &Completion) -> Option<Value> {
     (!texts.is_empty()).then(|| json!({"text": texts.join("\n\n"), "thought": true}))
 }
 
-/// Encodes the parts as one event of an answer that has not ended.
+/// Encodes the parts as one event of an answer. The event does not end the answer; [`finish`] makes it the last one.
 pub(super) fn event(parts: &[Value], head: ResponseHead<'_>) -> Value {
     json!({
         "candidates": [{"content": {"role": "model", "parts": parts}, "index": 0}],

@@ -35,7 +35,7 @@ pub fn encode_response(completion: &Completion, head: ResponseHead<'_>) -> Value
     body
 }
 
-/// Returns the `stop_reason` of an answer.
+/// Returns the `stop_reason` of an answer: the reason why the model stopped, in the words of this format.
 pub(super) fn stop_reason(stop: Stop) -> &'static str {
     match stop {
         Stop::End => "end_turn",
