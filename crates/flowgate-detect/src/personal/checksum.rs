@@ -141,8 +141,8 @@ pub(super) fn ch_ahv(text: &str) -> bool {
     digits.len() == 13 && weighted(&digits, &[1, 3, 1, 3, 1, 3, 1, 3, 1, 3, 1, 3, 1]).is_multiple_of(10)
 }
 
-/// Checks the key of a French NIR: its last two digits, which are 97 less the other digits modulo 97. The departments
-/// 2A and 2B of Corsica count as 19 and 18.
+/// Checks the key of a French NIR, its last two digits: 97 minus the remainder of the number before them modulo 97. The
+/// departments 2A and 2B of Corsica count as 19 and 18.
 pub(super) fn fr_nir(text: &str) -> bool {
     let plain = text.replace("2A", "19").replace("2B", "18");
     let digits = digits(&plain);
@@ -279,8 +279,8 @@ pub(super) fn verhoeff(text: &str) -> bool {
         && digits.iter().rev().enumerate().fold(0, |c, (i, digit)| multiply(c, permute(*digit, i))) == 0
 }
 
-/// Checks the checksum of a segwit address of Bitcoin, as in BIP 173 or BIP 350: their final constants are 1 and
-/// `0x2bc830a3`.
+/// Checks the checksum of a segwit address of Bitcoin: computed over a valid address, it is 1 by BIP 173, or
+/// `0x2bc830a3` by BIP 350.
 pub(super) fn bech32(text: &str) -> bool {
     const GENERATORS: [u32; 5] = [0x3b6a_57b2, 0x2650_8e6d, 0x1ea1_19fa, 0x3d42_33dd, 0x2a14_62b3];
     let step = |checksum: u32, value: u32| {

@@ -139,8 +139,8 @@ impl LocalModel {
         Ok((cache, self.last_logits(&hidden)?))
     }
 
-    /// Returns the logits for the token that follows the last one of `hidden`, hidden states of shape
-    /// (1, tokens, width).
+    /// Returns the logits from which the next token of a text is chosen. `hidden` are the hidden states of its last
+    /// tokens, of shape (1, tokens, width).
     pub(super) fn last_logits(&self, hidden: &Tensor) -> Result<Vec<f32>, Error> {
         let last = |hidden: &Tensor| {
             let row = hidden.narrow(1, hidden.dim(1)? - 1, 1)?;

@@ -84,9 +84,9 @@ impl CallFilter {
         text
     }
 
-    /// Returns the offset up to which the text is certainly no part of a call: the beginning of the first call, or of
-    /// characters at the end that may become the opening mark of a call. White space before this offset is left out,
-    /// since a call may follow it. Without tools, all of the text is certain.
+    /// Returns the offset up to which the generated text is certainly no part of a call. The offset is where the first
+    /// call begins, or where characters at the end begin that may become the opening mark of a call. White space before
+    /// it is left out as well, since a call may follow it. Without tools, it is the end of the text.
     fn text_end(&self) -> usize {
         if !self.is_active {
             return self.all.len();

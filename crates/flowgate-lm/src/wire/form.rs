@@ -133,7 +133,7 @@ pub struct TokenCountRequest {
 }
 
 impl TokenCountRequest {
-    /// Decodes the body of a request for a number of tokens, without the dropped parts.
+    /// Decodes the body of a request for its number of tokens. Drops the fields and tools in `dropped`.
     ///
     /// # Errors
     /// As for the request of an answer.

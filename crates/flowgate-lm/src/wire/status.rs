@@ -42,9 +42,9 @@ pub(crate) fn reported_error(error: &Value) -> Error {
     error_for_status(status, name, None)
 }
 
-/// Returns the error for a status: [`Error::Busy`] for those of a busy server, [`Error::Rejected`] for all others.
-/// `name` is the server's name of the error; a sentence is not used. `retry_after` is the delay that the server
-/// requests.
+/// Returns the error for an HTTP status: [`Error::Busy`] for 429, 503 and 529, and [`Error::Rejected`] for all others.
+/// `name` is the server's name of the error, which is ignored if it is a sentence. `retry_after` is the delay that the
+/// server requests.
 pub(crate) fn error_for_status(status: u16, name: Option<&str>, retry_after: Option<Duration>) -> Error {
     if matches!(status, 429 | 503 | 529) {
         return Error::Busy { retry_after };

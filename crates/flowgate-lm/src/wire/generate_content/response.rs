@@ -213,8 +213,8 @@ fn read_finish_reason(reason: &str) -> Result<Option<Stop>, Error> {
     }
 }
 
-/// Decodes the token usage. For a count that is absent, returns that of `before`, the usage that was reported earlier.
-/// The tokens of the reasoning count as output.
+/// Decodes the token usage. A count that is absent is taken from `before`, the usage that was reported earlier. The
+/// tokens of the reasoning count as output.
 fn read_usage(usage: Option<&Value>, before: Usage) -> Usage {
     let count = |key: &str| usage.and_then(|usage| fields::count(usage, key));
     let output = match (count("candidatesTokenCount"), count("thoughtsTokenCount")) {

@@ -132,8 +132,8 @@ pub(super) fn read_stop_reason(reason: Option<&Value>) -> Result<Stop, Error> {
     }
 }
 
-/// Decodes the token usage. For a count that is absent, returns that of `before`, the usage that was reported earlier.
-/// Cached input tokens count as input.
+/// Decodes the token usage. A count that is absent is taken from `before`, the usage that was reported earlier. Cached
+/// input tokens count as input.
 pub(super) fn read_usage(usage: Option<&Value>, before: Usage) -> Usage {
     let count = |key: &str| usage.and_then(|usage| fields::count(usage, key));
     let cached = ["cache_creation_input_tokens", "cache_read_input_tokens"];
