@@ -312,7 +312,8 @@ impl WitnessRecord {
 }
 
 impl WitnessedLog {
-    /// Returns the recorded line with the greatest number; of several with this number, the one received last.
+    /// Returns the recorded line with the greatest number. If the log was forked and several lines have this number,
+    /// returns the one that was received last.
     fn last(&self) -> Option<LogHead> {
         let (seq, heads) = self.heads.last_key_value()?;
         Some(LogHead { seq: *seq, hash: *heads.last()? })

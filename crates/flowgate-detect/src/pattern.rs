@@ -74,7 +74,8 @@ impl DetectionRule {
         Self { min_entropy, ..self }
     }
 
-    /// Takes this group of the expression for the finding, in place of the first one that is not empty.
+    /// Makes the group with the number `group` the finding. Without this, the finding is the first group that is not
+    /// empty.
     pub(super) const fn with_group(self, group: usize) -> Self {
         Self { group, ..self }
     }

@@ -41,8 +41,8 @@ struct CallCollector<'t> {
 }
 
 impl<'t> Visitor<'t> for CallCollector<'t> {
-    /// Records imports, and what the names denote that imports and assignments to a single name bind. Reports the
-    /// unsafe commands in a shell escape of IPython, such as `!cmd`.
+    /// Records the modules that a statement imports, and what a name denotes after an import or an assignment to one
+    /// name. Reports the unsafe commands in a shell escape of IPython, such as `!cmd`.
     fn visit_stmt(&mut self, statement: &'t Stmt) {
         match statement {
             Stmt::Import(import) => {

@@ -31,7 +31,7 @@ impl Argument<'_> {
         self.known.then_some(self.text.as_str())
     }
 
-    /// Creates an argument that a program adds, and of which nothing is known.
+    /// Creates an argument that a program such as `xargs` adds to a command. Nothing is known of it.
     pub(super) fn added(span: &Range<usize>) -> Self {
         Self { text: "…".to_owned(), span: span.clone(), known: false, splits: true, word: None }
     }

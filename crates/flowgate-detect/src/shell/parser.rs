@@ -79,7 +79,8 @@ impl ScriptReader<'_, '_> {
         self.location.locate(&(from.min(self.text.len())..self.text.len()))
     }
 
-    /// Parses the whole text as one script. Fails if any part of it is not valid.
+    /// Parses the whole text as one script, for text in backquotes. Unlike [`parse`], fails at the first part that is
+    /// not valid.
     pub(super) fn strict_script(&mut self) -> Result<Script, ShellReadError> {
         let mut script = Script::default();
         self.statements(&mut script, false).map_err(|(error, _)| error)?;

@@ -183,8 +183,8 @@ impl LocalModel {
     }
 }
 
-/// Returns the number of calls in a chat. New calls are numbered from it, so that their ids differ from those of
-/// earlier calls of the model.
+/// Returns the number of calls in a chat. New calls are numbered from this number on, so that their ids differ from the
+/// ids of earlier calls.
 fn earlier_calls(messages: &[Message]) -> usize {
     let calls = |message: &Message| match message {
         Message::Assistant { calls, .. } => calls.len(),

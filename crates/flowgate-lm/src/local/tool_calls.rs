@@ -105,8 +105,8 @@ impl CallFilter {
         self.all.get(..self.all.len() - cut).unwrap_or_default().trim_end().len()
     }
 
-    /// Returns the offset of the first call: that of the first opening mark, or of a `{` that begins the message.
-    /// `None` if there is none, or if calls are not searched for because the request offers no tools.
+    /// Returns the offset at which the first call begins: at the first opening mark, or at a `{` that begins the
+    /// message. `None` if there is neither, or if the request offers no tools.
     fn call_start(&self) -> Option<usize> {
         if !self.is_active {
             return None;

@@ -36,10 +36,10 @@ impl ResponseWriter {
         Self { api, id, model, created: head.created, usage, tools, text_pieces: Vec::new() }
     }
 
-    /// Writes further text, and returns its events. For the first piece, these are the events with which the answer
-    /// begins and one with the text; for a later piece, only the one with the text. They are taken from the stream of
-    /// an answer that has only this text, so that all events are encoded by the same code. An empty piece has no
-    /// events.
+    /// Writes further text, and returns the events to send. For the first piece, these are the events with which the
+    /// answer begins, and an event with the text. For a later piece, it is only the event with the text; an empty piece
+    /// has none. The events are taken from the stream of an answer that has only this text, so that all events are
+    /// encoded by the same code.
     pub fn text(&mut self, piece: &str) -> Vec<SseEvent> {
         if piece.is_empty() {
             return Vec::new();

@@ -64,7 +64,7 @@ pub(super) struct ContentReader {
 }
 
 impl ContentReader {
-    /// Decodes the next content, and appends its messages: those of the model, or those of the user and its tools.
+    /// Decodes the next content, and appends the messages that it contains: of the model, or of the user and the tools.
     pub(super) fn read(&mut self, content: &ObjectFields<'_>) -> Result<(), WireError> {
         match content.optional_text("role")? {
             Some("model") => self.read_model(content),

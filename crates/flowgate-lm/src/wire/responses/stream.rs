@@ -207,9 +207,9 @@ impl StreamDecoder {
         }
     }
 
-    /// Returns the index in the completion of the call that an event concerns: the call whose item has the same index
-    /// in the output or, if the event or the item has none, the same id. Some servers send the id of the call instead
-    /// of that of the item. `None` if there is no such call.
+    /// Finds the call that an event concerns, and returns its index in the completion; `None` if there is no such call.
+    /// The item of the call has the same index in the output as the event or, if one of the two states no index, the
+    /// same id. Some servers send the id of the call in place of the id of the item.
     fn call(&self, body: &Value) -> Option<usize> {
         let (index, id) = (fields::count(body, "output_index"), fields::text(body, "item_id"));
         let is_same = |begun: &&StartedCall| match (index, begun.output_index) {

@@ -173,8 +173,8 @@ const WORDS: &[&str] = &[
 const PUNCTUATION: &[&str] = &["", "", "", "", ",", ":", " -", " =", " (", ";", "\n"];
 
 impl Phrasing {
-    /// Returns the phrasing of the register: all documents, questions and answers have the same simple form. It is
-    /// that of the paper *Permissive Information-Flow Analysis* (Figure 4).
+    /// Returns the phrasing of the register, in which all documents, questions and answers have the same simple form.
+    /// The form is taken from the paper *Permissive Information-Flow Analysis* (Figure 4).
     pub(super) fn register() -> Self {
         let statement = "The {a} of {e} is {v} .";
         Self {
