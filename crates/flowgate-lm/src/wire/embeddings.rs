@@ -134,7 +134,7 @@ impl EmbeddingsRequest {
 }
 
 impl EmbeddingsResponse {
-    /// Decodes the answer to a request with `texts` texts. An embedding without an index is that of the text at the
+    /// Decodes the answer to a request with `texts` texts. An embedding without an index belongs to the text at the
     /// same position.
     ///
     /// # Errors
