@@ -29,7 +29,7 @@ pub struct DatabaseLogAnchors {
     pub logs: Vec<LogAnchor>,
 }
 
-/// A log before it is opened.
+/// The file of a log that is about to be opened, for checks before anything is written to it.
 #[derive(Debug)]
 pub struct UnopenedLog<'f> {
     file: &'f mut File,
@@ -46,7 +46,8 @@ const FIRST_LINE_KINDS: [RecordKind; 3] =
     [RecordKind::Opened, RecordKind::Head, RecordKind::ConfigurationLoaded];
 
 impl<'f> UnopenedLog<'f> {
-    /// Wraps the file of a log whose end was found already.
+    /// Creates the view of a log from its file, the end that [`tail::find`] has found in it, and the key that will
+    /// sign.
     pub(super) fn new(file: &'f mut File, end: &tail::LogTail, key: AuditPublicKey) -> Self {
         Self { file, whole: end.whole, next: end.next, key }
     }
@@ -61,6 +62,7 @@ impl<'f> UnopenedLog<'f> {
         let mut lines = self.lines()?;
         Ok(match lines.next().map_err(AuditErrorKind::Read)? {
             NextLine::Line(line) if whole > 0 => Some(LineHash::of_line(line)),
+            // An empty log, or one whose first line is partial or too long, has no identity.
             _ => None,
         })
     }
@@ -85,9 +87,9 @@ impl<'f> UnopenedLog<'f> {
         Ok(None)
     }
 
-    /// Returns whether the log contains a line other than those that a gateway writes without any event, as at its
-    /// start. A line that cannot be parsed or is too long counts as an event; a partial last line, which was never
-    /// recorded, does not.
+    /// Returns whether the log contains any line except those that the start of a gateway writes
+    /// ([`FIRST_LINE_KINDS`]). A line that cannot be parsed or is too long counts as an event; a partial last line,
+    /// which was never recorded, does not.
     fn has_events(&mut self) -> Result<bool, AuditErrorKind> {
         let mut lines = self.lines()?;
         loop {

@@ -20,8 +20,8 @@ pub struct LogHead {
     pub hash: LineHash,
 }
 
-/// Returns a head: a line with a signature of its number, its time and the hash of the previous line, which covers all
-/// lines before the head.
+/// Returns a new head, the line with the number `seq`, without its line feed. Its signature covers its number, its time
+/// and the hash of the line before it (`previous`), and by that hash all earlier lines.
 pub(super) fn head_line(seq: u64, time: Timestamp, previous: LineHash, key: &AuditKey) -> String {
     let line = record::serialize_record(seq, time, &RecordKind::Head, previous, RecordFields::default());
     // The signature covers the object without its closing brace, and is appended as the last field.
@@ -43,7 +43,7 @@ fn signature_separator() -> String {
     format!(",\"{SIGNATURE}\":\"")
 }
 
-/// Returns the message that the key signs for the signed part of a head.
+/// Returns the bytes that the key signs: a fixed prefix, and the text of a head before its signature (`signed`).
 fn signed_message(signed: &str) -> Vec<u8> {
     [DOMAIN, signed.as_bytes()].concat()
 }

@@ -94,10 +94,10 @@ pub(super) struct NewContentEntry {
 }
 
 impl NewContentEntry {
-    /// Creates the entry for the event of line `seq`, with a new salt, and the reference to it in that line.
-    /// Without the salt, which is deleted with the content, nobody can confirm a guess of the content by the hash in
-    /// the log. A content that is too long is truncated, and the reference says so. Fails if the operating system has
-    /// no random bytes.
+    /// Creates the entry for the event in line `seq` of the log, and the reference to the entry that this line
+    /// contains. The reference is a hash of the content and a new random salt. The salt is in the entry and is deleted
+    /// with the content, so that nobody can later confirm a guess of the content by the hash. A content that is too
+    /// long is truncated, and the reference then has `"cut": true`. Fails if the operating system has no random bytes.
     pub(super) fn new(
         seq: u64,
         time: Timestamp,
@@ -308,8 +308,8 @@ impl<'a> ContentDeletion<'a> {
     }
 }
 
-/// Returns the time of the oldest content; `None` if there is none. The first entry is the oldest, since entries have
-/// the order of their lines. The time is 0 if the first entry cannot be read.
+/// Returns the time of the first entry in a file of contents, which is the oldest; `None` if there is no entry. The
+/// time is 0 if the first entry cannot be read, so that it counts as expired.
 pub(super) fn oldest_entry_time(path: &Path) -> io::Result<Option<Timestamp>> {
     let file = match File::open(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -318,13 +318,13 @@ pub(super) fn oldest_entry_time(path: &Path) -> io::Result<Option<Timestamp>> {
     let mut lines = BoundedLines::new(BufReader::new(file), MAX_ENTRY);
     Ok(match lines.next()? {
         NextLine::End => None,
-        // An unreadable entry could be old: the deletion then reports the problem.
+        // An unreadable entry could be old. The deletion that follows reports the problem.
         NextLine::Line(line) => Some(ContentEntry::read(line).map_or(Timestamp(0), |entry| entry.time)),
         NextLine::Torn | NextLine::Long => Some(Timestamp(0)),
     })
 }
 
-/// Removes a file, if it exists.
+/// Removes a file. A file that does not exist is no error.
 fn remove(path: &Path) -> io::Result<()> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),

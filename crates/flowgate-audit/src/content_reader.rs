@@ -36,7 +36,7 @@ pub enum LineContent {
 }
 
 impl<R: BufRead> ContentReader<R> {
-    /// Returns a reader of these contents.
+    /// Creates a reader of a file of contents, and reads its first entry.
     ///
     /// # Errors
     /// Fails if the first entry cannot be read.
@@ -55,7 +55,8 @@ impl<R: BufRead> ContentReader<R> {
         self.check_against(record).map_err(|what| VerifyError { line: record.seq.saturating_add(1), what })
     }
 
-    /// Reads the next entry of the file of contents into `next`, which becomes `None` at the end of the file.
+    /// Reads the next entry of the file of contents into `next`, which becomes `None` at the end of the file. A partial
+    /// entry at the end counts as stray and is not read. Fails at an entry that is malformed or too long.
     fn advance(&mut self) -> Result<(), VerifyErrorKind> {
         self.number += 1;
         self.next = match self.lines.next().map_err(|error| VerifyErrorKind::Read(error.to_string()))? {

@@ -273,12 +273,12 @@ impl AuditEvent {
         }
     }
 
-    /// Returns the client of the event.
+    /// Returns the client of the event; `None` for an event that does not name one.
     pub fn client(&self) -> Option<&str> {
         self.client_and_tenant().map(|(client, _)| client)
     }
 
-    /// Returns the tenant of the event's client.
+    /// Returns the tenant of the event's client; `None` for an event that does not name one.
     pub fn tenant(&self) -> Option<&str> {
         self.client_and_tenant().map(|(_, tenant)| tenant)
     }
@@ -321,7 +321,8 @@ impl AuditEvent {
         )
     }
 
-    /// Returns the fields of the event's line, apart from those that every line has.
+    /// Returns the fields that the line of this event has in addition to those of every line, such as the tool of a
+    /// call.
     pub(super) fn fields(&self) -> RecordFields {
         let mut fields = RecordFields::default();
         fields

@@ -13,6 +13,7 @@ use super::line_hash::{hex, parse_hex};
 pub struct AuditKey(SigningKey);
 
 impl fmt::Debug for AuditKey {
+    /// Writes a constant in place of the key, which must not reach a log or an error.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Key(..)")
     }
@@ -53,6 +54,7 @@ impl AuditPublicKey {
 }
 
 impl fmt::Display for AuditPublicKey {
+    /// Writes the key as 64 lower-case hexadecimal digits, which [`Self::parse`] reads.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&hex(self.0.as_bytes()))
     }

@@ -82,6 +82,7 @@ pub struct AuditOptions {
 }
 
 impl Default for AuditOptions {
+    /// Returns the settings without content: a head after every 64 lines, and people's decisions synced at once.
     fn default() -> Self {
         Self { every: 64, sync: SyncPolicy::Decisions, content: ContentRetention::Dropped }
     }
@@ -198,8 +199,8 @@ enum FailedOperation {
 }
 
 impl AuditLog {
-    /// Opens a log, or creates one. The opening is recorded with this time, and signed. Unlike
-    /// [`open_after`](Self::open_after), it compares the log with no record of a database or a witness.
+    /// Opens a log, or creates one. Writes a record of the opening with the time `time`, and a signed head. Unlike
+    /// [`open_after`](Self::open_after), compares the log with no record of a database or a witness.
     ///
     /// A partial last line is moved to `FILE.torn-NUMBER`, and the record of the opening names that file.
     ///
@@ -215,9 +216,10 @@ impl AuditLog {
         Self::open_after(path, key, options, time, |_| Ok(None))
     }
 
-    /// Opens a log, or creates one, unless `check` finds a loss in the log as it is: then nothing is written. The
-    /// remains of a killed process (a partial line, entries of contents without a line) are removed first, as
-    /// [`open`](Self::open) describes; then the opening is recorded and signed.
+    /// Opens a log, or creates one, after `check` has compared the existing file with what a database or a witness has
+    /// recorded. If `check` returns a loss, no line is written, and the loss is the error. Otherwise moves a partial
+    /// line aside, as [`open`](Self::open) describes, removes entries of contents that have no line, and records and
+    /// signs the opening.
     ///
     /// # Errors
     /// The errors of [`open`](Self::open), and [`AuditErrorKind::Loss`].
@@ -266,7 +268,7 @@ impl AuditLog {
             head: None,
             unsigned: end.unsigned,
             latest: time,
-            // Has a meaning only after the opening was recorded.
+            // A placeholder: recording the opening, below, replaces it.
             end: Arc::new(LastLineHandle(Mutex::new(LogHead { seq: 0, hash: LineHash::NONE }))),
             length: end.whole,
             failed: None,
@@ -323,8 +325,9 @@ impl AuditLog {
         self.state()?.sign_head(time)
     }
 
-    /// Signs everything recorded so far, and returns the head with the line that a witness receives. The line also
-    /// states a loss that the operator has accepted, `gives_up`.
+    /// Signs everything recorded so far. Returns the head, and the signed line that a witness receives for it.
+    /// `gives_up` is a loss that the operator has accepted; the line tells the witness to expect the lost lines no
+    /// longer.
     ///
     /// # Errors
     /// Fails if the head cannot be written.
@@ -401,7 +404,8 @@ impl AuditLog {
         self.state().is_ok_and(|mut inner| inner.ensure_writable().is_ok())
     }
 
-    /// Locks the state of the log.
+    /// Locks the state of the log. Fails if a thread has panicked while it held the lock: the log is unwritable from
+    /// then on.
     fn state(&self) -> Result<MutexGuard<'_, AuditLogState>, AuditError> {
         // A thread that panicked while it held the lock may have left the log inconsistent.
         self.inner.lock().map_err(|_| AuditError::new(&self.path, AuditErrorKind::Broken))
@@ -452,9 +456,9 @@ impl AuditLogState {
         Ok(head)
     }
 
-    /// Records the deletion of the contents of the lines `deleted`, which `who` requested with `selector`, and signs a
-    /// head. Writes as many records as the bound on a record's list requires, but at least one. Returns how
-    /// many contents were deleted.
+    /// Records that the contents of the lines `deleted` were deleted, as `who` requested with `selector`, and signs a
+    /// head. One record names at most [`MAX_NAMED`] lines, so there may be several; there is one even if nothing was
+    /// deleted. Returns how many contents were deleted.
     fn record_deletion(
         &mut self,
         time: Timestamp,
@@ -529,8 +533,8 @@ impl AuditLogState {
         synced.map_err(|error| self.mark_failed(&self.path.clone(), error, FailedOperation::Sync))
     }
 
-    /// Notes that an operation failed, so that nothing is written until [`Self::ensure_writable`] has repaired the log.
-    /// Returns the error.
+    /// Notes that an operation on the file `path` failed, so that nothing is written until [`Self::ensure_writable`]
+    /// has repaired the log. Returns the error for the caller.
     fn mark_failed(&mut self, path: &Path, error: io::Error, failed: FailedOperation) -> AuditError {
         self.failed = Some(failed);
         AuditError::new(path, AuditErrorKind::Write(error))
@@ -569,7 +573,8 @@ impl AuditLogState {
 }
 
 impl Drop for AuditLogState {
-    /// Signs also a log that is dropped without being closed.
+    /// Signs the lines after the last head, so that a log that is dropped without [`AuditLog::close`] is signed as
+    /// well. A failure is ignored: these lines then remain unsigned, and the next opening records their number.
     fn drop(&mut self) {
         let _ = self.sign_head(self.latest);
     }

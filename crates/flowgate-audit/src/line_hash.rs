@@ -10,7 +10,7 @@ use sha2::{Digest, Sha256};
 pub struct LineHash([u8; 32]);
 
 impl LineHash {
-    /// What the first line of a log has in place of the hash of a previous line.
+    /// The 32 zero bytes that the first line of a log has as the hash of its previous line.
     pub const NONE: Self = Self([0; 32]);
 
     /// Returns the hash of one line.
@@ -30,6 +30,7 @@ impl LineHash {
 }
 
 impl fmt::Display for LineHash {
+    /// Writes the hash as 64 lower-case hexadecimal digits, which [`Self::parse`] reads.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&hex(&self.0))
     }

@@ -23,9 +23,9 @@ pub(crate) fn lock(path: &Path) -> Result<File, AuditError> {
     }
 }
 
-/// Moves the bytes of a log after its last complete line (which ends at `whole`) to a new file; returns the name of
-/// that file. Returns `None` if there are no such bytes. `next` is the number of the next line, by which the file is
-/// named.
+/// Moves the partial line at the end of a log to a new file, `FILE.torn-NEXT`, and returns the name of that file;
+/// `None` if the log ends in a complete line. `whole` is the size of the complete lines in bytes, and `next` the number
+/// of the line that is written next.
 pub(crate) fn set_aside(path: &Path, file: &mut File, whole: u64, next: u64) -> io::Result<Option<String>> {
     let length = file.metadata()?.len();
     if length <= whole {
@@ -51,7 +51,7 @@ pub(crate) fn set_aside(path: &Path, file: &mut File, whole: u64, next: u64) -> 
     Err(io::ErrorKind::AlreadyExists.into())
 }
 
-/// Returns the path with a dot and `end` appended.
+/// Returns the path with a dot and `end` appended to its file name; an extension that the path has remains.
 pub(crate) fn append_extension(path: &Path, end: &str) -> PathBuf {
     let mut name = OsString::from(path);
     name.push(".");
@@ -59,7 +59,7 @@ pub(crate) fn append_extension(path: &Path, end: &str) -> PathBuf {
     PathBuf::from(name)
 }
 
-/// Returns the options such that a new file is readable and writable only by its owner (on Unix).
+/// Adds to the options that a file they create is readable and writable only by its owner (on Unix), and returns them.
 pub(crate) fn restrict_to_owner(options: &mut OpenOptions) -> OpenOptions {
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(options, 0o600);

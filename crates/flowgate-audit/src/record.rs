@@ -69,13 +69,13 @@ pub(super) struct RecordFields {
 }
 
 impl RecordFields {
-    /// Adds a text of at most `MAX_TEXT` bytes in JSON.
+    /// Adds the field `name` with a text, which is truncated to `MAX_TEXT` bytes in JSON.
     pub(super) fn text(&mut self, name: &'static str, text: &str) -> &mut Self {
         let bounded = self.bounded_text(name, text);
         self.value(name, json!(bounded))
     }
 
-    /// Adds a text of at most `MAX_TEXT` bytes in JSON; adds nothing for `None`.
+    /// Adds the field `name` with a text, as [`Self::text`] does; adds nothing for `None`.
     pub(super) fn optional_text(&mut self, name: &'static str, text: Option<&str>) -> &mut Self {
         match text {
             Some(text) => self.text(name, text),
@@ -83,12 +83,13 @@ impl RecordFields {
         }
     }
 
-    /// Adds a number, or the greatest one that every parser represents exactly if it is greater.
+    /// Adds the field `name` with a number, which is reduced to the greatest one that every parser represents exactly.
     pub(super) fn number(&mut self, name: &'static str, number: u64) -> &mut Self {
         self.value(name, json!(number.min(MAX_NUMBER)))
     }
 
-    /// Adds a list of texts of at most `MAX_LIST` bytes in JSON; `…` replaces the texts that have no room.
+    /// Adds the field `name` with a list of texts, which has at most `MAX_LIST` bytes in JSON. One `…` replaces the
+    /// texts that have no room.
     pub(super) fn list(&mut self, name: &'static str, texts: &[String]) -> &mut Self {
         let (mut list, mut room) = (Vec::new(), MAX_LIST);
         for text in texts {
@@ -106,7 +107,7 @@ impl RecordFields {
         self.value(name, Value::Array(list))
     }
 
-    /// Adds a value without a bound: its size is limited by the caller.
+    /// Adds the field `name` with any value. The value is not truncated, so the caller must bound its size.
     pub(super) fn value(&mut self, name: &'static str, value: Value) -> &mut Self {
         self.fields.insert(name.to_owned(), value);
         self
@@ -129,7 +130,8 @@ impl RecordFields {
     }
 }
 
-/// Returns a text of at most `max_bytes` bytes after escaping, and whether it was truncated; it then ends in `…`.
+/// Returns a text, truncated such that it has at most `max_bytes` bytes when JSON has escaped it, and whether it was
+/// truncated. A truncated text ends in `…`. The returned text itself is not escaped.
 pub(super) fn truncate_escaped(text: &str, max_bytes: usize) -> (String, bool) {
     let mut size = 0_usize;
     // The last position at which the text can be cut such that the ellipsis still fits.
@@ -146,7 +148,7 @@ pub(super) fn truncate_escaped(text: &str, max_bytes: usize) -> (String, bool) {
     (text.to_owned(), false)
 }
 
-/// Returns a text as a record contains it: truncated to the bound of a text, for comparison with a field.
+/// Returns a text as the field of a record contains it: truncated to `MAX_TEXT`, for comparison with such a field.
 pub(super) fn escaped_text(text: &str) -> String {
     truncate_escaped(text, MAX_TEXT).0
 }
@@ -209,6 +211,7 @@ pub enum RecordError {
 }
 
 impl fmt::Display for RecordError {
+    /// Writes what the line is not, such as "not UTF-8". Some messages put the word "is" before this text.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Encoding => f.write_str("not UTF-8"),

@@ -107,15 +107,15 @@ impl RecordKind {
         }
     }
 
-    /// Returns the kind with this name in the log.
+    /// Returns the kind with this name in the log; [`Self::Unknown`] if this version does not know the name.
     pub fn from_name(name: &str) -> Self {
         let known = Self::KNOWN.into_iter().find(|kind| kind.name() == name);
         known.unwrap_or_else(|| Self::Unknown(name.to_owned()))
     }
 }
 
-/// Writes the name of the kind. That of an unknown kind is untrusted text.
 impl fmt::Display for RecordKind {
+    /// Writes the name of the kind. The name of an unknown kind is untrusted text.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
     }

@@ -34,8 +34,9 @@ pub(super) struct LogTail {
 }
 
 /// Finds the end of a log: the number of its next line, the hash of its last line, and the number of lines since the
-/// last head. Checks the chain backwards up to the line before that head, or the last [`MAX_BACK`] lines if no head is
-/// among them; `unsigned` is then `MAX_BACK`. In a log without a complete line, the next line has the number 0.
+/// last head. Checks the chain backwards, up to the line before that head. If the last [`MAX_BACK`] lines contain no
+/// head, checks only these lines, and `unsigned` is `MAX_BACK`. In a log without a complete line, the next line has the
+/// number 0.
 ///
 /// # Errors
 /// If the log cannot be read, was created with another key, or has an end that is not a chain.
@@ -95,7 +96,7 @@ pub(super) fn find(file: &mut File, key: &AuditPublicKey) -> Result<LogTail, Aud
     Ok(end)
 }
 
-/// Checks that the first line of a log is an opening with this key.
+/// Checks that the first line of a log is the record of its opening, and that it names the public key `key`.
 ///
 /// # Errors
 /// If it is not, or the file cannot be read.
@@ -118,7 +119,7 @@ fn check_key(file: &mut File, key: &AuditPublicKey) -> Result<(), AuditErrorKind
     }
 }
 
-/// Describes a line for an error, by its distance from the end of the log; 1 is the last line.
+/// Returns the phrase that names a line in an error, such as "line 3 from the end". The last line has `back` 1.
 fn position_from_end(back: u64) -> String {
     if back == 1 { "the last line".to_owned() } else { format!("line {back} from the end") }
 }
@@ -141,7 +142,8 @@ pub(super) fn line_before(file: &mut File, at: &mut u64) -> Result<Vec<u8>, Audi
     Ok(line)
 }
 
-/// Returns the offset after the last line feed before `end`; 0 if there is none. Reads the file backwards in blocks.
+/// Returns the offset after the last line feed in the first `end` bytes of a file; 0 if they contain none. Reads the
+/// file backwards in blocks.
 pub(super) fn after_last_line_feed(file: &mut File, end: u64) -> io::Result<u64> {
     let mut buffer = [0; BLOCK];
     let mut end = end;

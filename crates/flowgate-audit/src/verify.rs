@@ -78,13 +78,13 @@ pub struct VerifiedRecords<R> {
     end: Option<LogHead>,
     /// The last head that was read.
     head: Option<LogHead>,
-    /// Whether a problem was found, after which no line is read.
+    /// Whether a problem was found. No further line is read then.
     has_failed: bool,
 }
 
 impl<R: BufRead> VerifiedRecords<R> {
-    /// Creates an iterator over the records of `log`. Its signatures must be by `key`; if that is `None`, by the key
-    /// that the log itself names.
+    /// Creates an iterator over the records of `log`. The heads of the log must be signed with `key` or, if `key` is
+    /// `None`, with the key that the log itself names.
     pub fn new(log: R, key: Option<AuditPublicKey>) -> Self {
         let lines = BoundedLines::new(log, MAX_LINE);
         Self { lines, expected: key, key: None, end: None, head: None, has_failed: false }
@@ -95,8 +95,9 @@ impl<R: BufRead> VerifiedRecords<R> {
         self.end.map_or(0, |end| end.seq.saturating_add(1))
     }
 
-    /// Reads and checks the next line: its number and the hash of the line before it; of an opening, also the format
-    /// and the key; of a head, also the signature. Returns `None` at the end of the log, and fails if the log is empty.
+    /// Reads the next line, and checks its number and the hash of the line before it. If the line is an opening, also
+    /// checks the format and the key; if it is a head, also the signature. Returns `None` at the end of the log. Fails
+    /// if a check fails, or if the log is empty.
     fn read(&mut self) -> Result<Option<AuditRecord>, VerifyErrorKind> {
         let seq = self.seq();
         let line = match self.lines.next().map_err(|error| VerifyErrorKind::Read(error.to_string()))? {
@@ -161,8 +162,9 @@ impl<R: BufRead> Iterator for VerifiedRecords<R> {
     }
 }
 
-/// Verifies a whole log, in constant memory. Compares every line with the one before it, the lines with what the
-/// verifier expects, and, if the file of contents is given (`contents`), its entries with the hashes in their lines.
+/// Verifies a whole log, in constant memory. Checks that every line continues the line before it, and that the log
+/// contains what the verifier expects (`expected`). If the file of contents is given (`contents`), compares its entries
+/// with the hashes in their lines.
 ///
 /// # Errors
 /// Returns the first problem.

@@ -132,7 +132,8 @@ impl WatchLog {
         Self { path: path.to_owned() }
     }
 
-    /// Returns the log in the file `path`, which is created if necessary, if verdicts can be appended to it.
+    /// Returns the log in the file `path`, after checking that verdicts can be appended to the file. Creates the file
+    /// if it does not exist.
     ///
     /// # Errors
     /// If the file cannot be opened.

@@ -160,7 +160,7 @@ impl WitnessLine {
     }
 }
 
-/// Returns the message that the key signs for the signed part of a line.
+/// Returns the bytes that the key signs: a fixed prefix, and the text of a line before its signature (`signed`).
 fn signed_message(signed: &str) -> Vec<u8> {
     [DOMAIN, signed.as_bytes()].concat()
 }
@@ -263,26 +263,29 @@ impl WitnessRecord {
         self.partial_lines
     }
 
-    /// Returns the number of recorded lines of a log, and the last of them; `None` if no line of it is recorded.
+    /// Returns how many lines of a log the witness has recorded, and the last of them; `None` if it has recorded none.
+    /// `log` is the hash of the log's first line. Lines of a forked log with the same number count once.
     pub fn last_line_of(&self, log: LineHash) -> Option<(usize, LogHead)> {
         let witnessed = self.logs.iter().find(|witnessed| witnessed.log == log)?;
         Some((witnessed.heads.len(), witnessed.last()?))
     }
 
-    /// Returns the accepted losses of logs with this key: the log, the number of the first lost line from 0, and the
-    /// time.
+    /// Returns the accepted losses of the logs that this key has signed. Of each: the hash of the log's first line, the
+    /// number of the first lost line (from 0), and the time at which the loss was accepted.
     pub fn accepted_losses(&self, key: AuditPublicKey) -> impl Iterator<Item = (LineHash, u64, Timestamp)> {
         let of_key = self.logs.iter().filter(move |witnessed| witnessed.key == key);
         of_key.filter_map(|witnessed| witnessed.given_up.map(|(since, time)| (witnessed.log, since, time)))
     }
 
-    /// Returns the last recorded lines of logs with this key.
+    /// Returns each log that this key has signed, by the hash of its first line, and the last line of it that the
+    /// witness has recorded.
     pub fn signed_by(&self, key: AuditPublicKey) -> impl Iterator<Item = (LineHash, LogHead)> {
         let of_key = self.logs.iter().filter(move |witnessed| witnessed.key == key);
         of_key.filter_map(|witnessed| Some((witnessed.log, witnessed.last()?)))
     }
 
-    /// Returns whether the witness has a different line with this number for a log.
+    /// Returns whether the witness has recorded, for the log whose first line has the hash `log`, a line with the
+    /// number of `line` and another hash.
     pub(super) fn contradicts(&self, log: LineHash, line: LogHead) -> bool {
         let Some(witnessed) = self.logs.iter().find(|witnessed| witnessed.log == log) else { return false };
         witnessed.heads.get(&line.seq).is_some_and(|heads| heads.iter().any(|head| *head != line.hash))
@@ -309,14 +312,16 @@ impl WitnessRecord {
 }
 
 impl WitnessedLog {
-    /// Returns the recorded line with the greatest number; of several with this number, the one received last.
+    /// Returns the recorded line with the greatest number. If the log was forked and several lines have this number,
+    /// returns the one that was received last.
     fn last(&self) -> Option<LogHead> {
         let (seq, heads) = self.heads.last_key_value()?;
         Some(LogHead { seq: *seq, hash: *heads.last()? })
     }
 }
 
-/// Returns whether a line is partial: left by a killed process, with other lines written after it.
+/// Returns whether a line that is no valid witness line looks like the beginning of one: a killed process has left it,
+/// and a later process has written after it.
 fn is_torn(line: &[u8]) -> bool {
     let begins = b"{\"witness\":";
     !line.ends_with(b"}") && (line.starts_with(begins) || begins.starts_with(line))

@@ -40,8 +40,8 @@ impl Lexicon {
         Self { strong: CompiledRules::new(strong), weak: CompiledRules::new(weak) }
     }
 
-    /// Returns the words of the lists in a text; the kind is the category. Where a strong phrase and a weak word
-    /// overlap, only the strong phrase is returned.
+    /// Returns the places in a text at which a word or phrase of the lists occurs; the kind of a finding is its
+    /// category. Where a strong phrase and a weak word overlap, only the strong phrase is returned.
     pub fn find(&self, text: &str) -> Vec<Finding> {
         let mut findings = super::pattern::DisjointFindings::default();
         for finding in self.strong.find(text).into_iter().chain(self.weak.find(text)) {
@@ -57,9 +57,9 @@ impl Lexicon {
 }
 
 impl Classifier for Lexicon {
-    /// Returns the categories of which a word or phrase occurs, each with a score between 0 and 1. The matches count
-    /// as independent evidence, so each one raises the score of its category. One strong phrase is sufficient evidence;
-    /// of the weak words, several are needed.
+    /// Returns the categories of which a word or phrase occurs, each with a score above 0 and at most 1. The matches
+    /// count as independent evidence, so each one raises the score of its category: one strong phrase gives 0.85, one
+    /// weak word 0.35.
     fn classify(&self, text: &str) -> Vec<(String, f64)> {
         // The probability that a category does not apply, updated word by word.
         let mut absent: BTreeMap<&str, f64> = BTreeMap::new();

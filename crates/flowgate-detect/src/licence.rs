@@ -28,7 +28,8 @@ macro_rules! words {
 }
 
 /// The phrases by which licences and copyright notices are recognised. Where matches overlap, the earlier row takes
-/// precedence, so a licence with its version precedes the one without.
+/// precedence, so a licence with its version precedes the one without. The rows of the AGPL, LGPL and MPL match any
+/// version: their kinds name the usual one.
 const TABLE: &[DetectionRule] = &[
     rule("GNU_AGPL_V3", words!("GNU", "AFFERO", "GENERAL", "PUBLIC", r"LICEN[SC]E")),
     rule("GNU_LGPL_V3", words!("GNU", "(?:LESSER|LIBRARY)", "GENERAL", "PUBLIC", r"LICEN[SC]E")),

@@ -81,8 +81,9 @@ fn deduplicate_links(links: &mut Vec<Link>) {
     links.truncate(MAX_FINDINGS);
 }
 
-/// Adds the links and images of Markdown: `[label](address)`, `[label][name]` with a definition `[name]: address`,
-/// and the same with `!` for images. A label without an address or name, `[label]` or `[label][]`, is its own name.
+/// Adds the links and images that Markdown in a text refers to: `[label](address)`, and `[label][name]` with a
+/// definition `[name]: address` elsewhere. With `!` before it, each is an image. The label of `[label]` or `[label][]`
+/// is also the name.
 fn markdown(text: &str, markup: &mut Markup) {
     // The positions of open brackets.
     let mut open: Vec<usize> = Vec::new();
@@ -166,7 +167,8 @@ fn add_reference(text: &str, markup: &mut Markup, image: bool, label: &Range<usi
 /// Maximum length of the recorded alternative text of an image, in bytes.
 const MAX_ALT: usize = 1_000;
 
-/// Returns the name of a reference in lower case with single spaces, by which it is compared; empty if it is too long.
+/// Returns the name of a reference in lower case and with single spaces, so that equal names in different spellings
+/// match; empty if the name has more than 1000 bytes. `name` is the span of the name in `text`.
 fn reference_key(text: &str, name: &Range<usize>) -> String {
     let name = text.get(name.clone()).filter(|name| name.len() <= 1000).unwrap_or_default();
     name.split_whitespace().collect::<Vec<_>>().join(" ").to_lowercase()

@@ -22,7 +22,7 @@ pub(super) struct DetectionRule {
     check: fn(PatternMatch<'_>) -> bool,
     /// The phrases of which one must precede a match; none are required if it is empty.
     near: &'static [&'static str],
-    /// Returns the number of bytes at the start of a match that are the finding.
+    /// Returns how many bytes at the start of a match belong to the finding; 0 rejects the match.
     cut: fn(&str) -> usize,
     /// The keywords of which the text must contain one, in any case of ASCII letters; none are required if it is empty.
     keywords: &'static [&'static str],
@@ -74,7 +74,8 @@ impl DetectionRule {
         Self { min_entropy, ..self }
     }
 
-    /// Takes this group of the expression for the finding, in place of the first one that is not empty.
+    /// Makes the group with the number `group` the finding. Without this, the finding is the first group that is not
+    /// empty.
     pub(super) const fn with_group(self, group: usize) -> Self {
         Self { group, ..self }
     }
@@ -163,7 +164,7 @@ struct CompiledRule {
 const LOOK_INTO: usize = 64;
 
 impl CompiledRules {
-    /// Prepares a table of rules for searches.
+    /// Creates the searcher of a table of rules. An expression is compiled only when a search first needs it.
     pub(super) fn new(rules: &'static [DetectionRule]) -> Self {
         let named = rules.iter().enumerate();
         let named = named.flat_map(|(index, rule)| rule.keywords.iter().map(move |word| (*word, index)));
@@ -252,8 +253,8 @@ impl CompiledRules {
     }
 }
 
-/// Returns the Shannon entropy in bits per character. Characters outside ASCII, which no key contains, count only in
-/// the length.
+/// Returns the Shannon entropy of a text, in bits per character. Characters outside ASCII, which no key contains, count
+/// only in the length.
 pub(super) fn entropy(text: &str) -> f64 {
     let mut counts = [0_u32; 128];
     for c in text.chars() {

@@ -53,7 +53,8 @@ pub fn all_findings(text: &str) -> Vec<Finding> {
     let overlaps =
         |span: &Range<usize>, other: &Finding| other.span.start < span.end && span.start < other.span.end;
     let mut name_findings = names(text);
-    // Both lists are sorted, so one pass finds overlaps.
+    // Both lists are sorted by position, so one pass finds the overlaps. `at` is the first finding that does not end
+    // before the name.
     let mut at = 0;
     name_findings.retain(|name| {
         while findings.get(at).is_some_and(|finding| finding.span.end <= name.span.start) {
@@ -218,7 +219,7 @@ const TABLE: &[DetectionRule] = &[
     .after_phrases(PHONE),
 ];
 
-/// Returns whether a number is complete: not part of a longer number or word.
+/// Returns whether a matched number is complete: not part of a longer number or word, such as `1.2.3.4.5` or `x-12`.
 fn stands_alone(m: PatternMatch<'_>) -> bool {
     let joins = |c: Option<char>| c.is_some_and(|c| c.is_alphanumeric() || matches!(c, '-' | '_'));
     // A point and a digit continue a number; a point alone ends a sentence.

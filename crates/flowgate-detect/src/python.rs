@@ -38,9 +38,10 @@ pub struct PythonCode {
     pub unsafe_calls: Vec<Finding>,
 }
 
-/// Parses code; with `ipython`, a notebook cell with its `!commands` and `%magics`. A cell of a shell has unsafe
-/// calls only, and a cell of another language (`%%html`) yields nothing. Code that cannot be parsed, or is not parsed
-/// because of its length, yields only a `syntax_error`.
+/// Parses Python code and returns its content. With `ipython`, the code is a notebook cell, which may have `!commands`
+/// and `%magics`: of a cell in a shell's language (`%%bash`) only the unsafe commands are returned, and of a cell in
+/// another language (`%%html`) nothing. Code that cannot be parsed, or is longer than [`MAX_BYTES`], yields only a
+/// `syntax_error`.
 ///
 /// ```
 /// # #[cfg(feature = "python")] {
@@ -56,7 +57,8 @@ pub fn python_code(text: &str, ipython: bool) -> PythonCode {
     }
     #[cfg(feature = "python")]
     {
-        // A cell magic: its text is Python for the few magics that measure, else another language.
+        // The first line of the cell names a magic, which says in which language the other lines are. `start` is their
+        // offset, by which spans are moved.
         if let Some(cell) = text.trim_start().strip_prefix("%%").filter(|_| ipython) {
             let (first, body) = cell.split_once('\n').unwrap_or((cell, ""));
             let magic = first.split_whitespace().next().unwrap_or_default();

@@ -32,7 +32,8 @@ pub fn secrets(text: &str) -> impl Iterator<Item = Finding> + '_ {
     find(text, &[&ISSUER_RULES, &PUBLISHED_RULES, &GENERIC_RULES]).into_iter()
 }
 
-/// Returns the findings of these tables. Where two overlap, the finding of the earlier table takes precedence.
+/// Searches a text for the rules of several tables, and returns the findings in order. Where two overlap, the finding
+/// of the earlier table takes precedence.
 fn find(text: &str, tables: &[&CompiledRules]) -> Vec<Finding> {
     let mut findings = DisjointFindings::default();
     for rules in tables {
@@ -168,7 +169,7 @@ const GENERIC: &[DetectionRule] = &[
     rule("HIGH_ENTROPY", r#"["'`]([A-Za-z0-9+/_-]{20,512}={0,2})["'`]"#).check(|m| is_random(m.text)),
 ];
 
-/// Returns whether the token ends at the end of the match, and is not part of a longer one.
+/// Returns whether the token ends where the match ends: no character follows that would continue it.
 fn is_complete_token(m: PatternMatch<'_>) -> bool {
     !m.after().starts_with(|c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '+' | '/'))
 }
@@ -180,7 +181,8 @@ fn character_class_count(text: &str) -> usize {
     classes.iter().filter(|class| text.chars().any(|c| class(&c))).count()
 }
 
-/// Returns whether a quoted value can be a secret: it is not a placeholder such as `your_key`, `${VAR}` or `xxxx`.
+/// Returns whether a quoted value can be a secret: it is not a placeholder such as `your_key`, `${VAR}` or `none`, and
+/// has more than one distinct character.
 fn is_value(text: &str) -> bool {
     let lower = text.to_ascii_lowercase();
     let placeholder_starts =
@@ -204,7 +206,8 @@ fn is_value(text: &str) -> bool {
         && !lower.contains("your_")
 }
 
-/// Returns whether an unquoted value has letters and digits, and is neither a placeholder nor an expression.
+/// Returns whether an unquoted value can be a secret: it has letters and digits, is no placeholder, and does not begin
+/// an expression such as `get_key(`.
 fn is_bare_value(m: PatternMatch<'_>) -> bool {
     let has = |class: fn(&char) -> bool| m.text.chars().any(|c| class(&c));
     is_value(m.text)
@@ -213,7 +216,7 @@ fn is_bare_value(m: PatternMatch<'_>) -> bool {
         && !m.after().starts_with(['(', '[', '.', '{'])
 }
 
-/// Returns whether a run of digits of base 64 or 16 looks random.
+/// Returns whether a text in base 64 or in hexadecimal digits looks random.
 ///
 /// The threshold for hexadecimal is the entropy of random strings less a margin. Short strings of base 64 cannot
 /// reach the entropy of long ones, so the threshold grows with the length, up to 4.5 bits.
@@ -237,8 +240,9 @@ fn is_random(text: &str) -> bool {
         && !is_identifier(body)
 }
 
-/// Returns whether a text consists of words, as in `Win32_Graphics_Dxgi`: runs of one class of characters, which may
-/// begin with a capital, have 3.5 characters or more on average. In random text they have about two.
+/// Returns whether a text consists of words, as `Win32_Graphics_Dxgi` does. A word is a run of capitals, small letters
+/// or digits; a run of small letters may begin with one capital. The runs of an identifier have 3.5 characters or more
+/// on average, those of a random text about two.
 fn is_identifier(text: &str) -> bool {
     let (mut characters, mut runs) = (0, 0);
     let mut before = None;
@@ -260,6 +264,7 @@ fn is_identifier(text: &str) -> bool {
         characters += 1;
         before = Some(class);
     }
+    // `characters / runs >= 3.5`, in integers.
     2 * characters >= 7 * runs
 }
 

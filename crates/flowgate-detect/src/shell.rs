@@ -184,7 +184,8 @@ pub fn find(text: &str) -> Vec<UnsafeCommand> {
     shell_code(text).issues
 }
 
-/// Returns the commands of a script, what of it cannot be read, and its unsafe commands. Takes time linear in the text.
+/// Reads a script: returns the commands that it may run, its parts that cannot be read, and its unsafe commands. Takes
+/// time linear in the text.
 ///
 /// ```
 /// let code = flowgate_detect::shell::shell_code("for f in *.rs; do sudo -u ann wc \"$f\"; done | $PAGER");
@@ -205,7 +206,7 @@ pub fn shell_code(text: &str) -> ShellCode {
     if end < text.len() {
         scanner.note_unread(UnreadReason::Limit, end..text.len(), false);
     }
-    // The fork bomb is a function that calls itself, which is harmful whatever it is named.
+    // The usual spelling of the fork bomb, in which the function is named `:`. Under another name it is not found.
     let squeezed: String = read.chars().filter(|c| !c.is_whitespace()).collect();
     if squeezed.contains(":(){:|:&};:") {
         // An estimate: the white space is lost, and with it the exact position.

@@ -21,7 +21,7 @@ pub fn categories(text: &str) -> Vec<&'static str> {
     text.chars().map(category).collect()
 }
 
-/// Returns the two letters of the general category of a character.
+/// Returns the abbreviation of the general category of a character, such as `Lu` for a capital letter.
 pub fn category(c: char) -> &'static str {
     match c.general_category() {
         GeneralCategory::UppercaseLetter => "Lu",
@@ -138,7 +138,8 @@ fn is_tag(c: char) -> bool {
     matches!(c, '\u{e0000}'..='\u{e007f}')
 }
 
-/// Returns the kind of finding that a character is by itself, such as `TAG`; `None` if it is no finding.
+/// Returns the kind of finding to which a character belongs, such as `TAG`; `None` for an ordinary character. The
+/// caller decides by the characters around it whether it is reported.
 fn kind_of_finding(c: char) -> Option<&'static str> {
     Some(match c {
         c if is_tag(c) => "TAG",
@@ -170,7 +171,7 @@ enum Script {
     Armenian,
 }
 
-/// Returns the script of a letter, if it is one whose letters resemble those of another script.
+/// Returns the script of a letter; `None` if `c` is no letter, or of a script that [`Script`] does not list.
 fn script(c: char) -> Option<Script> {
     if !c.is_alphabetic() {
         return None;

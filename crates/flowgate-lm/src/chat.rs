@@ -187,9 +187,10 @@ pub struct Usage {
 }
 
 impl Request {
-    /// Returns the request without the reasoning of earlier messages, without the form of the text, and without the
-    /// parameters that [`Sampling::without_reasoning`] removes. A chat is sent in this form to another model than the
-    /// one that continues it: no other model can read the reasoning, or writes the answer to the client.
+    /// Returns the request for a model that reads the chat but does not write its next message, such as a screener.
+    /// Such a model cannot read the reasoning of the other model, so the reasoning is removed. Its answer does not
+    /// reach the client, so the demanded form of the text and the parameters that [`Sampling::without_reasoning`]
+    /// removes are dropped as well.
     #[must_use]
     pub fn without_reasoning(mut self) -> Self {
         for message in self.messages.edit() {
@@ -202,7 +203,7 @@ impl Request {
 }
 
 impl Sampling {
-    /// Returns the parameters without those that concern reasoning, the length of the text, and the number of calls.
+    /// Returns the parameters without `reasoning`, `verbosity` and `single_call`, which get their defaults.
     #[must_use]
     pub fn without_reasoning(self) -> Self {
         Self { reasoning: Reasoning::default(), verbosity: None, single_call: false, ..self }

@@ -3,6 +3,7 @@
 
 use crate::chat::{Completion, Message, OutputFormat, Part, ReasoningPart, Request, Usage};
 
+/// The average number of bytes of a token, for the estimate.
 const BYTES_PER_TOKEN: u64 = 4;
 
 /// Returns the estimated number of tokens of a text of this many bytes.
@@ -40,8 +41,8 @@ fn output(completion: &Completion) -> u64 {
     tokens(completion.text.len() + calls.sum::<usize>() + thoughts.sum::<usize>())
 }
 
-/// Returns the size of all texts in a message, in bytes. The size of an image is that of the text that is sent for it:
-/// its URL, or its data in base64.
+/// Returns the size of all texts in a message, in bytes. An image counts as the text that is sent for it: its URL, or
+/// its data in base64.
 fn message_bytes(message: &Message) -> usize {
     let part = |part: &Part| match part {
         Part::Text(text) | Part::ImageUrl(text) | Part::ImageData { data: text, .. } => text.len(),

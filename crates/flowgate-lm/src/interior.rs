@@ -13,8 +13,8 @@ use crate::{Error, Prefix};
 
 /// A model that exposes its hidden states.
 pub trait HiddenStateModel: Send + Sync {
-    /// Returns the number of layers. [`hidden_states`](Self::hidden_states) accepts one more: layer 0 is the input of
-    /// the first layer.
+    /// Returns the number of layers, `n`. [`hidden_states`](Self::hidden_states) accepts the numbers 0 to `n`, where 0
+    /// is the input of the first layer.
     fn layer_count(&self) -> usize;
 
     /// Returns the output of `layer` for each token of `text`, one vector per token. The output of the last layer,

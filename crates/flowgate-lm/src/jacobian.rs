@@ -22,7 +22,7 @@ use crate::Error;
 
 /// A model that bounds how much of its input an output can reveal.
 pub trait JacobianModel: Send + Sync {
-    /// Returns for each token of the prompt an estimate of the bound on what the given output reveals about it.
+    /// Estimates for each token of the prompt how much the output of the request reveals about it at most, in nats.
     ///
     /// # Errors
     /// If the texts are too long for the model, one of them is empty, or a token spans the end of the prompt.
@@ -38,7 +38,7 @@ pub struct JacobianRequest<'a> {
     pub continuation: &'a str,
     /// The number of random projections, from 1 to 256. More make the estimate more exact.
     pub projections: usize,
-    /// Determines the projections.
+    /// The seed of the random projections. The same seed gives the same bounds.
     pub seed: u64,
 }
 

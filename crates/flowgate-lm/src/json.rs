@@ -57,7 +57,7 @@ impl<'t> Json<'t> {
         if let Self::Text(text) = self { Some(text) } else { None }
     }
 
-    /// Copies the value into one that borrows nothing.
+    /// Copies the value into a value of `serde_json`, which borrows nothing.
     #[must_use]
     pub fn to_value(&self) -> Value {
         match self {
@@ -76,7 +76,7 @@ impl<'t> Json<'t> {
 }
 
 impl<'t> From<&'t Value> for Json<'t> {
-    /// Borrows the strings of a value of `serde_json`, for code that reads [`Json`].
+    /// Converts a value of `serde_json`, whose strings are borrowed, for code that reads [`Json`].
     fn from(value: &'t Value) -> Self {
         match value {
             Value::Null => Self::Null,
@@ -94,6 +94,7 @@ impl<'t> From<&'t Value> for Json<'t> {
 }
 
 impl Serialize for Json<'_> {
+    /// Serialises the value as JSON; the entries of objects keep their order.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
             Self::Null => serializer.serialize_unit(),
@@ -112,8 +113,8 @@ impl Serialize for Json<'_> {
     }
 }
 
-/// Writes on one line, without white space.
 impl fmt::Display for Json<'_> {
+    /// Writes the value as JSON on one line, without white space between its parts.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&serde_json::to_string(self).map_err(|_| fmt::Error)?)
     }
@@ -153,14 +154,17 @@ impl<'de> Visitor<'de> for JsonSeed {
         Ok(Json::Number(number.into()))
     }
 
+    /// Converts a number with a fraction or an exponent. Rejects one that is not finite, which JSON cannot express.
     fn visit_f64<E: de::Error>(self, number: f64) -> Result<Json<'de>, E> {
         Number::from_f64(number).map(Json::Number).ok_or_else(|| E::custom("number is not finite"))
     }
 
+    /// Borrows a string without escapes from the text.
     fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Json<'de>, E> {
         Ok(Json::Text(Cow::Borrowed(text)))
     }
 
+    /// Copies a string with escapes, which the parser has resolved.
     fn visit_str<E>(self, text: &str) -> Result<Json<'de>, E> {
         Ok(Json::Text(Cow::Owned(text.to_owned())))
     }
@@ -205,10 +209,12 @@ impl<'de> Visitor<'de> for KeySeed {
         f.write_str("a key")
     }
 
+    /// Borrows a key without escapes from the text.
     fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Self::Value, E> {
         Ok(Cow::Borrowed(text))
     }
 
+    /// Copies a key with escapes, which the parser has resolved.
     fn visit_str<E>(self, text: &str) -> Result<Self::Value, E> {
         Ok(Cow::Owned(text.to_owned()))
     }

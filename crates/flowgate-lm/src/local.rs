@@ -257,7 +257,7 @@ impl LocalModel {
         })
     }
 
-    /// Sets the name for reports.
+    /// Sets the name of the model, which reports show.
     #[must_use]
     pub fn with_name(mut self, name: &str) -> Self {
         name.clone_into(&mut self.name);
@@ -279,7 +279,8 @@ impl LocalModel {
     }
 }
 
-/// Returns candle's device for a processor. `path` names the model in the error.
+/// Returns the device of the library candle for a processor. Fails if the GPU cannot be used; the error names the model
+/// by `path`.
 fn device(path: &Path, processor: Processor) -> Result<Device, LoadError> {
     match processor {
         Processor::Cpu => Ok(Device::Cpu),

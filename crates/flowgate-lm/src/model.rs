@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use crate::chat::{Completion, Request};
 
-/// A boxed future that another thread may drive.
+/// A boxed future that can be sent to another thread.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// A model that writes the next message of a chat.
@@ -78,7 +78,7 @@ impl<F: FnMut(Delta<'_>) -> ControlFlow<()> + Send> Listener for F {
     }
 }
 
-/// A listener that ignores everything.
+/// Ignores a piece of a completion: a listener for callers that need only the whole answer.
 pub fn ignore_deltas(_: Delta<'_>) -> ControlFlow<()> {
     ControlFlow::Continue(())
 }
@@ -178,8 +178,8 @@ pub enum Error {
 }
 
 impl Error {
-    /// Whether the server itself may answer the same request later: it is busy, or the status of its answer describes a
-    /// temporary condition (408, 409, 429 and 5xx).
+    /// Returns whether the server may answer the same request later: it is busy, or the status of its answer describes
+    /// a temporary condition (408, 409, 429 and 5xx). Failed connections and timeouts are not temporary in this sense.
     #[must_use]
     pub fn is_temporary(&self) -> bool {
         match self {
@@ -191,6 +191,8 @@ impl Error {
 }
 
 impl fmt::Display for Error {
+    /// Writes what happened. The texts in the variants are inserted, so they begin in lower case and contain the
+    /// advice.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Cancelled => f.write_str("the request to the model was cancelled"),

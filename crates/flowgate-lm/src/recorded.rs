@@ -70,6 +70,7 @@ impl fmt::Display for AnswerFileError {
 impl std::error::Error for AnswerFileError {}
 
 impl From<io::Error> for AnswerFileError {
+    /// Takes only the kind of the error, such as "permission denied".
     fn from(error: io::Error) -> Self {
         Self::Io(error.kind().to_string())
     }
@@ -101,6 +102,7 @@ impl<M> fmt::Debug for RecordedModel<M> {
 pub struct UnavailableModel(pub String);
 
 impl ChatModel for UnavailableModel {
+    /// Returns the name under which the answers were recorded.
     fn name(&self) -> &str {
         &self.0
     }
@@ -147,7 +149,7 @@ impl<M: ChatModel> RecordedModel<M> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).answers.len()
     }
 
-    /// Whether there are no recorded answers.
+    /// Returns whether there are no recorded answers.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -157,12 +159,13 @@ impl<M: ChatModel> RecordedModel<M> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).answers.get(key).cloned()
     }
 
-    /// Appends the answer to the file, and adds it to the answers in memory, under the key of its request. A failed
-    /// write may leave a partial line; the file is then not put back into the state, so that every later call fails.
+    /// Appends the answer to the file, and adds it to the answers in memory, under the key of its request. After a
+    /// failed write, which may leave a partial line, every later call fails as well.
     fn store_answer(&self, key: String, completion: &Completion) -> Result<(), Error> {
         let text = line::write(&key, self.model.name(), completion);
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        // After a partial line, the next answer would be damaged as well. The file is put back after a complete write.
+        // The file is taken out of the state, and put back only after a complete write: after a partial line, the next
+        // answer would be damaged as well.
         let file = state.file.take().ok_or_else(|| {
             Error::NotRecorded(
                 "an earlier answer was written only in part; record the run again, into another file"
@@ -178,6 +181,7 @@ impl<M: ChatModel> RecordedModel<M> {
 }
 
 impl<M: ChatModel> ChatModel for RecordedModel<M> {
+    /// Returns the name of the recorded model, so that reports do not depend on the recording.
     fn name(&self) -> &str {
         self.model.name()
     }

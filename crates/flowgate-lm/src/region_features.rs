@@ -24,7 +24,7 @@ pub enum TokenWeighting {
 pub struct RegionFeatures {
     /// The sum of the scores in the region, divided by the sum of all scores.
     pub sum: f64,
-    /// That share, divided by the region's share of the tokens: 1 if the region has as much as its length suggests.
+    /// `sum`, divided by the region's share of the tokens: 1 if the region has as much as its length suggests.
     pub mean: f64,
     /// The 20, 50, 80 and 99 % quantiles of the scores in the region, each divided by the mean of all scores.
     pub quantiles: [f64; 4],
@@ -114,7 +114,7 @@ pub fn region_features(
     regions.iter().map(features).collect()
 }
 
-/// Converts a number of tokens for a division.
+/// Converts a number of tokens to a floating-point number.
 #[expect(clippy::cast_precision_loss, reason = "texts are short")]
 fn count(tokens: usize) -> f64 {
     tokens as f64
@@ -155,7 +155,8 @@ mod tests {
     #[test]
     fn each_token_of_the_output_counts_the_same() {
         let features = region_features(&attention(), &[0..4, 4..8], TokenWeighting::PerToken);
-        // Shares of the first token: 1/5 and 3/5 of the prompt, and the rest at the added token; of the second: 8/11 and 2/11.
+        // Shares of the first token: 1/5 and 3/5 of the prompt, and the rest at the added token; of the second: 8/11
+        // and 2/11.
         let shares = [0.2 + 0.6, 8.0 / 11.0 + 2.0 / 11.0];
         let total: f64 = shares.iter().sum();
         for (feature, share) in features.iter().zip(shares) {

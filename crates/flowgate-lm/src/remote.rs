@@ -74,6 +74,7 @@ pub struct Timeouts {
 }
 
 impl Default for Timeouts {
+    /// Returns 10 seconds to connect, two minutes until an answer begins, and ten minutes for the whole request.
     fn default() -> Self {
         Self {
             connect: Duration::from_secs(10),
@@ -97,7 +98,7 @@ pub struct RemoteModel {
     streaming: bool,
     /// The defaults for sampling parameters that a request does not set.
     sampling: Sampling,
-    /// Whether the token limit of chat completions is sent under its old name `max_tokens`.
+    /// Whether the token limit is sent under its old name `max_tokens`. Only chat completions have two names for it.
     old_max_tokens: bool,
 }
 
@@ -307,6 +308,7 @@ impl ChatModel for RemoteModel {
         &self.name
     }
 
+    /// Sends the request to the server and reads its answer, with retries and within the budget.
     fn complete<'a>(
         &'a self,
         request: &'a Request,
@@ -334,7 +336,7 @@ impl RemoteModel {
         let body = Bytes::from(body);
         let path = self.api.path(&self.model, self.streaming);
         let answered = self.client.ask(&path, &body, &mut chat).await;
-        // Also after a failure, since the messages were serialised in any case.
+        // The messages are stored after a failure as well, since they were serialised in any case.
         if let Some(messages_end) = messages_end {
             let mut text = Vec::from(body);
             text.truncate(messages_end);
@@ -374,7 +376,8 @@ impl RetriedCompletion<'_> {
                 // The connection was closed before the end of the answer; a retry may succeed.
                 return decoder.finish().map_err(AttemptFailure::transient);
             }
-            // Whether these bytes had a piece for the listener. Otherwise it need not be waited for.
+            // Whether these bytes contained a piece for the listener. If not, there is no need to wait for the
+            // listener.
             let mut was_listener_called = false;
             let mut pass_on = |delta: Delta<'_>| -> ControlFlow<()> {
                 was_listener_called = true;

@@ -37,8 +37,8 @@ pub trait ScoringModel: Send + Sync {
         Box::pin(std::future::ready(Ok(Prefix::new(parent, text, None))))
     }
 
-    /// Returns the tokens of `continuation`, each with its natural log-probability after `prompt` and the preceding
-    /// tokens.
+    /// Scores one continuation: returns its tokens, each with its natural log-probability after `prompt` and the tokens
+    /// before it.
     ///
     /// # Errors
     /// As for [`ScoringModel::score_batch`].

@@ -65,7 +65,8 @@ impl ScriptedModel {
         self.requests.load(Ordering::Relaxed)
     }
 
-    /// Returns the estimated number of input and output tokens of all requests so far: a quarter of the bytes.
+    /// Returns the estimated number of input and output tokens of all requests so far: a quarter of the bytes of the
+    /// requests and answers.
     #[must_use]
     pub fn tokens(&self) -> u64 {
         self.tokens.load(Ordering::Relaxed)

@@ -175,6 +175,7 @@ impl Api {
     #[must_use]
     pub fn of_path(path: &str) -> Option<(Self, Option<Target>)> {
         let path = path.split('?').next().unwrap_or_default();
+        // The formats whose address does not name the model have one path for all models.
         let is_fixed = |api: &Self| !api.form().is_addressed() && api.path("", false) == path;
         match Self::ALL.into_iter().find(is_fixed) {
             Some(api) => Some((api, None)),
@@ -188,8 +189,8 @@ impl Api {
         Self::ALL.into_iter().find(|api| (api.form().is_response)(value))
     }
 
-    /// Returns the name of a feature that the request has and this format cannot express, if the answer would be wrong
-    /// without it; `None` if there is none.
+    /// Returns the name of a feature of the request that this format cannot express and without which the answer would
+    /// be wrong; `None` if there is none.
     #[must_use]
     pub fn unsupported_feature(self, request: &Request) -> Option<&'static str> {
         (self.form().unsupported_feature)(request)
@@ -242,7 +243,8 @@ impl Api {
         (self.form().decode_response)(body)
     }
 
-    /// Encodes an answer as a stream; `usage` is as in [`ReceivedRequest`].
+    /// Encodes an answer as a stream. `usage` says whether the stream reports the token usage; formats other than chat
+    /// completions always report it.
     #[must_use]
     pub fn encode_stream(
         self,
@@ -253,8 +255,9 @@ impl Api {
         self.encode_pieces(completion, &pieces(&completion.text), head, (usage, ReasoningOrder::First))
     }
 
-    /// Encodes an answer as a stream, with one event for each item of `pieces`, which together are its text. `usage` is
-    /// as in [`ReceivedRequest`]. Chat completions have no reasoning, so `order` affects only the other formats.
+    /// Encodes an answer as a stream, with one event for each item of `pieces`, which together are its text. `usage`
+    /// affects only chat completions: the other formats always report the token usage. Chat completions have no
+    /// reasoning, so `order` affects only the other formats.
     fn encode_pieces(
         self,
         completion: &Completion,
@@ -325,7 +328,7 @@ fn correct_stop_reason(mut completion: Completion) -> Result<Completion, Error> 
     Ok(completion)
 }
 
-/// Parses the data of an event as JSON.
+/// Parses the field `data` of a server-sent event as JSON.
 fn data(event: &sse::SseEvent) -> Result<Value, Error> {
     serde_json::from_str(&event.data)
         .map_err(|_| Error::Malformed("the `data` of a server-sent event is not valid JSON"))
@@ -374,18 +377,18 @@ fn parse_image_url(url: &str) -> Result<Part, &'static str> {
 /// The problem of content that is sent as an image, but whose media type is not that of an image.
 const NO_IMAGE: &str = "has a media type that does not begin with `image/`; send a PDF as a document";
 
-/// Whether a media type is for images.
+/// Returns whether a media type is for images.
 fn is_image(media_type: &str) -> bool {
     media_type.starts_with("image/")
 }
 
-/// Whether a media type can be part of a data URL: it is not empty and has no parameters.
+/// Returns whether a media type can be part of a data URL: it is not empty and has no parameters.
 fn is_plain(media_type: &str) -> bool {
     !media_type.is_empty() && !media_type.contains([';', ','])
 }
 
-/// Adds a call from a format in which text and calls are separate items. If the last message is one of the model, the
-/// call becomes part of it; otherwise it becomes a new message of the model.
+/// Adds a call to the messages of a chat, for a format in which text and calls are separate items. If the last message
+/// is one of the model, the call becomes part of it; otherwise it becomes a new message of the model.
 fn add_call(messages: &mut Vec<Message>, call: crate::chat::ToolCall) {
     if let Some(Message::Assistant { calls, .. }) = messages.last_mut() {
         calls.push(call);

@@ -8,16 +8,17 @@ use super::{Link, Markup};
 /// An element that hides its content.
 struct HiddenElement {
     name: String,
-    /// The number of open elements of this name, including this one.
+    /// The number of open elements of this name, including this one. The element ends when the number is zero.
     depth: usize,
     text: String,
 }
 
-/// Adds the links, images, alternative texts and hidden texts of the HTML in a text. Text between the tags is collected
-/// only while an element hides it.
+/// Adds the links, images, alternative texts and hidden texts of the HTML in a text. Goes from one `<` to the next,
+/// without a tree: it remembers only the outermost element that hides its content, and collects the text between tags
+/// only inside of that element.
 pub(super) fn read(text: &str, markup: &mut Markup) {
     let mut at = 0;
-    // The outermost open element that hides its content. It ends when its `depth` is zero.
+    // The outermost open element that hides its content.
     let mut hidden: Option<HiddenElement> = None;
     while let Some(open) = text.get(at..).and_then(|rest| rest.find('<')) {
         let (plain, rest) = text.get(at..).unwrap_or_default().split_at(open);
@@ -126,8 +127,8 @@ fn collect_from_attributes(name: &str, tag: &Tag, markup: &mut Markup) {
     }
 }
 
-/// Returns the offset at which the content of a `<script>` or `<style>` element ends: at the closing tag `name`, or
-/// at the end of the text. The content begins at `from`; other tags in it are not HTML.
+/// Returns the offset at which the content of an element without inner tags, such as `<script>`, ends: at the closing
+/// tag `name`, or at the end of the text. The content begins at the offset `from`.
 fn end_of_raw_text(text: &str, from: usize, name: &str) -> usize {
     let rest = text.get(from..).unwrap_or_default();
     let end = rest.match_indices("</").map(|(at, _)| at).find(|at| {
@@ -242,8 +243,8 @@ impl Tag {
     }
 }
 
-/// Returns a text with its character references resolved: numeric ones, and the few named ones that matter in
-/// addresses.
+/// Returns a text with its character references, such as `&#58;` or `&amp;`, replaced by the characters: all numeric
+/// ones, and the few named ones that matter in addresses. A reference without a semicolon stays.
 pub(super) fn resolve_character_references(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
     let mut rest = text;

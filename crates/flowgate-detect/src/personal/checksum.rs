@@ -9,12 +9,12 @@ fn digits(text: &str) -> Vec<u32> {
     text.chars().filter_map(|c| c.to_digit(10)).collect()
 }
 
-/// Returns the number that digits spell.
+/// Returns the number that decimal digits spell. More digits than a `u64` holds give a meaningless number, not a panic.
 fn number(digits: &[u32]) -> u64 {
     digits.iter().fold(0_u64, |n, digit| n.wrapping_mul(10).wrapping_add(u64::from(*digit)))
 }
 
-/// Returns the sum of the digits, each multiplied by its weight.
+/// Returns the sum of the digits, each multiplied by the weight at its position. Digits without a weight are ignored.
 fn weighted(digits: &[u32], weights: &[u32]) -> u32 {
     digits.iter().zip(weights).map(|(digit, weight)| digit * weight).sum()
 }
@@ -42,6 +42,7 @@ pub(super) fn luhn(text: &str) -> bool {
 /// Checks a card number: an issuer's prefix with its lengths, and the check digit.
 pub(super) fn card(text: &str) -> bool {
     let digits = digits(text);
+    // The number that the first `n` digits spell.
     let prefix = |n: usize| digits.get(..n).map_or(0, number);
     let issued = match digits.len() {
         13 | 19 => prefix(1) == 4 || digits.len() == 19 && prefix(2) == 62,
@@ -95,6 +96,7 @@ pub(super) fn iban(text: &str) -> bool {
 /// Checks the last letter of a Spanish identity number, which depends on the number modulo 23. The number is a DNI, or
 /// a NIE, in which a first letter X, Y or Z represents the digit 0, 1 or 2.
 pub(super) fn es_letter(text: &str) -> bool {
+    // The digit that a first letter represents, at its place before the seven digits of a NIE.
     let head = match text.chars().next() {
         Some('Y') => 10_000_000,
         Some('Z') => 20_000_000,
@@ -132,14 +134,15 @@ pub(super) fn nl_bsn(text: &str) -> bool {
         && number(&digits) > 9_999_999
 }
 
-/// Checks the check digit of a Swiss AHV number, by EAN-13.
+/// Checks the check digit of a Swiss AHV number, as in EAN-13: the digits, every second one times three, add up to a
+/// multiple of ten.
 pub(super) fn ch_ahv(text: &str) -> bool {
     let digits = digits(text);
     digits.len() == 13 && weighted(&digits, &[1, 3, 1, 3, 1, 3, 1, 3, 1, 3, 1, 3, 1]).is_multiple_of(10)
 }
 
-/// Checks the key of a French NIR: its last two digits, which are 97 less the other digits modulo 97. The departments
-/// 2A and 2B of Corsica count as 19 and 18.
+/// Checks the key of a French NIR, its last two digits: 97 minus the remainder of the number before them modulo 97. The
+/// departments 2A and 2B of Corsica count as 19 and 18.
 pub(super) fn fr_nir(text: &str) -> bool {
     let plain = text.replace("2A", "19").replace("2B", "18");
     let digits = digits(&plain);
@@ -171,7 +174,7 @@ pub(super) fn pl_pesel(text: &str) -> bool {
         && weighted(&digits, &[1, 3, 7, 9, 1, 3, 7, 9, 1, 3, 1]).is_multiple_of(10)
 }
 
-/// Checks a number of the British National Health Service, modulo 11.
+/// Checks a number of the British National Health Service: the weighted sum of its ten digits is a multiple of 11.
 pub(super) fn uk_nhs(text: &str) -> bool {
     let digits = digits(text);
     digits.len() == 10 && weighted(&digits, &[10, 9, 8, 7, 6, 5, 4, 3, 2, 1]).is_multiple_of(11)
@@ -241,7 +244,7 @@ pub(super) fn au_abn(text: &str) -> bool {
     digits.len() == 11 && sum >= 10 && (sum - 10).is_multiple_of(89)
 }
 
-/// Checks an Australian tax file number, modulo 11.
+/// Checks an Australian tax file number: the weighted sum of its nine digits is a multiple of 11.
 pub(super) fn au_tfn(text: &str) -> bool {
     let digits = digits(text);
     digits.len() == 9 && weighted(&digits, &[1, 4, 3, 7, 5, 8, 6, 9, 10]).is_multiple_of(11)
@@ -276,8 +279,8 @@ pub(super) fn verhoeff(text: &str) -> bool {
         && digits.iter().rev().enumerate().fold(0, |c, (i, digit)| multiply(c, permute(*digit, i))) == 0
 }
 
-/// Checks the checksum of a segwit address of Bitcoin, as in BIP 173 or BIP 350: their final constants are 1 and
-/// `0x2bc830a3`.
+/// Checks the checksum of a segwit address of Bitcoin: computed over a valid address, it is 1 by BIP 173, or
+/// `0x2bc830a3` by BIP 350.
 pub(super) fn bech32(text: &str) -> bool {
     const GENERATORS: [u32; 5] = [0x3b6a_57b2, 0x2650_8e6d, 0x1ea1_19fa, 0x3d42_33dd, 0x2a14_62b3];
     let step = |checksum: u32, value: u32| {

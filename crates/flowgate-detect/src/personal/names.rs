@@ -13,13 +13,14 @@ use crate::pattern::DisjointFindings;
 /// Returns people and places in a text, as far as the lists cover them: kinds `PERSON` and `LOCATION`.
 ///
 /// A person is a capitalised word after a title or after "my name is", or a common given name with the capitalised
-/// words after it. A given name that is also a common word ("Mark", "Grace") needs a surname. A place is in a list
-/// of countries and large cities. Of two overlapping findings, the one that is named first here is returned.
+/// words after it. A given name that is also a common word ("Mark", "Grace") needs a surname. A place is in a list of
+/// countries and large cities. Where two findings overlap, a name after a title or introduction takes precedence over a
+/// listed given name, and a person over a place.
 pub fn names(text: &str) -> Vec<Finding> {
     let mut findings = DisjointFindings::default();
     let words: Vec<Range<usize>> =
         WORD.iter().flat_map(|word| word.find_iter(text)).map(|w| w.range()).collect();
-    // The word after a title or an introduction is a name.
+    // A capitalised word directly after a title or an introduction is a name.
     let introduced = INTRODUCTION.iter().flat_map(|phrase| phrase.find_iter(text)).map(|phrase| phrase.end());
     for at in introduced {
         let index = words.partition_point(|word| word.start < at);
@@ -79,7 +80,7 @@ fn is_listed(list: &LazyLock<Vec<&'static str>>, word: &str) -> bool {
     list.binary_search(&word).is_ok()
 }
 
-/// Returns the words of a text in order, for a binary search.
+/// Returns the words of a list in alphabetical order, for a binary search. `text` has them separated by white space.
 fn sorted(text: &'static str) -> Vec<&'static str> {
     let mut words: Vec<_> = text.split_ascii_whitespace().collect();
     words.sort_unstable();

@@ -41,8 +41,8 @@ struct CallCollector<'t> {
 }
 
 impl<'t> Visitor<'t> for CallCollector<'t> {
-    /// Records imports, and the names that imports and plain assignments bind. Reports the issues of the shell command
-    /// in an IPython escape.
+    /// Records the modules that a statement imports, and what a name denotes after an import or an assignment to one
+    /// name. Reports the unsafe commands in a shell escape of IPython, such as `!cmd`.
     fn visit_stmt(&mut self, statement: &'t Stmt) {
         match statement {
             Stmt::Import(import) => {
@@ -65,7 +65,7 @@ impl<'t> Visitor<'t> for CallCollector<'t> {
                 for alias in &import.names {
                     let name = alias.name.as_str();
                     if name == "*" {
-                        // Each module costs time at every name.
+                        // Every name is later looked up in each of these modules, so their number is limited.
                         if self.stars.len() < 16 {
                             self.stars.push(module.to_string());
                         }
@@ -132,7 +132,7 @@ impl<'t> Visitor<'t> for CallCollector<'t> {
 }
 
 impl<'t> CallCollector<'t> {
-    /// Records an imported module, and the package that contains it.
+    /// Records an imported module, and for `a.b.c` also its outermost package `a`.
     fn import(&mut self, name: &str) {
         self.code.imports.push(name.to_owned());
         if let Some((top, _)) = name.split_once('.') {
@@ -160,19 +160,21 @@ impl<'t> CallCollector<'t> {
         }
     }
 
-    /// Adds an unsafe call. More are recorded than are returned, since they are sorted and truncated at the end.
+    /// Adds an unsafe call. Up to twice [`MAX_FINDINGS`] are recorded, since `collect` sorts them before it truncates
+    /// them.
     fn report(&mut self, kind: &'static str, location: TextRange) {
         if self.code.unsafe_calls.len() < 2 * MAX_FINDINGS {
             self.code.unsafe_calls.push(Finding { kind, span: range(location) });
         }
     }
 
-    /// Marks the function of a reported call, so that it is not reported again on its own.
+    /// Marks an expression as reported, so that it is not reported again on its own. It is identified by its end.
     fn mark_reported(&mut self, function: &Expr) {
         self.reported.insert(function.range().end().to_u32());
     }
 
-    /// Reports the issues of the shell command in an IPython escape, such as `!cmd` or `%sx cmd`.
+    /// Reports the unsafe commands in a shell escape of IPython, such as `!cmd` or `%sx cmd`. Other magics run no
+    /// shell, and are ignored. Each finding covers the whole escape.
     fn report_shell_escape(&mut self, kind: IpyEscapeKind, command: &str, location: TextRange) {
         let command = match kind {
             IpyEscapeKind::Shell | IpyEscapeKind::ShCap => Some(command),
@@ -278,7 +280,8 @@ impl<'t> CallCollector<'t> {
     }
 }
 
-/// Returns the name of an attribute; the names of attributes of `builtins` have no prefix.
+/// Returns the full name of the attribute `name` of the object or module `of`: `os.system`. Attributes of `builtins`
+/// have no prefix: `eval`.
 fn member(of: &str, name: &str) -> String {
     match of {
         "builtins" | "__builtins__" | "__builtin__" => name.to_owned(),
@@ -300,8 +303,8 @@ fn literal(expr: &Expr) -> Option<String> {
     }
 }
 
-/// Returns the kind of a call of the function `name` if it is unsafe. Some functions are unsafe only with certain
-/// arguments, such as `yaml.load` without a safe loader.
+/// Returns the kind of danger of a call of the function `name`, such as `COMMAND`; `None` if the call is harmless. Some
+/// functions are unsafe only with certain arguments, such as `yaml.load` without a safe loader.
 fn unsafe_call(name: &str, call: &ExprCall) -> Option<&'static str> {
     let keyword = |name: &str| {
         call.arguments.keywords.iter().find(|k| k.arg.as_ref().is_some_and(|a| a.as_str() == name))
@@ -335,8 +338,8 @@ fn unsafe_call(name: &str, call: &ExprCall) -> Option<&'static str> {
     }
 }
 
-/// Returns the kind of an unsafe function by its full name; `None` if the name is not in the table. A table entry that
-/// ends with `*` matches all names with that prefix.
+/// Returns the kind of danger of a function by its full name, such as `COMMAND` for `os.system`; `None` if the function
+/// is not known as unsafe. An entry of the table that ends with `*` matches all names with that prefix.
 fn unsafe_name(name: &str) -> Option<&'static str> {
     if name
         .rsplit('.')
@@ -356,7 +359,8 @@ fn unsafe_name(name: &str) -> Option<&'static str> {
     })
 }
 
-/// The table by name. Prefix entries have their `*` in front, so that they sort together.
+/// The kinds of [`UNSAFE`] by name. An entry such as `os.exec*` is stored as `*os.exec`, so that all such entries sort
+/// together.
 static NAMES: LazyLock<BTreeMap<String, &'static str>> = LazyLock::new(|| {
     let rows =
         UNSAFE.iter().flat_map(|(kind, names)| names.split_ascii_whitespace().map(move |name| (name, *kind)));

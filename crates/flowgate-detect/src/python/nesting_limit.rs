@@ -14,7 +14,7 @@ const MAX_DEPTH: usize = 400;
 /// Maximum depth of blocks, as in CPython.
 const MAX_BLOCKS: usize = 100;
 
-/// The open constructs at one level of brackets.
+/// The operators that were read at one level of brackets, and that may nest what follows.
 #[derive(Default, Clone, Copy)]
 struct BracketLevel {
     /// Operators since the last comma.
@@ -30,7 +30,7 @@ struct BracketLevel {
 /// next comma or the end of the statement. A bracket counts also after it was closed, since `a()()()` nests.
 ///
 /// # Errors
-/// The reason, also if a bracket is not closed or a token is invalid.
+/// Returns the reason as a text for people. A bracket that is not closed and an invalid token are errors as well.
 pub(super) fn check_nesting(text: &str, mode: Mode) -> Result<(), &'static str> {
     let mut lexer = lex(text, mode);
     // The levels outside the innermost open bracket, and the level inside it.

@@ -16,8 +16,9 @@ pub(super) struct SimpleCall<'s> {
     pub(super) span: Range<usize>,
 }
 
-/// Reports what the commands of a pipeline do together, such as a download that a shell executes. `fetched` are the
-/// files into which earlier commands downloaded.
+/// Adds to `issues` what the commands of a pipeline do together, such as a download that a shell executes. `calls` are
+/// the commands of the pipeline without their wrappers, and `fetched` the files into which earlier pipelines
+/// downloaded.
 pub(super) fn report_combinations(
     pipeline: &Pipeline,
     calls: &[EffectiveCommand<'_, '_>],
@@ -48,6 +49,7 @@ pub(super) fn report_combinations(
                 report(UnsafeCommandKind::Upload, whole());
             }
         }
+        // The scripts in the substitutions of the arguments, as in `bash <(curl …)` or `curl …/$(cat key)`.
         let scripts: Vec<&Script> =
             call.arguments.iter().filter_map(|word| word.word).flat_map(Word::scripts).collect();
         let any_inner = |test: &dyn Fn(&EffectiveCommand<'_, '_>) -> bool| {
@@ -63,7 +65,8 @@ pub(super) fn report_combinations(
     }
 }
 
-/// Returns the words and redirections of a simple command, as far as they are known; none for another command.
+/// Expands a command: returns its words and its redirections, as far as `variables` make them known. Only a simple
+/// command has words.
 pub(super) fn expand_command<'s>(command: &'s Command, variables: &ShellVariables) -> SimpleCall<'s> {
     let words = match &command.form {
         CommandForm::Simple { words, .. } => words.iter().map(|word| variables.expand(word)).collect(),
@@ -80,7 +83,7 @@ pub(super) fn expand_command<'s>(command: &'s Command, variables: &ShellVariable
     }
 }
 
-/// Returns whether `test` holds for a command of a script that is not inside a construct, such as a loop.
+/// Returns whether `test` holds for a command of a script. Commands inside a construct, such as a loop, are not tested.
 fn any_direct_command(script: &Script, test: &dyn Fn(&EffectiveCommand<'_, '_>) -> bool) -> bool {
     let variables = ShellVariables::default();
     let commands = script.statements.iter().flat_map(|statement| &statement.pipelines);

@@ -24,7 +24,7 @@ pub enum UnsafeCommandKind {
     Persistence,
     /// A shell runs what is downloaded.
     PipeToShell,
-    /// Rights beyond those of the user are taken or given.
+    /// The command takes or gives more rights than the user has.
     Privilege,
     /// A whole tree of files is removed.
     RemoveAll,
@@ -67,7 +67,7 @@ impl UnsafeCommandKind {
         }
     }
 
-    /// Returns whether the kind only says that a part of the script cannot be read.
+    /// Returns whether the kind means that a part of the script cannot be read, and names no harmful effect.
     pub(super) fn is_unread(self) -> bool {
         matches!(self, Self::Unreadable | Self::UnknownCommand | Self::OtherCode)
     }

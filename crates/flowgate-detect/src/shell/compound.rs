@@ -6,8 +6,8 @@ use super::limits::ShellReadError;
 use super::syntax::{CommandForm, CompoundKind, Script, Word};
 
 impl ScriptReader<'_, '_> {
-    /// Parses a compound command or the definition of a function with a keyword. Returns `None` if a simple command is
-    /// next.
+    /// Parses a compound command, or a function that the keyword `function` defines. Returns `None` if neither is next:
+    /// then a simple command is.
     pub(super) fn compound(&mut self) -> Result<Option<CommandForm>, ShellReadError> {
         use CompoundKind::{Choice, Group, Loop, Subshell, Test};
         let compound = |kind, words, bodies| Ok(Some(CommandForm::Compound { kind, words, bodies }));
@@ -78,7 +78,7 @@ impl ScriptReader<'_, '_> {
         Ok(None)
     }
 
-    /// Parses the body of a function after its name and brackets.
+    /// Parses the body of the function `name`, after the brackets of its definition. Returns the definition.
     pub(super) fn function(&mut self, name: &Word) -> Result<CommandForm, ShellReadError> {
         self.skip_lines()?;
         self.facts.defines_function = true;
@@ -92,7 +92,7 @@ impl ScriptReader<'_, '_> {
         Ok(CommandForm::Function { name: name.plain_text(), body: Box::new(body) })
     }
 
-    /// Parses `do … done` or `{ … }`.
+    /// Parses the body of a loop, `do … done` or `{ … }`.
     fn loop_body(&mut self) -> Result<Script, ShellReadError> {
         self.skip_lines()?;
         let end = if self.take_keyword("{") {
@@ -106,7 +106,8 @@ impl ScriptReader<'_, '_> {
         Ok(body)
     }
 
-    /// Parses `for` and `select` after the keyword.
+    /// Parses a `for` or `select` loop after its keyword: `for name in words; do … done`, the same without `in`, or the
+    /// arithmetic form `for ((…; …; …))`. The words of the result are those that the variable takes.
     fn for_loop(&mut self) -> Result<Option<CommandForm>, ShellReadError> {
         self.skip_blanks()?;
         let start = self.at;
@@ -142,7 +143,7 @@ impl ScriptReader<'_, '_> {
         Ok(Some(CommandForm::Compound { kind: CompoundKind::Loop, words, bodies }))
     }
 
-    /// Parses `case` after the keyword.
+    /// Parses a `case` command after its keyword. The words of the result are the compared word and all patterns.
     fn case(&mut self) -> Result<Option<CommandForm>, ShellReadError> {
         self.skip_blanks()?;
         let mut words = vec![self.word()?.ok_or(ShellReadError::Syntax)?];
@@ -176,7 +177,8 @@ impl ScriptReader<'_, '_> {
         }
     }
 
-    /// Parses `[[ … ]]` after its opening bracket; `start` is the offset of the bracket.
+    /// Parses `[[ … ]]` after its opening brackets; `start` is their offset. Operators and parentheses are skipped,
+    /// since only the words can contain scripts.
     fn condition(&mut self, start: usize) -> Result<Option<CommandForm>, ShellReadError> {
         let reads_patterns = std::mem::replace(&mut self.reads_patterns, true);
         let mut words = Vec::new();
@@ -193,6 +195,7 @@ impl ScriptReader<'_, '_> {
                 }
                 Some(_) => {
                     let word = self.word()?.ok_or(ShellReadError::Syntax)?;
+                    // These operators evaluate their operands as arithmetic.
                     let evaluates = ["-eq", "-ne", "-lt", "-le", "-gt", "-ge", "-v", "-R"];
                     if word.plain_text().is_some_and(|text| evaluates.contains(&text.as_str())) {
                         self.facts.arithmetic.get_or_insert(self.location.locate(&(start..self.at)));

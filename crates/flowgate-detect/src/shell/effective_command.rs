@@ -126,7 +126,8 @@ impl<'c, 's> EffectiveCommand<'c, 's> {
         self.texts().any(|text| text == argument)
     }
 
-    /// Returns whether a letter is among the short options, or the long option is present.
+    /// Returns whether an option is present: its letter in a group of short options (`-rf` has `f`), or the argument
+    /// `long`, which is spelled with its dashes.
     pub(super) fn has_option(&self, letter: char, long: &str) -> bool {
         self.texts().any(|text| {
             text == long || text.starts_with('-') && !text.starts_with("--") && text.contains(letter)
@@ -174,7 +175,7 @@ impl<'c, 's> EffectiveCommand<'c, 's> {
             || self.fetches() && self.texts().any(sends)
     }
 
-    /// Returns whether an argument or the input is a file with keys or passwords.
+    /// Returns whether an argument names a file with keys or passwords, or the standard input is redirected from one.
     pub(super) fn reads_sensitive(&self) -> bool {
         self.texts().any(is_sensitive_path)
             || self
@@ -190,7 +191,8 @@ impl<'c, 's> EffectiveCommand<'c, 's> {
             || self.texts().any(|text| text.starts_with("/proc/") && text.ends_with("/environ"))
     }
 
-    /// Returns the files to which the output is redirected, and those that an option of a download names.
+    /// Returns the names of the files that the command writes: those to which its output is redirected, and the file
+    /// that an option such as `-o` of a download names.
     pub(super) fn written_files(&self) -> impl Iterator<Item = String> {
         let redirected = self.redirects.iter().filter(|redirect| redirect.operator.starts_with('>'));
         let redirected = redirected.map(|redirect| redirect.target.text.clone());
@@ -399,7 +401,7 @@ fn is_whole_tree(path: &str) -> bool {
     )
 }
 
-/// Returns whether a path contains keys or passwords.
+/// Returns whether a path names a file that usually contains keys or passwords.
 fn is_sensitive_path(path: &str) -> bool {
     // `curl -d @file` sends the content of the file.
     let path = path.trim_start_matches('@');

@@ -65,7 +65,8 @@ const COMMANDS: &[&str] = &[
     "BAT_PAGER",
 ];
 
-/// Returns the effect of an assignment.
+/// Returns what later commands run because the variable `name` has the value `value`. The name may end with the plus
+/// sign of `+=`.
 pub(super) fn effect_of_assignment(name: &str, value: &Argument<'_>) -> EnvironmentEffect {
     let name = name.trim_end_matches('+');
     if HOOKS.contains(&name)
@@ -82,7 +83,7 @@ pub(super) fn effect_of_assignment(name: &str, value: &Argument<'_>) -> Environm
             None => EnvironmentEffect::Unknown,
         };
     }
-    // A folder in front of the system's can have any program of the system's names.
+    // A folder that precedes those of the system can contain a program with the name of a system program.
     if matches!(name, "PATH" | "LD_LIBRARY_PATH") {
         let is_known = |folder: &str| {
             matches!(folder, "$PATH" | "${PATH}" | "$LD_LIBRARY_PATH")

@@ -31,7 +31,7 @@ impl Argument<'_> {
         self.known.then_some(self.text.as_str())
     }
 
-    /// Creates an argument that a program adds, and of which nothing is known.
+    /// Creates an argument that a program such as `xargs` adds to a command. Nothing is known of it.
     pub(super) fn added(span: &Range<usize>) -> Self {
         Self { text: "…".to_owned(), span: span.clone(), known: false, splits: true, word: None }
     }
@@ -54,13 +54,13 @@ impl ShellVariables {
         self.disabled = true;
     }
 
-    /// Forgets all values and functions, at the beginning and at the end of code that may not run in order.
+    /// Forgets all values and functions. Called at the beginning and at the end of code that may not run in order.
     pub(super) fn forget(&mut self) {
         self.values.clear();
         self.functions.clear();
     }
 
-    /// Disables the variables if they are disabled at the end of a nested script, `inner`.
+    /// Disables these variables if a nested script has disabled its copy, `inner`. The values in the copy are ignored.
     pub(super) fn join(&mut self, inner: &Self) {
         self.disabled |= inner.disabled;
         if inner.disabled {
@@ -86,15 +86,18 @@ impl ShellVariables {
         } else {
             self.values.remove(&assignment.name);
         }
+        // The shell then splits words at other characters, so no unquoted value is known any more.
         if assignment.name == "IFS" {
             self.disable();
         }
     }
 
-    /// Returns what is known of a word.
+    /// Returns what is known of a word after its expansion: its text, and whether the command receives exactly this
+    /// text.
     pub(super) fn expand<'s>(&self, word: &'s Word) -> Argument<'s> {
         let mut text = String::new();
-        // The text with `q` for each part that quotes protect, so that only unquoted characters are special.
+        // The text with `q` for each part that is quoted or comes from a variable, so that only characters that the
+        // shell expands remain.
         let mut outline = String::new();
         let (mut known, mut splits) = (true, false);
         for part in &word.parts {
@@ -133,7 +136,8 @@ impl ShellVariables {
     }
 }
 
-/// Returns whether the shell sets a variable itself; then an assignment does not determine its value.
+/// Returns whether the shell may set a variable itself, by its name or the beginning of its name. The value of such a
+/// variable is not followed, since an assignment does not determine it.
 fn is_special(name: &str) -> bool {
     ["BASH", "COMP", "EPOCH", "HIST", "OPT", "LC_"].iter().any(|prefix| name.starts_with(prefix))
         || matches!(
@@ -161,13 +165,14 @@ fn is_special(name: &str) -> bool {
         )
 }
 
-/// Returns whether an outline contains a brace expansion: `{a,b}` or `{1..3}`.
+/// Returns whether a word contains a brace expansion: `{a,b}` or `{1..3}`. The outline of a word is its text with `q`
+/// for each part that is quoted or comes from a variable.
 fn has_brace_expansion(outline: &str) -> bool {
     let Some((_, rest)) = outline.split_once('{') else { return false };
     rest.rsplit_once('}').is_some_and(|(inside, _)| inside.contains(',') || inside.contains(".."))
 }
 
-/// Returns whether an outline is a pattern for the names of files.
+/// Returns whether a word, by its outline (see [`has_brace_expansion`]), is a pattern for the names of files.
 fn is_pattern(outline: &str) -> bool {
     outline.contains(['*', '?']) || outline.split_once('[').is_some_and(|(_, rest)| rest.contains(']'))
 }

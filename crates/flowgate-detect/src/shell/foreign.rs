@@ -34,9 +34,10 @@ pub(super) fn sed_is_plain(script: &str) -> bool {
                 }
             }
             'p' | 'd' | 'q' | 'Q' | 'D' | 'P' | 'G' | 'H' | 'h' | 'g' | 'x' | 'n' | 'N' | '=' | 'l' => {}
-            // Their text, label, file or comment ends with the line; a label can also end with a semicolon, but then
-            // this skips too much.
+            // A comment ends with the line.
             '#' => while chars.next().is_some_and(|c| c != '\n') {},
+            // Commands with a label. Some versions of `sed` end a label at `;` or `}`; others read these as a part of
+            // it.
             'b' | 't' | ':' => {
                 for c in chars.by_ref() {
                     if matches!(c, '\n' | ';' | '}') {
@@ -44,6 +45,7 @@ pub(super) fn sed_is_plain(script: &str) -> bool {
                     }
                 }
             }
+            // Commands with a text, which continues on the next line after a backslash.
             'a' | 'i' | 'c' => {
                 let mut escaped = false;
                 for c in chars.by_ref() {
@@ -58,7 +60,8 @@ pub(super) fn sed_is_plain(script: &str) -> bool {
     }
 }
 
-/// Skips a part of a command up to its delimiter. Returns whether there is one.
+/// Skips a part of a command, such as a regular expression, and the delimiter after it. Returns false if the script
+/// ends before the delimiter.
 fn skip_section(chars: &mut std::iter::Peekable<std::str::Chars<'_>>, delimiter: char) -> bool {
     while let Some(c) = chars.next() {
         if c == delimiter {
@@ -73,6 +76,7 @@ fn skip_section(chars: &mut std::iter::Peekable<std::str::Chars<'_>>, delimiter:
 
 /// Returns whether a program of `awk` certainly runs no commands.
 pub(super) fn awk_is_plain(program: &str) -> bool {
+    // `||` is the operator "or". A single `|` pipes into a command or reads from one.
     let without_or = program.replace("||", "");
     !["system", "getline", "|", "@", "ENVIRON"].iter().any(|form| without_or.contains(form))
 }

@@ -7,7 +7,8 @@ use super::expansion::Argument;
 use super::foreign::{awk_is_plain, sed_is_plain};
 use super::launch::{Launch, is_cluster_with};
 
-/// Returns an unread launch if the program of `awk` may run commands; otherwise nothing.
+/// Returns nothing if the program in the arguments of `awk` certainly runs no commands, and otherwise one launch that
+/// says that code is not read.
 pub(super) fn awk<'s>(call: &EffectiveCommand<'_, 's>) -> Vec<Launch<'s>> {
     let unread = |reason| vec![Launch::Unread(reason, call.span.clone())];
     let mut words = call.arguments.iter();
@@ -28,7 +29,8 @@ pub(super) fn awk<'s>(call: &EffectiveCommand<'_, 's>) -> Vec<Launch<'s>> {
     Vec::new()
 }
 
-/// Returns an unread launch if a script of `sed` may run commands; otherwise nothing.
+/// Returns nothing if the scripts in the arguments of `sed` certainly run no commands, and otherwise one launch that
+/// says that code is not read.
 pub(super) fn sed<'s>(call: &EffectiveCommand<'_, 's>) -> Vec<Launch<'s>> {
     let unread = |reason| vec![Launch::Unread(reason, call.span.clone())];
     let mut scripts: Vec<&Argument<'_>> = Vec::new();
@@ -52,6 +54,7 @@ pub(super) fn sed<'s>(call: &EffectiveCommand<'_, 's>) -> Vec<Launch<'s>> {
             operands.push(word);
         }
     }
+    // Scripts after `--expression=` were checked above; the others are checked below.
     let given = scripts.iter().filter(|word| !word.text.starts_with("--expression="));
     let mut checked: Vec<&Argument<'_>> = given.copied().collect();
     if scripts.is_empty() {

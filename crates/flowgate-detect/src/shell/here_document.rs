@@ -9,8 +9,8 @@ use super::limits::ShellReadError;
 use super::syntax::Word;
 
 impl ScriptReader<'_, '_> {
-    /// Reads a line break and the contents of the here-documents that begin after it. Fails if a content has a
-    /// substitution that is open at its end, or where shells disagree about its end.
+    /// Reads a line break and the contents of the here-documents that begin after it. Fails if a substitution in a
+    /// content is not closed, or if shells disagree where a content ends.
     pub(super) fn newline(&mut self) -> Result<(), ShellReadError> {
         self.at += 1;
         for document in std::mem::take(&mut self.pending) {
@@ -22,7 +22,9 @@ impl ScriptReader<'_, '_> {
         Ok(())
     }
 
-    /// Reads the content of a here-document.
+    /// Reads the content of a here-document, up to the line that is its delimiter or to the end of the text. Removes
+    /// leading tabs (after `<<-`) and joins lines that end with a backslash, then reads the variables and substitutions
+    /// in it, unless the delimiter is quoted.
     fn document(&mut self, document: &PendingDocument) -> Result<Word, ShellReadError> {
         let start = self.at;
         // The content with tabs removed and lines joined, and whether it differs from the text.
@@ -36,6 +38,8 @@ impl ScriptReader<'_, '_> {
                 let rest = self.text.get(self.at..).unwrap_or_default();
                 let physical = rest.split_inclusive('\n').next().unwrap_or_default();
                 self.at += physical.len();
+                // An odd number of backslashes at the end joins the line with the next one; each pair is a literal
+                // backslash.
                 let backslashes = |text: &str| text.len() - text.trim_end_matches('\\').len();
                 match physical.strip_suffix('\n') {
                     Some(before) if !document.literal && backslashes(before) % 2 == 1 => {
@@ -55,7 +59,7 @@ impl ScriptReader<'_, '_> {
                 end = line_start;
                 break;
             }
-            // In a substitution, some versions end the content here.
+            // Inside `$(…)`, some versions of bash end the content at a line such as `EOF)`.
             if self.substitutions > 0
                 && compared.strip_prefix(&document.delimiter).is_some_and(|rest| rest.contains(')'))
             {

@@ -6,14 +6,14 @@ use super::expansion::{Argument, ShellVariables};
 use super::launch::CommandInput;
 use super::syntax::{Command, PartKind, Redirect, Word};
 
-/// The code around a script.
+/// What the scanner knows of the surroundings of a script: its here-documents, its input, and whether it runs in order.
 #[derive(Clone, Copy)]
 pub(super) struct ScriptContext<'d> {
     /// The contents of the here-documents.
     pub(super) documents: &'d [Word],
     /// The standard input of its commands.
     pub(super) input: &'d CommandInput,
-    /// Whether it runs at most once and in order.
+    /// Whether the script runs at most once, and its commands in the order of the text.
     pub(super) in_order: bool,
 }
 
@@ -52,7 +52,8 @@ pub(super) fn input_of(
     }
 }
 
-/// Returns what a command writes to the next one of its pipeline: the text that `echo` or `cat` repeats.
+/// Returns what a command writes to the next command of its pipeline: the text that `echo`, or `cat` with a
+/// here-document, prints. The output of every other command is unknown.
 pub(super) fn output_of(
     call: &EffectiveCommand<'_, '_>,
     redirects: &[Redirect],

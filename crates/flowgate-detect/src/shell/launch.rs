@@ -10,11 +10,12 @@ use super::expansion::Argument;
 /// Something that a command runs.
 #[derive(Debug)]
 pub(super) enum Launch<'s> {
-    /// A command of these words.
+    /// A command that consists of these words.
     Words(Vec<Argument<'s>>),
     /// A script, spelled in these bytes of the whole text.
     Text(String, Range<usize>),
-    /// A script of which parts are computed. An unread part must be reported with it.
+    /// A script with computed parts, as far as its text is known. It is scanned for unsafe commands, but what in it
+    /// cannot be read is not reported: an `Unread` launch must accompany it.
     Guess(String, Range<usize>),
     /// Code that cannot be read.
     Unread(UnreadReason, Range<usize>),
@@ -23,7 +24,7 @@ pub(super) enum Launch<'s> {
 /// The standard input of a command.
 #[derive(Debug, Clone)]
 pub(super) enum CommandInput {
-    /// That of the whole script.
+    /// The standard input with which the whole script was started.
     Terminal,
     /// A file.
     File,
@@ -38,7 +39,7 @@ pub(super) fn is_cluster_with(text: &str, letter: char) -> bool {
     text.strip_prefix('-').is_some_and(|letters| !letters.starts_with('-') && letters.contains(letter))
 }
 
-/// Returns what a program runs that joins its arguments to one script, such as `eval`.
+/// Returns the script that a program such as `eval` runs, which joins its arguments `words` with spaces.
 pub(super) fn joined<'s>(words: &[Argument<'s>], call: &EffectiveCommand<'_, 's>) -> Vec<Launch<'s>> {
     if words.is_empty() {
         return Vec::new();
@@ -51,7 +52,8 @@ pub(super) fn joined<'s>(words: &[Argument<'s>], call: &EffectiveCommand<'_, 's>
     vec![Launch::Unread(UnreadReason::Script, call.span.clone()), Launch::Guess(script, call.span.clone())]
 }
 
-/// Returns a launch if an argument before the one at `end` can be several words, of which one may be the program.
+/// Returns an unread launch if an argument before the index `end` can expand to several words, since one of them may
+/// then be the program; otherwise `None`.
 pub(super) fn split_options<'s>(call: &EffectiveCommand<'_, 's>, end: usize) -> Option<Launch<'s>> {
     let splits = call.arguments.iter().take(end).any(|word| word.splits);
     splits.then(|| Launch::Unread(UnreadReason::Arguments, call.span.clone()))

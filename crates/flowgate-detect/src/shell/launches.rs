@@ -12,7 +12,7 @@ use super::launch::{CommandInput, Launch, is_cluster_with, joined, split_options
 use super::remote::{container_launches, git_launches, ssh_launches};
 use super::shells::{file_launch, interpreter_launches, is_shell, script_launch, shell_launches};
 
-/// Interpreters in addition to [`INTERPRETERS`].
+/// Interpreters that are not in [`INTERPRETERS`].
 const OTHER_INTERPRETERS: &[&str] = &[
     "pypy",
     "pypy3",
@@ -129,7 +129,7 @@ const OPAQUE: &[&str] = &[
 /// Editors that run commands which options name.
 const EDITORS: &[&str] =
     &["vi", "vim", "nvim", "view", "ex", "vimdiff", "emacs", "emacsclient", "ed", "less", "more", "man"];
-/// Programs whose first operands name a program that follows: `uv run pytest`.
+/// Programs with the subcommands that run the program named after them: `uv run pytest`.
 const RUNNERS: &[(&str, &[&str])] = &[
     ("uv", &["run"]),
     ("poetry", &["run"]),
@@ -146,7 +146,9 @@ const RUNNERS: &[(&str, &[&str])] = &[
     ("rustup", &["run"]),
 ];
 
-/// Returns what a command runs because of its name, its arguments and its standard input.
+/// Returns what a command runs because of its name, its arguments and its standard input (`input`): one launch for each
+/// script or command, and an unread launch for code that cannot be read. Empty if the program is not known to run
+/// anything that its arguments name.
 pub(super) fn launches<'s>(call: &EffectiveCommand<'_, 's>, input: &CommandInput) -> Vec<Launch<'s>> {
     let unread = |reason| vec![Launch::Unread(reason, call.span.clone())];
     let operands = || call.arguments.iter().filter(|word| !word.text.starts_with('-'));
@@ -253,7 +255,7 @@ fn is_versioned_python(name: &str) -> bool {
     name.strip_prefix("python").is_some_and(|version| version.chars().all(|c| c.is_ascii_digit() || c == '.'))
 }
 
-/// Returns what `su` runs: the value of `-c`, or a shell.
+/// Returns what `su` runs: the value of `-c`, or a shell that reads the standard input.
 fn su<'s>(call: &EffectiveCommand<'_, 's>) -> Vec<Launch<'s>> {
     if call.arguments.iter().any(|word| word.splits) {
         return vec![Launch::Unread(UnreadReason::Script, call.span.clone())];
@@ -263,7 +265,8 @@ fn su<'s>(call: &EffectiveCommand<'_, 's>) -> Vec<Launch<'s>> {
     });
     match at.and_then(|at| call.arguments.get(at + 1)) {
         Some(script) => script_launch(script, call),
-        // `-c'…'` and `--command=…` are rare; a file or a command may follow the user.
+        // `-c'…'` and `--command=…` are rare, so they are not read. A file or a command may follow the name of the
+        // user.
         None if call.arguments.len() > 2 || call.texts().any(|text| text.contains('=')) => {
             vec![Launch::Unread(UnreadReason::Arguments, call.span.clone())]
         }
@@ -271,7 +274,8 @@ fn su<'s>(call: &EffectiveCommand<'_, 's>) -> Vec<Launch<'s>> {
     }
 }
 
-/// Returns what `xargs` runs: the command in its arguments, with words from its input.
+/// Returns what `xargs` runs: the command in its arguments. Words from its input are added at the end of the command
+/// or, with an option such as `-I {}`, replace a mark in it (`replaced`); they are not known.
 fn xargs<'s>(call: &EffectiveCommand<'_, 's>) -> Vec<Launch<'s>> {
     let unread = |reason| Launch::Unread(reason, call.span.clone());
     let mut launches = Vec::new();
@@ -338,14 +342,16 @@ fn xargs<'s>(call: &EffectiveCommand<'_, 's>) -> Vec<Launch<'s>> {
     launches
 }
 
-/// Marks the words as computed that contain a placeholder, which a program replaces by names of files or by its input.
+/// Marks the words that contain `placeholder` as computed: a program replaces the placeholder by names of files or by
+/// its input.
 fn mark_computed(words: &mut [Argument<'_>], placeholder: &str) {
     for word in words.iter_mut().filter(|word| word.text.contains(placeholder)) {
         word.known = false;
     }
 }
 
-/// Returns what `find -exec` and `fd --exec` run.
+/// Returns the commands that `find -exec` and `fd --exec` run. A command ends at `;`, or at `+` after `{}`. The names
+/// of files, which replace `{}`, are not known; `fd` may also append them.
 fn find<'s>(call: &EffectiveCommand<'_, 's>) -> Vec<Launch<'s>> {
     let mut launches = Vec::new();
     // A word that is split can be `-exec`.
@@ -387,7 +393,7 @@ fn find<'s>(call: &EffectiveCommand<'_, 's>) -> Vec<Launch<'s>> {
     launches
 }
 
-/// Returns what `watch` runs: its arguments, joined to a script.
+/// Returns what `watch` runs: the arguments after its options, joined to a script.
 fn watch<'s>(call: &EffectiveCommand<'_, 's>) -> Vec<Launch<'s>> {
     let mut at = 0;
     while let Some(text) = call.arguments.get(at).filter(|word| word.known).map(|word| word.text.as_str()) {
@@ -406,7 +412,8 @@ fn watch<'s>(call: &EffectiveCommand<'_, 's>) -> Vec<Launch<'s>> {
     launches
 }
 
-/// Returns what a runner such as `uv run` runs.
+/// Returns the command after the subcommand of a runner such as `uv run`; `subcommands` are those that run a command.
+/// If options precede the command, it is unread: an option may take the next word as its value.
 fn runner<'s>(call: &EffectiveCommand<'_, 's>, subcommands: &[&str]) -> Vec<Launch<'s>> {
     let Some(at) = call.texts().position(|text| subcommands.contains(&text)) else { return Vec::new() };
     let rest = call.arguments.get(at + 1..).unwrap_or_default();

@@ -87,17 +87,18 @@ pub(super) fn is_name(text: &str) -> bool {
 }
 
 impl ScriptReader<'_, '_> {
-    /// Returns the byte at an offset.
+    /// Returns the byte at the offset `at` of the script; `None` after its end.
     pub(super) fn byte_at(&self, at: usize) -> Option<u8> {
         self.text.as_bytes().get(at).copied()
     }
 
-    /// Returns the next byte.
+    /// Returns the next byte, without reading it; `None` at the end of the script.
     pub(super) fn byte(&self) -> Option<u8> {
         self.byte_at(self.at)
     }
 
-    /// Returns the offset after the joined lines (a backslash and a line break) at an offset.
+    /// Returns the offset at which the text continues after the line joins at the offset `at`. A line join is a
+    /// backslash before a line break: the shell removes both.
     pub(super) fn after_joins(&self, mut at: usize) -> usize {
         while self.byte_at(at) == Some(b'\\') && self.byte_at(at + 1) == Some(b'\n') {
             at += 2;
@@ -105,12 +106,13 @@ impl ScriptReader<'_, '_> {
         at
     }
 
-    /// Skips joined lines.
+    /// Skips the line joins at the position.
     pub(super) fn skip_joins(&mut self) {
         self.at = self.after_joins(self.at);
     }
 
-    /// Returns the offset after `expected`, which may contain joined lines, or `None` if another text is next.
+    /// Returns the offset after the text `expected`, or `None` if another text is next. Line joins between its
+    /// characters are ignored.
     pub(super) fn after_text(&self, expected: &str) -> Option<usize> {
         let mut at = self.at;
         for byte in expected.bytes() {
@@ -123,7 +125,7 @@ impl ScriptReader<'_, '_> {
         Some(at)
     }
 
-    /// Adds the next character to a word.
+    /// Reads the next character and adds it to a word. Fails at the end of the script.
     pub(super) fn take_char(&mut self, word: &mut WordBuilder, quoted: bool) -> Result<(), ShellReadError> {
         let next =
             self.text.get(self.at..).and_then(|rest| rest.chars().next()).ok_or(ShellReadError::Syntax)?;
@@ -230,8 +232,8 @@ impl ScriptReader<'_, '_> {
         Ok(self.text.get(start..start + length).unwrap_or_default())
     }
 
-    /// Reads the text after a single quote where shells disagree whether the quote protects it. Fails unless it has
-    /// the same meaning in both cases.
+    /// Reads the text after a single quote, up to the closing one, where shells disagree whether the quotes are
+    /// literal. Fails unless the text has the same meaning in both cases.
     pub(super) fn ambiguous_single_quotes(&mut self) -> Result<(), ShellReadError> {
         let body = self.until_single_quote()?;
         if body.contains(['$', '`', '\\', '"', '{', '}', '(', ')', '[', ']']) {
@@ -274,7 +276,8 @@ impl ScriptReader<'_, '_> {
         }
     }
 
-    /// Reads the rest of a pattern such as `@(a|b)` after its opening bracket. Fails if it is open at the end.
+    /// Reads the rest of a pattern such as `@(a|b)` after its opening bracket, and adds its parts to the word. Fails if
+    /// the bracket is not closed.
     fn extended_pattern(&mut self, word: &mut WordBuilder) -> Result<(), ShellReadError> {
         let mut depth = 0_usize;
         loop {
@@ -340,7 +343,7 @@ pub(super) struct WordBuilder {
 }
 
 impl WordBuilder {
-    /// Adds a literal character.
+    /// Adds a literal character. `quoted` says whether quotes or a backslash protect it from expansion.
     pub(super) fn push(&mut self, c: char, quoted: bool) {
         self.push_text(c.encode_utf8(&mut [0; 4]), quoted);
     }
@@ -358,7 +361,8 @@ impl WordBuilder {
         }
     }
 
-    /// Adds a part that the shell computes.
+    /// Adds a part that the shell computes. `text` is its placeholder, such as `$(…)`, and `scripts` are the scripts in
+    /// it.
     pub(super) fn compute(&mut self, text: &str, quoted: bool, scripts: Vec<Script>) {
         self.parts.push(WordPart { text: text.to_owned(), kind: PartKind::Computed, quoted, scripts });
     }

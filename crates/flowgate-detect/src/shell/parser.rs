@@ -79,14 +79,15 @@ impl ScriptReader<'_, '_> {
         self.location.locate(&(from.min(self.text.len())..self.text.len()))
     }
 
-    /// Parses the whole text as one script. Fails if any part of it is not valid.
+    /// Parses the whole text as one script, for text in backquotes. Unlike [`parse`], fails at the first part that is
+    /// not valid.
     pub(super) fn strict_script(&mut self) -> Result<Script, ShellReadError> {
         let mut script = Script::default();
         self.statements(&mut script, false).map_err(|(error, _)| error)?;
         if self.at < self.text.len() { Err(ShellReadError::Syntax) } else { Ok(script) }
     }
 
-    /// Parses the script of a substitution after its opening bracket, and the closing bracket.
+    /// Parses the script of a substitution such as `$(…)` after its opening bracket, and reads the closing bracket.
     pub(super) fn substitution(&mut self) -> Result<Script, ShellReadError> {
         self.limits.enter()?;
         let pending = std::mem::take(&mut self.pending);
@@ -106,7 +107,7 @@ impl ScriptReader<'_, '_> {
         Ok(script)
     }
 
-    /// Skips blanks, joined lines and comments. Fails if a limit is exceeded.
+    /// Skips blanks, line joins and a comment, up to the end of the line. Fails if a limit is exceeded.
     pub(super) fn skip_blanks(&mut self) -> Result<(), ShellReadError> {
         let start = self.at;
         loop {
@@ -134,7 +135,8 @@ impl ScriptReader<'_, '_> {
         }
     }
 
-    /// Returns the offset after a keyword at the position, or `None` if another word is there.
+    /// Returns the offset after the keyword that is next, or `None` if another word is next. `fi` is not next in
+    /// `file`.
     pub(super) fn after_keyword(&self, keyword: &str) -> Option<usize> {
         let end = self.after_text(keyword)?;
         let delimited = match self.byte_at(self.after_joins(end)) {
@@ -166,7 +168,8 @@ impl ScriptReader<'_, '_> {
         if self.take_keyword(keyword) { Ok(()) } else { Err(ShellReadError::Syntax) }
     }
 
-    /// Returns whether the list of commands ends here.
+    /// Returns whether a list of commands ends here: at the end of the script, at `)`, at `;;` or `;&`, or at a keyword
+    /// such as `done`.
     fn at_list_end(&self) -> bool {
         matches!(self.byte(), None | Some(b')'))
             || self.after_text(";;").is_some()
@@ -174,7 +177,7 @@ impl ScriptReader<'_, '_> {
             || LIST_ENDS.iter().any(|word| self.after_keyword(word).is_some())
     }
 
-    /// Parses the body of a construct.
+    /// Parses the statements inside a construct, up to the bracket or keyword that ends it, which is not read.
     pub(super) fn list(&mut self) -> Result<Script, ShellReadError> {
         let mut script = Script::default();
         self.limits.enter()?;
@@ -200,7 +203,8 @@ impl ScriptReader<'_, '_> {
         }
     }
 
-    /// Parses pipelines that are joined by `&&` and `||`, and the separator after them.
+    /// Parses a statement: pipelines that are joined by `&&` and `||`, and the `;` or `&` that ends them. A line break
+    /// is not read. With `&`, the statement runs in the background.
     fn statement(&mut self) -> Result<ShellStatement, ShellReadError> {
         let mut pipelines = vec![self.pipeline()?];
         let mut background = false;
@@ -225,7 +229,7 @@ impl ScriptReader<'_, '_> {
         }
     }
 
-    /// Parses commands that are joined by `|`.
+    /// Parses a pipeline: commands that are joined by `|` or `|&`, after any number of `!` and `time`.
     fn pipeline(&mut self) -> Result<Pipeline, ShellReadError> {
         loop {
             self.skip_blanks()?;
@@ -253,7 +257,7 @@ impl ScriptReader<'_, '_> {
         }
     }
 
-    /// Parses a command and its redirections.
+    /// Parses a command with its redirections: a compound command, the definition of a function, or a simple command.
     pub(super) fn command(&mut self) -> Result<Command, ShellReadError> {
         self.skip_blanks()?;
         self.limits.spend(1)?;
@@ -278,7 +282,8 @@ impl ScriptReader<'_, '_> {
         Ok(Command { form, redirects, span: self.location.locate(&(start..self.at)) })
     }
 
-    /// Reads the descriptor before a redirection: a number, or a variable in braces.
+    /// Reads the text that may be the descriptor of a redirection: a number, or a variable in braces. Returns `None`
+    /// and reads nothing if another text is next. The caller checks that an operator follows, and otherwise goes back.
     fn descriptor(&mut self) -> Result<Option<String>, ShellReadError> {
         let is_part = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'{' | b'}');
         let start = self.at;
@@ -293,7 +298,9 @@ impl ScriptReader<'_, '_> {
         Ok(Some(text.to_owned()))
     }
 
-    /// Parses a simple command or the definition of a function without a keyword, from its first word on.
+    /// Parses a simple command: assignments, words and redirections in any order, except that assignments precede the
+    /// words. If `(` follows a single word, parses the definition of a function, `name()`, instead. `start` is the
+    /// offset of its beginning.
     fn simple(&mut self, start: usize) -> Result<Command, ShellReadError> {
         let mut assignments = Vec::new();
         let mut words: Vec<Word> = Vec::new();
@@ -344,7 +351,8 @@ impl ScriptReader<'_, '_> {
         Ok(Command { form: CommandForm::Simple { assignments, words }, redirects, span })
     }
 
-    /// Parses a redirection. Returns `None` if no operator of one is next.
+    /// Parses a redirection after its `descriptor`, if it has one. Returns `None` if no operator of a redirection is
+    /// next. The content of a here-document is read later, at the end of the line.
     fn redirect(&mut self, descriptor: Option<String>) -> Result<Option<Redirect>, ShellReadError> {
         let at = self.after_joins(self.at);
         let second = self.byte_at(self.after_joins(at + 1));
@@ -392,7 +400,8 @@ fn is_descriptor(text: &str) -> bool {
         || text.strip_prefix('{').and_then(|rest| rest.strip_suffix('}')).is_some_and(is_name)
 }
 
-/// Converts a word into an assignment. Returns the word if it is none.
+/// Converts a word such as `x=1` or `x[0]+=1` into an assignment. The error is the unchanged word, if it is no
+/// assignment.
 fn into_assignment(mut word: Word) -> Result<Assignment, Word> {
     let first = word.parts.first().filter(|part| !part.quoted && part.kind == PartKind::Literal);
     let Some(first) = first else { return Err(word) };

@@ -6,7 +6,9 @@ use super::effective_command::EffectiveCommand;
 use super::expansion::Argument;
 use super::launch::{Launch, joined, split_options};
 
-/// Returns what `ssh` runs: the arguments after the host, joined to a script that a shell there executes.
+/// Returns what `ssh` runs: the arguments after the host, joined to a script that a shell on that machine executes.
+/// Without such arguments, that shell reads the standard input. An option that is not known, or that can name a command
+/// (`-F`, some settings of `-o`), is unread.
 pub(super) fn ssh_launches<'s>(call: &EffectiveCommand<'_, 's>) -> Vec<Launch<'s>> {
     let mut launches = Vec::new();
     let unread = |reason| Launch::Unread(reason, call.span.clone());
@@ -28,6 +30,7 @@ pub(super) fn ssh_launches<'s>(call: &EffectiveCommand<'_, 's>) -> Vec<Launch<'s
         at += 1;
         for (i, letter) in letters.char_indices() {
             let rest = letters.get(i + letter.len_utf8()..).unwrap_or_default();
+            // Letters without a value. Those in the next list take the rest of the word or the next word as a value.
             if "46AaCfGgKkMNnqsTtVvXxYy".contains(letter) {
                 continue;
             }
@@ -68,7 +71,7 @@ const CONTAINER_LONG_FLAGS: &[&str] = &[
     "publish-all",
     "service-ports",
 ];
-/// The options of these that take a value, as single letters and names.
+/// The options of the same programs that take a value, as single letters and names.
 const CONTAINER_VALUES: &str = "evpuwnchlm";
 const CONTAINER_LONG_VALUES: &[&str] = &[
     "env",
@@ -105,7 +108,9 @@ const CONTAINER_LONG_VALUES: &[&str] = &[
     "pid",
 ];
 
-/// Returns what a program that manages containers runs in one: the arguments after the image or the container.
+/// Returns what a program that manages containers, such as `docker`, runs in one: the arguments after the image or the
+/// container, or for `kubectl` after `--`. Empty if no subcommand such as `exec` or `run` is present. An option that is
+/// not known is unread, since it may take the next word as its value.
 pub(super) fn container_launches<'s>(call: &EffectiveCommand<'_, 's>) -> Vec<Launch<'s>> {
     let unread = |reason| Launch::Unread(reason, call.span.clone());
     let verbs = ["exec", "run", "create", "debug"];

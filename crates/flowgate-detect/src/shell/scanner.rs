@@ -68,7 +68,7 @@ pub(super) struct CommandScanner {
     pub(super) issues: Vec<UnsafeCommand>,
     /// The names of the files into which earlier commands downloaded.
     fetched: BTreeSet<String>,
-    /// Whether a limit ends the reading.
+    /// Whether a limit was exceeded: nothing more is read then.
     stopped: bool,
     /// Whether `exec` has replaced the standard input.
     replaced_input: bool,
@@ -101,7 +101,8 @@ impl CommandScanner {
         }
     }
 
-    /// Records a part that cannot be read. `covered` says whether an unsafe effect of the same command reports it.
+    /// Records a part that cannot be read, and reports it as an issue. With `covered`, it is not reported again: an
+    /// unsafe effect of the same command already says that it runs a script which is not in the text.
     pub(super) fn note_unread(&mut self, reason: UnreadReason, span: Range<usize>, covered: bool) {
         if reason == UnreadReason::Limit {
             if self.stopped {
@@ -118,7 +119,7 @@ impl CommandScanner {
         self.unread.push(UnreadPart { reason, span });
     }
 
-    /// Records the first construct that evaluates arithmetic.
+    /// Records the bytes of a construct that evaluates arithmetic, unless an earlier one was recorded.
     fn note_arithmetic(&mut self, span: Option<Range<usize>>) {
         self.arithmetic = self.arithmetic.take().or(span);
     }
@@ -131,14 +132,15 @@ impl CommandScanner {
         }
     }
 
-    /// Records whether words that become values of variables contain a substitution that is not run yet.
+    /// Records whether one of the words, which become values of variables, contains a quoted substitution: arithmetic
+    /// could run it later.
     fn note_values<'w>(&mut self, words: impl IntoIterator<Item = &'w Word>) {
         if !self.has_quoted_substitution {
             self.has_quoted_substitution = words.into_iter().any(Word::has_quoted_substitution);
         }
     }
 
-    /// Records a command.
+    /// Adds a command to the result. `name` is the word of its program, and `span` the bytes of the command.
     fn note_command(&mut self, name: &Argument<'_>, arguments: &[Argument<'_>], span: &Range<usize>) {
         let length = name.text.len() + arguments.iter().map(|word| word.text.len() + 1).sum::<usize>();
         if self.commands.len() >= MAX_FINDINGS || self.limits.spend(length).is_err() {
@@ -153,7 +155,8 @@ impl CommandScanner {
         });
     }
 
-    /// Scans a script that is not parsed yet. `input` is the standard input of its commands.
+    /// Parses a script and scans its statements. What cannot be parsed is recorded as unread. `location` is the place
+    /// of the script in the whole text, and `input` the standard input of its commands.
     pub(super) fn scan_text(&mut self, text: &str, location: &ScriptLocation, input: &CommandInput) {
         if self.stopped {
             return;
@@ -218,7 +221,9 @@ impl CommandScanner {
         }
     }
 
-    /// Scans the commands of a pipeline. `certain` says whether it runs in order and exactly once.
+    /// Scans a pipeline: reports what its commands do together, then scans each command with its assignments,
+    /// substitutions and redirections. `certain` says whether the pipeline runs in order and exactly once; only then
+    /// are its assignments followed.
     fn scan_pipeline(
         &mut self,
         pipeline: &Pipeline,
@@ -306,7 +311,8 @@ impl CommandScanner {
         }
     }
 
-    /// Scans the scripts of a compound command.
+    /// Scans the scripts of a compound command. `certain` says whether the command runs in order and exactly once.
+    /// Afterwards `variables` contain only what is known whichever of the scripts has run.
     fn scan_bodies(
         &mut self,
         kind: CompoundKind,
@@ -337,7 +343,8 @@ impl CommandScanner {
         }
     }
 
-    /// Scans the scripts in the substitutions of words.
+    /// Scans the scripts in the substitutions of words. They run in a process of their own, so they change no variables
+    /// here.
     fn scan_words<'w>(
         &mut self,
         words: impl IntoIterator<Item = &'w Word>,
@@ -421,7 +428,8 @@ impl CommandScanner {
         }
     }
 
-    /// Scans what a command runs because of its arguments or its input.
+    /// Scans `launch`, which the command `call` runs because of its arguments or its input (`input`). `covered` says
+    /// whether an effect already reports that a script is not in the text.
     fn follow(
         &mut self,
         launch: Launch<'_>,
@@ -470,7 +478,7 @@ impl CommandScanner {
         self.check_environment(name, &value);
     }
 
-    /// Reports the effect of a variable that decides what programs run.
+    /// Reports what an assignment to a variable makes later commands run, such as the script in `GIT_PAGER`.
     fn check_environment(&mut self, name: &str, value: &Argument<'_>) {
         match effect_of_assignment(name, value) {
             EnvironmentEffect::Harmless => {}
@@ -484,7 +492,7 @@ impl CommandScanner {
     }
 }
 
-/// Returns whether an effect says that a command runs a script which is not in the text.
+/// Returns whether an issue already says that a command runs a script which is not in the text (see [`COVERING`]).
 fn is_covering(issue: &UnsafeCommand) -> bool {
     issue.severity == IssueSeverity::Error && COVERING.contains(&issue.kind)
 }

@@ -12,7 +12,7 @@ const SHELL_VALUES: &[&str] = &["--rcfile", "--init-file", "--init-command", "--
 const SHELL_FLAGS: &[&str] =
     &["--norc", "--noprofile", "--login", "--posix", "--restricted", "--verbose", "--no-rcs", "--private"];
 
-/// Returns what a shell runs.
+/// Returns what a shell runs: the script after `-c`, a file, or its standard input, which is `input`.
 pub(super) fn shell_launches<'s>(call: &EffectiveCommand<'_, 's>, input: &CommandInput) -> Vec<Launch<'s>> {
     let unread = |reason| Launch::Unread(reason, call.span.clone());
     let mut launches = Vec::new();
@@ -64,7 +64,8 @@ pub(super) fn shell_launches<'s>(call: &EffectiveCommand<'_, 's>, input: &Comman
     launches
 }
 
-/// Returns the launch of an argument that is a script. What is known of a computed script is read as well.
+/// Returns the launches of an argument that a shell runs as a script. Of a computed script, the known part is scanned
+/// as well.
 pub(super) fn script_launch<'s>(script: &Argument<'_>, call: &EffectiveCommand<'_, 's>) -> Vec<Launch<'s>> {
     let (text, span) = (script.text.clone(), script.span.clone());
     if script.known {
@@ -73,7 +74,8 @@ pub(super) fn script_launch<'s>(script: &Argument<'_>, call: &EffectiveCommand<'
     vec![Launch::Unread(UnreadReason::Script, call.span.clone()), Launch::Guess(text, span)]
 }
 
-/// Returns the launch of a file with a script.
+/// Returns the launch of a script in a file, which is not read. A stream such as `/dev/stdin` counts as a computed
+/// script.
 pub(super) fn file_launch<'s>(file: &Argument<'_>, call: &EffectiveCommand<'_, 's>) -> Launch<'s> {
     let is_stream = |text: &str| ["/dev/", "/proc/"].iter().any(|start| text.contains(start));
     let known = file.known_text().is_some_and(|text| !is_stream(text));
@@ -81,7 +83,7 @@ pub(super) fn file_launch<'s>(file: &Argument<'_>, call: &EffectiveCommand<'_, '
     Launch::Unread(reason, call.span.clone())
 }
 
-/// Returns what a shell runs that reads its script from the standard input.
+/// Returns the launches of a shell that reads its script from the standard input, `input`.
 fn input_launch<'s>(input: &CommandInput, call: &EffectiveCommand<'_, 's>) -> Vec<Launch<'s>> {
     let unread = |reason| Launch::Unread(reason, call.span.clone());
     match input {
@@ -95,7 +97,7 @@ fn input_launch<'s>(input: &CommandInput, call: &EffectiveCommand<'_, 's>) -> Ve
     }
 }
 
-/// Returns what an interpreter of another language runs. Its code is not read.
+/// Returns what an interpreter of another language runs: one unread launch, since such code is not read, or nothing.
 pub(super) fn interpreter_launches<'s>(
     call: &EffectiveCommand<'_, 's>,
     input: &CommandInput,
@@ -104,8 +106,10 @@ pub(super) fn interpreter_launches<'s>(
     reason.map(|reason| Launch::Unread(reason, call.span.clone())).into_iter().collect()
 }
 
-/// Returns why the code of an interpreter is not read, or `None` if it runs no code of the text.
+/// Returns why the code that an interpreter runs is not read; `None` if it runs no code that the text contains or feeds
+/// to it, such as with `--version` or `-m module`. Goes through the arguments up to the first one that decides this.
 fn interpreter_reason(call: &EffectiveCommand<'_, '_>, input: &CommandInput) -> Option<UnreadReason> {
+    // The letters of the options whose value is code.
     let code_letters = match call.name {
         "php" => "rBRE",
         "node" | "bun" => "ep",
@@ -129,7 +133,7 @@ fn interpreter_reason(call: &EffectiveCommand<'_, '_>, input: &CommandInput) -> 
         if matches!(text, "--eval" | "--print" | "--run" | "eval") || text.starts_with("--eval=") {
             return Some(UnreadReason::Language);
         }
-        // `-m module` and `-l file` name code that is not in the text.
+        // `-m module` names code that is not in the text, as a program's name does.
         if text == "-m" && call.name.starts_with("py") {
             return None;
         }

@@ -6,7 +6,8 @@ use super::limits::ShellReadError;
 use super::syntax::{PartKind, Script, Word, WordPart};
 
 impl ScriptReader<'_, '_> {
-    /// Reads what begins with a dollar sign. Fails if it is open at the end.
+    /// Reads what begins with a dollar sign, such as `$x`, `${x}` or `$(…)`, and adds it to the word. `quoted` says
+    /// whether it is in double quotes. Fails if a bracket or quote is not closed.
     pub(super) fn dollar(&mut self, word: &mut WordBuilder, quoted: bool) -> Result<(), ShellReadError> {
         let start = self.at;
         let next = self.after_joins(self.at + 1);
@@ -70,7 +71,7 @@ impl ScriptReader<'_, '_> {
         Ok(())
     }
 
-    /// Reads the name of a variable, which may contain joined lines.
+    /// Reads the name of a variable, which may contain line joins; empty if none is next.
     fn name(&mut self) -> String {
         let mut name = String::new();
         loop {
@@ -169,8 +170,9 @@ impl ScriptReader<'_, '_> {
         Ok(())
     }
 
-    /// Reads arithmetic after its opening brackets, up to `))` or `]`; `start` is the offset of its beginning. Returns
-    /// the scripts in it. Fails if it is open at the end, or if the brackets may also enclose a subshell.
+    /// Reads arithmetic after its opening brackets: up to `))` if `close` is `)`, and up to `]` if it is `]`. `start`
+    /// is the offset of its beginning. Returns the scripts of the substitutions in it. Fails if the brackets are not
+    /// closed, or may enclose a subshell instead.
     pub(super) fn arithmetic(&mut self, close: u8, start: usize) -> Result<Vec<Script>, ShellReadError> {
         self.limits.enter()?;
         let open = if close == b')' { b'(' } else { b'[' };
@@ -272,7 +274,8 @@ impl ScriptReader<'_, '_> {
         Ok(())
     }
 
-    /// Reads `$'…'` after its opening quote. Fails if it is open at the end, or is no valid text.
+    /// Reads `$'…'` after its opening quote, and adds its text with the escapes such as `\n` or `\x41` decoded. Fails
+    /// if the quote is not closed, if the text is not valid UTF-8, or at an escape that shells read differently.
     fn ansi_quoted(&mut self, word: &mut WordBuilder) -> Result<(), ShellReadError> {
         let mut decoded: Vec<u8> = Vec::new();
         // A zero byte ends the text.
@@ -328,7 +331,7 @@ impl ScriptReader<'_, '_> {
         Ok(())
     }
 
-    /// Reads a number of at most `most` digits, and returns it.
+    /// Reads at most `most` digits of the base `radix`, and returns their number; 0 if none is next.
     fn digits(&mut self, radix: u32, most: usize) -> u32 {
         let mut value = 0_u32;
         for _ in 0..most {

@@ -71,11 +71,11 @@ pub(super) struct Assignment {
 #[derive(Debug)]
 pub(super) struct Redirect {
     pub(super) operator: &'static str,
-    /// The descriptor before the operator, if it is a number.
+    /// The descriptor before the operator, if there is one: a number, or a variable in braces.
     pub(super) descriptor: Option<String>,
     /// The file, the text of a here-string, or the delimiter of a here-document.
     pub(super) target: Word,
-    /// The number of the content of a here-document.
+    /// For a here-document, the number of its content in the contents of all here-documents.
     pub(super) document: Option<usize>,
 }
 

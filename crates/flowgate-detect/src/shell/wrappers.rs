@@ -16,7 +16,7 @@ pub(super) struct Wrapper {
     long_flags: &'static [&'static str],
     /// The long options with a value.
     long_values: &'static [&'static str],
-    /// The short options and the words with which it runs no program.
+    /// The short options with which it runs no program.
     inert: &'static str,
     /// The number of operands before the program.
     operands: usize,
@@ -35,7 +35,8 @@ const PLAIN: Wrapper = Wrapper {
     assignments: false,
 };
 
-/// Returns how the arguments of a wrapper are read, or `None` if a program of this name is no wrapper.
+/// Returns how the arguments of the program `name` are read, if it is a wrapper: a program that runs another one, such
+/// as `sudo`. `None` for every other program.
 pub(super) fn wrapper(name: &str) -> Option<Wrapper> {
     Some(match name {
         "sudo" => Wrapper {
@@ -135,7 +136,7 @@ pub(super) fn wrapper(name: &str) -> Option<Wrapper> {
     })
 }
 
-/// What follows the options of a wrapper.
+/// Where the program is among the arguments of a wrapper.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum WrapperOptions {
     /// The program begins at this argument.
@@ -147,7 +148,9 @@ pub(super) enum WrapperOptions {
 }
 
 impl Wrapper {
-    /// Finds the program among the arguments of the wrapper.
+    /// Finds the program among the arguments of the wrapper: skips its options with their values, its operands and, if
+    /// it permits them, assignments. Returns the index of the program, and whether an unknown option makes it
+    /// uncertain.
     pub(super) fn find_program(&self, arguments: &[Argument<'_>]) -> WrapperOptions {
         let mut at = 0;
         let mut unclear = false;

@@ -15,7 +15,7 @@ use super::Message;
 #[derive(Default)]
 pub struct Messages {
     all: Vec<Message>,
-    /// The serialised form of the first messages, if it is stored.
+    /// The serialised form of the first messages, which the last request has stored; `None` if there is none.
     written: Mutex<Option<SerializedPrefix>>,
 }
 
@@ -65,6 +65,7 @@ impl Deref for Messages {
 }
 
 impl DerefMut for Messages {
+    /// Returns the messages for changes, and discards the serialised form, as [`Messages::edit`] does.
     fn deref_mut(&mut self) -> &mut [Message] {
         self.edit()
     }
@@ -107,12 +108,14 @@ impl<'m> IntoIterator for &'m Messages {
 }
 
 impl Clone for Messages {
+    /// Clones the messages without the serialised form, which only one chat can extend.
     fn clone(&self) -> Self {
         self.all.clone().into()
     }
 }
 
 impl PartialEq for Messages {
+    /// Compares the messages. The serialised form, which is only a cache, is ignored.
     fn eq(&self, other: &Self) -> bool {
         self.all == other.all
     }

@@ -27,7 +27,7 @@ impl ReasoningPart {
         self.texts.join("\n\n")
     }
 
-    /// Whether the part can be sent to this model: the model wrote it, or its author is unknown.
+    /// Returns whether the part can be sent to this model: the model wrote it, or its author is unknown.
     pub(crate) fn is_readable_by(&self, model: &str) -> bool {
         self.author.is_empty() || self.author == model
     }
@@ -115,7 +115,7 @@ macro_rules! words {
             /// All variants.
             pub const ALL: &'static [Self] = &[$(Self::$variant),*];
 
-            /// Returns the word that a request contains for this variant.
+            /// Returns the word that a request contains for this value.
             #[must_use]
             pub fn name(self) -> &'static str {
                 match self {

@@ -12,7 +12,7 @@ use super::Message;
 
 /// The provenance of a part.
 ///
-/// The list is exhaustive on purpose: a source decides the label of a text.
+/// The list is exhaustive on purpose: the provenance decides the label of a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Source {
@@ -44,27 +44,28 @@ impl Source {
         }
     }
 
-    /// Returns the source with this name; `None` if there is none.
+    /// Returns the provenance with this name; `None` if there is none.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|source| source.name() == name)
     }
 }
 
-/// The sources of the parts of messages, by the index of the message and in the order of its parts. `None` is a part
-/// without a declaration. Messages without any declaration have no entry.
+/// The provenance of each part of a chat's messages. The key is the index of a message, and the list has one entry for
+/// each of its parts, `None` for a part without a declaration. Messages without any declaration have no entry.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Sources(BTreeMap<usize, Vec<Option<Source>>>);
 
 impl Sources {
-    /// Whether no part has a declared source.
+    /// Returns whether no part has a declared provenance.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Returns the declared source of a part, by the indices of the message and the part; `None` if there is none.
+    /// Returns the declared provenance of the part with the index `part` of the message with the index `message`;
+    /// `None` if the client has declared none.
     #[must_use]
     pub fn of(&self, message: usize, part: usize) -> Option<Source> {
         self.0.get(&message)?.get(part).copied().flatten()
@@ -79,14 +80,15 @@ impl Sources {
         }
     }
 
-    /// Returns the sources of the messages from `first` on, with indices relative to it.
+    /// Returns the declarations of the messages from the index `first` on. In the result, that message has the index 0.
     #[must_use]
     pub fn starting_at(&self, first: usize) -> Self {
         Self(self.0.range(first..).map(|(message, parts)| (message - first, parts.clone())).collect())
     }
 
-    /// Sets `source` for every part of a user's message whose source the client has not declared. `messages` are the
-    /// messages to whose indices the entries refer. Messages of other roles have no sources and are skipped.
+    /// Sets the provenance `source` for every part of a user's message for which the client has declared none.
+    /// `messages` are the messages to whose indices the entries refer. Messages of other roles have no provenance and
+    /// are skipped.
     pub fn fill_missing(&mut self, messages: &[Message], source: Source) {
         for (index, message) in messages.iter().enumerate() {
             let Message::User(parts) = message else { continue };

@@ -39,13 +39,14 @@ pub(super) fn render_blocking(
     blocked: &[BlockedText],
 ) -> Result<Vec<PromptPiece>, Error> {
     let plain = template.render(messages, tools)?;
-    // Characters that the prompt does not have, from a range without meaning.
+    // The two marks: characters that the prompt does not contain, from a range for private use.
     let mut unused = ('\u{f0000}'..='\u{ffffd}').filter(|mark| !plain.contains(*mark));
     let (Some(open), Some(close)) = (unused.next(), unused.next()) else { return Err(MOVED) };
     let marked = template.render(&with_marks(messages, blocked, (open, close))?, tools)?;
     let mut pieces = vec![PromptPiece { text: String::new(), is_blocked: false }];
     let mut is_inside = false;
     for character in marked.chars() {
+        // The marks must alternate, an opening one first.
         if character == open || character == close {
             if is_inside != (character == close) {
                 return Err(MOVED);

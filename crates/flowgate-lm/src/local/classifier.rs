@@ -43,7 +43,7 @@ pub type ClassifiedRegions = Vec<(RegionFeatures, bool)>;
 
 impl DependencyClassifier {
     /// Trains a network on examples. The same examples and seed give the same network. `step` is called after each pass
-    /// over the examples. If it returns true, the training ends early, and the network is returned as it is then.
+    /// over the examples. If `step` returns true, the training ends early and returns the network of that pass.
     ///
     /// # Errors
     /// If the output depends on all regions of the examples, or on none, or if the loss is not a number.
@@ -192,10 +192,11 @@ impl RegionClassifier for DependencyClassifier {
     }
 }
 
-/// How many prompts a step learns from.
+/// How many examples one step of the training learns from.
 const BATCH: usize = 16;
 
-/// Returns the features of a region on a scale on which they are similar: they span several orders of magnitude.
+/// Returns the logarithms of a region's features. The features span several orders of magnitude, and the network learns
+/// better from numbers of similar size. The small constant keeps the logarithm of 0 finite.
 #[expect(clippy::cast_possible_truncation, reason = "features are in single precision")]
 fn scaled(features: &RegionFeatures) -> [f32; FEATURES] {
     features.of_the_paper().map(|value| (value + 1e-3).ln() as f32)

@@ -39,7 +39,7 @@ pub(crate) struct DecoderConfig {
     pub(crate) architecture: Architecture,
     /// The number of tokens: rows of the embedding.
     pub(crate) vocabulary: usize,
-    /// The width of the embeddings, which differs from that of the layers in OPT-350m.
+    /// The width of the embeddings. In OPT-350m, it differs from the width of the layers.
     pub(crate) embedding_width: usize,
     /// The width of the layers: the length of a token's vector between them.
     pub(crate) width: usize,

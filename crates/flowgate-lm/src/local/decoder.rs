@@ -180,7 +180,8 @@ impl Decoder {
         Ok((x, KeyValueCache::new(extended, start + time)))
     }
 
-    /// Returns the logits of hidden states of the last layer: the last dimension becomes the vocabulary.
+    /// Returns the logits that follow from hidden states of the last layer. The last dimension of the result has one
+    /// entry for each token of the vocabulary.
     pub(crate) fn logits(&self, hidden: &Tensor) -> Result<Tensor> {
         self.output.forward(hidden)
     }

@@ -30,8 +30,8 @@ pub(super) fn failed(error: candle_core::Error) -> Error {
 pub(super) struct RecentPrompts(Vec<(Vec<u32>, KeyValueCache)>);
 
 impl RecentPrompts {
-    /// Returns the cache of the longest beginning of `tokens` that is a whole number of pieces and that a recent prompt
-    /// shares; empty if there is none.
+    /// Returns the cache of the longest beginning that `tokens` shares with a recent prompt, rounded down to a whole
+    /// number of pieces; empty if there is none.
     fn find(&self, tokens: &[u32]) -> candle_core::Result<KeyValueCache> {
         let shared_pieces = |(prompt, cache): &(Vec<u32>, KeyValueCache)| {
             (common_length(prompt, tokens) / PIECE * PIECE, cache.clone())
@@ -60,7 +60,7 @@ impl RecentPrompts {
     }
 }
 
-/// Returns how many tokens two texts begin with in common.
+/// Returns the length of the longest beginning that two texts share, in tokens.
 pub(super) fn common_length(a: &[u32], b: &[u32]) -> usize {
     a.iter().zip(b).take_while(|(a, b)| a == b).count()
 }
@@ -72,9 +72,9 @@ impl LocalModel {
         if tokens > limit { Err(Error::TooManyTokens { tokens, limit }) } else { Ok(()) }
     }
 
-    /// Evaluates `tokens` after those of `cache`, and returns the cache with all of them. The tokens are evaluated in
-    /// pieces that end at multiples of [`PIECE`]. This bounds the memory, and the products of matrices have the same
-    /// shapes, and results, whether or not the beginning came from a cache.
+    /// Evaluates `tokens`, which follow the tokens of `cache`, and returns the cache extended by them. The tokens are
+    /// evaluated in pieces that end at multiples of [`PIECE`]. This bounds the memory. It also gives the products of
+    /// matrices the same shapes, and so the same results, whether or not the beginning came from a cache.
     pub(super) fn extend(&self, cache: KeyValueCache, tokens: &[u32]) -> Result<KeyValueCache, Error> {
         self.extend_blocking(cache, tokens, None)
     }
@@ -95,8 +95,8 @@ impl LocalModel {
         Ok(cache)
     }
 
-    /// Evaluates some tokens after those of a cache. Returns the hidden states, of shape (1, tokens, width), and the
-    /// cache with these tokens.
+    /// Evaluates `tokens`, which follow the tokens of `cache`, all at once. Returns their hidden states, of shape (1,
+    /// tokens, width), and the cache extended by them.
     pub(super) fn evaluate(
         &self,
         tokens: &[u32],
@@ -139,8 +139,8 @@ impl LocalModel {
         Ok((cache, self.last_logits(&hidden)?))
     }
 
-    /// Returns the logits for the token that follows the last one of `hidden`, hidden states of shape
-    /// (1, tokens, width).
+    /// Returns the logits from which the next token of a text is chosen. `hidden` are the hidden states of its last
+    /// tokens, of shape (1, tokens, width).
     pub(super) fn last_logits(&self, hidden: &Tensor) -> Result<Vec<f32>, Error> {
         let last = |hidden: &Tensor| {
             let row = hidden.narrow(1, hidden.dim(1)? - 1, 1)?;
@@ -149,8 +149,8 @@ impl LocalModel {
         last(hidden).map_err(failed)
     }
 
-    /// Returns the log-probability of each token of `tokens`, where the hidden state with the same index is that of the
-    /// token before it. `hidden` has the shape (tokens, width).
+    /// Returns the log-probability of each token of `tokens`. `hidden` has the shape (tokens, width): its row `i` is
+    /// the hidden state of the token before `tokens[i]`, from which that token is predicted.
     ///
     /// # Errors
     /// If a log-probability is not a number.

@@ -12,7 +12,7 @@ use super::load_error::LoadError;
 /// The limit on files that are read as text, in bytes: configurations, the index of shards, templates.
 pub(crate) const TEXT_LIMIT: u64 = 16 << 20;
 
-/// Opens a regular file, and returns it with its size in bytes.
+/// Opens a file, and returns it with its size in bytes. Fails for anything that is not a regular file, such as a pipe.
 pub(crate) fn open(path: &Path) -> Result<(File, u64), LoadError> {
     let metadata = std::fs::metadata(path)
         .map_err(|error| LoadError::new(path, format!("the file cannot be read: {error}")))?;

@@ -39,9 +39,9 @@ impl BlockingModel for LocalModel {
 }
 
 impl LocalModel {
-    /// Generates tokens after the prompt of the chat until an end token or a stop sequence ends the message, or a limit
+    /// Generates the next message of a chat: tokens after its prompt, until an end token, a stop sequence or the limit
     /// on tokens is reached. Passes text to the listener as soon as no stop sequence or call can begin in it, and the
-    /// calls at the end. No token outside a blocked text reads it.
+    /// calls at the end. No token outside a blocked text reads a token inside it.
     ///
     /// # Errors
     /// If the model has no chat template, or the request requires a tool call or a form of the text. Also if
@@ -80,7 +80,7 @@ impl LocalModel {
         };
 
         let sampling = &request.sampling;
-        // How many tokens the model can read after the prompt.
+        // How many tokens the model can still read after the prompt.
         let room = self.context().saturating_sub(prompt.len());
         let limit =
             sampling.max_tokens.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(room).min(room);
@@ -183,8 +183,8 @@ impl LocalModel {
     }
 }
 
-/// Returns the number of calls in a chat. New calls are numbered from it, so that their ids differ from those of
-/// earlier calls of the model.
+/// Returns the number of calls in a chat. New calls are numbered from this number on, so that their ids differ from the
+/// ids of earlier calls.
 fn earlier_calls(messages: &[Message]) -> usize {
     let calls = |message: &Message| match message {
         Message::Assistant { calls, .. } => calls.len(),

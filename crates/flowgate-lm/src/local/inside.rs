@@ -108,9 +108,9 @@ impl AttentionModel for LocalModel {
     }
 }
 
-/// Evaluates `inputs` after the tokens of `cache`. `targets` are the tokens that the loss measures: each is the token
-/// after the input with the same index. Returns the attention of the inputs, and the gradients of the loss with respect
-/// to it, both in the order layer, head, input, token that the input attends to.
+/// Evaluates `inputs`, which follow the tokens of `cache`. Returns the attention of the inputs, and the gradients of
+/// the loss with respect to this attention. Both have the order layer, head, input, token that the input attends to.
+/// `targets` are the tokens that the loss measures: each is the token after the input with the same index.
 pub(super) fn attention_and_gradients(
     decoder: &Decoder,
     inputs: &[u32],

@@ -38,7 +38,7 @@ impl JacobianModel for LocalModel {
         if pair.boundary == 0 || steps == 0 {
             return Err(Error::Unsupported("bounds without a prompt or without an output; give both"));
         }
-        // The last token of the output generates none.
+        // The last token of the output is no input, since it generates no further token.
         let inputs = pair.text.ids.split_last().map_or(&[] as &[u32], |(_, inputs)| inputs);
         let config = self.decoder.config();
         let entries = [config.layers, config.heads, inputs.len(), inputs.len()];
@@ -65,8 +65,8 @@ impl JacobianModel for LocalModel {
     }
 }
 
-/// Returns the bound of each input token in nats, estimated from `projections` random projections, which `seed`
-/// determines. The last `steps` inputs generate the tokens of the output.
+/// Estimates for each input token how much the output reveals about it at most, in nats. Uses `projections` random
+/// projections, which `seed` determines. The last `steps` inputs generate the tokens of the output.
 pub(super) fn token_bounds(
     decoder: &Decoder,
     inputs: &[u32],

@@ -40,6 +40,7 @@ impl LoadError {
 }
 
 impl fmt::Display for LoadError {
+    /// Writes the file and the problem. The advice is part of the problem.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let action = if self.is_saving { "save the model to" } else { "load the model from" };
         write!(f, "cannot {action} `{}`: {}", self.file.display(), self.problem)

@@ -10,9 +10,9 @@ use crate::chat::Sampling;
 /// Chooses tokens. The same seed and the same logits give the same tokens.
 #[derive(Debug)]
 pub(super) struct Sampler {
-    /// 0 selects the most probable token.
+    /// The temperature; 0 selects the most probable token.
     temperature: f64,
-    /// The share of the probability from which a token is drawn.
+    /// The share of the probability (from 0 to 1) that the most probable tokens have together from which one is drawn.
     top_p: f64,
     random: SplitMix,
 }

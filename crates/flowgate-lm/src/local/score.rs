@@ -18,7 +18,7 @@ const BATCH_TOKENS: usize = 1 << 13;
 /// How many columns of a batch are evaluated between two comparisons of the sums with the bounds.
 const BOUNDED_PIECE: usize = 16;
 
-/// The evaluation of a prefix, which the model stores in it.
+/// The evaluation of a prefix. The model stores it in the [`Prefix`] that it returns.
 struct PrefixState {
     /// The identity of the model: another model cannot use the cache.
     model: Arc<()>,
@@ -70,7 +70,7 @@ struct ScoreTask<'a> {
 }
 
 impl ScoreTask<'_> {
-    /// Whether tokens are left to score, and the sum is not below the bound.
+    /// Returns whether tokens are left to score, and the sum is not below the bound.
     fn is_open(&self) -> bool {
         !self.score.is_stopped && self.pair.boundary + self.score.tokens.len() < self.pair.text.ids.len()
     }
@@ -210,9 +210,9 @@ impl LocalModel {
             .map_err(failed)
     }
 
-    /// Adds to the tasks of these rows the log-probabilities of the tokens that follow the `time` columns from
-    /// `column` on, as far as they belong to the continuation. `hidden` are the hidden states of these columns, of
-    /// shape (rows, time, width).
+    /// Adds log-probabilities to the scores of the tasks whose indices are `rows`. The `time` columns from `column` on
+    /// were evaluated, and `hidden` are their hidden states, of shape (rows, time, width). Each column predicts the
+    /// token after it; the tokens that belong to the continuation are scored.
     fn add_scores(
         &self,
         tasks: &mut [ScoreTask<'_>],

@@ -15,7 +15,7 @@ use super::load_error::LoadError;
 use crate::Error;
 use crate::chat::{Message, Part, ToolSpec};
 
-/// How many instructions a template may execute: more than a chat with thousands of messages and tools needs.
+/// The most instructions that a template may execute. A chat with thousands of messages and tools needs fewer.
 const FUEL: u64 = 2_000_000;
 
 /// The chat template of a model.

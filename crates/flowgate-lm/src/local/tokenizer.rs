@@ -97,12 +97,13 @@ impl TextTokenizer {
         self.tokenizer.token_to_id(text)
     }
 
-    /// Converts a text, with the tokens that the tokenizer adds at its beginning.
+    /// Converts a text to tokens, with those that the tokenizer adds at the beginning of each text.
     pub(super) fn encode(&self, text: &str) -> Result<TokenizedText, Error> {
         self.convert(text, true)
     }
 
-    /// Converts a text without adding tokens: the text itself contains them, as the output of a chat template does.
+    /// Converts a text to tokens without adding any: the text itself spells the special tokens, as the output of a chat
+    /// template does.
     pub(super) fn encode_written_out(&self, text: &str) -> Result<TokenizedText, Error> {
         self.convert(text, false)
     }

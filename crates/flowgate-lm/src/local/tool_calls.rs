@@ -63,9 +63,9 @@ impl CallFilter {
         self.pass(end)
     }
 
-    /// Ends the message: returns the text that was not passed on yet, and the calls, whose ids are numbered from
-    /// `first_id`. If a call is malformed, or names a tool that is not in `tools`, no calls are returned, and the whole
-    /// rest is text.
+    /// Ends the message: returns the text that was not passed on yet, and the calls, with the ids `call_N` from
+    /// `first_id` on. If a call is malformed, or names a tool that is not in `tools`, no calls are returned, and the
+    /// whole rest is text.
     pub(super) fn finish(&mut self, tools: &[ToolSpec], first_id: usize) -> (String, Vec<ToolCall>) {
         let start = self.call_start().unwrap_or(self.all.len());
         let Some(calls) = self.all.get(start..).and_then(|text| parse(text, tools, first_id)) else {
@@ -84,9 +84,9 @@ impl CallFilter {
         text
     }
 
-    /// Returns the offset up to which the text is certainly no part of a call: the beginning of the first call, or of
-    /// characters at the end that may become the opening mark of a call. White space before this offset is left out,
-    /// since a call may follow it. Without tools, all of the text is certain.
+    /// Returns the offset up to which the generated text is certainly no part of a call. The offset is where the first
+    /// call begins, or where characters at the end begin that may become the opening mark of a call. White space before
+    /// it is left out as well, since a call may follow it. Without tools, it is the end of the text.
     fn text_end(&self) -> usize {
         if !self.is_active {
             return self.all.len();
@@ -105,8 +105,8 @@ impl CallFilter {
         self.all.get(..self.all.len() - cut).unwrap_or_default().trim_end().len()
     }
 
-    /// Returns the offset of the first call: that of the first opening mark, or of a `{` that begins the message.
-    /// `None` if there is none, or if calls are not searched for because the request offers no tools.
+    /// Returns the offset at which the first call begins: at the first opening mark, or at a `{` that begins the
+    /// message. `None` if there is neither, or if the request offers no tools.
     fn call_start(&self) -> Option<usize> {
         if !self.is_active {
             return None;
@@ -121,8 +121,8 @@ impl CallFilter {
 }
 
 /// Parses a text that consists only of calls of the tools `tools`: one JSON object, or calls between the marks in
-/// [`FORMS`]. The ids of the calls are numbered from `first_id`. `None` if there is no call, if one is malformed or of
-/// another tool, or if there is other text: the text is then no call.
+/// [`FORMS`]. The calls have the ids `call_N`, with numbers from `first_id` on. Returns `None` if there is no call, if
+/// one is malformed or of another tool, or if there is other text. The caller then treats all of it as text.
 fn parse(text: &str, tools: &[ToolSpec], first_id: usize) -> Option<Vec<ToolCall>> {
     let mut objects = Vec::new();
     let mut rest = text.trim();

@@ -184,8 +184,9 @@ impl Trainer {
         self.variables.values().map(|variable| variable.elem_count()).sum()
     }
 
-    /// Does one step of the training: changes the weights by the gradients of the loss of the corpus's next examples,
-    /// as many as a batch has. Returns this loss, as it was before the change, and adds it to [`losses`](Self::losses).
+    /// Does one step of the training: computes the loss of the next batch of examples of the corpus, and changes the
+    /// weights by the gradients of this loss. Returns the loss as it was before the change, and adds it to
+    /// [`losses`](Self::losses).
     ///
     /// # Errors
     /// If an example is longer than the model reads, no part of the examples has a weight, or the loss is not a number
@@ -331,9 +332,9 @@ impl Trainer {
         Ok((sum, gradients))
     }
 
-    /// Returns the share of a group in the loss of all groups, as a tensor that has a gradient. The share is the sum of
-    /// the negative log-probabilities of the group's tokens, each times its weight, divided by the sum of the weights
-    /// in all groups.
+    /// Returns what a group contributes to the loss of all groups, as a tensor that has a gradient: the sum of the
+    /// negative log-probabilities of the group's tokens, each times its weight, divided by the sum of the weights in
+    /// all groups.
     fn loss(&self, group: &ExampleGroup) -> Result<Tensor, Error> {
         let rows = &group.rows;
         // The number of inputs of a row: each token but the last one predicts the token after it.

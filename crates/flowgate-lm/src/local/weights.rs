@@ -97,7 +97,8 @@ impl Weights {
         })
     }
 
-    /// Returns the name of a tensor in the files of this model. Fails if such files have no tensor of this role.
+    /// Returns the name that the tensor of this role has in the files of the model. Fails if files of this kind have no
+    /// tensor of this role.
     fn name(&self, role: TensorRole) -> Result<String, LoadError> {
         let (name, path) = match &self.source {
             WeightSource::Gguf(file) => (role.gguf_name(), file.path()),
@@ -105,7 +106,7 @@ impl Weights {
             WeightSource::Memory(_) => (role.hugging_face_name(self.architecture), Path::new("memory")),
         };
         name.ok_or_else(|| {
-            // The name of the tensor in the other kind of file.
+            // The error names the tensor as the other kind of file does.
             let other = role.hugging_face_name(self.architecture).or_else(|| role.gguf_name());
             LoadError::new(
                 path,

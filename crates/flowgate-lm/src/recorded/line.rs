@@ -13,9 +13,8 @@ pub(super) fn key(model: &str, request: &Request) -> String {
     Sha256::digest(text.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Returns the parts of a request on which the key of its recorded answer depends. The key does not depend on the
-/// reasoning of earlier messages (which is not recorded), nor on the parameters `reasoning`, `verbosity` and
-/// `single_call`.
+/// Returns the parts of a request on which the key of its recorded answer depends, as JSON. Left out are the reasoning
+/// of earlier messages (which is not recorded), and the parameters `reasoning`, `verbosity` and `single_call`.
 fn canonical(request: &Request) -> Value {
     let messages: Vec<Value> = request.messages.iter().map(message).collect();
     let tools = request.tools.iter().map(|tool| json!([tool.name, tool.description, tool.parameters]));
@@ -37,14 +36,15 @@ fn canonical(request: &Request) -> Value {
         "seed": sampling.seed,
         "stop": sampling.stop,
     });
-    // Files that were recorded before requests had a form are still found.
+    // The field is absent without a form, so that answers which were recorded before this field existed are still
+    // found.
     if let (Some(format), Some(fields)) = (&request.format, canonical.as_object_mut()) {
         fields.insert("format".to_owned(), output_format(format));
     }
     canonical
 }
 
-/// Returns the form of the text as it is hashed.
+/// Returns the demanded form of the text in the form that is hashed for the key.
 fn output_format(format: &OutputFormat) -> Value {
     match format {
         OutputFormat::JsonObject => json!("json"),

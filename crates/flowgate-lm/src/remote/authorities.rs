@@ -70,8 +70,8 @@ impl Authorities {
         self.0.as_deref()
     }
 
-    /// Returns a TLS configuration that trusts these authorities (Mozilla's list, if there are none) and uses the
-    /// cryptography of *ring*. It offers no protocol by ALPN: a caller that speaks HTTP/2 adds its protocols.
+    /// Returns a TLS configuration that trusts the certificates of the file, or Mozilla's list without a file, and uses
+    /// the cryptography of *ring*. It offers no protocol by ALPN: a caller that speaks HTTP/2 adds its protocols.
     ///
     /// # Errors
     /// If rustls rejects the configuration, which is not expected: the authorities were checked when they were read.

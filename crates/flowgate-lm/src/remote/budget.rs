@@ -1,5 +1,6 @@
-//! Counts the requests and tokens of all models that share a [`RequestBudget`]. A request beyond the budget fails before it is
-//! sent. `client.rs` counts each attempt; the readers of its answer (`remote.rs`, `score.rs`) charge its tokens.
+//! Counts the requests and tokens of all models that share a [`RequestBudget`]. A request beyond the budget fails
+//! before it is sent. `client.rs` counts each attempt; the readers of its answer (`remote.rs`, `score.rs`) charge its
+//! tokens.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -72,13 +73,15 @@ pub(super) struct PendingCost {
 }
 
 impl PendingCost {
-    /// Starts with the cost `usage`, which the reader of the answer raises or replaces while it reads.
+    /// Creates the pending cost of an answer. `usage` is the cost so far; the reader of the answer raises or replaces
+    /// it while it reads.
     pub(super) fn new(budget: Arc<RequestBudget>, usage: Usage) -> Self {
         Self { budget, usage }
     }
 }
 
 impl Drop for PendingCost {
+    /// Charges the budget with the cost so far.
     fn drop(&mut self) {
         self.budget.spend(self.usage);
     }

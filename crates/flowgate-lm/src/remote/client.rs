@@ -36,8 +36,8 @@ const STREAM_WINDOW: u32 = 64 << 10;
 /// How many bytes of all answers on one HTTP/2 connection the server may send before they are read. The requests share
 /// the connection; with room for hundreds of unread answers, one slow listener does not delay the others.
 const CONNECTION_WINDOW: u32 = 16 << 20;
-/// How often an HTTP/2 connection with open requests is tested: the server may disappear without notice, and later
-/// requests would use the same connection.
+/// The interval at which an HTTP/2 connection with open requests is tested. The server may disappear without notice,
+/// and later requests would use the same connection.
 const PING_INTERVAL: Duration = Duration::from_secs(30);
 /// How long the server has to answer such a test, before the connection is closed.
 const PING_TIMEOUT: Duration = Duration::from_secs(15);
@@ -74,13 +74,13 @@ struct Connections {
     idle: Duration,
     /// The time limit for establishing a connection.
     connect_timeout: Duration,
-    /// The clients of these settings.
+    /// The HTTP clients that were built with these settings.
     clients: Arc<ClientPool>,
 }
 
 impl Connections {
-    /// Returns the settings for a change. Detaches them from the open connections, which have the old settings, and
-    /// which other clones may still use.
+    /// Returns these settings, to be changed by the caller. The open connections have the old settings, so they are
+    /// given up here; other clones may still use them.
     fn change(&mut self) -> &mut Self {
         self.clients = Arc::default();
         self
@@ -183,8 +183,8 @@ impl HttpClient {
         &self.host
     }
 
-    /// Returns a client of the same server without `/v1` at the end of the address: some servers have their own
-    /// endpoints directly below the host.
+    /// Removes `/v1` from the end of the base address, if it is there: some servers have their own endpoints directly
+    /// below the host.
     pub(super) fn without_version_path(mut self) -> Self {
         if let Some(root) = self.base.strip_suffix("/v1") {
             self.base = root.to_owned();
@@ -209,7 +209,7 @@ impl HttpClient {
         Ok(())
     }
 
-    /// Sets the time limits.
+    /// Sets the time limits. The limit for establishing a connection applies only to new connections.
     pub(super) fn set_times(&mut self, times: Timeouts) {
         self.times = times;
         self.connections.change().connect_timeout = times.connect;
@@ -220,7 +220,7 @@ impl HttpClient {
         self.connections.change().uses_proxy = true;
     }
 
-    /// Keeps connections open for this time after an answer.
+    /// Keeps connections open for the time `idle` after an answer; zero closes them at once.
     pub(super) fn keep_connections(&mut self, idle: Duration) {
         self.connections.change().idle = idle;
     }

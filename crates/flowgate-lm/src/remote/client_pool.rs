@@ -1,4 +1,5 @@
-//! Spreads the requests to one server over several HTTP clients, each with connections of its own.
+//! Spreads the requests to one server over several HTTP clients, each with connections of its own. `client.rs` owns a
+//! pool for each set of connection settings.
 //!
 //! Over HTTP/2, a client has one connection to a server, and the server limits the number of open requests on it,
 //! usually to 100 or more. A further request would wait until another one ends. This pool creates another client for it

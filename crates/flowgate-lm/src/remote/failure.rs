@@ -17,8 +17,8 @@ pub const UNTRUSTED: &str = "the certificate of the model server is not trusted:
 /// The text of [`Error::Malformed`] for an answer that is not HTTP.
 const NOT_HTTP: &str = "the answer is not valid HTTP";
 
-/// Returns the failure for an error of the HTTP client: the error of the model, and whether a retry may help. The
-/// causes are checked from the most specific to the least specific one.
+/// Converts an error of the HTTP client into the failure of an attempt: the error that the caller gets, and whether a
+/// retry may help. The causes are checked from the most specific to the least specific one.
 pub(super) fn to_failure(error: &reqwest::Error) -> AttemptFailure {
     if error.is_dns() {
         return AttemptFailure::transient(unreachable_error("the host name cannot be resolved"));
@@ -72,7 +72,8 @@ fn list_causes<'e>(
     })
 }
 
-/// Returns the failure of a connection that the other side refuses or closes; a retry may succeed.
+/// Returns the failure for a connection that the system could not establish or that was closed, by the kind of the
+/// system's error. A retry may succeed.
 fn connection_failure(kind: io::ErrorKind) -> AttemptFailure {
     AttemptFailure::transient(unreachable_error(&kind.to_string()))
 }

@@ -13,7 +13,7 @@ use crate::chat::Usage;
 use crate::estimate;
 use crate::wire::reported_error;
 
-/// Reads the body of an answer as one JSON text, and adds the cost of the request to the budget of the client.
+/// Reads the body of an answer as one JSON text, and charges the budget of the client for the request and its answer.
 pub(super) struct JsonHandler<'a> {
     pub(super) client: &'a HttpClient,
     /// The size of the request, from which its cost is estimated.

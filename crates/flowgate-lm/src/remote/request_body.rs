@@ -45,10 +45,12 @@ impl Body for RequestBody {
         Poll::Ready(self.bytes.take().map(|bytes| Ok(Frame::data(bytes))))
     }
 
+    /// Returns whether the HTTP client has read the content.
     fn is_end_stream(&self) -> bool {
         self.bytes.is_none()
     }
 
+    /// Returns the number of bytes that are left, from which the HTTP client writes `content-length`.
     fn size_hint(&self) -> SizeHint {
         SizeHint::with_exact(self.bytes.as_ref().map_or(0, |bytes| bytes.len() as u64))
     }

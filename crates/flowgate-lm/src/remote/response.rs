@@ -92,7 +92,7 @@ impl HttpResponse {
         text
     }
 
-    /// Whether the body is a stream of events.
+    /// Returns whether the body is a stream of events.
     pub(super) fn is_stream(&self) -> bool {
         self.is_stream
     }

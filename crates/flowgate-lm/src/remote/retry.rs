@@ -25,6 +25,7 @@ pub struct RetryPolicy {
 }
 
 impl Default for RetryPolicy {
+    /// Returns a policy with four retries, after 0.5, 1, 2 and 4 seconds.
     fn default() -> Self {
         Self { times: 4, first: Duration::from_millis(500), longest: Duration::from_secs(60) }
     }

@@ -180,9 +180,9 @@ fn token_logprob(entry: &Value) -> Result<(Option<&str>, Option<f64>), Error> {
     Ok((text, token.get("logprob").and_then(Value::as_f64)))
 }
 
-/// Returns the tokens of the continuation, which are the last of `tokens`. Each of these is a text and a
-/// log-probability. Both may be missing in tokens of the prompt. Fails if one is missing in the continuation, or if the
-/// last tokens do not spell the continuation exactly.
+/// Returns the tokens of the continuation, which are the last of `tokens`. A token is a text and its log-probability; a
+/// token of the prompt may lack either. Fails if a token of the continuation lacks one, or if the last tokens do not
+/// spell the continuation exactly.
 fn continuation_tokens(
     tokens: &[(Option<&str>, Option<f64>)],
     continuation: &str,

@@ -40,8 +40,9 @@ impl Assembly {
         send_delta(listener, Delta::Text(piece))
     }
 
-    /// Begins a call and returns its index. A call without an id receives one, so that the tool's output can refer to
-    /// it.
+    /// Begins a call, passes its beginning to the listener, and returns its index, by which its arguments are added. A
+    /// call without an id receives one, so that the tool's output can refer to it. Fails if the call has no name, or if
+    /// there are [`MAX_CALLS`] calls already.
     pub(super) fn call(&mut self, id: &str, name: &str, listener: &mut dyn Listener) -> Result<usize, Error> {
         let index = self.completion.calls.len();
         if index >= MAX_CALLS {
@@ -115,7 +116,8 @@ impl Assembly {
         Ok(())
     }
 
-    /// Adds a piece of the arguments of the call with this index, and passes it to the listener.
+    /// Adds a piece of the arguments of the call with this index, and passes it to the listener. Fails if there is no
+    /// such call. An empty piece is ignored.
     pub(super) fn arguments(
         &mut self,
         index: usize,
@@ -135,8 +137,8 @@ impl Assembly {
         send_delta(listener, Delta::Arguments { index, json })
     }
 
-    /// Takes the complete arguments of a call. Adds them if no arguments were streamed; otherwise checks that they
-    /// equal the streamed ones.
+    /// Takes the complete arguments of the call with the index `index`, which some formats send at its end. Adds them
+    /// if no arguments were streamed; otherwise fails unless they equal the streamed ones.
     pub(super) fn complete_arguments(
         &mut self,
         index: usize,

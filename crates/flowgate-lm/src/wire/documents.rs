@@ -21,8 +21,9 @@ pub(super) const FETCHED: &str =
 /// The problem of a file that is no PDF.
 pub(super) const ONLY_PDF: &str = "is not the content of a PDF; send other documents as text";
 
-/// Returns the declared provenance of a document in a user's message. Nobody types a document: without a declaration of
-/// its own, it counts as read from a file, unless its message declares another source that is not trusted.
+/// Returns the provenance of a document in a user's message: what the document itself declares, or else what its
+/// message declares (`message_source`), or else `File`. If the message declares that a person typed it, this does not
+/// count for the document, since nobody types one.
 pub(super) fn source_of(
     document: &ObjectFields<'_>,
     message_source: Option<Source>,
@@ -56,7 +57,7 @@ pub(super) fn parse_pdf(url: &str) -> Option<Part> {
     pdf(media_type, data)
 }
 
-/// Whether a part is a PDF. Every format encodes a PDF in another way than an image.
+/// Returns whether a part is a PDF. Every format encodes a PDF in another way than an image.
 pub(super) fn is_pdf(part: &Part) -> bool {
     matches!(part, Part::ImageData { media_type, .. } if media_type == PDF)
 }

@@ -1,4 +1,5 @@
-//! Encodes and decodes requests for embeddings in OpenAI's format, `POST /embeddings`, and the answers to them.
+//! Encodes and decodes requests for embeddings in OpenAI's format, `POST /embeddings`, and the answers to them. The
+//! gateway is the server side, and `RemoteModel` the client side.
 //!
 //! An embedding is a list of numbers that represents a text, and reveals much of it. A client can send
 //! tokens instead of texts; they are refused, because nobody can judge them.
@@ -55,7 +56,7 @@ pub struct EmbeddingsRequest {
     pub texts: Vec<String>,
     /// How embeddings are written.
     pub format: EmbeddingFormat,
-    /// The number of numbers in an embedding; that of the model if it is `None`.
+    /// How many numbers an embedding has; `None` leaves it to the model.
     pub dimensions: Option<u64>,
 }
 
@@ -133,7 +134,8 @@ impl EmbeddingsRequest {
 }
 
 impl EmbeddingsResponse {
-    /// Decodes the answer to a request for this number of texts.
+    /// Decodes the answer to a request with `texts` texts. An embedding without an index belongs to the text at the
+    /// same position.
     ///
     /// # Errors
     /// If it does not have exactly one embedding for each text.

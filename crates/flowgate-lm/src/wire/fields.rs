@@ -36,6 +36,7 @@ struct FieldPath {
 }
 
 impl fmt::Display for FieldPath {
+    /// Writes the path, such as `messages[3]`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.name)?;
         self.index.map_or(Ok(()), |index| write!(f, "[{index}]"))
@@ -55,8 +56,9 @@ const UNKNOWN: &str = "is not known";
 /// The problem of a field that an object has in both of its spellings.
 const TWICE: &str = "is sent in two spellings; send it once";
 
-/// Returns the spelling of a name without underscores, as in `topP` for `top_p`. Servers of Gemini's API accept both
-/// spellings of a field, and clients mix them. The fields of the other formats have no capitals, and so one spelling.
+/// Returns the spelling of a name without underscores: `topP` for `top_p`. Servers of Gemini's API accept both
+/// spellings of a field, and clients mix them. In the other formats, no declared field has a capital, so only one
+/// spelling is known.
 fn camel_case(name: &str) -> String {
     let mut spelled = String::with_capacity(name.len());
     let mut is_capital = false;
@@ -83,12 +85,12 @@ pub(super) const UNKNOWN_EFFORT: &str = "is not `none`, `minimal`, `low`, `mediu
 /// The problem of a type of tool that no format defines.
 pub(super) const UNKNOWN_TOOL: &str = "is not a known type of tool; leave the tool out";
 
-/// The fields of the declaration of the provenance of a user's message or a part of it.
+/// The fields of the object `flowgate`, in which a client declares the provenance of a user's message or of a part.
 const SOURCE: KnownFields =
     KnownFields { title: "flowgate", rows: &[("source", FieldRule::Read("the provenance"))] };
 
-/// Whether the type `kind` of a tool is the type `known`, with or without a variant or a date at the end: for example
-/// `web_search_20250305` is of the type `web_search`.
+/// Returns whether the type `kind` of a tool is the type `known`, with or without a variant or a date at the end: for
+/// example, `web_search_20250305` is of the type `web_search`.
 pub(super) fn is_tool_type(kind: &str, known: &str) -> bool {
     kind.strip_prefix(known).is_some_and(|rest| rest.is_empty() || rest.starts_with('_'))
 }
@@ -126,7 +128,7 @@ impl<'a> ObjectFields<'a> {
         }
     }
 
-    /// Whether tools of this type, which the provider runs, are dropped instead of being rejected.
+    /// Returns whether tools of this type, which the provider runs, are dropped instead of being rejected.
     pub(super) fn drops_tool(&self, kind: &str) -> bool {
         self.dropped.tools.iter().any(|known| known == kind)
     }
@@ -189,14 +191,14 @@ impl<'a> ObjectFields<'a> {
         Ok(())
     }
 
-    /// Whether the operator's configuration lists the field `key` among those to drop.
+    /// Returns whether the operator's configuration lists the field `key` among those to drop.
     pub(super) fn is_dropped_by_operator(&self, key: &str) -> bool {
         let path = without_indices(&self.path_to(key));
         self.dropped.fields.contains(&path)
     }
 
-    /// Returns the provenance that a user's message or a part of it declares, as in `"flowgate": {"source": "typed"}`.
-    /// `None` if it declares none; an unknown or malformed one is an error.
+    /// Returns the provenance that this object, a user's message or a part of one, declares, as in `"flowgate":
+    /// {"source": "typed"}`. `None` if it declares none. Fails if the declaration is unknown or malformed.
     pub(super) fn source(&self) -> Result<Option<Source>, WireError> {
         if self.get(EXTENSION).is_none() {
             return Ok(None);
@@ -211,7 +213,7 @@ impl<'a> ObjectFields<'a> {
         }
     }
 
-    /// Returns a text, which must be present.
+    /// Returns the text in the field `key`, which must be present.
     pub(super) fn text(&self, key: &str) -> Result<&'a str, WireError> {
         match self.get(key).map(Json::as_str) {
             Some(Some(text)) => Ok(text),
@@ -220,12 +222,12 @@ impl<'a> ObjectFields<'a> {
         }
     }
 
-    /// Returns a text, if the field is present.
+    /// Returns the text in the field `key`, if the field is present.
     pub(super) fn optional_text(&self, key: &str) -> Result<Option<&'a str>, WireError> {
         if self.get(key).is_none() { Ok(None) } else { self.text(key).map(Some) }
     }
 
-    /// Returns the items of a list; none if the field is absent.
+    /// Returns the items of the list in the field `key`; none if the field is absent.
     pub(super) fn list(&self, key: &str) -> Result<&'a [Json<'a>], WireError> {
         match self.get(key) {
             Some(Json::List(items)) => Ok(items),
@@ -234,13 +236,13 @@ impl<'a> ObjectFields<'a> {
         }
     }
 
-    /// Returns the object under a key, which must be present.
+    /// Returns the object in the field `key`, which must be present.
     pub(super) fn object(&self, key: &str) -> Result<Self, WireError> {
         let path = FieldPath { name: self.path_to(key).into(), index: None };
         Self::from_value(self.get(key).unwrap_or(&Json::Null), path, self.dropped)
     }
 
-    /// Returns the items of a list, each of which must be an object; none if the field is absent.
+    /// Returns the items of the list in the field `key`, each of which must be an object; none if the field is absent.
     pub(super) fn objects(
         &self,
         key: &str,
@@ -255,7 +257,7 @@ impl<'a> ObjectFields<'a> {
         }))
     }
 
-    /// Returns a Boolean; false if the field is absent.
+    /// Returns the Boolean in the field `key`; false if the field is absent.
     pub(super) fn flag(&self, key: &str) -> Result<bool, WireError> {
         match self.get(key) {
             Some(Json::Bool(flag)) => Ok(*flag),
@@ -264,8 +266,8 @@ impl<'a> ObjectFields<'a> {
         }
     }
 
-    /// Returns the value of an enumeration, if the field is present. `from_name` returns the value for a name. If it
-    /// returns `None`, the field has the problem `problem`.
+    /// Returns the value of an enumeration that the field `key` names, if the field is present. `from_name` returns the
+    /// value for a name. If it returns `None`, the error is that the field has the problem `problem`.
     pub(super) fn word<T>(
         &self,
         key: &str,
@@ -280,7 +282,7 @@ impl<'a> ObjectFields<'a> {
         }
     }
 
-    /// Returns a number, if the field is present.
+    /// Returns the number in the field `key`, if the field is present.
     pub(super) fn number(&self, key: &str) -> Result<Option<f64>, WireError> {
         match self.get(key).map(|value| number(value)?.as_f64()) {
             Some(Some(number)) => Ok(Some(number)),
@@ -289,7 +291,7 @@ impl<'a> ObjectFields<'a> {
         }
     }
 
-    /// Returns a non-negative integer, if the field is present.
+    /// Returns the non-negative integer in the field `key`, if the field is present.
     pub(super) fn whole_number(&self, key: &str) -> Result<Option<u64>, WireError> {
         match self.get(key).map(|value| number(value)?.as_u64()) {
             Some(Some(number)) => Ok(Some(number)),
@@ -298,7 +300,7 @@ impl<'a> ObjectFields<'a> {
         }
     }
 
-    /// Returns a number of tokens, if the field is present.
+    /// Returns the number of tokens in the field `key`, if the field is present. It must be an integer of 32 bits.
     pub(super) fn tokens(&self, key: &str) -> Result<Option<u32>, WireError> {
         match self.whole_number(key)?.map(u32::try_from) {
             Some(Ok(number)) => Ok(Some(number)),
@@ -307,7 +309,7 @@ impl<'a> ObjectFields<'a> {
         }
     }
 
-    /// Returns the texts of a field that is a text or a list of texts; none if the field is absent.
+    /// Returns the texts in the field `key`, which is a text or a list of texts; none if the field is absent.
     pub(super) fn texts(&self, key: &str) -> Result<Vec<String>, WireError> {
         match self.get(key) {
             None => Ok(Vec::new()),
@@ -322,7 +324,8 @@ impl<'a> ObjectFields<'a> {
         }
     }
 
-    /// Returns the schema of a tool's arguments; the schema of an object without properties if the field is absent.
+    /// Returns the schema of a tool's arguments in the field `key`. If the field is absent, returns the schema of an
+    /// object without properties.
     pub(super) fn schema(&self, key: &str) -> Result<Value, WireError> {
         match self.get(key) {
             None => Ok(serde_json::json!({"type": "object", "properties": {}})),
@@ -346,7 +349,7 @@ pub(super) trait JsonNode: Sized {
     fn text(&self) -> Option<&str>;
     /// Returns the items, if this value is a list.
     fn items(&self) -> Option<&[Self]>;
-    /// Whether this value is null.
+    /// Returns whether this value is null.
     fn is_null_node(&self) -> bool;
 }
 

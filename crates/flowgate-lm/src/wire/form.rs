@@ -1,7 +1,8 @@
 //! Defines [`Form`], the descriptor of one format: its names, its addresses and headers, and its encoders and decoders.
 //!
-//! Each format declares its descriptor in the file of its name, and [`Api::form`](super::Api::form) returns it. The functions of `Api`, the
-//! gateway, the command line and the Python package read the descriptors, so that none of them names a format.
+//! Each format declares its descriptor in the file of its name, and [`Api::form`](super::Api::form) returns it. The
+//! functions of `Api`, the gateway, the command line and the Python package read the descriptors, so that none of them
+//! names a format.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -16,8 +17,9 @@ use crate::json::Json;
 use crate::model::Listener;
 use crate::sse::SseEvent;
 
-/// The type of a function that encodes an answer as a stream, with one event for each piece of its text. The Boolean
-/// says whether the stream also reports the token usage.
+/// The type of a function that encodes an answer as a stream, with one event for each piece of its text (the second
+/// parameter). The last parameter says whether the stream also reports the token usage, and where the reasoning is in
+/// it.
 type EncodeStream = fn(&Completion, &[&str], ResponseHead<'_>, (bool, ReasoningOrder)) -> Vec<SseEvent>;
 
 /// The descriptor of a format.
@@ -59,8 +61,8 @@ pub struct Form {
     pub(super) objects: &'static [KnownFields],
     /// Returns the path, below a server's base address, at which a model answers; if `stream` is true, in a stream.
     pub(super) path: fn(model: &str, stream: bool) -> Cow<'static, str>,
-    /// Returns the name of a feature that the request has and the format cannot express, if the answer would be wrong
-    /// without it.
+    /// Returns the name of a feature of the request that the format cannot express and without which the answer would
+    /// be wrong; `None` if there is none.
     pub(super) unsupported_feature: fn(&Request) -> Option<&'static str>,
     /// Encodes the body of a request to a model; if `stream` is true, asks for a streamed answer.
     pub(super) encode_request: fn(&Request, model: &str, stream: bool) -> Value,
@@ -131,7 +133,7 @@ pub struct TokenCountRequest {
 }
 
 impl TokenCountRequest {
-    /// Decodes the body of a request for a number of tokens, without the dropped parts.
+    /// Decodes the body of a request for its number of tokens. Drops the fields and tools in `dropped`.
     ///
     /// # Errors
     /// As for the request of an answer.
@@ -152,7 +154,8 @@ pub(super) trait DecodeStream: fmt::Debug + Send + Sync {
     fn finish(self: Box<Self>) -> Result<Completion, Error>;
 }
 
-/// Implements [`DecodeStream`] for a decoder by its functions of the same names.
+/// Implements [`DecodeStream`] for a decoder that has functions with the names of the trait's methods: each method
+/// calls the function of its name.
 macro_rules! decode_stream {
     ($decoder:ty) => {
         impl crate::wire::form::DecodeStream for $decoder {
@@ -189,7 +192,7 @@ impl Decoder {
         self.0.feed(event, listener)
     }
 
-    /// Whether the answer is complete. Later events are ignored.
+    /// Returns whether the answer is complete. Later events are ignored.
     #[must_use]
     pub fn is_done(&self) -> bool {
         self.0.is_done()

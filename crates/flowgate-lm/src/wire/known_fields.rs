@@ -63,8 +63,9 @@ pub enum FieldOutcome {
     Refused,
 }
 
-/// Writes `accepted`, `dropped`, `only` and the permitted values, or `refused`.
 impl fmt::Display for FieldOutcome {
+    /// Writes the outcome as `docs/wire-forms.md` contains it: `accepted`, `dropped`, `refused`, or `only` with the
+    /// permitted values.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Accepted => f.write_str("accepted"),
@@ -99,7 +100,7 @@ pub fn listed(api: Api) -> Vec<ListedField> {
     listed_rows(api, api.form().objects)
 }
 
-/// Returns the fields of these objects, in order.
+/// Returns the fields of the objects `objects` of a format, in order, as rows of the table.
 pub(super) fn listed_rows(api: Api, objects: &[KnownFields]) -> Vec<ListedField> {
     let row = |object: &KnownFields, (field, rule): &(&'static str, FieldRule)| {
         let (outcome, reason) = match rule {

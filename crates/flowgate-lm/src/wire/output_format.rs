@@ -73,7 +73,8 @@ pub(super) fn read_schema(object: &ObjectFields<'_>, key: &str) -> Result<Arc<Va
     }
 }
 
-/// Returns the schema that the field `key` contains, if it is within the limits and refers only to itself.
+/// Returns `schema` if it is within the limits and refers only to itself. Otherwise fails with an error about the field
+/// `key`, from which the schema was read.
 pub(super) fn checked_schema(
     object: &ObjectFields<'_>,
     key: &str,
@@ -85,7 +86,8 @@ pub(super) fn checked_schema(
     }
 }
 
-/// Returns what is wrong with a schema; `None` if it is valid.
+/// Returns what is wrong with a schema: it is too deep or too large, or refers to another document. `None` if nothing
+/// is; the keywords of the schema are not checked.
 fn problem(schema: &Value) -> Option<&'static str> {
     // A stack, because the depth of the schema is not known yet.
     let mut open = vec![(schema, 1)];
@@ -111,7 +113,7 @@ fn problem(schema: &Value) -> Option<&'static str> {
     (schema.to_string().len() > MAX_BYTES).then_some("is larger than 262144 bytes; make it smaller")
 }
 
-/// Encodes a schema with the fields that OpenAI's formats share.
+/// Encodes a schema with the fields that OpenAI's formats share: `name`, `description`, `schema` and `strict`.
 pub(super) fn encode_named_schema(schema: &OutputSchema) -> Map<String, Value> {
     let name = if schema.name.is_empty() { NAME } else { schema.name.as_str() };
     let mut fields = Map::from_iter([("name".to_owned(), Value::from(name))]);

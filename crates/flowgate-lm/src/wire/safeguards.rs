@@ -13,10 +13,10 @@ pub(super) const DANGEROUS_TOOL_USE: &str = "dangerous_tool_use";
 /// What an answer says about the danger of its calls, if its request asked for that.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum SafeguardAnswer {
-    /// That nothing here judges whether calls are dangerous. The client then judges them itself.
+    /// The answer says that the gateway does not judge whether calls are dangerous. The client then judges them itself.
     #[default]
     Unsupported,
-    /// That no call is dangerous: each of them was permitted by a policy which the operator wrote for this purpose.
+    /// The answer says that no call is dangerous: a policy that the operator wrote for this purpose has permitted each.
     Permitted,
 }
 

@@ -1,5 +1,5 @@
 //! Decodes the errors that servers report by their status, in a body, or within a stream, and encodes the errors of the
-//! gateway.
+//! gateway. The decoders of answers in all formats use it, and the `encode_error` functions of the formats.
 //!
 //! Of a server's error, only the status and the name are used. Its message may quote the request.
 
@@ -42,9 +42,9 @@ pub(crate) fn reported_error(error: &Value) -> Error {
     error_for_status(status, name, None)
 }
 
-/// Returns the error for a status: [`Error::Busy`] for those of a busy server, [`Error::Rejected`] for all others.
-/// `name` is the server's name of the error; a sentence is not used. `retry_after` is the delay that the server
-/// requests.
+/// Returns the error for an HTTP status: [`Error::Busy`] for 429, 503 and 529, and [`Error::Rejected`] for all others.
+/// `name` is the server's name of the error, which is ignored if it is a sentence. `retry_after` is the delay that the
+/// server requests.
 pub(crate) fn error_for_status(status: u16, name: Option<&str>, retry_after: Option<Duration>) -> Error {
     if matches!(status, 429 | 503 | 529) {
         return Error::Busy { retry_after };
@@ -53,7 +53,7 @@ pub(crate) fn error_for_status(status: u16, name: Option<&str>, retry_after: Opt
     Error::Rejected { status, message: name.to_owned() }
 }
 
-/// Whether a text can be the name of an error: a sentence, which could quote the request, cannot.
+/// Returns whether a text can be the name of an error: a sentence, which could quote the request, cannot.
 fn is_word(name: &str) -> bool {
     !name.is_empty()
         && name.len() <= 64
@@ -71,8 +71,8 @@ pub(super) struct ErrorNames {
     pub(super) gemini: &'static str,
 }
 
-/// Returns the names of a status. A status without a name gets the general name of the client's errors, or of the
-/// server's.
+/// Returns the names that providers have for an HTTP status. A status that is not in the table gets the names of 400 if
+/// it is below 500, and otherwise those of 500.
 pub(super) fn error_names(status: u16) -> ErrorNames {
     let fallback = if status < 500 { 400 } else { 500 };
     let row = |status: u16| NAMES.into_iter().find(|(known, ..)| *known == status);

@@ -37,7 +37,7 @@ pub struct ToolForms {
 pub static ONLY_FUNCTIONS: ToolForms = ToolForms { forms: BTreeMap::new(), safeguards: None };
 
 impl ToolForms {
-    /// Whether all tools are plain functions.
+    /// Returns whether all tools are plain functions.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.forms.is_empty()
@@ -59,7 +59,7 @@ impl ToolForms {
         self.safeguards.map(|answer| answer.results(calls))
     }
 
-    /// Records the form of a tool, unless it is a plain function.
+    /// Records the form of the tool `name`, unless the tool is a plain function.
     pub(super) fn insert(&mut self, name: &str, form: ToolForm) {
         if form != ToolForm::default() {
             self.forms.insert(name.to_owned(), form);
@@ -77,7 +77,7 @@ pub(super) fn qualified_name(namespace: &str, name: &str) -> String {
     format!("{namespace}__{name}")
 }
 
-/// Returns the JSON arguments of a call of a custom tool with the text `input`.
+/// Returns the JSON arguments of a call of a custom tool, whose input is the text `input`.
 pub(super) fn custom_arguments(input: &str) -> String {
     json!({INPUT: input}).to_string()
 }

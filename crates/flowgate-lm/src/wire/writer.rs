@@ -27,8 +27,8 @@ pub struct ResponseWriter {
 }
 
 impl ResponseWriter {
-    /// Creates the stream of an answer; nothing of it is written yet. `usage` is as in
-    /// [`ReceivedRequest`](super::ReceivedRequest).
+    /// Creates the stream of an answer, of which nothing is written yet. `usage` says whether the stream reports the
+    /// token usage.
     #[must_use]
     pub fn new(api: Api, head: ResponseHead<'_>, usage: bool) -> Self {
         let (id, model) = (head.id.to_owned(), head.model.to_owned());
@@ -36,10 +36,10 @@ impl ResponseWriter {
         Self { api, id, model, created: head.created, usage, tools, text_pieces: Vec::new() }
     }
 
-    /// Writes further text, and returns its events. For the first piece, these are the events with which the answer
-    /// begins and one with the text; for a later piece, only the one with the text. They are taken from the stream of
-    /// an answer that has only this text, so that all events are encoded by the same code. An empty piece has no
-    /// events.
+    /// Writes further text, and returns the events to send. For the first piece, these are the events with which the
+    /// answer begins, and an event with the text. For a later piece, it is only the event with the text; an empty piece
+    /// has none. The events are taken from the stream of an answer that has only this text, so that all events are
+    /// encoded by the same code.
     pub fn text(&mut self, piece: &str) -> Vec<SseEvent> {
         if piece.is_empty() {
             return Vec::new();
@@ -59,9 +59,9 @@ impl ResponseWriter {
         events
     }
 
-    /// Returns the events that complete the answer `completion`, after those that were already written for its text. If
-    /// the text of `completion` does not begin with the written text, the answer has the written text instead, because
-    /// a stream cannot take text back.
+    /// Ends the stream with the answer `completion`: returns the events that were not written yet. If the text of
+    /// `completion` does not begin with the written text, the answer has the written text instead, because a stream
+    /// cannot take text back.
     #[must_use]
     pub fn finish(self, completion: &Completion) -> Vec<SseEvent> {
         let written: String = self.text_pieces.concat();

@@ -104,8 +104,8 @@ pub(crate) fn read(file: &GgufFile, context: Option<usize>) -> Result<DecoderCon
     })
 }
 
-/// Returns the factor of rotated vectors (`RotaryScaling::Factors`) that the metadata state; 1 if they state no
-/// positive number.
+/// Returns the factor by which rotated vectors are multiplied (`magnitude` of `RotaryScaling::Factors`), as the
+/// metadata state it; 1 if they state no positive number.
 pub(crate) fn magnitude(file: &GgufFile) -> f64 {
     let value = file.metadata.get("phi3.rope.scaling.attn_factor").and_then(Value::as_f64);
     value.filter(|magnitude| magnitude.is_finite() && *magnitude > 0.0).unwrap_or(1.0)

@@ -54,8 +54,8 @@ impl KeyValueCache {
         Ok(Self { layers: self.layers.iter().map(layer).collect::<Result<_>>()?, length })
     }
 
-    /// Returns the cache of the rows of the batch with the indices `rows`, so that a batch can continue without the
-    /// rows that are finished.
+    /// Returns the cache for some rows of the batch, those with the indices `rows`. A batch continues with it when its
+    /// other rows are finished.
     pub(crate) fn rows(&self, rows: &Tensor) -> Result<Self> {
         let layer = |layer: &LayerCache| {
             Ok(LayerCache {

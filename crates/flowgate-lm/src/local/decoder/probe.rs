@@ -23,11 +23,11 @@ pub(crate) struct Probe<'a> {
     pub(crate) kernels: Kernels,
     /// The regions of the text that no token outside reads, if there are any. All evaluations of a text need the same.
     pub(crate) blocked: Option<&'a BlockedTokens>,
-    /// A tensor of zeros for each layer, which is added to its attention: the gradient with respect to the zeros is
-    /// that with respect to the attention.
+    /// A tensor of zeros for each layer, which is added to the attention of the layer. The gradient with respect to
+    /// these zeros equals the gradient with respect to the attention.
     pub(crate) added_to_attention: Option<&'a [Tensor]>,
-    /// A tensor of zeros that is added to the input of the first layer, of shape (1, time, width): the gradient with
-    /// respect to it is that with respect to the embeddings.
+    /// A tensor of zeros that is added to the input of the first layer, of shape (1, time, width). The gradient with
+    /// respect to these zeros equals the gradient with respect to the embeddings.
     pub(crate) added_to_embedding: Option<&'a Tensor>,
     /// Collects the attention of each layer, of shape (batch, heads, time, total time); `None` collects nothing.
     pub(crate) attention: Option<Vec<Tensor>>,

@@ -76,6 +76,7 @@ impl Formatter for PythonFormatter {
         if first { Ok(()) } else { out.write_all(b", ") }
     }
 
+    /// Separates a key from its value by a colon and a space, as Python does.
     fn begin_object_value<W: ?Sized + std::io::Write>(&mut self, out: &mut W) -> std::io::Result<()> {
         out.write_all(b": ")
     }

@@ -1,4 +1,5 @@
 //! Converts the tokenizer of a GGUF file to the form of `tokenizer.json`, which the tokenizer library loads.
+//! `tokenizer.rs` calls it for a GGUF file without a `tokenizer.json` beside it.
 //!
 //! The metadata of the file contain the tokens. They also contain either the merges of byte-level BPE (the pairs of
 //! tokens that are joined to a longer one, in order), or scores from which the merges are computed (SentencePiece).
@@ -31,9 +32,9 @@ const WORDS: &[(&[&str], &str)] = &[
     (&["default", "gpt-2"], r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"),
 ];
 
-/// Returns the content of the `tokenizer.json` that describes the same tokenizer as `metadata`, the metadata of a GGUF
-/// file. Fails if the metadata are malformed or describe an unsupported kind of tokenizer. `path` names the file in
-/// errors.
+/// Converts the tokenizer in `metadata`, the metadata of a GGUF file, and returns it as the content of a
+/// `tokenizer.json`. Fails if the metadata are malformed or describe an unsupported kind of tokenizer. `path` names the
+/// file in errors.
 pub(super) fn tokenizer_json(path: &Path, metadata: &Map<String, Value>) -> Result<Value, LoadError> {
     let file = GgufTokenizer { path, metadata };
     let tokens = file.texts("tokens")?;
@@ -177,9 +178,9 @@ impl<'a> GgufTokenizer<'a> {
         })))
     }
 
-    /// Returns the list of tokens that are matched in a text before the rest of it is divided: control tokens
-    /// (`special`), and tokens that the author of the model added. The list is empty if the file does not state the
-    /// kinds of its tokens.
+    /// Returns the list `added_tokens` of a `tokenizer.json`: tokens that the tokenizer finds in a text before it
+    /// divides the rest into words. They are control tokens (`special`), and tokens that the author of the model added.
+    /// The list is empty if the file does not state the kinds of its tokens.
     fn added_tokens(&self, tokens: &[&str]) -> Value {
         let kinds = self.get("token_type").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
         let added = tokens.iter().zip(kinds).enumerate().filter_map(|(id, (content, kind))| {
@@ -224,9 +225,9 @@ fn object(value: Value) -> Map<String, Value> {
     }
 }
 
-/// Returns the merges of BPE: all pairs of tokens that together spell another token, ordered by the score of that
-/// token, the highest first; pairs for the same token are ordered by their ids. Tokens that are longer than
-/// [`LONGEST_PIECE`] have no merges.
+/// Returns the merges of BPE: all pairs of tokens that together spell a third token. The pairs with the highest score
+/// of that third token come first, and pairs for the same token are ordered by their ids. Tokens that are longer than
+/// [`LONGEST_PIECE`] have no merges. `scores` has one score for each of `tokens`.
 fn merges(tokens: &[&str], scores: &[f64]) -> Vec<[String; 2]> {
     let ids: HashMap<&str, usize> = tokens.iter().enumerate().map(|(id, token)| (*token, id)).collect();
     let mut pairs: Vec<(f64, usize, usize)> = Vec::new();

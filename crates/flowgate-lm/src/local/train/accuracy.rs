@@ -15,11 +15,12 @@ pub const HELD_OUT: usize = 1_000_000_000;
 pub struct CopyAccuracy {
     /// The number of values.
     pub values: usize,
-    /// The values of which each token had a probability above one half, after the tokens before it.
+    /// The number of values that were copied: each of their tokens had a probability above one half, given the tokens
+    /// before it.
     pub copied: usize,
     /// The number of tokens of the values.
     pub tokens: usize,
-    /// The tokens with a probability above one half.
+    /// The number of tokens with a probability above one half.
     pub likely_tokens: usize,
     /// The sum of the negative log-probabilities of the tokens.
     pub loss: f64,
@@ -39,7 +40,7 @@ impl CopyAccuracy {
     }
 }
 
-/// Returns `part` divided by `of`; 0 if both are 0.
+/// Returns `part` divided by `of`. If `of` is 0, `part` is 0 as well, and the result is 0.
 #[expect(clippy::cast_precision_loss, reason = "examples are few")]
 fn share(part: usize, of: usize) -> f64 {
     part as f64 / of.max(1) as f64

@@ -1,4 +1,4 @@
-//! Writes and reads the folder of a training.
+//! Writes and reads the folder of a training, for [`Trainer`]. The folder contains these files:
 //!
 //! | file | content |
 //! |---|---|
@@ -111,7 +111,7 @@ impl<'a> FolderWriter<'a> {
         })
     }
 
-    /// Writes the model with its weights in this precision.
+    /// Writes the files of the model: `config.json`, `tokenizer.json`, and the weights in the precision `precision`.
     fn model(&self, trainer: &Trainer, precision: DType) -> Result<(), LoadError> {
         let converted = trainer.variables.iter().map(|(name, variable)| {
             let tensor = variable.as_tensor().detach().to_dtype(precision);

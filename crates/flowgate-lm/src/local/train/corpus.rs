@@ -38,11 +38,11 @@ pub struct Example {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum ExampleKind {
-    /// Documents about people, a question about two of them, and the answer.
+    /// Documents about persons or things, and questions about them with their answers.
     Question,
     /// A text, and passages of it that are repeated.
     Copying,
-    /// Answers of tools, and a call with values from them.
+    /// Outputs of tools, and calls with values from them.
     ToolCall,
 }
 
@@ -52,12 +52,14 @@ const CONTENT: f32 = 0.01;
 const SCAFFOLD: f32 = 0.25;
 /// The weight of the tokens of values that are copied.
 pub(super) const VALUE: f32 = 1.0;
-/// The number of first examples, of which three quarters are texts with repeated passages (`copying.rs`). Of later
-/// examples, one eighth is.
+/// The number of examples at the beginning of which three quarters are texts with repeated passages (`copying.rs`). Of
+/// the later examples, one eighth is.
 const FIRST_EXAMPLES: usize = 3000;
-/// The number of first examples, which have at most four documents: a model learns to copy from short texts first.
+/// The number of examples at the beginning that have at most four documents: a model learns to copy from short texts
+/// first.
 const SHORT_EXAMPLES: usize = 5000;
-/// The number of examples, after the first [`SHORT_EXAMPLES`], after which examples may have one document more.
+/// After the first [`SHORT_EXAMPLES`], the most documents of an example rise by one each time that this many examples
+/// have passed.
 const LONGER_EXAMPLES: usize = 250;
 
 impl Corpus {

@@ -62,8 +62,8 @@ impl Optimizer {
         Ok(())
     }
 
-    /// Updates the moving mean that is stored under this name with a value, and returns the mean: `decay` times the old
-    /// mean, which is 0 at first, plus `share` times the value.
+    /// Updates the moving mean that is stored under `name`, and returns it. The new mean is `decay` times the old one,
+    /// which is 0 at first, plus `share` times `value`.
     fn mean(&mut self, name: String, value: &Tensor, decay: f64, share: f64) -> Result<Tensor> {
         let mean = match self.moments.get(&name) {
             Some(mean) => ((mean * decay)? + (value * share)?)?,

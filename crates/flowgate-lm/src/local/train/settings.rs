@@ -97,8 +97,8 @@ impl TrainingSettings {
         Self { first_example: 5500, rate: self.rate / 2.0, decay: 0.6, ..self }
     }
 
-    /// Returns the learning rate of a step, from 0: it rises in the first steps, stays, and falls to 0 in the last
-    /// ones.
+    /// Returns the learning rate of the step `step`, where the first step is 0. The rate rises in the first steps, then
+    /// stays at its full value, and falls almost to 0 in the last steps.
     #[expect(clippy::cast_precision_loss, reason = "steps are few")]
     pub(super) fn rate(&self, step: usize) -> f64 {
         let rising = (step + 1) as f64 / self.warm_up.max(1) as f64;

@@ -21,10 +21,10 @@ const EXAMPLES: usize = 2000;
 /// The token that begins each text.
 const FIRST: &str = "<s>";
 
-/// Returns a byte-level tokenizer with at most `vocabulary` tokens, in the form of `tokenizer.json`. Each digit and
-/// each sign of punctuation is a token of its own, and spaces have none. So a value has the same tokens after a space,
-/// a quote or a bracket, and the model can copy it in whatever form it was read. Generated text has no spaces,
-/// therefore. The tokenizer adds the token [`FIRST`] before each text.
+/// Trains a byte-level tokenizer with at most `vocabulary` tokens, and returns it in the form of `tokenizer.json`. Each
+/// digit and each sign of punctuation is a token of its own. Spaces have no token, so that a value has the same tokens
+/// after a space, a quote or a bracket, and the model can copy it from any text. Text that such a model generates
+/// therefore has no spaces. The tokenizer adds the token [`FIRST`] before each text.
 pub(super) fn train(corpus: &Corpus, vocabulary: usize) -> Result<Value, Error> {
     let failed =
         |error: tokenizers::Error| Error::Failed(format!("the tokenizer cannot be trained: {error}"));

@@ -1,4 +1,6 @@
-//! Reads GGUF files: the header with the metadata and the locations of tensors, and the contents tensor by tensor.
+//! Reads GGUF files ([`GgufFile`]): the header with the metadata and the locations of tensors, and the contents tensor
+//! by tensor. `weights.rs` reads the tensors of a model with it, and the readers of its shape, tokenizer and chat
+//! template read the metadata.
 //!
 //! candle's own reader allocates as much memory as the counts in the header state, so a malformed file could exhaust
 //! the memory. This reader allocates memory only for what it has read.
@@ -37,7 +39,7 @@ pub(crate) struct GgufFile {
 /// The location of a tensor in the file, and its form.
 #[derive(Debug)]
 struct TensorLocation {
-    /// How the tensor is quantised.
+    /// The type of the entries: a quantisation, or plain numbers such as F16.
     data_type: GgmlDType,
     /// The lengths of the dimensions, rows first, as in safetensors; the file has the opposite order.
     shape: Vec<usize>,

@@ -9,9 +9,9 @@ pub(crate) enum TensorRole {
     Embedding,
     /// The learned vectors of positions.
     Positions,
-    /// The matrix from the width of the embedding to that of the layers.
+    /// The matrix that maps embeddings to the width of the layers.
     ProjectIn,
-    /// The matrix from the width of the layers to that of the embedding.
+    /// The matrix that maps hidden states to the width of the embeddings.
     ProjectOut,
     /// The normalisation after the last layer.
     FinalNorm,
@@ -20,9 +20,9 @@ pub(crate) enum TensorRole {
     Output,
     /// Divisors of the frequencies of rotary positions, for all texts. Only GGUF files have such tensors.
     RotaryDivisors,
-    /// The same for short contexts only.
+    /// Divisors of the frequencies of rotary positions, for short contexts only.
     RotaryDivisorsShort,
-    /// The same for long contexts only.
+    /// Divisors of the frequencies of rotary positions, for long contexts only.
     RotaryDivisorsLong,
     /// A tensor of the layer with this index.
     OfLayer(usize, LayerRole),
@@ -103,8 +103,8 @@ impl TensorRole {
     }
 }
 
-/// Returns the name of a layer's tensor within the layer, in Hugging Face's form, for all architectures except OPT.
-/// `None` if layers have no such tensor.
+/// Returns the end of the name of a layer's tensor in Hugging Face's form, after `layers.N.`, for all architectures
+/// except OPT. `None` if layers have no such tensor.
 fn llama_part(role: LayerRole) -> Option<&'static str> {
     Some(match role {
         LayerRole::AttentionNorm => "input_layernorm.weight",
@@ -132,8 +132,8 @@ fn llama_part(role: LayerRole) -> Option<&'static str> {
     })
 }
 
-/// Returns the name of a layer's tensor within the layer, in Hugging Face's form, for OPT. `None` if layers have no
-/// such tensor. OPT names the tensors of queries, keys and values as Llama does.
+/// Returns the end of the name of a layer's tensor in Hugging Face's form, after `layers.N.`, for OPT. `None` if layers
+/// have no such tensor. OPT names the tensors of queries, keys and values as Llama does.
 fn opt_part(role: LayerRole) -> Option<&'static str> {
     Some(match role {
         LayerRole::AttentionNorm => "self_attn_layer_norm.weight",
@@ -156,7 +156,8 @@ fn opt_part(role: LayerRole) -> Option<&'static str> {
     })
 }
 
-/// Returns the name of a layer's tensor within the layer, in a GGUF file. `None` if layers have no such tensor.
+/// Returns the end of the name of a layer's tensor in a GGUF file, after `blk.N.`. `None` if layers have no such
+/// tensor.
 fn gguf_part(role: LayerRole) -> Option<&'static str> {
     Some(match role {
         LayerRole::AttentionNorm => "attn_norm.weight",

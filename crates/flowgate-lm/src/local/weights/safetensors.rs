@@ -1,4 +1,5 @@
-//! Reads safetensors files, one or several shards, tensor by tensor.
+//! Reads safetensors files, one or several shards, tensor by tensor: [`SafetensorsFolder`]. `weights.rs` reads the
+//! tensors of a model with it, and `train/checkpoint.rs` and `classifier.rs` read what they have saved.
 //!
 //! A file has a length (8 bytes), a header in JSON of that length, and the contents. Each tensor is read from its
 //! location in the file when it is requested. The file is neither mapped (which would be unsafe) nor read as a whole,
@@ -29,7 +30,7 @@ pub(crate) struct SafetensorsFolder {
     tensors: HashMap<String, TensorLocation>,
 }
 
-/// The location of a tensor in the files, and its form.
+/// The location of a tensor in the files, its type and its shape.
 #[derive(Debug)]
 struct TensorLocation {
     /// The index of the file in `shards`.
@@ -131,7 +132,7 @@ impl SafetensorsFolder {
         &self.folder
     }
 
-    /// Whether one of the files has a tensor with this name.
+    /// Returns whether one of the files has a tensor with this name.
     pub(crate) fn has(&self, name: &str) -> bool {
         self.tensors.contains_key(name)
     }

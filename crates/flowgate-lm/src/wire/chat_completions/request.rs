@@ -93,6 +93,7 @@ fn estimated_size(message: &Message) -> usize {
 }
 
 impl Serialize for SentRequest<'_> {
+    /// Serialises the whole body without the cache of earlier messages; [`SentRequest::body`] uses the cache.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut body = serializer.serialize_map(None)?;
         body.serialize_entry("model", self.model)?;
@@ -106,6 +107,7 @@ impl Serialize for SentRequest<'_> {
 struct RemainingFields<'a>(&'a SentRequest<'a>);
 
 impl Serialize for RemainingFields<'_> {
+    /// Serialises the fields after the messages as an object of their own.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut body = serializer.serialize_map(None)?;
         self.0.serialize_remaining(&mut body)?;
@@ -169,7 +171,7 @@ impl SentRequest<'_> {
     }
 }
 
-/// A list that is serialised as the results of a function for its items.
+/// A list that is serialised as another one: each item is replaced by the result of a function for it.
 struct MappedList<'a, T, W>(&'a [T], fn(&'a T) -> W);
 
 impl<T, W: Serialize> Serialize for MappedList<'_, T, W> {
@@ -244,6 +246,7 @@ impl Serialize for SentContent<'_> {
 struct SentTool<'a>(&'a ToolSpec);
 
 impl Serialize for SentTool<'_> {
+    /// Serialises a tool as an item of the field `tools`.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut body = serializer.serialize_map(None)?;
         body.serialize_entry("type", "function")?;

@@ -94,8 +94,8 @@ fn read_messages(body: &ObjectFields<'_>) -> Result<(Vec<Message>, Sources), Wir
     Ok((messages, sources))
 }
 
-/// Returns the declared source of each part of a message: what the part declares or, if it declares none, what the
-/// message declares.
+/// Returns the declared provenance of each part of a user's message: what the part declares or, if it declares none,
+/// what the message declares. A content that is a text counts as one part.
 fn sources_of(message: &ObjectFields<'_>) -> Result<Vec<Option<Source>>, WireError> {
     let message_source = message.source()?;
     match message.get("content") {
@@ -171,7 +171,8 @@ fn read_call(call: &ObjectFields<'_>) -> Result<ToolCall, WireError> {
 
 /// The fields that parts may have: texts, refusals, images and files, in this order.
 const PARTS: [KnownFields; 4] = [TEXT_PART, REFUSAL_PART, IMAGE_PART, FILE_PART];
-/// The same as [`PARTS`] for a user's message, whose parts may declare their provenance.
+/// The fields that parts of a user's message may have, in the order of [`PARTS`]. These parts may declare their
+/// provenance.
 const PARTS_OF_USER: [KnownFields; 4] =
     [TEXT_PART_OF_USER, REFUSAL_PART_OF_USER, IMAGE_PART_OF_USER, FILE_PART_OF_USER];
 

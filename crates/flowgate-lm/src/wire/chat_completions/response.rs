@@ -35,7 +35,7 @@ pub fn encode_response(completion: &Completion, head: ResponseHead<'_>) -> Value
     })
 }
 
-/// Returns the `finish_reason` of an answer.
+/// Returns the `finish_reason` of an answer: the reason why the model stopped, in the words of this format.
 pub(super) fn finish_reason(completion: &Completion) -> &'static str {
     match completion.stop {
         Stop::End => "stop",
@@ -82,8 +82,8 @@ pub fn decode_response(body: &Value) -> Result<Completion, Error> {
     correct_stop_reason(completion)
 }
 
-/// Decodes a `finish_reason`. `refused` is whether the answer contains a refusal in words: the reason is then that of a
-/// normal end. An unknown reason is an error, since the answer may be incomplete.
+/// Decodes a `finish_reason`. `refused` says whether the answer contains a refusal in words: the server then gives the
+/// reason of a normal end. An unknown reason is an error, since the answer may be incomplete.
 pub(super) fn read_finish_reason(finish_reason: Option<&Value>, refused: bool) -> Result<Stop, Error> {
     match finish_reason.and_then(Value::as_str) {
         Some("content_filter") => Ok(Stop::Refused),

@@ -142,8 +142,8 @@ impl StreamDecoder {
         calls.iter().try_for_each(|call| self.call(call, listener))
     }
 
-    /// Decodes the next piece of a call. Never guesses which call a piece belongs to: the pieces of two calls could
-    /// otherwise form a call that the model did not make.
+    /// Decodes the next piece of a call, and passes it to the listener. Fails if it is not certain which call the piece
+    /// belongs to: the pieces of two calls could otherwise form a call that the model did not make.
     fn call(&mut self, piece: &Json<'_>, listener: &mut dyn Listener) -> Result<(), Error> {
         if fields::non_null_child(piece, "type").is_some_and(|kind| kind.as_str() != Some("function")) {
             return Err(Error::Malformed("a tool call has another `type` than `function`"));
@@ -179,7 +179,7 @@ impl StreamDecoder {
         self.assembly.arguments(index, &more, listener)
     }
 
-    /// Whether the answer is complete.
+    /// Returns whether the answer is complete.
     #[must_use]
     pub fn is_done(&self) -> bool {
         self.done

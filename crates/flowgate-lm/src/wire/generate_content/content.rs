@@ -64,7 +64,7 @@ pub(super) struct ContentReader {
 }
 
 impl ContentReader {
-    /// Decodes the next content, and appends its messages: those of the model, or those of the user and its tools.
+    /// Decodes the next content, and appends the messages that it contains: of the model, or of the user and the tools.
     pub(super) fn read(&mut self, content: &ObjectFields<'_>) -> Result<(), WireError> {
         match content.optional_text("role")? {
             Some("model") => self.read_model(content),
@@ -101,7 +101,8 @@ impl ContentReader {
         Ok(())
     }
 
-    /// Decodes a call. Its arguments are an object in this format, and are serialised as a text.
+    /// Decodes a call and records it as open, so that a later output can answer it. Its arguments are an object in this
+    /// format, and are serialised as a text. A call without an id gets one from its position in the chat.
     fn read_call(&mut self, call: &ObjectFields<'_>) -> Result<ToolCall, WireError> {
         call.reject_unsupported(&CALL)?;
         let arguments = match call.get("args") {
@@ -191,7 +192,7 @@ impl ContentReader {
         self.messages.push(Message::User(parts));
     }
 
-    /// Decodes an output of a tool, and closes the call that it answers.
+    /// Decodes an output of a tool into a message, and closes the call that it answers.
     fn read_output(&mut self, output: &ObjectFields<'_>) -> Result<Message, WireError> {
         output.reject_unsupported(&OUTPUT)?;
         let call_id =
@@ -214,8 +215,10 @@ impl ContentReader {
         Ok(Message::Tool { call_id, content, is_error: Some(is_error) })
     }
 
-    /// Returns the id of the call that an output with this id and tool answers. An output with an id that no open call
-    /// has answers a call without a given id, if the tool has an open one: some clients invent ids for outputs.
+    /// Returns the id of the call that an output answers, and closes this call. `id` is the id in the output, which may
+    /// be empty, and `name` is its tool. An output whose id no open call has belongs to the first open call of the tool
+    /// to which the client gave no id, since some clients invent ids for outputs. Without such a call, the id of the
+    /// output itself is returned.
     fn answered_call(&mut self, id: &str, name: &str) -> String {
         let with_id = self.open_calls.iter().position(|call| call.id == id);
         let is_of_tool = |call: &OpenCall| call.tool == name && (id.is_empty() || !call.has_given_id);

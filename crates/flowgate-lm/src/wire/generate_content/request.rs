@@ -10,11 +10,11 @@ use crate::chat::{
     ThinkingMode, ToolCall, ToolChoice, ToolSpec,
 };
 
-/// The signature of a call that another model wrote, or whose reasoning is not sent: servers that require a signature
-/// accept this one in its place.
+/// The value that replaces the signature of a call without one: another model wrote the call, or its reasoning is not
+/// sent. Servers that require a signature accept this value.
 const NO_SIGNATURE: &str = "skip_thought_signature_validator";
 
-/// Whether servers refuse a message of this model whose first call has no signature, as they do since Gemini 3.
+/// Returns whether servers refuse a message of this model whose first call has no signature. They do so since Gemini 3.
 fn requires_signatures(model: &str) -> bool {
     let name = model.strip_prefix("models/").unwrap_or(model);
     name.starts_with("gemini-") && !name.starts_with("gemini-1") && !name.starts_with("gemini-2")
@@ -80,8 +80,9 @@ fn generation_config(sampling: &Sampling, format: Option<&OutputFormat>) -> Map<
     fields.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))).collect()
 }
 
-/// Encodes the parameters of reasoning. Servers accept a level or a budget, not both: the effort counts if it is
-/// stated. The least level is `MINIMAL`, so no reasoning is a budget of 0.
+/// Encodes the parameters of reasoning as the field `thinkingConfig`. Servers accept a level or a budget, not both: a
+/// level is sent if the request states an effort. No level turns reasoning off, so the effort `none` is sent as a
+/// budget of 0 tokens.
 fn thinking_config(reasoning: &Reasoning) -> Map<String, Value> {
     let Reasoning { effort, thinking, display, summary, .. } = reasoning;
     let level = |level: &str| ("thinkingLevel".to_owned(), Value::from(level));
@@ -162,8 +163,8 @@ fn signed_thought(thought: &ReasoningPart) -> Option<Value> {
     Some(json!({"text": thought.texts.concat(), "thought": true, "thoughtSignature": signature}))
 }
 
-/// Returns the signature of the call with the index `of_call`, or of the text if that is `None`. Returns `None` if the
-/// server signed neither.
+/// Returns the signature of the call with the index `of_call` or, if `of_call` is `None`, of the text. Returns `None`
+/// if the server did not sign it.
 fn signature<'t>(thoughts: &[&'t ReasoningPart], of_call: Option<usize>) -> Option<&'t str> {
     thoughts.iter().find_map(|thought| match &thought.seal {
         Seal::Part { signature, call } if *call == of_call => Some(signature.as_str()),
@@ -194,7 +195,8 @@ pub(super) fn call_part(call: &ToolCall, index: usize, thoughts: &[&ReasoningPar
     part
 }
 
-/// Encodes the texts of a tool's output as an object. Its images and PDFs are parts of their own.
+/// Encodes the texts of a tool's output as an object with the field `output`, or `error` if the tool failed. The images
+/// and PDFs of the output are encoded elsewhere, as parts of the content.
 fn output_object(content: &[Part], is_error: bool) -> Value {
     let texts: Vec<&str> = content
         .iter()
@@ -207,7 +209,8 @@ fn output_object(content: &[Part], is_error: bool) -> Value {
     }
 }
 
-/// Encodes the parts of a message of the user: servers accept no content without parts.
+/// Encodes the parts of a message of the user. A message without parts gets an empty text, since servers accept no
+/// content without parts.
 fn encode_parts(parts: &[Part]) -> Vec<Value> {
     if parts.is_empty() { vec![json!({"text": ""})] } else { parts.iter().map(encode_part).collect() }
 }

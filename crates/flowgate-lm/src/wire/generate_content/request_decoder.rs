@@ -40,7 +40,7 @@ pub fn decode_count_request(body: &Json<'_>, dropped: &DroppedParts) -> Result<R
     }
 }
 
-/// Decodes a request for an answer.
+/// Decodes the fields of a request for an answer.
 fn read_request(body: &ObjectFields<'_>) -> Result<ReceivedRequest, WireError> {
     body.reject_unsupported(&REQUEST)?;
     let ContentReader { messages, sources, .. } = read_contents(body)?;
@@ -81,7 +81,8 @@ fn read_contents(body: &ObjectFields<'_>) -> Result<ContentReader, WireError> {
     Ok(reader)
 }
 
-/// Decodes the form of the text: that of `responseMimeType`, by the schema of one of two fields, if there is any.
+/// Decodes the form of the text; `None` for any text. The field `responseMimeType` states whether the text is JSON, and
+/// `responseSchema` or `responseJsonSchema` its schema, if there is one.
 fn read_output_format(config: &ObjectFields<'_>) -> Result<Option<OutputFormat>, WireError> {
     let schema = match (config.get("responseSchema"), config.get("responseJsonSchema")) {
         (Some(_), Some(_)) => {

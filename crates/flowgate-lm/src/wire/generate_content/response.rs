@@ -13,7 +13,7 @@ use crate::chat::{Completion, ReasoningPart, Seal, Stop, Usage};
 use crate::ignore_deltas;
 use crate::model::Listener;
 
-/// Encodes the body of an answer.
+/// Encodes the body of an answer: its reasoning, its text and its calls are parts of one content.
 #[must_use]
 pub fn encode_response(completion: &Completion, head: ResponseHead<'_>) -> Value {
     let signed: Vec<&ReasoningPart> = completion.thoughts.iter().collect();
@@ -34,7 +34,7 @@ pub(super) fn thought_part(completion: &Completion) -> Option<Value> {
     (!texts.is_empty()).then(|| json!({"text": texts.join("\n\n"), "thought": true}))
 }
 
-/// Encodes the parts as one event of an answer that has not ended.
+/// Encodes the parts as one event of an answer. The event does not end the answer; [`finish`] makes it the last one.
 pub(super) fn event(parts: &[Value], head: ResponseHead<'_>) -> Value {
     json!({
         "candidates": [{"content": {"role": "model", "parts": parts}, "index": 0}],
@@ -84,7 +84,7 @@ pub(super) struct AnswerReader {
 }
 
 impl AnswerReader {
-    /// Whether the answer is complete.
+    /// Returns whether the answer is complete.
     pub(super) fn is_done(&self) -> bool {
         self.stop.is_some()
     }
@@ -95,7 +95,8 @@ impl AnswerReader {
         Some(correct_stop_reason(self.assembly.completion))
     }
 
-    /// Decodes an event: adds its content to the completion, and passes the pieces to the listener.
+    /// Decodes an event: adds its content to the completion, and passes the pieces to the listener. An event without a
+    /// candidate contains only the usage, or says that the provider has blocked the prompt, which counts as a refusal.
     pub(super) fn read(&mut self, body: &Value, listener: &mut dyn Listener) -> Result<(), Error> {
         // Some servers send an error as the only item of a list.
         let body = body.as_array().and_then(|items| items.first()).unwrap_or(body);
@@ -136,7 +137,8 @@ impl AnswerReader {
         let signature = fields::text(part, "thoughtSignature");
         let is_thought = part.get("thought").and_then(Value::as_bool) == Some(true);
         let call = fields::non_null_child(part, "functionCall");
-        // The index of the call to which the signature belongs. If the part has no call, it belongs to the text.
+        // The index of the call to which the signature belongs; `None` if the part has no call: it then belongs to the
+        // text.
         let mut signed_call = None;
         match (call, fields::non_null_child(part, "text")) {
             (None, Some(_)) if is_thought => {
@@ -211,8 +213,8 @@ fn read_finish_reason(reason: &str) -> Result<Option<Stop>, Error> {
     }
 }
 
-/// Decodes the token usage. For a count that is absent, returns that of `before`, the usage that was reported earlier.
-/// The tokens of the reasoning count as output.
+/// Decodes the token usage. A count that is absent is taken from `before`, the usage that was reported earlier. The
+/// tokens of the reasoning count as output.
 fn read_usage(usage: Option<&Value>, before: Usage) -> Usage {
     let count = |key: &str| usage.and_then(|usage| fields::count(usage, key));
     let output = match (count("candidatesTokenCount"), count("thoughtsTokenCount")) {
@@ -267,7 +269,8 @@ mod tests {
             ),
             r#"Calls "" 0+0 call_0=f{"a":1} x=g{}"#,
         );
-        // Pieces of the reasoning are one part until it is signed; a signature of a call or a text is a part of its own.
+        // Pieces of the reasoning are one part until it is signed; a signature of a call or a text is a part of its
+        // own.
         check(
             answer(
                 json!([

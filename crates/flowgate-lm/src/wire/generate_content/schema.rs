@@ -11,8 +11,8 @@ const TYPES: [&str; 7] = ["STRING", "NUMBER", "INTEGER", "BOOLEAN", "ARRAY", "OB
 const COUNTS: [&str; 6] =
     ["minItems", "maxItems", "minLength", "maxLength", "minProperties", "maxProperties"];
 
-/// Returns the JSON schema that means the same as a schema in Gemini's form. A JSON schema stays as it is, except that
-/// `nullable` becomes a type.
+/// Converts a schema in Gemini's form into a JSON schema with the same meaning. A schema that is a JSON schema already
+/// stays unchanged, except that `nullable` becomes a type.
 pub(super) fn json_schema(schema: &Json<'_>) -> Value {
     let Json::Object(entries) = schema else { return schema.to_value() };
     let mut converted = Map::new();
@@ -41,13 +41,14 @@ pub(super) fn json_schema(schema: &Json<'_>) -> Value {
     Value::Object(converted)
 }
 
-/// Converts every schema of an object whose keys are names.
+/// Converts every schema of an object whose keys are names, such as the value of `properties`. Any other value stays
+/// unchanged.
 fn each_entry(schemas: &Json<'_>) -> Value {
     let Json::Object(entries) = schemas else { return schemas.to_value() };
     entries.iter().map(|(name, schema)| (name.clone().into_owned(), json_schema(schema))).collect()
 }
 
-/// Permits `null` in addition to what a schema permits.
+/// Changes a schema such that it also permits `null`: in its `enum`, and in its `type` or else its `anyOf`.
 fn allow_null(schema: &mut Map<String, Value>) {
     if let Some(Value::Array(values)) = schema.get_mut("enum")
         && !values.contains(&Value::Null)

@@ -27,7 +27,7 @@ pub fn encode_stream(
         ReasoningOrder::First => parts.extend(thought_part(completion).into_iter().chain(texts)),
         ReasoningOrder::AfterText => parts.extend(texts.chain(thought_part(completion))),
     }
-    // The signature of the text, if there is one.
+    // The signature of the text, if there is one, with an empty text.
     parts.extend(text_part("", &signed));
     parts.extend(completion.calls.iter().enumerate().map(|(index, call)| call_part(call, index, &signed)));
     let mut bodies: Vec<Value> = parts.into_iter().map(|part| event(&[part], head)).collect();
@@ -52,7 +52,7 @@ impl StreamDecoder {
         if self.0.is_done() { Ok(()) } else { self.0.read(&data(event)?, listener) }
     }
 
-    /// Whether the answer is complete.
+    /// Returns whether the answer is complete.
     #[must_use]
     pub fn is_done(&self) -> bool {
         self.0.is_done()

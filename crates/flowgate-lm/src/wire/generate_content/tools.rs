@@ -20,7 +20,8 @@ pub(super) fn read_tools(body: &ObjectFields<'_>) -> Result<Vec<ToolSpec>, WireE
     Ok(tools)
 }
 
-/// Decodes the declaration of a function, whose arguments one of two fields describes.
+/// Decodes the declaration of a function. Its arguments are described by `parameters`, in Gemini's form of schemas, or
+/// by `parametersJsonSchema`, but not by both.
 fn read_function(function: &ObjectFields<'_>) -> Result<ToolSpec, WireError> {
     function.reject_unsupported(&FUNCTION)?;
     let parameters = match function.get("parameters") {
@@ -56,6 +57,7 @@ pub(super) fn read_choice(body: &ObjectFields<'_>, tools: &[ToolSpec]) -> Result
     let choice = config.object("functionCallingConfig")?;
     choice.reject_unsupported(&CHOICE)?;
     let names = choice.texts("allowedFunctionNames")?;
+    // Whether the permitted tools are all tools: the list then restricts nothing.
     let is_all = tools.iter().all(|tool| names.contains(&tool.name));
     match (choice.optional_text("mode")?.unwrap_or("AUTO"), names.as_slice()) {
         ("ANY", []) => Ok(ToolChoice::Any),

@@ -11,7 +11,8 @@ use super::fields::{
 use crate::chat::Part;
 use crate::json::Json;
 
-/// Returns the blocks of the list under `key`; none if it is absent.
+/// Returns the blocks of the list under `key`; an empty list if the field is absent. A block is an object with a
+/// `type`.
 pub(super) fn blocks<'a>(object: &ObjectFields<'a>, key: &str) -> Result<Vec<ObjectFields<'a>>, WireError> {
     object.objects(key)?.collect()
 }
@@ -74,6 +75,7 @@ pub(super) fn read_document(block: &ObjectFields<'_>, known: &KnownFields) -> Re
                 return source.field_error("media_type", documents::ONLY_PDF);
             };
             let head = text("");
+            // A PDF without title and context is the only part.
             let head = Some(head).filter(|head| !matches!(head, Part::Text(text) if text.is_empty()));
             Ok(head.into_iter().chain([pdf]).collect())
         }
@@ -98,8 +100,8 @@ fn joined_texts(object: &ObjectFields<'_>) -> Result<String, WireError> {
     Ok(texts.join("\n\n"))
 }
 
-/// Rejects the source of an image or a document: its content is not in the request, or its type is unknown. Always
-/// fails; the type of the result is whatever the caller needs.
+/// Fails for the source of an image or a document whose content is not in the request, or whose type is unknown. Never
+/// returns a `T`: the parameter only lets callers return the result.
 fn refuse_elsewhere<T>(source: &ObjectFields<'_>) -> Result<T, WireError> {
     match source.text("type")? {
         "url" => source.reject_unsupported(&URL)?,
@@ -109,7 +111,8 @@ fn refuse_elsewhere<T>(source: &ObjectFields<'_>) -> Result<T, WireError> {
     source.field_error("type", NOT_SUPPORTED)
 }
 
-/// Decodes a block with a text or an image in a message that is not the user's, so it may not declare its provenance.
+/// Decodes a block with a text or an image. The block is not in a message of the user, so it may not declare its
+/// provenance.
 pub(super) fn read_part(block: &ObjectFields<'_>) -> Result<Part, WireError> {
     read_part_with(block, &TEXT, &IMAGE)
 }

@@ -90,8 +90,8 @@ fn encode_thinking(thinking: ThinkingMode) -> Value {
     }
 }
 
-/// Returns the name of an effort in this format; its least effort is `low`. `None` for [`Effort::None`]: only the field
-/// `thinking` can turn reasoning off, so no effort is sent then.
+/// Returns the name of an effort in this format, whose least effort is `low`. Returns `None` for [`Effort::None`], and
+/// no effort is sent then: only the field `thinking` can turn reasoning off.
 fn effort_name(effort: Effort) -> Option<&'static str> {
     match effort {
         Effort::None => None,

@@ -41,9 +41,9 @@ pub fn decode_count_request(body: &Json<'_>, dropped: &DroppedParts) -> Result<R
 /// Whether a request must state a token limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Limit {
-    /// It must: the request is for an answer.
+    /// The request is for an answer, so it must state a limit.
     Required,
-    /// It need not: the request is for the number of its tokens.
+    /// The request is for the number of its tokens, so it need not state a limit.
     Optional,
 }
 
@@ -97,7 +97,8 @@ fn decode(body: &Json<'_>, dropped: &DroppedParts, limit: Limit) -> Result<Recei
     Ok(ReceivedRequest { request, model, stream, usage: true, sources, tool_forms })
 }
 
-/// Returns whether the request asks for verdicts on the calls of the answer.
+/// Returns whether the request asks, in the field `safeguards`, for verdicts on the calls of the answer; false if the
+/// operator has the field dropped.
 ///
 /// # Errors
 /// If it asks for another kind of safeguard.

@@ -10,10 +10,10 @@ use super::request::{shown_block, tool_use};
 use crate::Error;
 use crate::chat::{Completion, ReasoningPart, Seal, Stop, ToolCall, Usage};
 
-/// The member of an answer with the verdicts on its calls.
+/// The field of an answer that contains the verdicts on its calls.
 pub(super) const SAFEGUARD_RESULTS: &str = "safeguard_results";
 
-/// Encodes the body of an answer.
+/// Encodes the body of an answer: its reasoning, its text and its calls are blocks of the list `content`.
 #[must_use]
 pub fn encode_response(completion: &Completion, head: ResponseHead<'_>) -> Value {
     let text = (!completion.text.is_empty()).then(|| json!({"type": "text", "text": completion.text}));
@@ -35,7 +35,7 @@ pub fn encode_response(completion: &Completion, head: ResponseHead<'_>) -> Value
     body
 }
 
-/// Returns the `stop_reason` of an answer.
+/// Returns the `stop_reason` of an answer: the reason why the model stopped, in the words of this format.
 pub(super) fn stop_reason(stop: Stop) -> &'static str {
     match stop {
         Stop::End => "end_turn",
@@ -132,8 +132,8 @@ pub(super) fn read_stop_reason(reason: Option<&Value>) -> Result<Stop, Error> {
     }
 }
 
-/// Decodes the token usage. For a count that is absent, returns that of `before`, the usage that was reported earlier.
-/// Cached input tokens count as input.
+/// Decodes the token usage. A count that is absent is taken from `before`, the usage that was reported earlier. Cached
+/// input tokens count as input.
 pub(super) fn read_usage(usage: Option<&Value>, before: Usage) -> Usage {
     let count = |key: &str| usage.and_then(|usage| fields::count(usage, key));
     let cached = ["cache_creation_input_tokens", "cache_read_input_tokens"];

@@ -89,7 +89,8 @@ pub fn encode_stream(
     if let Some(results) = head.tools.safeguard_results(&completion.calls) {
         put(&mut delta, SAFEGUARD_RESULTS, results);
     }
-    // The usage so far, in total: at the beginning of an answer that is streamed early, no token is counted yet.
+    // The usage of the whole answer. The first event may not have it: when an answer is streamed early, no token is
+    // counted yet.
     let Usage { input, output } = completion.usage;
     let usage = json!({"input_tokens": input, "output_tokens": output});
     events.push(event("message_delta", json!({"delta": delta, "usage": usage})));
@@ -273,7 +274,7 @@ impl StreamDecoder {
         Ok(())
     }
 
-    /// Whether the answer is complete.
+    /// Returns whether the answer is complete.
     #[must_use]
     pub fn is_done(&self) -> bool {
         self.done
@@ -292,7 +293,7 @@ impl StreamDecoder {
     }
 }
 
-/// Returns the index of the block that an event concerns.
+/// Returns the index of the block that an event concerns. Fails if the event has none.
 fn index(body: &Value) -> Result<usize, Error> {
     let index = fields::count(body, "index").and_then(|index| usize::try_from(index).ok());
     index.ok_or(Error::Malformed("an event of a content block has no valid `index`"))

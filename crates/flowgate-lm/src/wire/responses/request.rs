@@ -120,7 +120,7 @@ fn encode_content(parts: &[Part]) -> Value {
     parts.iter().map(part).collect()
 }
 
-/// Encodes a tool as a function.
+/// Encodes a tool as a function whose schema the server does not enforce.
 fn encode_tool(tool: &ToolSpec) -> Value {
     let mut body = json!({"type": "function", "name": tool.name});
     if !tool.description.is_empty() {

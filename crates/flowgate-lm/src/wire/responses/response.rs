@@ -10,7 +10,7 @@ use super::super::{MAX_CALLS, ReasoningOrder, ResponseHead, correct_stop_reason,
 use crate::Error;
 use crate::chat::{Completion, ReasoningPart, Seal, Stop, ToolCall, Usage};
 
-/// Encodes the body of an answer.
+/// Encodes the body of an answer: its reasoning, its text and its calls are items of the list `output`.
 #[must_use]
 pub fn encode_response(completion: &Completion, head: ResponseHead<'_>) -> Value {
     let output = output(completion, head, ReasoningOrder::First);
@@ -77,7 +77,7 @@ fn usage(usage: Usage) -> Value {
 }
 
 /// Encodes the items of an answer: the reasoning and the text in the order that `order` states, then the calls. The
-/// text is one message item; an empty text has none.
+/// text becomes one message item, and an empty text none.
 pub(super) fn output(completion: &Completion, head: ResponseHead<'_>, order: ReasoningOrder) -> Vec<Value> {
     let message = (!completion.text.is_empty()).then(|| {
         let part = encode_text(completion, &completion.text);
@@ -147,9 +147,9 @@ pub(super) fn call_id(head: ResponseHead<'_>, index: usize) -> String {
     format!("fc_{}_{index}", head.id)
 }
 
-/// Encodes the item of the call with the index `index`, with its `arguments` so far and its `status`. The call has the
-/// form in which the client declared the tool: a custom tool takes a text, and a tool in a namespace is named by the
-/// namespace and its name in it.
+/// Encodes the call with the index `index` as an item, with the `arguments` that were sent so far and with its
+/// `status`. The item has the form in which the client declared the tool: a custom tool takes a text, and a tool in a
+/// namespace is named by the namespace and its name in it.
 pub(super) fn encode_call(
     head: ResponseHead<'_>,
     index: usize,

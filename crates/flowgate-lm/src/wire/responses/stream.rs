@@ -76,7 +76,7 @@ pub fn encode_stream(
         event("response.content_part.done", with("part", encode_text(completion, &completion.text)));
         event("response.output_item.done", json!({"output_index": message_index, "item": whole}));
     }
-    // The number of items of the text: it has one or none.
+    // The number of items that precede reasoning after the text, and calls: 1 if there is a message item, otherwise 0.
     let after_text = usize::from(has_text);
     for (index, thought) in
         completion.thoughts.iter().enumerate().filter(|_| order == ReasoningOrder::AfterText)
@@ -112,8 +112,8 @@ pub fn encode_stream(
     events
 }
 
-/// Passes the name and the fields of each event of a part of the reasoning to `event`. The part is the output item with
-/// the index `at`, and has the index `index` among the parts of the reasoning.
+/// Encodes a part of the reasoning as events, and passes the name and the fields of each event to `event`. The part is
+/// the output item with the index `at`, and has the index `index` among the parts of the reasoning.
 fn thought_events(
     head: ResponseHead<'_>,
     at: usize,
@@ -207,9 +207,9 @@ impl StreamDecoder {
         }
     }
 
-    /// Returns the index in the completion of the call that an event concerns: the call whose item has the same index
-    /// in the output or, if the event or the item has none, the same id. Some servers send the id of the call instead
-    /// of that of the item. `None` if there is no such call.
+    /// Finds the call that an event concerns, and returns its index in the completion; `None` if there is no such call.
+    /// The item of the call has the same index in the output as the event or, if one of the two states no index, the
+    /// same id. Some servers send the id of the call in place of the id of the item.
     fn call(&self, body: &Value) -> Option<usize> {
         let (index, id) = (fields::count(body, "output_index"), fields::text(body, "item_id"));
         let is_same = |begun: &&StartedCall| match (index, begun.output_index) {
@@ -219,8 +219,8 @@ impl StreamDecoder {
         self.calls.iter().find(is_same).map(|begun| begun.call)
     }
 
-    /// Decodes the beginning of an output item. Only that of a call matters: text arrives in its own events, and
-    /// reasoning with the end of its item.
+    /// Decodes the beginning of an output item. The beginning of a call begins the call in the completion. Other items
+    /// are ignored here: text arrives in its own events, and reasoning with the end of its item.
     fn begin(&mut self, body: &Value, listener: &mut dyn Listener) -> Result<(), Error> {
         let item = body.get("item").ok_or(Error::Malformed("an event of an output item has no `item`"))?;
         if item_kind(item)? != OutputItemKind::Call {
@@ -239,8 +239,8 @@ impl StreamDecoder {
         self.assembly.arguments(call, field("arguments"), listener)
     }
 
-    /// Decodes the end of an output item. The event repeats the arguments of a call, which are checked. It is the only
-    /// event from which reasoning is read.
+    /// Decodes the end of an output item. For a call, the event repeats the arguments, which must equal the streamed
+    /// ones. For reasoning, it is the only event that is read. For a message, it is ignored.
     fn end(&mut self, body: &Value, listener: &mut dyn Listener) -> Result<(), Error> {
         let item = body.get("item").ok_or(Error::Malformed("an event of an output item has no `item`"))?;
         match item_kind(item)? {
@@ -284,7 +284,7 @@ impl StreamDecoder {
         Ok(())
     }
 
-    /// Whether the answer is complete.
+    /// Returns whether the answer is complete.
     #[must_use]
     pub fn is_done(&self) -> bool {
         self.done.is_some()

@@ -38,7 +38,7 @@ const PROVIDER_SCHEMAS: [&str; 4] = ["computer", "local_shell", "shell", "apply_
 pub(super) struct ReceivedTools {
     /// The tools as functions, in order.
     pub(super) specs: Vec<ToolSpec>,
-    /// The forms of those that the client declared otherwise.
+    /// The forms of the tools that the client did not declare as plain functions.
     pub(super) forms: ToolForms,
     /// The qualified names of the tools.
     names: HashSet<String>,
@@ -110,8 +110,8 @@ fn read_custom(tool: &ObjectFields<'_>) -> Result<String, WireError> {
     }
 }
 
-/// Rejects a tool of the type `kind`, which the client does not describe. If the provider runs it and the operator
-/// permits clients to send such a tool, accepts it instead; it is then dropped.
+/// Fails for a tool of the type `kind`, which the client does not describe. Succeeds if the provider runs the tool and
+/// the operator permits clients to send such a tool: it is then dropped.
 fn refuse_tool(tool: &ObjectFields<'_>, kind: &str) -> Result<(), WireError> {
     match PROVIDER_TOOLS.into_iter().find(|known| is_tool_type(kind, known)) {
         Some(known) if tool.drops_tool(known) => Ok(()),

@@ -5,8 +5,9 @@
 use super::draw::Draw;
 use super::{CONTENT, Example, ExampleKind, VALUE};
 
-/// Generates a text of random words and values, and repeats some of its passages. The beginning of a passage cannot
-/// be known, so it has almost no weight; the rest has the weight of a value.
+/// Generates a text of random words and values, followed by four copies of passages of it. Nothing tells the model
+/// which passage is copied, so the first word of a copy has almost no weight in the loss; the rest of the copy has the
+/// weight of a value.
 pub(super) fn copying_example(draw: &mut Draw) -> Example {
     let items: Vec<String> = (0..20 + draw.below(30))
         .map(|_| match draw.below(2) {

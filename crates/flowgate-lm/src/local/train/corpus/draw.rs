@@ -41,43 +41,43 @@ impl Draw {
         Self(SplitMix::new(seed))
     }
 
-    /// Returns a number from 0 up to `end`, which is excluded; 0 if `end` is 0.
+    /// Draws a number from 0 up to `end`, which is excluded; 0 if `end` is 0.
     #[expect(clippy::cast_possible_truncation, reason = "the remainder fits")]
     pub(super) fn below(&mut self, end: usize) -> usize {
         (self.0.next() % end.max(1) as u64) as usize
     }
 
-    /// Returns an element of a list; the empty text if the list is empty.
+    /// Draws an element of a list; the empty text if the list is empty.
     pub(super) fn pick<'a>(&mut self, list: &[&'a str]) -> &'a str {
         let index = self.below(list.len());
         list.get(index).copied().unwrap_or_default()
     }
 
-    /// Returns `count` different elements of a list in any order; fewer if the list is shorter.
+    /// Returns `count` different elements of a list, in random order; all of them if the list is shorter.
     pub(super) fn pick_several<'a>(&mut self, list: &[&'a str], count: usize) -> Vec<&'a str> {
         let mut left = list.to_vec();
         (0..count.min(left.len())).map(|_| left.swap_remove(self.below(left.len()))).collect()
     }
 
-    /// Returns an invented word of two or three syllables.
+    /// Draws an invented word of two or three syllables.
     pub(super) fn word(&mut self) -> String {
         let count = 2 + self.below(2);
         (0..count).map(|_| self.pick(SYLLABLES)).collect()
     }
 
-    /// Returns an invented word with a capital.
+    /// Draws an invented word with a capital.
     pub(super) fn capitalised_word(&mut self) -> String {
         let word = self.word();
         let (first, rest) = word.split_at_checked(1).unwrap_or(("", &word));
         first.to_uppercase() + rest
     }
 
-    /// Returns the name of a person: two capitalised words.
+    /// Draws the name of a person: two capitalised words.
     pub(super) fn name(&mut self) -> String {
         format!("{} {}", self.capitalised_word(), self.capitalised_word())
     }
 
-    /// Returns one of the forms of values.
+    /// Draws one of the forms of values, which [`Self::value`] fills.
     pub(super) fn form(&mut self) -> &'static str {
         self.pick(FORMS)
     }
@@ -100,7 +100,7 @@ impl Draw {
         value
     }
 
-    /// Draws a digit of this base, which is at most 36; always `Some` then.
+    /// Draws a digit of the base `base`, which must be at most 36. Always `Some`, since the number is below the base.
     fn digit(&mut self, base: u32) -> Option<char> {
         let digit = u32::try_from(self.below(usize::try_from(base).unwrap_or(10)));
         char::from_digit(digit.unwrap_or(0), base)

@@ -53,7 +53,7 @@ const OTHER_STATEMENTS: &[&str] = &[
     "With {v} as the {a}, {e} was entered.",
 ];
 
-/// What one question asks for.
+/// Phrases for what a question asks for, the field `{a}` of `{e}`.
 const SUBJECTS: &[&str] =
     &["the {a} of {e}", "{e}'s {a}", "the {a} for {e}", "the {a} that {e} has", "{a} of {e}", "{e}: {a}"];
 
@@ -169,11 +169,12 @@ const WORDS: &[&str] = &[
     "first",
 ];
 
+/// The punctuation after a blank of a phrasing that is made up; often none.
 const PUNCTUATION: &[&str] = &["", "", "", "", ",", ":", " -", " =", " (", ";", "\n"];
 
 impl Phrasing {
-    /// Returns the phrasing of the register: all documents, questions and answers have the same simple form. It is
-    /// that of the paper *Permissive Information-Flow Analysis* (Figure 4).
+    /// Returns the phrasing of the register, in which all documents, questions and answers have the same simple form.
+    /// The form is taken from the paper *Permissive Information-Flow Analysis* (Figure 4).
     pub(super) fn register() -> Self {
         let statement = "The {a} of {e} is {v} .";
         Self {
@@ -213,13 +214,13 @@ impl Phrasing {
     }
 }
 
-/// Returns up to three words with a space after each.
+/// Draws up to three words, and returns them with a space after each.
 fn words(draw: &mut Draw) -> String {
     (0..draw.below(4)).map(|_| format!("{} ", draw.pick(WORDS))).collect()
 }
 
-/// Makes up a phrasing: the blanks in any order, with words between them. If `ends_with_value` is true, the blank of
-/// the value (`{v}`) follows them.
+/// Makes up a phrasing: the blanks in random order, with random words before each. If `ends_with_value` is true, the
+/// blank of the value (`{v}`) comes last.
 fn made_up(draw: &mut Draw, blanks: &[&str], ends_with_value: bool) -> String {
     let mut blanks = draw.pick_several(blanks, blanks.len());
     if ends_with_value {

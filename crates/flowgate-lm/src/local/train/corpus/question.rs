@@ -42,10 +42,10 @@ const FIELDS: &[&str] = &[
 /// The fields of the register, and the forms of their values.
 const REGISTER_FIELDS: [&str; 2] = ["social security number", "date of birth"];
 const REGISTER_FORMS: [&str; 2] = ["SSN########", "##-##-####"];
-/// What persons and things with a number are called.
+/// The nouns that precede a number in the name of a person or thing: `patient 12`.
 const NUMBERED: &[&str] =
     &["person", "customer", "employee", "patient", "user", "member", "case", "client no.", "account"];
-/// The questions about the documents of one example.
+/// The number of questions about the documents of one example.
 const QUESTIONS: usize = 5;
 /// How the documents of a person share the two values: for each document whether it has the first, and the second.
 const LAYOUTS: [&[(bool, bool)]; 7] = [
@@ -190,7 +190,8 @@ fn asked_facts(draw: &mut Draw, documents: &[Vec<(usize, usize)>]) -> Vec<(usize
     asked
 }
 
-/// Groups facts by their subject, in the order of subjects and values, each fact once.
+/// Groups facts by their subject. A fact is a pair of the index of a subject and the index of a value (0 or 1). Returns
+/// each subject with its values, in the order of the indices; a fact that occurs several times is returned once.
 fn by_subject(facts: &[(usize, usize)]) -> Vec<(usize, Vec<usize>)> {
     let mut facts = facts.to_vec();
     facts.sort_unstable();

@@ -10,7 +10,7 @@ const FIELDS: &[&str] = &["phone", "email", "city", "account", "birthday", "empl
 const TOOLS: &[&str] =
     &["send_money", "create_event", "update_contact", "reserve_room", "send_email", "open_ticket"];
 
-/// The requests and calls of one example.
+/// The number of requests of the user in one example, each with one call.
 const CALLS: usize = 2;
 
 /// Facts about one person: the name of the person, and names and values of fields.
@@ -57,9 +57,9 @@ fn contact(draw: &mut Draw) -> Contact {
     Contact { name: draw.name(), facts }
 }
 
-/// Writes a contact as JSON, YAML, a table or a mail.
+/// Returns the facts about a contact in the form of a tool's output: JSON, YAML, a table or a mail, which is drawn.
 fn output(draw: &mut Draw, Contact { name, facts }: &Contact) -> String {
-    // All facts, each in this form.
+    // Returns all facts, each written by `form`, with `separator` between them.
     let line = |form: &dyn Fn(&str, &str) -> String, separator: &str| {
         facts.iter().map(|(field, value)| form(field, value)).collect::<Vec<_>>().join(separator)
     };
