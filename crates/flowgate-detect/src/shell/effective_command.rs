@@ -251,9 +251,11 @@ impl<'c, 's> EffectiveCommand<'c, 's> {
                     report(UnsafeCommandKind::WorldWritable, Warning);
                 }
                 // The program then runs with the rights of its owner (`u+s`, `4755`) or its group.
+                // Of the first of four octal digits, 4 is the bit of the owner and 2 that of the group.
+                let is_octal = |text: &str| text.len() == 4 && text.bytes().all(|c| matches!(c, b'0'..=b'7'));
                 if any(|text| {
                     matches!(text, "u+s" | "+s" | "g+s" | "ug+s")
-                        || text.len() == 4 && text.starts_with(['4', '6'])
+                        || is_octal(text) && text.starts_with(['2', '3', '4', '5', '6', '7'])
                 }) {
                     report(UnsafeCommandKind::Privilege, Error);
                 }
@@ -284,7 +286,10 @@ impl<'c, 's> EffectiveCommand<'c, 's> {
             }
             // An address of `socat` that runs a program.
             "socat"
-                if any(|text| text.to_ascii_uppercase().contains("EXEC:") || text.contains("SYSTEM:")) =>
+                if any(|text| {
+                    let text = text.to_ascii_uppercase();
+                    text.contains("EXEC:") || text.contains("SYSTEM:")
+                }) =>
             {
                 report(UnsafeCommandKind::ReverseShell, Error);
             }
