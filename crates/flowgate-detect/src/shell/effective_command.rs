@@ -252,10 +252,11 @@ impl<'c, 's> EffectiveCommand<'c, 's> {
                 }
                 // The program then runs with the rights of its owner (`u+s`, `4755`) or its group.
                 // Of the first of four octal digits, 4 is the bit of the owner and 2 that of the group.
-                let is_octal = |text: &str| text.len() == 4 && text.bytes().all(|c| matches!(c, b'0'..=b'7'));
                 if any(|text| {
                     matches!(text, "u+s" | "+s" | "g+s" | "ug+s")
-                        || is_octal(text) && text.starts_with(['2', '3', '4', '5', '6', '7'])
+                        || text.len() == 4
+                            && text.starts_with(['2', '3', '4', '5', '6', '7'])
+                            && text.bytes().all(|digit| matches!(digit, b'0'..=b'7'))
                 }) {
                     report(UnsafeCommandKind::Privilege, Error);
                 }
