@@ -32,7 +32,7 @@ pub(crate) struct Placeholder {
 enum PlaceholderMatch {
     /// One or more placeholders, in order.
     Placeholders(Vec<Placeholder>),
-    /// Not decided without more text.
+    /// The text ends before it is certain whether a placeholder begins there.
     Unknown,
     /// No placeholder begins there.
     No,
@@ -365,7 +365,7 @@ impl PlaceholderReader<'_> {
     }
 }
 
-/// Returns the name of the region with this number: a model may write leading zeros.
+/// Returns the name of the region whose number these digits spell, without the leading zeros that a model may write.
 fn region_name(digits: &str) -> String {
     let digits = digits.trim_start_matches('0');
     format!("h{}", if digits.is_empty() { "0" } else { digits })

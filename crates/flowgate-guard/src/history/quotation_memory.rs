@@ -478,7 +478,8 @@ impl SessionTexts {
             self.labels.push(label.clone());
             self.labels.len() - 1
         });
-        // A window that texts of two labels contain is marked with top. A session has no sources and forgets nothing.
+        // A window for whose marks there is no room is marked with top instead. A session distinguishes no sources and
+        // forgets nothing, so `source` and `generation` are always 0.
         let mark = |label| WindowMark { source: 0, generation: 0, label };
         for normalized in normalized_texts(text) {
             for window in windows(&normalized) {

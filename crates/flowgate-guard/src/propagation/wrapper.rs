@@ -49,13 +49,13 @@ pub struct Propagator<'a> {
     pub answers: &'a dyn AnswerModel,
     /// The model that scores; it can be a smaller one.
     pub scores: &'a dyn ScoringModel,
-    /// The utility.
+    /// The measure by which the answer in a subcontext is compared with the answer in the whole context.
     pub utility: &'a dyn Utility,
     /// The tolerance, the search and its budget.
     pub options: PropagationOptions,
     /// Counts tokens.
     pub count: &'a TokenCount<'a>,
-    /// Returns the index of the label that serves the application best.
+    /// Returns the index of the candidate whose label serves the application best.
     pub choose: &'a (dyn Fn(&[Candidate]) -> usize + Send + Sync),
 }
 
@@ -80,12 +80,11 @@ pub struct LabelledAnswer {
     pub candidates: Vec<Candidate>,
     /// Whether the search was complete within its budget.
     pub is_complete: bool,
-    /// An upper bound of the information about the other documents that the choice of the label reveals.
+    /// An upper bound on what the choice of the label reveals about the other documents, in bits.
     pub choice_bits: usize,
     /// What scoring has cost.
     pub cost: Cost,
-    /// The failure of a model that kept the search or the second answer from being completed; the label is then the
-    /// naive one.
+    /// The error of a model because of which the search or the second answer failed. The label is then the naive one.
     pub failure: Option<Error>,
 }
 
