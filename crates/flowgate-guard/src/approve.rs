@@ -54,13 +54,13 @@ pub struct ApprovalRequest {
     pub carries: Value,
     /// The label of each reason, by the names of its elements.
     pub reasons_carry: Vec<Value>,
-    /// For how long the policy lets a person answer.
+    /// The longest grant that the policy lets a person give in answer.
     pub grant_scope: GrantScope,
-    /// The arguments whose values may change if a person answers for longer than this call.
+    /// The arguments whose values may differ in the further calls that a grant covers.
     pub changeable: Vec<String>,
     /// How long the question stays open.
     pub expires: Duration,
-    /// How often the model makes this call in its message, from here on: a person can answer for all of them.
+    /// The number of equal calls in the model's message, from this one on: a person can answer for all of them.
     pub times: usize,
     /// The questions about further calls of the same message, as far as they can be foreseen, so that a person can
     /// decide on all of them at once. A reader who may know of such a question may know of this one. Each is asked when

@@ -9,9 +9,9 @@
 //! third way. If no way is possible, and for any answer but an explicit yes, the call is denied. `client` calls this
 //! file when the verdict on a call is to ask.
 //!
-//! The person at the client is asked within a [`QuestionBudget`](flowgate_guard::approve::QuestionBudget). After too many
-//! refusals in a row, or too many questions in the session, calls that need an approval are denied without a question.
-//! A question whose call the client cancels counts as refused, and at most [`MAX_OPEN`] questions may be open at the
+//! The person at the client is asked within a [`QuestionBudget`](flowgate_guard::approve::QuestionBudget). After too
+//! many refusals in a row, or too many questions in the session, calls that need an approval are denied without a
+//! question. A question whose call the client cancels counts as refused, and at most [`MAX_OPEN`] questions may be open at the
 //! same time. The program that asks people in the third way limits its questions itself.
 
 use flowgate::monitor::{Monitor, PersonDecision, Question};

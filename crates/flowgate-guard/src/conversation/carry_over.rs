@@ -186,8 +186,8 @@ impl Conversation {
     }
 
     /// Adds a message that the model wrote under another policy, with its calls as handed over, and ends the turn.
-    /// `tools` has one pair for each call of the message: the server of the tool (`None` for a local tool), and its name.
-    /// Does nothing if the message is not one of the model.
+    /// `tools` has one pair for each call of the message: the server of the tool (`None` for a local tool), and the
+    /// name. Does nothing if the message is not one of the model.
     ///
     /// # Errors
     /// If the session has no room for a call.

@@ -93,8 +93,8 @@ impl Conversation {
         self.submit(Input::Stamped(stamp.to_owned()));
     }
 
-    /// Raises the labels of the stores by what other conversations of the same tenant have written there since. `record`
-    /// has these labels: see
+    /// Raises the labels of the stores by what other conversations of the same tenant have written there since.
+    /// `record` has these labels: see
     /// [`Monitor::join_external_state`](flowgate::monitor::Monitor::join_external_state).
     ///
     /// # Errors
