@@ -108,11 +108,11 @@ pub struct Excerpt {
 }
 
 /// The decision on a call that needs approval, as its conversation receives it: what a person decided, or why there is
-/// no decision. It contains less than a [`PersonDecision`], since a conversation does not know of lasting grants, and more,
-/// since a conversation also continues without a person.
+/// no decision. It differs from a [`PersonDecision`] in two ways: it has no lasting grants, of which a conversation does
+/// not know, and it has variants for a question that no person has answered.
 ///
-/// It is exhaustive on purpose: a program that acts on it must be changed when a variant is added. Journals keep the names
-/// that the variants had first.
+/// It is exhaustive on purpose: a program that acts on it must be changed when a variant is added. Journals keep the
+/// names that the variants had first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Decision {

@@ -172,7 +172,8 @@ impl Proxy {
     }
 
     /// Withdraws the question about the call of the request `id`, which the client has cancelled. A question that the
-    /// client's user was shown counts as refused: a person who dismisses questions would otherwise be asked without end.
+    /// client's user was shown counts as refused: otherwise a person who dismisses questions would be asked without
+    /// end.
     pub(super) fn withdraw_question(&mut self, id: &RequestId) {
         let mut was_shown = false;
         self.outgoing_requests.retain(|_, asking| {
@@ -237,10 +238,10 @@ impl Proxy {
         ))
     }
 
-    /// Returns the remembered call that a request sends again, and the person's decision on it, if the `requestState` of
-    /// the request names a question to a person. Forgets the call, and removes `requestState` and `inputResponses` from
-    /// the parameters. Otherwise returns `None` and leaves the parameters unchanged: they may belong to a round with the
-    /// server.
+    /// Returns the remembered call that a request sends again, and the person's decision on it, if the `requestState`
+    /// of the request names a question to a person. Forgets the call, and removes `requestState` and `inputResponses`
+    /// from the parameters. Otherwise returns `None` and leaves the parameters unchanged: they may belong to a round
+    /// with the server.
     pub(super) fn take_retry(
         &mut self,
         params: &mut Map<String, Value>,
