@@ -111,8 +111,8 @@ pub struct Excerpt {
 /// no decision. It differs from a [`PersonDecision`] in two ways: it has no lasting grants, of which a conversation does
 /// not know, and it has variants for a question that no person has answered.
 ///
-/// It is exhaustive on purpose: a program that acts on it must be changed when a variant is added. Journals keep the
-/// names that the variants had first.
+/// The list is exhaustive on purpose: a program has to act on each decision. Journals keep the names that the variants
+/// had first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Decision {

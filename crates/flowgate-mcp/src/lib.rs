@@ -176,7 +176,7 @@ pub struct Proxy {
     judged: Vec<CallVerdict>,
     /// The verdicts that were not enforced since the last call of [`take_watched`](Proxy::take_watched).
     watched: Vec<WatchedVerdict>,
-    /// The number of generated IDs so far: each contains its number, so that it is unique.
+    /// The number of IDs generated so far. Each generated ID contains its number, which makes the ID unique.
     number_count: u64,
     /// The bytes of all messages so far.
     received_bytes: usize,
