@@ -108,8 +108,8 @@ pub struct Excerpt {
 }
 
 /// The decision on a call that needs approval, as its conversation receives it: what a person decided, or why there is
-/// no decision. It differs from a [`PersonDecision`] in two ways: it has no lasting grants, of which a conversation does
-/// not know, and it has variants for a question that no person has answered.
+/// no decision. It differs from a [`PersonDecision`] in two ways: it has no lasting grants, of which a conversation
+/// does not know, and it has variants for a question that no person has answered.
 ///
 /// The list is exhaustive on purpose: a program has to act on each decision. Journals keep the names that the variants
 /// had first.

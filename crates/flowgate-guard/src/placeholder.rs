@@ -348,8 +348,9 @@ impl PlaceholderReader<'_> {
         at
     }
 
-    /// Reads the name of a region, `h` and digits: returns the index after its digits, and the digits. These are empty
-    /// if none follows; in a text that is not complete, they may follow later. `None` if no `h` is at the index.
+    /// Reads the name of a region, `h` and digits: returns the index after the digits, and the digits. The digits are
+    /// empty if none follows the `h`; in a text that is not complete, they may follow later. `None` if no `h` is at the
+    /// index.
     fn read_name(&self, at: usize) -> Option<(usize, String)> {
         if !matches!(self.char_at(at), Some('h' | 'H')) {
             return None;

@@ -11,8 +11,8 @@
 //!
 //! y' is computed from the question and the documents at or below L' alone, whatever the searches, the scores and the
 //! other documents say. An error of these costs utility, or results in a label that is less permissive than necessary.
-//! The *choice* of L' is computed from all documents. It reveals at most [`LabelledAnswer::choice_bits`] bits of them, as
-//! the choice of a screener does. λ-similarity is therefore not noninterference: an observer who sees which label an
+//! The *choice* of L' is computed from all documents. It reveals at most [`LabelledAnswer::choice_bits`] bits of them,
+//! as the choice of a screener does. λ-similarity is therefore not noninterference: an observer who sees which label an
 //! answer carries, or that a later call was permitted, learns as many bits. Where that is too much, retrieve only what
 //! flows to a label that is known beforehand ([`answer_at`], section 6.1).
 
@@ -39,7 +39,7 @@ pub trait AnswerModel: Send + Sync {
 pub struct Candidate {
     /// The label that the answer would carry.
     pub label: Label,
-    /// The documents from which it would be generated.
+    /// The documents from which it would be generated, by their indices in the context.
     pub documents: Vec<usize>,
 }
 
@@ -72,7 +72,7 @@ pub struct LabelledAnswer {
     pub answer: String,
     /// The label of the answer: the join of the labels of the question and of the documents.
     pub label: Label,
-    /// The documents that it was generated from.
+    /// The documents that it was generated from, by their indices in the context.
     pub documents: Vec<usize>,
     /// The label of the whole context: what the naive method gives.
     pub naive_label: Label,
