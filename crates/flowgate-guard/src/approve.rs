@@ -54,13 +54,13 @@ pub struct ApprovalRequest {
     pub carries: Value,
     /// The label of each reason, by the names of its elements.
     pub reasons_carry: Vec<Value>,
-    /// For how long the policy lets a person answer.
+    /// The longest grant that the policy lets a person give in answer.
     pub grant_scope: GrantScope,
-    /// The arguments whose values may change if a person answers for longer than this call.
+    /// The arguments whose values may differ in the further calls that a grant covers.
     pub changeable: Vec<String>,
     /// How long the question stays open.
     pub expires: Duration,
-    /// How often the model makes this call in its message, from here on: a person can answer for all of them.
+    /// The number of equal calls in the model's message, from this one on: a person can answer for all of them.
     pub times: usize,
     /// The questions about further calls of the same message, as far as they can be foreseen, so that a person can
     /// decide on all of them at once. A reader who may know of such a question may know of this one. Each is asked when
@@ -108,11 +108,11 @@ pub struct Excerpt {
 }
 
 /// The decision on a call that needs approval, as its conversation receives it: what a person decided, or why there is
-/// no decision. It contains less than a [`PersonDecision`], since a conversation does not know of lasting grants, and more,
-/// since a conversation also continues without a person.
+/// no decision. It differs from a [`PersonDecision`] in two ways: it has no lasting grants, of which a conversation
+/// does not know, and it has variants for a question that no person has answered.
 ///
-/// It is exhaustive on purpose: a program that acts on it must be changed when a variant is added. Journals keep the names
-/// that the variants had first.
+/// The list is exhaustive on purpose: a program has to act on each decision. Journals keep the names that the variants
+/// had first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Decision {

@@ -143,7 +143,8 @@ impl Catalogue {
         self.entries.iter().filter(move |entry| entry.is_visible_at(monitor, label))
     }
 
-    /// Returns the join of the labels that the descriptions of the tools contribute to a view at `bound`.
+    /// Returns what the descriptions of the tools contribute to the label of a view at `bound`: the join of the labels
+    /// of what the view shows of them.
     pub(crate) fn view_label(&self, monitor: &Monitor, bound: &Label) -> Label {
         let descriptions = self.entries.iter().filter_map(|entry| entry.event);
         descriptions.fold(Label::BOTTOM, |joined, event| joined.join(&monitor.view_label(event, bound)))

@@ -87,7 +87,7 @@ pub struct Conversation {
     format: Option<RequestedFormat>,
     /// The chat: messages, and steps with their calls.
     items: ConversationItems,
-    /// The next action.
+    /// What the conversation does or waits for next.
     phase: ConversationPhase,
     /// The labels of the steps of this turn.
     labels: StepLabels,
@@ -174,7 +174,7 @@ impl Conversation {
         matches!(self.phase, ConversationPhase::User) && self.step.view().is_none()
     }
 
-    /// Returns the view of the next step at `label`.
+    /// Returns what a next step with the bound `label` would be shown.
     pub fn view_at(&self, label: Label) -> View {
         self.view_builder(None).build(label)
     }

@@ -163,7 +163,7 @@ pub struct MergeSummary {
 }
 
 impl History {
-    /// Creates an empty session.
+    /// Creates the history of a session that has no messages yet.
     pub fn new() -> Self {
         Self::default()
     }

@@ -29,7 +29,7 @@ pub trait InfluenceMethod: Send + Sync {
     /// Describes in one sentence which regions the method returns, and what it assumes.
     fn doc(&self) -> &'static str;
 
-    /// Starts a session with an empty trace.
+    /// Returns the state of the method for a session with an empty trace.
     fn start(&self) -> Box<dyn AttributionSession>;
 }
 

@@ -62,7 +62,7 @@ pub enum Input {
     /// Parameters of the policy that the caller has, in addition to those of the settings. Only the first input of a
     /// conversation may be this one.
     Parameters(Map<String, Value>),
-    /// A message of this role.
+    /// A message of this role that begins no turn, such as context.
     Note(String, Value),
     /// A message of the user.
     User(Value),
@@ -96,7 +96,7 @@ pub enum Input {
     GrantsWithdrawn,
     /// What people have approved for the rest of the conversation is withdrawn, for the calls with these digests.
     GrantsWithdrawnFor(BTreeSet<String>),
-    /// The stamp of what was written to stores since the last stamp.
+    /// The stamp with which the stores were marked that were written to since the last stamp.
     Stamped(String),
     /// A chat sent by the caller.
     Sent {

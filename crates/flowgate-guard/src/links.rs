@@ -65,8 +65,8 @@ impl LinkPolicy {
 }
 
 /// Returns the text with every address broken apart that the policy does not permit in text with `label`, and the
-/// refused addresses. `method` is the name of the method that the attribution records, and `next_id` numbers the calls
-/// that are judged.
+/// refused addresses. `method` is the name of the method that the attribution records. `next_id` is the number of the
+/// last judged call; each judged address increases it.
 pub(crate) fn disarm(
     monitor: &mut Monitor,
     method: &'static str,
@@ -100,7 +100,7 @@ struct DisarmedReply<'a> {
     label: Label,
     /// The number of the last judged call.
     next_id: &'a mut usize,
-    /// How many addresses were found.
+    /// The number of addresses found so far; only the first [`MAX_JUDGED`] are judged.
     judged: usize,
 }
 
@@ -229,8 +229,8 @@ pub(crate) fn disarm_value(
 }
 
 /// Returns whether the policy permits an address: judges the call `flowgate/link` with the URL as its argument, as if
-/// it depended on text with `label`. `method` is the name of the method that the attribution records, and `next_id`
-/// numbers the calls.
+/// it depended on text with `label`. `method` is the name of the method that the attribution records. Increases
+/// `next_id`, the number of the last judged call.
 fn is_permitted(
     monitor: &mut Monitor,
     method: &'static str,

@@ -32,7 +32,7 @@ pub(crate) struct Placeholder {
 enum PlaceholderMatch {
     /// One or more placeholders, in order.
     Placeholders(Vec<Placeholder>),
-    /// Not decided without more text.
+    /// The text ends before it is certain whether a placeholder begins there.
     Unknown,
     /// No placeholder begins there.
     No,
@@ -348,8 +348,9 @@ impl PlaceholderReader<'_> {
         at
     }
 
-    /// Reads the name of a region, `h` and digits: returns the index after its digits, and the digits. These are empty
-    /// if none follows; in a text that is not complete, they may follow later. `None` if no `h` is at the index.
+    /// Reads the name of a region, `h` and digits: returns the index after the digits, and the digits. The digits are
+    /// empty if none follows the `h`; in a text that is not complete, they may follow later. `None` if no `h` is at the
+    /// index.
     fn read_name(&self, at: usize) -> Option<(usize, String)> {
         if !matches!(self.char_at(at), Some('h' | 'H')) {
             return None;
@@ -365,7 +366,7 @@ impl PlaceholderReader<'_> {
     }
 }
 
-/// Returns the name of the region with this number: a model may write leading zeros.
+/// Returns the name of the region whose number these digits spell, without the leading zeros that a model may write.
 fn region_name(digits: &str) -> String {
     let digits = digits.trim_start_matches('0');
     format!("h{}", if digits.is_empty() { "0" } else { digits })

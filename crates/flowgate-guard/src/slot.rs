@@ -58,8 +58,8 @@ pub(crate) fn parse_slot(value: &Value) -> Result<Option<Slot>, &'static str> {
     Ok(Some(Slot { names: parse_region_names(slot)?, fill, template: None }))
 }
 
-/// Converts an argument with placeholders in its texts to a slot; `None` if it has none. `known` is the number of
-/// hidden regions of the step's view.
+/// Converts an argument with placeholders in its texts to a slot; `None` if it has no placeholder. `known` is the
+/// number of hidden regions of the step's view.
 ///
 /// # Errors
 /// The problem with the placeholders.

@@ -117,9 +117,9 @@ impl Proxy {
     }
 
     /// Adds an answer to the trace. Its label is at least `answer_label`, which the server states for it, and at least
-    /// the label that every output of the tool carries because rules can stop it. Returns the event, and whether the
-    /// client may be shown the answer: no rule forbids it, and the client's model is cleared for it. Returns `None` if
-    /// the trace has no room.
+    /// the floor of the tool's outputs: whether a rule stops an output reveals what the rule has read. Returns the
+    /// event, and whether the client may be shown the answer: no rule forbids it, and the client's model is cleared for
+    /// it. Returns `None` if the trace has no room.
     pub(super) fn record_answer(
         &self,
         monitor: &mut Monitor,

@@ -9,10 +9,10 @@
 //! third way. If no way is possible, and for any answer but an explicit yes, the call is denied. `client` calls this
 //! file when the verdict on a call is to ask.
 //!
-//! The person at the client is asked within a [`QuestionBudget`](flowgate_guard::approve::QuestionBudget): after refusals
-//! in a row, or too many questions of the session, calls that need an approval are denied without a question. A question
-//! whose call the client cancels counts as refused, and at most [`MAX_OPEN`] may be open at the same time. The program
-//! that asks people in the third way limits its questions itself.
+//! The person at the client is asked within a [`QuestionBudget`](flowgate_guard::approve::QuestionBudget). After too
+//! many refusals in a row, or too many questions in the session, calls that need an approval are denied without a
+//! question. A question whose call the client cancels counts as refused, and at most [`MAX_OPEN`] questions may be open at the
+//! same time. The program that asks people in the third way limits its questions itself.
 
 use flowgate::monitor::{Monitor, PersonDecision, Question};
 use flowgate_guard::approve::{Decision, QuestionCount};
@@ -32,16 +32,16 @@ const MAX_SHOWN: usize = 4_000;
 
 /// The method of a question to the client's user.
 const ELICIT: &str = "elicitation/create";
-/// The maximum number of questions to the person at the client that are open at the same time: so many calls in one
-/// message are asked about. Of calls that wait to be sent again with the person's answer, older ones are dropped, which
-/// denies them and counts as a refusal.
+/// The maximum number of questions to the person at the client that are open at the same time. It limits elicitations,
+/// and separately the calls that wait to be sent again with the person's answer. One more elicitation is not asked. One
+/// more waiting call drops the oldest, which is then denied and counts as a refusal.
 const MAX_OPEN: usize = 20;
 /// The verdict in the refusal of a call that a person is not asked about.
 const TOO_MANY: &str = "no person was asked, because there were too many questions";
 
-/// A [`Decision`] as a proxy receives it. It is a type of its own since a call of an MCP client is allowed once only, and
-/// since the refusal of a call whose question is undecided names the question. The gateway persists it, with the names that
-/// the variants had first.
+/// The decision on a call, as a proxy receives it. It differs from [`Decision`] in two ways: a call of an MCP client is
+/// allowed at most once, and an undecided question has a name, which the refusal of the call states. The gateway
+/// persists decisions under the names that the variants had first.
 ///
 /// The list is exhaustive on purpose: a program has to act on each variant.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -64,8 +64,8 @@ pub enum ProxyDecision {
 }
 
 impl ProxyDecision {
-    /// Returns the decision on a question that was asked outside the client; `question` is the name of the stored question,
-    /// if it was stored. Without one, nothing is allowed and nothing can be waited for.
+    /// Returns the decision on a question that was asked outside the client. `question` is the name of the stored
+    /// question; `None` if it was not stored. The call is then neither allowed nor undecided, but unanswered.
     pub fn new(decision: Decision, question: Option<String>) -> Self {
         match (decision, question) {
             (Decision::AllowOnce | Decision::AllowForConversation, Some(_)) => Self::AllowOnce,
@@ -105,8 +105,8 @@ impl From<&ProxyDecision> for Decision {
     }
 }
 
-/// Returns the decision of the person at the client, who is asked by an elicitation, from the `action` of the result: only
-/// `accept` allows the call.
+/// Returns the decision of the person at the client, who is asked by an elicitation, from the `action` of the result:
+/// only `accept` allows the call.
 pub fn elicited_decision(action: Option<&Value>) -> PersonDecision {
     match action.and_then(Value::as_str) {
         Some("accept") => PersonDecision::AllowOnce,
@@ -172,7 +172,8 @@ impl Proxy {
     }
 
     /// Withdraws the question about the call of the request `id`, which the client has cancelled. A question that the
-    /// client's user was shown counts as refused: a person who dismisses questions would otherwise be asked without end.
+    /// client's user was shown counts as refused: otherwise a person who dismisses questions would be asked without
+    /// end.
     pub(super) fn withdraw_question(&mut self, id: &RequestId) {
         let mut was_shown = false;
         self.outgoing_requests.retain(|_, asking| {
@@ -237,8 +238,10 @@ impl Proxy {
         ))
     }
 
-    /// Takes the call that a request sends again, with the person's decision, if the `requestState` of the request names
-    /// a question to a person, and removes both from the parameters. Otherwise returns `None` and leaves the parameters unchanged, since they may belong to a round with the server.
+    /// Returns the remembered call that a request sends again, and the person's decision on it, if the `requestState`
+    /// of the request names a question to a person. Forgets the call, and removes `requestState` and `inputResponses`
+    /// from the parameters. Otherwise returns `None` and leaves the parameters unchanged: they may belong to a round
+    /// with the server.
     pub(super) fn take_retry(
         &mut self,
         params: &mut Map<String, Value>,

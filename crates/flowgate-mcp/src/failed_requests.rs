@@ -20,7 +20,7 @@ use super::{PendingClientRequest, Proxy, ProxyAction, ProxyCallKind, REFUSED, Ru
 pub(super) const NO_ANSWER: &str =
     "no answer is shown: the server sent none that can be forwarded, or the policy withholds it";
 
-/// The machine-readable kind of this refusal.
+/// The machine-readable kind of the refusal that says [`NO_ANSWER`].
 const KIND: &str = "no-answer";
 
 /// Returns the constant answer in place of one that is not shown: for a tool a failed result, which the client's model

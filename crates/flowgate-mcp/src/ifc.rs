@@ -39,9 +39,9 @@ pub(super) fn label_from_result(monitor: &mut Monitor, result: &Value) -> Label 
     monitor.from_names(&Value::Object(names))
 }
 
-/// Returns the form of a label that a client receives. Each field of the form describes the first of its dimensions
-/// that the policy declares. Its value is the least one if the label is at the bottom in that dimension, the list of
-/// readers if the label names them, and otherwise the greatest one.
+/// Returns a label in the form in which a client receives it, as the value of `_meta.ifc`. Each field describes the
+/// first of its dimensions that the policy declares. The value of a field is its least value if the label is at the
+/// bottom in that dimension, the list of readers if the label names them, and otherwise `untrusted` or `private`.
 pub(super) fn label_to_json(monitor: &Monitor, label: &Label) -> Value {
     let (names, least_names) = (monitor.to_names(label), bottom_names(monitor));
     let ifc_fields = FIELDS.iter().filter_map(|(field, least_value, dimensions)| {

@@ -2,7 +2,7 @@
 //! `initialize` in the revisions of MCP with sessions, `server/discover` in those without.
 //!
 //! A server's statements about itself, its instructions above all, are content like any other. If the policy does not
-//! trust them, the client receives the server's capabilities and nothing else.
+//! trust them, the client receives the server's capabilities and nothing else. `client` and `server` call this file.
 
 use flowgate::monitor::{Monitor, Outcome};
 use flowgate::trace::{Output, Tool, TraceEntry};

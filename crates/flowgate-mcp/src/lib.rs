@@ -154,11 +154,13 @@ pub struct Proxy {
     abandoned: BTreeSet<RequestId>,
     /// Requests to the client, and questions to its user or to a person elsewhere, that have no answer yet.
     outgoing_requests: BTreeMap<RequestId, OutgoingRequest>,
-    /// Calls whose answer asked a person, oldest first: the client sends them again with the person's answer.
+    /// Calls that the proxy answered with a question to the client's user, oldest first: the client sends them again
+    /// with the user's decision.
     retries: VecDeque<RetryableCall>,
     /// The questions that the person at the client was asked.
     questions: QuestionCount,
-    /// Calls whose answer asked for input, oldest first: the client sends them again with its responses.
+    /// Calls that the server answered with a request for input, oldest first: the client sends them again with its
+    /// responses.
     rounds: VecDeque<InputRound>,
     /// The tools that the server has listed, and which of them the client is offered.
     listing: ToolListing,
@@ -174,7 +176,7 @@ pub struct Proxy {
     judged: Vec<CallVerdict>,
     /// The verdicts that were not enforced since the last call of [`take_watched`](Proxy::take_watched).
     watched: Vec<WatchedVerdict>,
-    /// The number of generated IDs so far: each contains its number, so that it is unique.
+    /// The number of IDs generated so far. Each generated ID contains its number, which makes the ID unique.
     number_count: u64,
     /// The bytes of all messages so far.
     received_bytes: usize,
@@ -281,7 +283,7 @@ struct JudgedRequest {
     objection: Option<String>,
 }
 
-/// A call whose answer asked a person.
+/// A call that the proxy answered with a question to the client's user. The client sends it again with the decision.
 #[derive(Debug)]
 struct RetryableCall {
     /// The name by which the client refers to the question.

@@ -23,13 +23,13 @@ impl From<BTreeMap<String, String>> for Pins {
     }
 }
 
-/// The error of a text that is no file of pins.
+/// The reason why a text is not a file of pins.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PinsError {
-    /// It is not strict JSON.
+    /// The text is not strict JSON.
     Json(JsonError),
-    /// It is JSON without the fields of a file of pins.
+    /// The text is JSON without the fields of a file of pins.
     Form,
 }
 

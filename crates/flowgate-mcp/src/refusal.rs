@@ -59,7 +59,8 @@ fn refusal(verdict: &str, reasons: &[Value]) -> Value {
     json!({"refused": verdict, "reasons": reasons})
 }
 
-/// Returns a refusal as an answer. For a tool, it is a result that the client's model can read.
+/// Returns the answer to a refused request. For a call of a tool, it is a result that the client's model can read; for
+/// any other request, it is a JSON-RPC error.
 pub(super) fn refusal_answer(id: &RequestId, kind: ProxyCallKind, refusal: &Value) -> ProxyAction {
     ProxyAction::Client(match kind {
         ProxyCallKind::Tool => {

@@ -42,7 +42,7 @@ impl Proxy {
             return client_id;
         }
         let count = self.next_number();
-        // The word that the generated IDs of this proxy begin with.
+        // The IDs of requests begin with this word; the IDs of `generated_id` begin with `flowgate-`.
         let word = self.settings.id_word.as_deref().unwrap_or_default();
         let server_id = RequestId::from_name(&format!("{word}-{count}"));
         self.client_ids.insert(server_id.clone(), client_id);
@@ -80,8 +80,8 @@ impl Proxy {
             .collect()
     }
 
-    /// Replaces the server's id in an answer by the id that the client chose, and forgets the pair, since a request has
-    /// one answer. Any other message is returned unchanged.
+    /// Replaces the server-side ID in an answer by the ID that the client chose, and forgets the pair of IDs, since a
+    /// request has only one answer. Returns any other message unchanged.
     fn restore_client_id(&mut self, text: String) -> String {
         let Ok(Value::Object(mut message)) = serde_json::from_str(&text) else { return text };
         // A request or a notification has no ID that a client chose.

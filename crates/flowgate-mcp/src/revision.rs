@@ -1,18 +1,18 @@
-//! Defines the revisions of MCP, and what each of them adds to the protocol: requests, parameters, capabilities, notifications
-//! and harmless result fields.
+//! Defines the revisions of MCP, and what each of them adds to the protocol: requests, parameters, capabilities,
+//! notifications and harmless result fields.
 //!
 //! The proxy knows a method, a capability or a field if a row of [`Revision::additions`] names it. Anything else is
-//! refused or dropped, so a revision that is not in the table adds nothing. A connection is not limited to the additions of
-//! the revision that it negotiated: the policy decides about a method, whatever the revision.
+//! refused or dropped, so a revision that is not in the table adds nothing. A connection may use the additions of other
+//! revisions than the one that it negotiated: the policy decides about a method, whatever the revision.
 //!
-//! The handlers of requests and notifications (`client`, `server`, `notifications`, `initialize`, `listing`) read the table;
-//! the gateway reads the names of the methods, for its spans and for freezes.
+//! The handlers of requests and notifications (`client`, `server`, `notifications`, `initialize`, `listing`) read the
+//! table; the gateway reads the names of the methods, for its spans and for freezes.
 
 use serde_json::Value;
 
 use super::ProxyCallKind;
 
-/// The field by which a client refers to an earlier answer.
+/// The field by which a client, when it sends a call again, refers to the answer that asked for input.
 pub(super) const STATE: &str = "requestState";
 /// The field with the client's responses to requested input. They are judged as an argument of this name.
 pub(super) const RESPONSES: &str = "inputResponses";
@@ -69,8 +69,8 @@ pub(super) struct RevisionAdditions {
     server_notifications: &'static [&'static str],
     /// The server capabilities that are forwarded, with their flags.
     capabilities: &'static [(&'static str, &'static [&'static str])],
-    /// The result fields that are forwarded without a label, with the values that they may have. A field without values
-    /// is a cache time.
+    /// The result fields that are forwarded without a label, with the values that they may have. A field without a list
+    /// of values is a duration for which a result may be cached.
     unlabelled_fields: &'static [(&'static str, &'static [&'static str])],
 }
 
@@ -196,8 +196,8 @@ pub fn server_request_methods() -> impl Iterator<Item = &'static str> {
     of_all(|added| added.server_requests).copied()
 }
 
-/// Returns the methods that an admin can freeze like a tool: the judged requests of the client, the list of tools, and the
-/// requests of the server.
+/// Returns the methods that an admin can freeze like a tool: the judged requests of the client, the list of tools, and
+/// the requests of the server.
 pub fn freezable_methods() -> impl Iterator<Item = &'static str> {
     let of_client = of_all(|added| added.client_requests)
         .filter(|(_, kind)| matches!(kind, ClientRequestKind::Judged(_) | ClientRequestKind::ToolList));
@@ -218,7 +218,7 @@ pub(super) fn is_judged_as_tool(method: &str) -> bool {
     of_client || server_request_methods().any(|name| name == method)
 }
 
-/// Returns whether the server sends requests with this method.
+/// Returns whether MCP defines a request of servers with this method.
 pub(super) fn is_server_request(method: &str) -> bool {
     server_request_methods().any(|name| name == method)
 }
@@ -243,14 +243,14 @@ pub(super) fn forwarded_capabilities() -> impl Iterator<Item = (&'static str, &'
     of_all(|added| added.capabilities).copied()
 }
 
-/// Returns the result fields that are forwarded without a label, with the values that they may have; a field without
-/// values is a cache time.
+/// Returns the result fields that are forwarded without a label, with the values that they may have. A field without a
+/// list of values is a duration for which a result may be cached.
 pub(super) fn unlabelled_fields() -> impl Iterator<Item = (&'static str, &'static [&'static str])> {
     of_all(|added| added.unlabelled_fields).copied()
 }
 
-/// Returns whether a text has the form of a revision's date, such as `2025-06-18`. The revision need not be a known one: the
-/// form leaves no room for text.
+/// Returns whether a text has the form of a revision's date, such as `2025-06-18`. The revision need not be a known one.
+/// A text of this form is safe to forward: it has no room for words.
 #[must_use]
 pub fn is_revision_date(text: &str) -> bool {
     text.len() == 10

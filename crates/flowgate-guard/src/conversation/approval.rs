@@ -17,7 +17,7 @@ const MAX_EXCERPT_CHARS: usize = 400;
 
 impl Conversation {
     /// Builds the approval request for a question of the monitor. It has one excerpt for each region that a reason
-    /// names; its `times` and `upcoming` say that no further calls are foreseen.
+    /// names. Its `times` is 1 and its `upcoming` is empty: no further questions are announced.
     pub fn approval_request(&self, question: &Question) -> ApprovalRequest {
         let judgement = question.judgement();
         let call = question.call();
@@ -91,7 +91,7 @@ impl Conversation {
     /// Returns the label of a reason: the join of the labels of the regions that it names and of the lists and maps
     /// around them. A reason that names no region, or comes from a rule, has the label of the verdict, `decided`.
     fn reason_label(&self, reason: &Reason, decided: Label) -> Label {
-        // A rule's message may quote its match.
+        // A rule's message may quote any text that the rule has matched, so it carries the label of the whole verdict.
         if reason.regions.is_empty() || matches!(reason.kind, ReasonKind::Rule | ReasonKind::RuleError) {
             return decided;
         }

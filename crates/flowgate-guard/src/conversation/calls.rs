@@ -160,8 +160,9 @@ impl Conversation {
     }
 
     /// Executes `look`: joins the labels of the named regions to the label of the following steps. First raises the
-    /// labels of the stores to which a step on the new level could write: whether it writes must not become visible
-    /// below. Refuses a call that is malformed, names an unknown region, or exceeds the limit on levels.
+    /// labels of the stores to which a step on the new level could write: a reader of a store who is not cleared for
+    /// that level must not learn whether the step wrote. Refuses a call that is malformed, names an unknown region, or
+    /// exceeds the limit on levels.
     fn process_look(&mut self, index: usize, arguments: &Map<String, Value>) {
         let Some(step) = self.last_step() else { return };
         let (below, mut label, look) = (step.bound, step.bound, slot::parse_look(arguments));
@@ -228,6 +229,7 @@ impl Conversation {
         // of the endorsed kind could provoke any number of questions, and a question about a value that is too
         // confidential would show which regions of the text are confidential.
         let is_about_endorsed = |reason: &Reason| {
+            // `part` names the part of the call that the reason concerns, such as `arguments.body`.
             let argument = reason.part.as_deref().and_then(|part| part.strip_prefix("arguments."));
             // A slot that carries less than its regions was endorsed, although the policy also permits it otherwise.
             let is_lowered = |argument: &str| {

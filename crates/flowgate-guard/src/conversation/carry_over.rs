@@ -186,6 +186,8 @@ impl Conversation {
     }
 
     /// Adds a message that the model wrote under another policy, with its calls as handed over, and ends the turn.
+    /// `tools` has one pair for each call of the message: the server of the tool (`None` for a local tool), and the
+    /// name. Does nothing if the message is not one of the model.
     ///
     /// # Errors
     /// If the session has no room for a call.
@@ -262,7 +264,8 @@ impl Conversation {
     }
 }
 
-/// Returns the tools of the calls of a message, as [`Input::Carried`] has them.
+/// Returns the tool of each call of a message as [`Input::Carried`] has it: the server (`None` for a local tool), and
+/// the name. The list is empty for a message that is not the model's.
 fn called_tools(message: &Message, tool_of: &dyn Fn(&str) -> Tool) -> Vec<(Option<String>, String)> {
     let Message::Assistant { calls, .. } = message else { return Vec::new() };
     let server_and_name = |tool: Tool| (tool.server.as_deref().map(str::to_owned), (*tool.name).to_owned());

@@ -20,7 +20,7 @@ pub const EMBEDDING_ROLE: &str = "embedding";
 pub struct EmbeddedTexts {
     /// The messages of the rules that stop the texts; empty if no rule does.
     pub stopped: Vec<String>,
-    /// The most bits about remembered texts that their labels reveal.
+    /// The upper bound on the bits that the labels of the new texts reveal about remembered texts.
     pub bits: u32,
 }
 

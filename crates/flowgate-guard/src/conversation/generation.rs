@@ -143,8 +143,8 @@ impl Conversation {
         self.show(label)
     }
 
-    /// Shows the model a view at a bound. The beginning of the last view is reused if it cannot have changed. The
-    /// view's label floats if the step's does: it is then the join of what is shown.
+    /// Shows the model a view at a bound. The beginning of the last view is reused if it cannot have changed. The label
+    /// of the view is the bound, or, if labels of steps float, the join of the labels of what is shown.
     fn show(&mut self, bound: Label) -> Need {
         // A selection of tools is valid for one turn only, so its view is neither reused nor cached.
         let has_selected_tools = self.turn.selected_tools.is_some();
@@ -173,8 +173,8 @@ impl Conversation {
         Need::Complete(view)
     }
 
-    /// Returns the label that a step with this bound has at least, if the label of the step floats: if it is the join
-    /// of what the step is shown, and not the bound. `None` if the label is the bound.
+    /// Returns the least label that a step with this bound can have, if the label of the step *floats*: it is then the
+    /// join of the labels of what the step is shown. `None` if the label of the step is the bound itself.
     fn float_from(&self, bound: &Label) -> Option<Label> {
         let shows_all = self.settings.method.shows_everything() && self.drafts.is_none();
         match self.settings.step_labels {

@@ -20,7 +20,8 @@ pub(super) struct HandedOverCalls {
     delivered: HashSet<String>,
     /// The ids in the trace of calls that the caller knows by another id, by that id.
     renamed: HashMap<String, String>,
-    /// Calls taken to run outside the chat since the last query: the tool and the digest of the call.
+    /// Calls taken to run outside the chat since [`drain_taken`](Self::drain_taken) was last called: the tool and the
+    /// digest of each call.
     taken: Vec<(Tool, String)>,
     /// Calls that were taken to run outside the chat, by id, with the event of the answer once there is one.
     answers: HashMap<String, Option<EventId>>,
@@ -79,7 +80,7 @@ impl HandedOverCalls {
         Some(call)
     }
 
-    /// Returns the calls taken since the last query: the tool and the digest of each.
+    /// Returns the calls that were taken since this method was last called: the tool and the digest of each.
     pub(super) fn drain_taken(&mut self) -> Vec<(Tool, String)> {
         std::mem::take(&mut self.taken)
     }

@@ -25,7 +25,7 @@ pub struct HiddenItem {
     pub is_whole: bool,
     /// The part of its label that exceeds the base label, one phrase for each dimension.
     pub carries: Vec<String>,
-    /// A tool on offer whose requirement the label exceeds.
+    /// A tool on offer whose requirement the label exceeds; `None` if there is none.
     pub because_of: Option<Tool>,
     /// Whether the policy has a requirement for that tool. A tool without one accepts only the bottom label.
     pub is_required: bool,
@@ -61,7 +61,7 @@ pub enum HidingCause {
     NotPinned,
     /// A user message of a client that is not declared interactive: no person types it.
     NotInteractive,
-    /// Text in a hole of a pinned message.
+    /// Text in a hole of a pinned message: a part that the operator has left open.
     Hole,
     /// No statement of the policy labels it.
     Unlabelled,

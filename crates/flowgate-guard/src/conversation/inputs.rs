@@ -67,8 +67,8 @@ impl Conversation {
         self.submit(Input::Offer(tools)).into_offered()
     }
 
-    /// Adds parameters of the policy (`input.NAME`) that the caller has, before anything else happens in the conversation. A
-    /// parameter that the settings have keeps its value.
+    /// Adds parameters of the policy (`input.NAME`) that the caller has, before anything else happens in the
+    /// conversation. A parameter that the settings define keeps its value.
     pub fn add_parameters(&mut self, parameters: &Map<String, Value>) {
         self.submit(Input::Parameters(parameters.clone()));
     }
@@ -87,13 +87,14 @@ impl Conversation {
 
 /// State that is shared with other conversations.
 impl Conversation {
-    /// Marks the stores that were written to since the last stamp with this one, which no other conversation may use:
+    /// Marks the stores that were written to since the last call with `stamp`, a text that no other conversation uses:
     /// see [`Monitor::stamp_writes`](flowgate::monitor::Monitor::stamp_writes).
     pub fn stamp_writes(&mut self, stamp: &str) {
         self.submit(Input::Stamped(stamp.to_owned()));
     }
 
-    /// Joins the labels that other conversations of the same tenant have since written to stores: see
+    /// Raises the labels of the stores by what other conversations of the same tenant have written there since.
+    /// `record` has these labels: see
     /// [`Monitor::join_external_state`](flowgate::monitor::Monitor::join_external_state).
     ///
     /// # Errors
@@ -239,7 +240,7 @@ impl Conversation {
 
     /// Sets the form of the model's text from now on; `None` for any. The policy labels a schema as a message of the
     /// role [`FORMAT_ROLE`](crate::FORMAT_ROLE). What it quotes of texts that the client was shown adds the labels of
-    /// these texts. Returns the most bits about remembered texts that this reveals.
+    /// these texts. Returns an upper bound on the bits about remembered texts that this reveals.
     ///
     /// # Errors
     /// If the session has no room.

@@ -51,6 +51,7 @@ impl Conversation {
         self.memorize_session(memory, history);
         // Copied now, because the merge appends the new texts of the user to `history.own`.
         let earlier_user_texts = history.own.clone();
+        // A caller that sends its whole chat runs the calls itself.
         self.labels.run_calls_elsewhere();
         // The right to run handed-over calls outside the chat ends with the next message of the client.
         self.handed.revoke();
@@ -518,9 +519,9 @@ struct NewMessage<'a> {
 /// A block of a message; its label, and the label that it has apart from quotations.
 type LabelledBlock = (Value, (Label, Label));
 
-/// The source of texts that the model writes.
+/// The name of the model as the author of texts in the memory.
 const MODEL: &str = "model";
-/// The source of texts that the client sends and that the user did not write.
+/// The name of the client as the author of texts in the memory: texts that it sends and that the user did not write.
 const CLIENT: &str = "client";
 
 /// Returns the parts of a system or user message; `None` for the other messages, which clients do not write.

@@ -14,7 +14,7 @@ use crate::view::View;
 
 /// The input that a conversation waits for.
 ///
-/// It is exhaustive on purpose: a program that acts on it must be changed when a variant is added.
+/// The list is exhaustive on purpose: a program has to serve each need.
 #[derive(Debug)]
 #[must_use]
 pub enum Need {

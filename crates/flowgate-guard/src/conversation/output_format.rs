@@ -47,7 +47,8 @@ impl Conversation {
         self.turn.rule_messages.extend(blocking_messages(findings));
         let label =
             requested.event.and_then(|event| self.monitor.trace().event(event)).map(|event| event.label);
-        // The words of a schema that no statement labels would taint the same words of other authors.
+        // A schema that no statement labels is top only for that reason. It is not remembered: otherwise it would taint
+        // the same words of other authors.
         if label == Some(self.monitor.policy().space().top()) && quoted == Label::BOTTOM {
             history.unknown.extend(requested.event.map(|event| event.0));
             history.memorized.0 = self.monitor.trace().len();

@@ -39,7 +39,7 @@ impl Conversation {
 
     /// Takes a call that the last message handed to the caller and that has neither run nor been answered. The call
     /// has this tool and exactly these arguments, apart from the order of keys and the spelling of numbers. Each call
-    /// is taken at most once: the next query returns another such call, or `None`.
+    /// is taken at most once: the next call of this method returns another such call, or `None`.
     pub fn take_handed_over_call(&mut self, tool: &Tool, arguments: &Map<String, Value>) -> Option<Call> {
         // The last item is the step with the calls, unless the caller has sent something since, which ends the right to
         // run them.
@@ -62,8 +62,8 @@ impl Conversation {
         self.handed.take(&equal_calls, |call| key.digest_of(call))
     }
 
-    /// Returns the calls [taken](Self::take_handed_over_call) since the last query: the tool, and the digest of the
-    /// call.
+    /// Returns the calls that were [taken](Self::take_handed_over_call) since this method was last called: the tool and
+    /// the digest of each.
     pub fn drain_taken_calls(&mut self) -> Vec<(Tool, String)> {
         self.handed.drain_taken()
     }

@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use crate::redact::HiddenRegions;
 use crate::slot::Slot;
 
-/// The next action. The field `index` of a variant is the index of a call in the last step.
+/// What a conversation does or waits for next. The field `index` of a variant is the index of a call in the last step.
 #[derive(Debug)]
 pub(super) enum ConversationPhase {
     /// Wait for the user's next message, or for the answers of calls that were handed over.

@@ -82,7 +82,7 @@ impl Conversation {
                 _ => None,
             }
         };
-        // The calls of the last message are the ones that a chat most often has for the first time.
+        // The search begins at the last step: most often a caller sends back the calls of the last message.
         let mut calls = self.items.steps().flat_map(|(_, step)| &step.calls);
         calls.find_map(|step_call| match &trace.event(call_of(&step_call.answer)?)?.body {
             EventBody::Call(call) if call.id == id => Some(call),

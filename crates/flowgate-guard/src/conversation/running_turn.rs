@@ -36,7 +36,7 @@ impl RunningTurn {
         &self.outcome.judged
     }
 
-    /// Takes the judged calls of an aborted turn.
+    /// Returns the calls that were judged so far, and removes them from the turn, which then does not report them.
     pub fn take_judged_calls(&mut self) -> Vec<CallVerdict> {
         std::mem::take(&mut self.outcome.judged)
     }
@@ -75,7 +75,7 @@ impl RunningTurn {
         turn
     }
 
-    /// Records the approval of a call, if there is a call.
+    /// Counts an approval, and records the approved call: its tool and its digest; `None` if the question has no call.
     pub(super) fn approve(&mut self, approved: Option<(Tool, String)>) {
         self.outcome.spent.allowed += 1;
         self.approved = approved;

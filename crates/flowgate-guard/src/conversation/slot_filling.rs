@@ -130,7 +130,8 @@ impl SlotFillState {
 }
 
 /// Builds the request to the filler, which has no tools: to write one value for the decided call, from the texts of the
-/// hidden regions. Only these texts are hidden from the step that made the call.
+/// hidden regions. Apart from these texts, the request contains only what the step that made the call was shown or
+/// wrote.
 fn fill_request(
     filling: &SlotFillState,
     argument: &str,

@@ -155,7 +155,7 @@ impl StepLabels {
         self.output = if self.floats { self.floor } else { self.base };
     }
 
-    /// Leaves one level, at the base label.
+    /// Replaces all levels by one without steps, at the base label.
     pub(super) fn restart_levels(&mut self) {
         self.levels = vec![StepLevel::new(self.base, false)];
     }

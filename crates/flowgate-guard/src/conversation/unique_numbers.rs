@@ -13,7 +13,7 @@ pub(super) struct UniqueNumbers {
     /// The number of answers of the screener so far. The operator of the screener's model knows it; the number of
     /// items would show how many of them are hidden.
     screenings: usize,
-    /// The number of addresses judged so far; makes the ids of these calls, which never run, unique.
+    /// The number of addresses judged so far. Each is judged as a call that never runs, whose id contains the number.
     addresses: usize,
     /// The number of calls per label.
     calls: HashMap<Label, usize>,

@@ -38,8 +38,8 @@ impl Conversation {
         request
     }
 
-    /// Returns the questions about the calls of the last step after the one with this index, as far as they can be
-    /// foreseen; `question` is the question about that one.
+    /// Returns the questions about the calls of the last step after the call with this index, as far as they can be
+    /// foreseen. `question` is the question about the call with this index.
     fn upcoming(&self, index: usize, question: &Question) -> Vec<ApprovalRequest> {
         let Some(step) = self.last_step() else { return Vec::new() };
         let later = step.calls.iter().take(self.settings.calls).skip(index + 1).take(MAX_UPCOMING);

@@ -77,17 +77,17 @@ impl<'m> SentChat<'m> {
         &self.all.digests
     }
 
-    /// Returns the number of messages that it holds only as digests.
+    /// Returns the number of messages that this chat holds only as digests.
     pub(crate) fn digest_only_count(&self) -> usize {
         self.all.len() - self.messages.len()
     }
 
-    /// Returns the messages after the first `count`; `None` if it does not hold all of them in full.
+    /// Returns the messages after the first `count`; `None` if this chat does not hold all of them in full.
     pub(crate) fn messages_after(&self, count: usize) -> Option<&'m [Message]> {
         self.messages.get(count.checked_sub(self.digest_only_count())?..)
     }
 
-    /// Returns the messages that it holds in full, which are the last ones.
+    /// Returns the messages that this chat holds in full, which are the last ones.
     pub fn full_messages(&self) -> &'m [Message] {
         self.messages
     }

@@ -33,7 +33,7 @@ pub(crate) struct QuotationLookup<'c> {
     looked_up: usize,
     /// The answers so far, live.
     answers: Vec<TextQuotations>,
-    /// The greatest number of bits about remembered texts that the answers reveal.
+    /// An upper bound on the bits about remembered texts that the answers reveal.
     bits: u32,
     /// The texts for [`add_joined_user_texts`](Self::add_joined_user_texts): texts of the user without quotations,
     /// joined; of a long one, only its beginning and its end.
@@ -93,12 +93,12 @@ impl<'c> QuotationLookup<'c> {
         self.client.quotations.has_forgotten() || self.client.quotations.has_user_text(texts)
     }
 
-    /// Returns the answers, for the journal.
+    /// Returns the quotations that were found in the texts looked up so far, for the journal.
     pub(crate) fn into_answers(self) -> Vec<TextQuotations> {
         self.answers
     }
 
-    /// Returns the most bits about remembered texts that the answers reveal.
+    /// Returns an upper bound on the bits about remembered texts that the answers reveal; 0 in a replay.
     pub(crate) fn bits(&self) -> u32 {
         self.bits
     }
@@ -190,7 +190,7 @@ impl<'c> QuotationLookup<'c> {
     }
 }
 
-/// Returns the answer for the text with this number; `None` if it has no quotation. `answers` are sorted by number.
+/// Returns the spans of the text with this number; `None` if it has no quotation. `answers` are sorted by number.
 fn spans_of_text(answers: &[TextQuotations], number: usize) -> Option<&[QuotationSpan]> {
     let at = answers.binary_search_by_key(&number, |answer| answer.text).ok()?;
     answers.get(at).map(|answer| &answer.spans[..])

@@ -53,7 +53,8 @@ pub struct QuotationMemory {
     windows: MarkedWindows,
     /// The texts that the user said before any source did.
     own: RecentWindows,
-    /// Labels by name, since each session numbers labels in its own way. The first one represents top.
+    /// The labels of the windows, each given by the names of its elements, since each session numbers labels in its own
+    /// way. The first one represents top.
     labels: Vec<Value>,
     /// What was learned since [`Self::take_learned`] was last called, if it is to be stored.
     new: Option<LearnedTexts>,
@@ -87,7 +88,7 @@ pub struct LearnedTexts {
     pub full: BTreeMap<String, usize>,
 }
 
-/// A text with its label by name.
+/// A text with its label, which is given by the names of its elements.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RememberedText {
     /// Where it comes from.
@@ -114,7 +115,7 @@ pub struct SourceShare {
 pub struct QuotationSpan {
     /// Its bytes.
     pub range: Range<usize>,
-    /// The labels by name; empty if it has not been seen.
+    /// The labels, each given by the names of its elements; empty if the span has not been seen.
     pub labels: Vec<Value>,
 }
 
@@ -403,7 +404,7 @@ impl QuotationMemory {
         self.forgotten > 0
     }
 
-    /// Records that texts unknown here may have been forgotten.
+    /// Records that texts may have been lost elsewhere, so that this memory counts as incomplete.
     pub fn note_forgotten(&mut self) {
         self.forgotten += 1;
     }
@@ -477,7 +478,8 @@ impl SessionTexts {
             self.labels.push(label.clone());
             self.labels.len() - 1
         });
-        // A window that texts of two labels contain is marked with top. A session has no sources and forgets nothing.
+        // A window for whose marks there is no room is marked with top instead. A session distinguishes no sources and
+        // forgets nothing, so `source` and `generation` are always 0.
         let mark = |label| WindowMark { source: 0, generation: 0, label };
         for normalized in normalized_texts(text) {
             for window in windows(&normalized) {

@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-/// A value that a text states.
+/// A *fact*: a number, a date or a time that a text states.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum StatedValue {
     /// A number, in the shortest spelling of its value.

@@ -103,9 +103,9 @@ impl RegionIndex {
         self.texts.push(IndexedText { event, node, text: text.to_owned() });
     }
 
-    /// Whether a value contains a number, a code or an address of at least six bytes that a region states which
-    /// `usable` accepts. Shorter ones recur by chance. A value that is found nowhere as a whole may still quote a
-    /// region in this way.
+    /// Whether a value contains a number, a code or an address of at least six bytes that occurs in a region. Only
+    /// regions that `usable` accepts count. Shorter numbers and codes recur by chance. A value that is found nowhere as
+    /// a whole may still quote a region in this way.
     pub(super) fn quotes(&self, trace: &Trace, value: &Value, usable: &RegionFilter<'_>) -> bool {
         match value {
             Value::String(text) => text.split_whitespace().take(MAX_EXAMINED).any(|word| {

@@ -11,7 +11,7 @@ use super::rendered::{for_each_normalized, is_transparent};
 pub enum LinkDecision {
     /// The address may stay in the text.
     Permitted,
-    /// It may not.
+    /// The address must not stay in the text as it is: it is broken apart.
     Refused,
     /// Not decided yet: the text is held back from here on.
     Unknown,

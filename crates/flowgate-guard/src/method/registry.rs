@@ -33,7 +33,7 @@ impl fmt::Display for NameTaken {
 
 impl std::error::Error for NameTaken {}
 
-/// The error of a name that no method of conversations has, with the names that could be meant.
+/// A name that no method of conversations has, with the names that could be meant.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnknownMethod {
     name: String,

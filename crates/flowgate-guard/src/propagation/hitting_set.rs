@@ -192,7 +192,7 @@ impl LabelSearch for HittingSet {
             }
             let similar = self.frontier.iter().find(|element| self.known_similarity(**element) == Some(true));
             let Some(element) = similar.copied() else {
-                // The greatest ones exclude the most.
+                // The greatest elements are tested first: if one is not similar, none of the many below it is.
                 let mut needed = self.frontier.clone();
                 needed.sort_by_key(|element| std::cmp::Reverse(element.len()));
                 needed.truncate(most.max(1));

@@ -47,7 +47,7 @@ struct Entry {
     token: String,
 }
 
-/// Returns the penultimate layer of a model: the input of its last one.
+/// Returns the number of the layer before the last layer of a model. Its output is the input of the last layer.
 #[must_use]
 pub fn penultimate_layer(model: &dyn HiddenStateModel) -> usize {
     model.layer_count().saturating_sub(1)

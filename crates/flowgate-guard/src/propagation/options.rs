@@ -29,7 +29,7 @@ pub struct PropagationOptions {
     /// may score subcontexts that a smaller one would not need.
     pub batch: usize,
     /// If set, only labels count whose documents alone raise the utility by more than this (leave-one-in), as long as
-    /// they are sufficient together. Loses minimal labels whose documents help only together.
+    /// they are sufficient together. The search then misses minimal labels whose documents help only together.
     pub leave_one_in: Option<f64>,
     /// If set, a found label is dropped if it needs a label of a lower Shapley value than the threshold (appendix A).
     pub shapley: Option<ShapleyPruning>,

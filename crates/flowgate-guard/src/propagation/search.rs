@@ -29,7 +29,7 @@ pub struct SimilarLabels {
     pub elements: Vec<SpanElement>,
     /// Whether the search ended by itself; otherwise the budget was spent, and the elements are the least so far.
     pub is_complete: bool,
-    /// The tests that were made.
+    /// The number of tests that were made; each tests one element.
     pub tests: usize,
 }
 

@@ -14,7 +14,7 @@ use flowgate::label::span::SpanElement;
 /// The most labels for which the values are exact.
 pub const MAX_EXACT_LABELS: usize = 10;
 
-/// The values of the labels of a lattice, in its order.
+/// The Shapley values of the labels of a lattice, in the order of these labels.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ShapleyValues {
     /// The value of each label.

@@ -21,8 +21,8 @@ pub trait Utility: Send + Sync {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct NegativePerplexity;
 
-/// The mean log-probability of a token: the negative logarithm of the perplexity. A tolerance is then a factor of the
-/// perplexity, which does not depend on how sure the model is.
+/// The mean log-probability of a token: the negative logarithm of the perplexity. A loss of λ multiplies the perplexity
+/// by e to the power of λ, however sure the model is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct MeanLogProbability;
 

@@ -11,8 +11,8 @@
 //!
 //! y' is computed from the question and the documents at or below L' alone, whatever the searches, the scores and the
 //! other documents say. An error of these costs utility, or results in a label that is less permissive than necessary.
-//! The *choice* of L' is computed from all documents. It reveals at most [`LabelledAnswer::choice_bits`] bits of them, as
-//! the choice of a screener does. λ-similarity is therefore not noninterference: an observer who sees which label an
+//! The *choice* of L' is computed from all documents. It reveals at most [`LabelledAnswer::choice_bits`] bits of them,
+//! as the choice of a screener does. λ-similarity is therefore not noninterference: an observer who sees which label an
 //! answer carries, or that a later call was permitted, learns as many bits. Where that is too much, retrieve only what
 //! flows to a label that is known beforehand ([`answer_at`], section 6.1).
 
@@ -39,7 +39,7 @@ pub trait AnswerModel: Send + Sync {
 pub struct Candidate {
     /// The label that the answer would carry.
     pub label: Label,
-    /// The documents from which it would be generated.
+    /// The documents from which it would be generated, by their indices in the context.
     pub documents: Vec<usize>,
 }
 
@@ -49,13 +49,13 @@ pub struct Propagator<'a> {
     pub answers: &'a dyn AnswerModel,
     /// The model that scores; it can be a smaller one.
     pub scores: &'a dyn ScoringModel,
-    /// The utility.
+    /// The measure by which the answer in a subcontext is compared with the answer in the whole context.
     pub utility: &'a dyn Utility,
     /// The tolerance, the search and its budget.
     pub options: PropagationOptions,
     /// Counts tokens.
     pub count: &'a TokenCount<'a>,
-    /// Returns the index of the label that serves the application best.
+    /// Returns the index of the candidate whose label serves the application best.
     pub choose: &'a (dyn Fn(&[Candidate]) -> usize + Send + Sync),
 }
 
@@ -72,7 +72,7 @@ pub struct LabelledAnswer {
     pub answer: String,
     /// The label of the answer: the join of the labels of the question and of the documents.
     pub label: Label,
-    /// The documents that it was generated from.
+    /// The documents that it was generated from, by their indices in the context.
     pub documents: Vec<usize>,
     /// The label of the whole context: what the naive method gives.
     pub naive_label: Label,
@@ -80,12 +80,11 @@ pub struct LabelledAnswer {
     pub candidates: Vec<Candidate>,
     /// Whether the search was complete within its budget.
     pub is_complete: bool,
-    /// An upper bound of the information about the other documents that the choice of the label reveals.
+    /// An upper bound on what the choice of the label reveals about the other documents, in bits.
     pub choice_bits: usize,
     /// What scoring has cost.
     pub cost: Cost,
-    /// The failure of a model that kept the search or the second answer from being completed; the label is then the
-    /// naive one.
+    /// The error of a model because of which the search or the second answer failed. The label is then the naive one.
     pub failure: Option<Error>,
 }
 

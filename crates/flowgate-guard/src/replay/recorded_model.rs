@@ -383,8 +383,8 @@ fn call_completion(name: &str, arguments: Map<String, Value>) -> Completion {
     Completion { calls: vec![call], ..Completion::default() }
 }
 
-/// Removes all characters that are not alphanumeric, since the benchmark AgentDojo inserts an injected text into a YAML
-/// document, which wraps its lines.
+/// Returns the alphanumeric characters of a text, by which injected texts are found: the benchmark AgentDojo inserts an
+/// injected text into a YAML document, which wraps its lines.
 fn squash(text: &str) -> String {
     text.chars().filter(|c| c.is_alphanumeric()).collect()
 }

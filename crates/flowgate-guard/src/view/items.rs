@@ -92,7 +92,7 @@ impl ConversationItems {
         self.all.get_mut(index)
     }
 
-    /// Takes all items.
+    /// Removes all items, and returns them in order.
     pub(crate) fn take_all(&mut self) -> Vec<ConversationItem> {
         self.drop_cached_view();
         self.steps.clear();
