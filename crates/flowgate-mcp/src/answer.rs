@@ -110,9 +110,14 @@ impl Proxy {
         })]
     }
 
-    /// Adds an answer to the trace with its label. Returns whether the answer may be shown to the client; `false` also
+    /// Adds an answer to the trace for which the server states no label. Returns whether the answer may be shown to the client; `false` also
     /// if the trace has no room for it.
-    pub(super) fn is_shown(&self, monitor: &mut Monitor, output: Output, running: &RunningCall) -> bool {
+    pub(super) fn record_unlabelled_answer(
+        &self,
+        monitor: &mut Monitor,
+        output: Output,
+        running: &RunningCall,
+    ) -> bool {
         self.record_answer(monitor, output, running, Label::BOTTOM).is_some_and(|(_, is_shown)| is_shown)
     }
 

@@ -90,7 +90,7 @@ impl Proxy {
             let labels = monitor.labels_if_pushed([TraceEntry::from(output_of(running))]);
             let max_label = self.greatest_showable_label(monitor, &[]);
             labels.iter().all(|label| label.flows_to(&max_label))
-                && self.is_shown(monitor, output_of(running), running)
+                && self.record_unlabelled_answer(monitor, output_of(running), running)
         });
         if !shown && self.settings.is_watching {
             if initialize_result.contains_key("instructions") {
