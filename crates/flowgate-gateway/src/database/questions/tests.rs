@@ -101,11 +101,18 @@ async fn follow(steps: &[QuestionStep], place: &DatabaseAddress) {
                     AskOutcome::New(id) => (id, true),
                     full => panic!("{full:?}"),
                 };
-                let open = [QuestionState::Open, QuestionState::Allowed];
-                let known =
-                    model.iter().any(|q| q.id == id && q.name == name && q.what == what && q.is(&open));
-                let any = model.iter().any(|q| q.name == name && q.what == what && q.is(&open));
-                assert_eq!((is_new, known), (!any, any), "{number}");
+                let about_call = |states: &[QuestionState]| -> Vec<&str> {
+                    let found = model.iter().filter(|q| q.name == name && q.what == what && q.is(states));
+                    found.map(|q| q.id.as_str()).collect()
+                };
+                // A denial holds if no question is open or allowed.
+                let open = about_call(&[QuestionState::Open, QuestionState::Allowed]);
+                let found = if open.is_empty() { about_call(&[QuestionState::Denied]) } else { open };
+                assert_eq!(
+                    (is_new, found.contains(&id.as_str())),
+                    (found.is_empty(), !found.is_empty()),
+                    "{number}"
+                );
                 if is_new {
                     model.push(QuestionModel { id, name, what, stands, state: QuestionState::Open });
                 }
