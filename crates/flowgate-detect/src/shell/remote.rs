@@ -30,7 +30,7 @@ pub(super) fn ssh_launches<'s>(call: &EffectiveCommand<'_, 's>) -> Vec<Launch<'s
         at += 1;
         for (i, letter) in letters.char_indices() {
             let rest = letters.get(i + letter.len_utf8()..).unwrap_or_default();
-            // Letters without a value. Those in the next list take the rest of the word or the next word as a value.
+            // Short options without a value. Those in the next list take the rest of the word or the next word as a value.
             if "46AaCfGgKkMNnqsTtVvXxYy".contains(letter) {
                 continue;
             }
@@ -55,7 +55,7 @@ pub(super) fn ssh_launches<'s>(call: &EffectiveCommand<'_, 's>) -> Vec<Launch<'s
     launches
 }
 
-/// The options of `docker run`, `docker exec` and `kubectl exec` without a value, as single letters and names.
+/// The options of `docker run`, `docker exec` and `kubectl exec` without a value, in their short and long forms.
 const CONTAINER_FLAGS: &str = "itdTP";
 const CONTAINER_LONG_FLAGS: &[&str] = &[
     "rm",
@@ -71,7 +71,7 @@ const CONTAINER_LONG_FLAGS: &[&str] = &[
     "publish-all",
     "service-ports",
 ];
-/// The options of the same programs that take a value, as single letters and names.
+/// The options of the same programs that take a value, in their short and long forms.
 const CONTAINER_VALUES: &str = "evpuwnchlm";
 const CONTAINER_LONG_VALUES: &[&str] = &[
     "env",

@@ -109,7 +109,7 @@ pub(super) fn interpreter_launches<'s>(
 /// Returns why the code that an interpreter runs is not read; `None` if it runs no code that the text contains or feeds
 /// to it, such as with `--version` or `-m module`. Goes through the arguments up to the first one that decides this.
 fn interpreter_reason(call: &EffectiveCommand<'_, '_>, input: &CommandInput) -> Option<UnreadReason> {
-    // The letters of the options whose value is code.
+    // The short options whose value is code.
     let code_letters = match call.name {
         "php" => "rBRE",
         "node" | "bun" => "ep",

@@ -9,7 +9,7 @@
 //! record which labels they have visited, as section 3.3 suggests, so that each label is tested once.
 //!
 //! If the utility is not monotone, the result need not be an antichain: of two children, one may lead to a label below
-//! a label that the other returns. For example, let the labels be all sets of the letters a to d, and let the sets
+//! a label that the other returns. For example, let the labels be all sets of the elements a to d, and let the sets
 //! abcd, abc, abd, ad and a be similar. Then the result is the sets abc and a, although a is below abc. [`minimal`]
 //! reduces such a result. The algorithm itself does not, because it must stay comparable with the paper.
 

@@ -16,7 +16,7 @@ use crate::space::{CaseDimensions, WrittenLabel};
 use crate::tools::CaseTools;
 
 /// What an answer of a tool says after a text, so that the answer names hosts.
-const LINKS_OF_ANSWERS: &str = " at https://wiki.example.edu/ and https://a1.library.ac.uk/y";
+const LINKS_OF_ANSWERS: &str = " at https://wiki.example.edu/ and https://a1.college.ac.uk/y";
 
 /// The form of the statement about each tool.
 pub(crate) struct FormFocus {

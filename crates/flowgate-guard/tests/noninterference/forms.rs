@@ -134,7 +134,7 @@ pub(crate) static FORMS: [StatementForm; 28] = [
         "URLs on domains that answers name",
         UNSAFE,
         &["is_url_on_domain(call.arguments.b, tool:*)"],
-        &[r#""https://a2.library.ac.uk/SAID""#],
+        &[r#""https://a2.college.ac.uk/SAID""#],
         &[r#""https://other.ac.uk/SAID""#],
     ),
     form(

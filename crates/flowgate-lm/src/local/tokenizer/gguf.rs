@@ -1,5 +1,5 @@
 //! Converts the tokenizer of a GGUF file to the form of `tokenizer.json`, which the tokenizer library loads.
-//! `tokenizer.rs` calls it for a GGUF file without a `tokenizer.json` beside it.
+//! `tokenizer.rs` calls it for a GGUF file without a `tokenizer.json` in the same folder.
 //!
 //! The metadata of the file contain the tokens. They also contain either the merges of byte-level BPE (the pairs of
 //! tokens that are joined to a longer one, in order), or scores from which the merges are computed (SentencePiece).
