@@ -205,6 +205,29 @@ fn a_call_that_was_denied_in_advance_is_not_asked_about_again() {
     assert_eq!(agent.ran, Vec::<String>::new());
 }
 
+/// Sends the same mail to Bob in each of two messages.
+fn mail_again(request: &Request) -> Completion {
+    let sent = request.messages.iter().filter(|message| matches!(message, Message::Tool { .. })).count();
+    if sent >= 2 { says("Done.") } else { calls(&[("send", BOB)]) }
+}
+
+/// A denial covers the calls of its message: if the model then makes an equal call in another message of the same turn, a
+/// person is asked about that call.
+#[test]
+fn a_denial_does_not_answer_for_the_next_message_of_the_model() {
+    let upstream = UpstreamDouble::new(mail_again);
+    let home = home(&upstream, EACH);
+    let gateway = home.start();
+    let mut agent = TestAgent::new(&gateway, Api::ChatCompletions, false, KEY);
+    agent.says("Mail Bob.");
+    let bob = PersonClient(&gateway, "bob");
+    assert_eq!(bob.says(&about(&bob.open(), "bob"), "deny").0, 200);
+    assert!(agent.says("continue").contains("ay `continue`"));
+    assert_eq!(bob.says(&about(&bob.open(), "bob"), "allow").0, 200);
+    assert_eq!(agent.says("continue"), "Done.");
+    assert_eq!(agent.ran, [format!("send {BOB}")]);
+}
+
 /// Sends a mail to Bob, one to Eve and the first one again in one message.
 fn mails_in_turn(request: &Request) -> Completion {
     let sent = request.messages.iter().filter(|message| matches!(message, Message::Tool { .. })).count();

@@ -259,6 +259,47 @@ async fn decide(store: &Database, id: &str, decision: PersonDecision) {
     assert!(store.decide((id, id), decision, "ann", None, || Ok(())).await.unwrap().is_ok(), "{id}");
 }
 
+/// A denial answers an equal question about the same message of the model, unless the turn has used the denial already.
+/// Outside the chat, where messages have no turns, it answers no later question.
+#[tokio::test]
+async fn a_denial_answers_equal_questions_of_its_message() {
+    let later_chat = QuestionOrigin::Chat { turns: 4, since: 4 };
+    let same_message = QuestionOrigin::Chat { turns: 4, since: 3 };
+    for (asked, again, used, is_known) in [
+        (CHAT, CHAT, &[][..], true),
+        (CHAT, same_message, &[], true),
+        (CHAT, CHAT, &["first".to_owned()], false),
+        (CHAT, later_chat, &[], false),
+        (QuestionOrigin::OutsideChat, QuestionOrigin::OutsideChat, &[], false),
+    ] {
+        let store = Database::open(&DatabaseAddress::Memory).await.unwrap();
+        let ask = async |id: &str, origin, used| {
+            let new = NewQuestion {
+                id,
+                client: "c",
+                name: "n",
+                tenant: "t",
+                config_fingerprint: "b",
+                digest: "first",
+                content: "{}",
+                expires_after: 3_600_000,
+                origin,
+                used,
+                limits: QuestionLimits::UNLIMITED,
+            };
+            store.ask(&new, |_| Ok(())).await.unwrap()
+        };
+        assert_eq!(ask("first", asked, &[]).await, AskOutcome::New("first".to_owned()));
+        decide(&store, "first", PersonDecision::Deny).await;
+        let expected = if is_known {
+            AskOutcome::Known("first".to_owned())
+        } else {
+            AskOutcome::New("again".to_owned())
+        };
+        assert_eq!(ask("again", again, used).await, expected, "{asked:?} {again:?} {used:?}");
+    }
+}
+
 const ANY_NUMBER: AskedLimits = AskedLimits {
     in_all: i64::MAX,
     an_hour: i64::MAX,
