@@ -27,6 +27,7 @@
 //! * `clients`: finds clients by their keys; `request_quota`: limits how often a client may send requests.
 //! * `headers`: reads the headers that name a conversation and a provenance.
 //! * `request_decoder`: decodes the bodies of requests.
+//! * `response_id`: reads and writes the ids of answers that a later request may continue from.
 //! * `conversations`: finds and stores the conversation that a request belongs to.
 //! * `reload`: replaces clients, policies and people by those of a reloaded configuration.
 //! * `quotations`: lists and clears, for admins, the texts that clients were shown.
@@ -58,6 +59,7 @@ pub(crate) mod reload;
 pub(crate) mod report;
 mod request_decoder;
 mod request_quota;
+mod response_id;
 pub mod stored_trace;
 pub(crate) mod stream;
 #[cfg(test)]

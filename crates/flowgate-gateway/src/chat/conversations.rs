@@ -176,6 +176,11 @@ impl ConversationHandle {
 }
 
 impl LockedConversation<'_> {
+    /// Returns the history of the conversation, without using the conversation; `None` if it is not loaded.
+    pub(crate) fn history(&self) -> Option<&History> {
+        self.session.as_ref().map(|session| &session.history)
+    }
+
     /// Returns the conversation for use; `None` if it is not loaded. From this call until it is persisted, the
     /// conversation in memory may differ from the stored one.
     pub(crate) fn get(&mut self) -> Option<&mut ConversationState> {

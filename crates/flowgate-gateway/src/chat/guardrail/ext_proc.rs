@@ -18,7 +18,7 @@ use flowgate::json::{self, Numbers};
 use flowgate_lm::chat::Completion;
 use flowgate_lm::sse::{EventSplitter, SseEvent};
 use flowgate_lm::wire::generate_content::{Target, TargetMethod};
-use flowgate_lm::wire::{Api, ReceivedRequest, ResponseHead};
+use flowgate_lm::wire::{AnswerStorage, Api, ReceivedRequest, ResponseHead};
 
 use super::NotPermitted;
 use crate::chat::ModelRoutes;
@@ -31,6 +31,11 @@ use messages::{
     BUFFERED, CommonAnswer, HttpBody, HttpHeaders, Ignored, ImmediateResponse, ProcessingAnswer,
     ProcessingEvent, ProcessingRequest, ProcessingResponse,
 };
+
+/// Why a request that continues an earlier answer is refused: the external processor does not make the answers, so it
+/// knows none by its id.
+const EARLIER_ANSWER: &str =
+    "`previous_response_id` refers to a chat at the provider, which has no label here: send the whole chat";
 
 /// The state of the judgement of one HTTP request and its response.
 #[derive(Debug)]
@@ -173,6 +178,9 @@ impl ExtProcStream {
             let share = routes.reserve_chat(text)?;
             let decoded = self.received.client.decoder.decode(api, text);
             let decoded = decoded.map_err(NotPermitted::because)?;
+            if decoded.previous_response.is_some() {
+                return Err(NotPermitted::because(EARLIER_ANSWER.to_owned()));
+            }
             let decoded = match &target {
                 Some(target) => decoded.addressed_to(target),
                 None => decoded,
@@ -362,7 +370,13 @@ fn encode_answer(api: Api, form: AnswerForm, decoded: &ReceivedRequest, completi
     let created = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
     // The id only tells answers apart.
     let id = format!("flowgate-{}", random::unguessable_name().unwrap_or_default());
-    let head = ResponseHead { id: &id, model: &decoded.model, created, tools: &decoded.tool_forms };
+    let head = ResponseHead {
+        id: &id,
+        model: &decoded.model,
+        created,
+        tools: &decoded.tool_forms,
+        storage: AnswerStorage::NotStored,
+    };
     match form {
         AnswerForm::Json => api.encode_response(completion, head).to_string().into_bytes(),
         AnswerForm::Events => {
