@@ -269,7 +269,7 @@ impl Monitor {
 
     /// Appends an event that carries at least the given floors, in addition to the label that the policy
     /// gives it. Floors come from another session, from a server's statement about its own answers, or from
-    /// quoted text that was labelled higher elsewhere.
+    /// quoted text that was labelled higher elsewhere. Returns the event and the findings of the policy about it.
     ///
     /// # Errors
     /// If the event is a call, cannot have a position in the trace, or exceeds [`Limits::events`].
@@ -281,8 +281,8 @@ impl Monitor {
         self.push_with_view(entry, None, floors)
     }
 
-    /// Appends a message of a model that was shown what flows to `view` and nothing else. The caller vouches
-    /// for that.
+    /// Appends a message of a model that was shown what flows to `view` and nothing else; the caller vouches for that.
+    /// Returns the event and the findings of the policy about it.
     ///
     /// # Errors
     /// If the event is a call, cannot have a position in the trace, or exceeds [`Limits::events`].
@@ -309,7 +309,7 @@ impl Monitor {
 /// A call is judged, approved by a person if the verdict asks for it, and redeemed when it runs.
 /// [`record`](Self::record) is for logs of calls that ran already.
 impl Monitor {
-    /// Judges a call as if everything had influenced it.
+    /// Judges a call as if everything that its agent has seen had influenced it.
     pub fn judge(&mut self, call: Call) -> Verdict {
         self.judge_entry(TraceEntry::from(call), Attribution::everything())
     }

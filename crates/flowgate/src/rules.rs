@@ -212,6 +212,7 @@ impl RuleMatcher {
     /// Removes an event from the lists: a call that was judged, but is not permitted. It must be the last event that
     /// was passed to [`match_event`](Self::match_event).
     pub(crate) fn forget(&mut self, plan: &Plan, id: EventId) {
+        // `fits` names the lists to which the last event was added.
         for (rule, position) in self.fits.drain(..) {
             let first = plan.rules.get(rule).map_or(0, |rule| rule.first_event);
             if let Some(events) = self.fitting.get_mut(first + position)
@@ -351,8 +352,8 @@ impl Candidates for FittingEvents<'_> {
     /// Returns the events to which the search may bind a variable of the rule: those that fit it, or only the direct
     /// predecessor of another variable's event, if the rule requires that. The *anchor* is the variable to which the
     /// new event is bound. For a variable before the anchor, the new event is left out: a match with the new event
-    /// there is found when that variable is the anchor. `None`, for all events of the trace, if the variable does not
-    /// range over events.
+    /// there is found when that variable is the anchor. A variable of a block is never the anchor, so nothing is left
+    /// out for it. `None`, for all events of the trace, if `slot` is not an event variable of the rule.
     fn events(&self, slot: VariableSlot, frame: &Frame) -> Option<Vec<EventId>> {
         let position = self.rule.events.iter().position(|variable| variable.slot == slot)?;
         let (variable, events) = (self.rule.events.get(position)?, self.lists.get(position)?);
@@ -360,6 +361,7 @@ impl Candidates for FittingEvents<'_> {
             Some((anchor, new)) if variable.is_outer => position > anchor || *id != new,
             _ => true,
         };
+        // The lists are in the order of the trace, so `events` can be searched by bisection.
         if let Some(Value::Event(next)) = variable.right_before.and_then(|slot| frame.get(slot)) {
             let only = self.trace.previous(*next).filter(|id| events.binary_search(id).is_ok());
             return Some(only.into_iter().filter(is_unsearched).collect());

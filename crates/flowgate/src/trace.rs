@@ -520,8 +520,8 @@ impl Trace {
         self.calls_context = self.calls_context.join(view);
     }
 
-    /// Returns the join of the labels of all calls that were judged or could have been, their outputs, and messages
-    /// of models.
+    /// Returns an upper bound on the labels of all calls that were judged or could have been proposed, of their
+    /// outputs, and of messages of models.
     pub(crate) fn calls_context(&self) -> Label {
         self.calls_context
     }

@@ -60,7 +60,7 @@ impl<'a> ViolationCollector<'a> {
         }
     }
 
-    /// Returns all findings, in the order of the rules.
+    /// Returns the violations and the failures, both in the order of their rules.
     pub(super) fn finish(mut self) -> Analysis {
         self.analysis.violations.sort_by_key(|violation| violation.rule);
         self.analysis.failures.sort_by_key(|failure| failure.rule);

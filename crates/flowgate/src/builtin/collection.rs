@@ -86,7 +86,8 @@ pub(super) const TABLE: &[Function] = &[
     }),
 ];
 
-/// Returns the first argument, with a text that encodes a list or a map converted to that list or map.
+/// Returns the first argument, with a text that encodes a list or a map converted to that list or map; a missing value
+/// if there is no argument.
 fn structure(e: &mut Evaluator<'_>, a: &[Value]) -> Result<Value> {
     a.first().map_or(Ok(Value::Absent), |value| e.resolve_structure(value))
 }

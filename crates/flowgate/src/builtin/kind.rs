@@ -58,8 +58,8 @@ pub(super) const TABLE: &[Function] = &[
     }),
 ];
 
-/// Creates the table row of a function that recognises a kind of value with a canonical form, such as a date. `form`
-/// converts a value to its canonical form, or returns `None` if the value is not of this kind. There are at most
+/// Creates the table row of a function of one argument that recognises a kind of value with a canonical form, such as
+/// a date. `form` converts a value to its canonical form, or returns `None` if the value is not of this kind. There are at most
 /// 2^`bits` different values of this kind, so an endorsed value carries at most `bits` bits of information from its
 /// author.
 const fn kind_row(
@@ -109,7 +109,7 @@ fn datetime(value: &Json) -> Option<Json> {
     canonical_datetime(value.as_str()?).map(Json::String)
 }
 
-/// Returns a number unchanged, since it has only one spelling; `None` for any other value, also for a text.
+/// Returns a JSON number unchanged; `None` for any other value, also for a text that contains a number.
 fn number(value: &Json) -> Option<Json> {
     value.is_number().then(|| value.clone())
 }

@@ -403,9 +403,10 @@ pub(super) fn repeat_count(n: i64) -> usize {
     usize::try_from(n.max(0)).unwrap_or(usize::MAX)
 }
 
-/// Evaluates an arithmetic operator as Python does: integers stay exact where they fit, a division yields a
-/// floating-point number, and the result of `%` has the sign of the divisor. A missing operand yields a missing
-/// value; a result such as infinity, after a division by zero, is an error.
+/// Evaluates an arithmetic operator as Python does. `+` also concatenates two texts or lists, and `*` repeats one.
+/// Integers stay exact where they fit, a division yields a floating-point number, and the result of `%` has the sign of
+/// the divisor. A missing operand yields a missing value; a result such as infinity, after a division by zero, is an
+/// error.
 pub(super) fn arithmetic(operator: Arithmetic, left: &Value, right: &Value) -> Result<Value> {
     let type_error = || {
         EvalError::Type(format!(

@@ -17,6 +17,7 @@ impl Monitor {
     pub fn withdraw_consents(&mut self, lines: &BTreeSet<usize>) -> bool {
         let consents = self.policy.plan.consents.iter();
         let withdrawn = consents.filter(|consent| lines.contains(&self.policy.line(&consent.span)));
+        // A consent is identified by the byte at which its statement begins.
         let withdrawn: BTreeSet<usize> = withdrawn.map(|consent| consent.span.start).collect();
         if withdrawn == self.withdrawn {
             return false;

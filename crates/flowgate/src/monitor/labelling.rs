@@ -156,6 +156,7 @@ impl Monitor {
             // contained.
             base = Label::BOTTOM;
         }
+        // Whether label statements apply to the event.
         let is_declared = !is_failure
             && (call.is_some() || matches!(entry.body, EventBody::Message(_) | EventBody::Tool(_)));
         let mut document = Document::new(&entry.body, base);
@@ -346,9 +347,10 @@ impl Monitor {
     }
 
     /// Evaluates a label statement for an event. If a value is missing, evaluates the statement a second time with
-    /// `None` for missing values; what only this evaluation grants can raise a label, but not lower it. If the
-    /// statement cannot be evaluated, the result contains the reason, and raises the regions to which the statement
-    /// refers to top in the statement's dimensions.
+    /// `None` for missing values; what only this evaluation grants can raise a label, but not lower it. A grant for
+    /// which the statement has read a region above the granted label can only raise as well, to the greatest label that
+    /// the statement could grant. If the statement cannot be evaluated, the result contains the reason, and raises the
+    /// regions to which the statement refers to top in the statement's dimensions.
     ///
     /// # Errors
     /// If the fuel is spent.
@@ -436,7 +438,8 @@ impl Monitor {
             .with_inputs(&self.parameters, &self.answers);
         // A missing value does not rule a region out.
         evaluator.doubt_restricts = true;
-        // A name that a condition defines matters only if the values of a variable are computed from it.
+        // A name that a condition defines matters only if the values of a variable are computed from it. Sets of slots
+        // are represented by bits, one for each slot.
         let needed_by_domains = statement.query.ops.iter().fold(0, |needs, op| match op {
             SearchOp::Each(_, _, domain) => needs | domain.required_slots(),
             _ => needs,
@@ -501,6 +504,7 @@ impl Monitor {
     ) -> Result<(GrantResult, ReadSummary), EvalError> {
         let Self { trace, name_table, parameters, answers, .. } = self;
         let mut evaluator = builtin::evaluator(plan, trace, fuel, missing).with_inputs(parameters, answers);
+        // What is granted only with missing values can only raise, so a condition in doubt counts as satisfied.
         evaluator.doubt_restricts = missing == MissingValueMode::IsNone;
         // From here on, the evaluator also remembers what conditions have read that did not hold.
         evaluator.touched = Some(Label::BOTTOM);
@@ -528,7 +532,7 @@ impl Monitor {
                         };
                         let value = document.to_value(node);
                         let Some(text) = value.as_str() else { continue };
-                        // The regular expression takes time for each byte of the text.
+                        // The regular expression takes time for each byte of the text: one step pays for 16 bytes.
                         evaluator.spend(text.len() / 16)?;
                         let group = regex.captures(text).and_then(|found| found.name(name));
                         let Some(group) = group else { continue };

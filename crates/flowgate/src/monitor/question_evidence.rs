@@ -214,7 +214,8 @@ fn contains_words(text: &str, value: &str) -> bool {
 fn similar_word<'t>(text: &'t str, value: &str) -> Option<&'t str> {
     let words =
         text.split_whitespace().map(|word| word.trim_matches(|c: char| ".,:;!?()[]{}<>\"'`".contains(c)));
-    // Cheap, before the characters are compared: a different character has at most four bytes, in lower case as well.
+    // A cheap test before the characters are compared. The character that differs changes the length by at most four
+    // bytes; four more are left for characters whose upper and lower case have different lengths.
     let mut close = words.filter(|word| word.len().abs_diff(value.len()) <= 8);
     close.find(|word| is_similar(word, value))
 }

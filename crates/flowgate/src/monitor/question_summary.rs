@@ -129,7 +129,8 @@ fn quote(value: &Value) -> String {
     }
 }
 
-/// Returns the name of an argument, which the model may have chosen, on one line and not too long.
+/// Returns the name of an argument, which the model may have chosen, for quotation in backquotes: on one line, of at
+/// most [`QUOTED`] characters, and with `'` in place of a backquote.
 fn escaped(name: &str) -> String {
     one_line(name.chars().take(QUOTED).collect()).replace('`', "'")
 }

@@ -61,8 +61,9 @@ struct ReasonCollector<'a> {
 }
 
 impl MatchReceiver for ReasonCollector<'_> {
-    /// Adds the reason of a match. Returns whether the search for matches of this rule ends: after [`MAX_MATCHES`],
-    /// which denies unless the rule only logs. `frame` contains the values of the rule's variables.
+    /// Adds the reason of a match of the rule at `index` in the plan; `frame` contains the values of the rule's
+    /// variables. Returns `true`, so that the search for matches of this rule ends, at the [`MAX_MATCHES`]th match.
+    /// That match also adds a reason that denies, unless the rule only logs.
     fn receive_match(
         &mut self,
         evaluator: &mut Evaluator<'_>,

@@ -406,8 +406,9 @@ impl Monitor {
         reasons
     }
 
-    /// Returns the reason that `part` of the call, which carries `label`, exceeds a bound in the dimensions `over`.
-    /// Without an `upper_bound`, no statement bounds these dimensions, so the part must be at their bottom.
+    /// Returns the reason that a part of the call, which carries `label`, exceeds a bound in the dimensions `over`.
+    /// `part` is `decision`, or the path of an argument such as `arguments.to`. Without an `upper_bound`, no statement
+    /// bounds these dimensions, so the part must be at their bottom.
     fn excess_reason(
         &self,
         event: EventId,

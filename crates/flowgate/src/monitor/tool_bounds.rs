@@ -168,9 +168,9 @@ impl Monitor {
     }
 
     /// Returns whether every call of a tool with this label is permitted without a question, whatever its arguments and
-    /// the trace are. `false` can also mean that this is unknown. That is so if no rule except a `log` rule can stop
-    /// calls of the tool, and the label flows to the greatest label at which the policy permits the decision to call it
-    /// (`decision_bound`). A rule without event variables can match at any call.
+    /// the trace are. True if no rule except a `log` rule can stop calls of the tool, and the label flows to the
+    /// greatest label at which the policy permits the decision to call it (`decision_bound`). `false` can also mean
+    /// that this is unknown. A rule without event variables can match at any call.
     pub fn permits_any(&self, tool: &Tool, label: &Label) -> bool {
         let can_stop = |variable: &EventVariable| {
             matches!(variable.ty, Type::ToolCall | Type::Event)
@@ -301,6 +301,8 @@ fn decision_bound(plan: &Plan, tool: &Tool) -> Label {
     let mut bound = space.top();
     let mut bounded = DimensionSet::NONE;
     for requirement in requirements(plan, tool) {
+        // A requirement with conditions, or on an argument, may apply to the call, so it lowers the bound as well. But
+        // it permits nothing in calls to which it does not apply.
         bound = space.greatest_below(&bound, &greatest_required_label(space, requirement));
         if requirement.target.is_none() && is_unconditional(&requirement.query) {
             bounded = bounded.union(requirement.label.dims);

@@ -260,6 +260,7 @@ impl Permit {
 }
 
 impl Drop for Permit {
+    /// Tells the monitor that the permit is gone. It withdraws the call, unless the permit was redeemed before.
     fn drop(&mut self) {
         self.drop_flag.is_dropped.store(true, Ordering::Release);
     }

@@ -10,6 +10,7 @@ use crate::trace::EventId;
 
 /// Reports all matches of all rules over the whole trace.
 pub(crate) fn analyze(context: RuleContext<'_>, fuel: &mut u64, report: &mut impl MatchReceiver) {
+    // `None`: the matches need not contain a new event.
     report_matches(context, None, fuel, report);
 }
 
@@ -48,6 +49,7 @@ fn report_matches(
                     return Ok(());
                 }
                 match satisfies(evaluator, &rule.query.items, frame) {
+                    // Whether the receiver would end the search is ignored: the oracle tries every assignment.
                     Ok(true) => report.receive_match(evaluator, index, frame).map(|_| ()),
                     Ok(false) => Ok(()),
                     Err(EvalError::Fuel) => Err(EvalError::Fuel),

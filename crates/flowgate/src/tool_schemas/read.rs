@@ -27,6 +27,7 @@ impl ToolListError {
 impl fmt::Display for ToolListError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.place.as_str() {
+            // The problem concerns the whole text.
             "" => f.write_str(&self.problem),
             place => write!(f, "{place}: {}", self.problem),
         }

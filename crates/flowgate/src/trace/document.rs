@@ -80,6 +80,7 @@ impl StatementSet {
     /// Adds a statement, unless the set contains it, is full, or cannot represent its index: the set only names the
     /// statements in explanations, so a missing one does no harm.
     pub(crate) fn insert(&mut self, index: usize) {
+        // Each index is stored plus one, since 0 is a free place.
         let Some(number) = u16::try_from(index).ok().and_then(|index| index.checked_add(1)) else { return };
         if !self.indices.contains(&number)
             && let Some(free) = self.indices.iter_mut().find(|taken| **taken == 0)

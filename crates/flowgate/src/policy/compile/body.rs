@@ -149,6 +149,7 @@ impl Compiler<'_> {
         scope: &mut Scope,
     ) -> CompileResult<CompiledExpr> {
         let how = match quantifier {
+            // In invariant-ai, `forall` over nothing holds.
             Quantifier::ForAll => QuantifierKind::ForAll { or_none: self.plan.dialect == Dialect::Compat },
             Quantifier::Count { min: None, max: None } if self.plan.dialect == Dialect::Flowgate => {
                 let message = "`count:` has no bounds, so it holds if anything matches";

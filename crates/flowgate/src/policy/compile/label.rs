@@ -114,6 +114,7 @@ impl Compiler<'_> {
                 },
                 ExprKind::Call(function, arguments, named) if named.is_empty() => match &*function.kind {
                     ExprKind::Name(dimension) => {
+                        // The inner `Err` is no failure: it is an element that is computed from values of an event.
                         match self.computed_element(dimension, arguments, part, scope)? {
                             Ok(fixed) => fixed,
                             Err(computed) => {

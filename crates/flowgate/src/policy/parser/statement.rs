@@ -13,7 +13,8 @@ use super::{ParseResult, Parser, ReportedParseError};
 /// The most regions of one statement: its conditions are copied for each.
 const MAX_TARGETS: usize = 50;
 
-/// Returns one statement for each region, created by `statement`.
+/// Returns one statement for each of `targets`, the regions that the source names in one statement. `statement` creates
+/// it.
 fn for_each(targets: Vec<Expr>, statement: impl FnMut(Expr) -> StatementKind) -> Vec<StatementKind> {
     targets.into_iter().map(statement).collect()
 }
