@@ -54,6 +54,7 @@ pub struct InvalidPolicy {
 }
 
 impl fmt::Display for InvalidPolicy {
+    /// Writes each diagnostic on a line of its own, after its location.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, diagnostic) in self.diagnostics.iter().enumerate() {
             let separator = if index == 0 { "" } else { "\n" };

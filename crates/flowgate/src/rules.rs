@@ -89,7 +89,8 @@ pub(crate) enum ObservedEvents {
 pub(crate) fn observed_events(plan: &Plan, trace: &Trace, id: EventId) -> ObservedEvents {
     let Some(kind) = event_kind(trace, id) else { return ObservedEvents::Nothing };
     let with_variable = plan.dispatch.rule_variables(trace, id, kind).map(|(rule, _)| rule);
-    // Rules without a variable for the call can still read it, in a block or a predicate.
+    // Rules without a variable for the call can still read it, in a block or a predicate. All of them are *unsettled*:
+    // later events can change their matches.
     let reading = plan.dispatch.unsettled.iter().copied();
     let reading = reading.filter(|index| plan.rules.get(*index).is_some_and(|r| reads_kind(r, kind)));
     let rules = with_variable.chain(reading).filter_map(|index| plan.rules.get(index));
@@ -161,6 +162,9 @@ impl RuleMatcher {
             let Some((rule_index, position)) = self.fits.get(index).copied() else { continue };
             let Some(rule) = plan.rules.get(rule_index) else { continue };
             let Some(variable) = rule.events.get(position) else { continue };
+            // `is_settled`: later events do not change the matches of the rule. `can_be_last`: the event of the
+            // variable may be the one that completes a match.
+            //
             // The variable belongs to a block, which may count the event.
             if !variable.is_outer {
                 if variable.matters_later {

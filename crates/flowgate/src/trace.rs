@@ -51,6 +51,7 @@ pub struct Region {
 }
 
 impl fmt::Display for Region {
+    /// Writes the event, the path and, for a part of a text, its range of bytes: `#3 content.note:10-15`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}", self.event, self.path)?;
         match &self.span {

@@ -8,8 +8,8 @@
 /// The most bytes of a URL that is compared.
 const MAX_URL: usize = 2_048;
 
-/// Returns the host of a URL, in lower case. The URL has no scheme, or the scheme `http` or `https`, all in lower or all
-/// in upper case. `None` for a URL from which parsers could read different hosts.
+/// Returns the host of a URL, in lower case. The URL has no scheme, or the scheme `http` or `https`, all in lower or
+/// all in upper case. `None` for a URL from which parsers could read different hosts.
 pub(crate) fn host(url: &str) -> Option<String> {
     let is_plain = |c: char| c.is_ascii_graphic() && c != '\\';
     let rest = match url.split_once("://") {

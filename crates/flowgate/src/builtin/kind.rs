@@ -58,10 +58,10 @@ pub(super) const TABLE: &[Function] = &[
     }),
 ];
 
-/// Creates the table row of a function of one argument that recognises a kind of value with a canonical form, such as
-/// a date. `form` converts a value to its canonical form, or returns `None` if the value is not of this kind. There are at most
-/// 2^`bits` different values of this kind, so an endorsed value carries at most `bits` bits of information from its
-/// author.
+/// Creates the table row of a function of one argument that recognises a kind of value with a canonical form, such as a
+/// date. `form` converts a value to its canonical form, or returns `None` if the value is not of this kind. There are
+/// at most 2^`bits` different values of this kind, so an endorsed value carries at most `bits` bits of information from
+/// its author.
 const fn kind_row(
     name: &'static str,
     doc: &'static str,

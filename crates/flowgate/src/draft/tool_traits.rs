@@ -168,9 +168,9 @@ impl ToolTraits {
     }
 }
 
-/// Guesses what a call of the tool changes; returns it with the reason as a sentence. Of its name and its annotations, the one that
-/// restricts more counts. A tool that runs code acts at least, unless its annotation says that it only reads.
-/// Without `uses_hints`, annotations that permit something have no effect.
+/// Guesses what a call of the tool changes; returns it with the reason as a sentence. Of its name and its annotations,
+/// the one that restricts more counts. A tool that runs code acts at least, unless its annotation says that it only
+/// reads. Without `uses_hints`, annotations that permit something have no effect.
 fn effect(tool: &DescribedTool, uses_hints: bool) -> (ToolEffect, &'static str) {
     use ToolEffect::{Acts, Destroys, Reads, Unknown};
     let (named, hints) = (effect_of_name(&tool.tool.name), tool.hints);
@@ -195,10 +195,10 @@ fn effect(tool: &DescribedTool, uses_hints: bool) -> (ToolEffect, &'static str) 
     }
 }
 
-/// Guesses who can receive the arguments of the tool; returns it with the reason as a sentence. A tool counts as open if its
-/// annotation says so, or if its name or the role of an argument refers to others. Any other tool counts as closed if
-/// its annotation says so (and `uses_hints` holds), or if each argument is a number, a Boolean or one of a few values;
-/// otherwise it counts as open.
+/// Guesses who can receive the arguments of the tool; returns it with the reason as a sentence. A tool counts as open
+/// if its annotation says so, or if its name or the role of an argument refers to others. Any other tool counts as
+/// closed if its annotation says so (and `uses_hints` holds), or if each argument is a number, a Boolean or one of a
+/// few values; otherwise it counts as open.
 fn reach(tool: &DescribedTool, uses_hints: bool) -> (ToolReach, &'static str) {
     use ToolReach::{Closed, Open};
     let names_others = tool

@@ -85,6 +85,7 @@ impl Monitor {
         let (mut base, mut floor, mut independent_floor) = (unlabelled, Label::BOTTOM, None);
         let mut call = None;
         let mut tool: Option<Tool> = None;
+        // What the event may depend on: of a message of the client or a description of a tool, nothing in the trace.
         let mut influence = PossibleInfluence::Of(Vec::new());
         let mut read_stores: Vec<usize> = Vec::new();
         let mut is_unsolicited = false;
@@ -192,7 +193,7 @@ impl Monitor {
                 is labelled top; simplify the statements";
             reasons.push(Reason::new(ReasonKind::Limit, Action::Deny, message));
             if let Some(event) = self.trace.event_mut(id) {
-                // Node 0 is the root of the event.
+                // Node 0 is the root of the event. Its label now follows from no statement.
                 event.document.set_subtree(0, plan.space.top());
                 event.document.origin.is_irregular = true;
             }
@@ -251,7 +252,7 @@ impl Monitor {
                 event.document.raise_nodes(&relied_on);
             }
         }
-        // There were more rounds than statements.
+        // There were more rounds than statements. The label of the event (node 0) then follows from no statement.
         if let Some(event) = self.trace.event_mut(id) {
             event.document.set_subtree(0, plan.space.top());
             event.document.origin.is_irregular = true;

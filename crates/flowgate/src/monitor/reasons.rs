@@ -12,8 +12,9 @@ use crate::trace::EventId;
 const MAX_MATCHES: usize = 100;
 
 impl Monitor {
-    /// Returns a reason for each match of a rule that the event completes. A rule that cannot be evaluated denies,
-    /// unless it only logs. A rule that exempts tools of two servers by one pattern denies as well.
+    /// Returns a reason for each match of a rule that the event `id` completes, and for each rule that cannot be
+    /// evaluated: this reason denies, unless the rule only logs. Also returns a reason to deny for each rule that
+    /// exempts the tool of the event by a pattern that matches tools of two servers.
     pub(super) fn match_rules(&mut self, id: EventId, fuel: &mut u64) -> Vec<Reason> {
         let policy = std::sync::Arc::clone(&self.policy);
         let plan = &policy.plan;

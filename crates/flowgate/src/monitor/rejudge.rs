@@ -83,6 +83,7 @@ impl Monitor {
         self.accesses.insert(event, examined.access);
         // Permits that were created before are judged again before their calls run.
         self.version += 1;
+        // The call is not recorded as one that was not permitted, so its output is labelled like that of any call.
         self.run(event);
         Some(event)
     }

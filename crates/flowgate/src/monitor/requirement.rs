@@ -153,6 +153,7 @@ impl Monitor {
                     let nodes = target.map(|target| region_nodes(evaluator.trace, target, frame, event));
                     let (span, denies) = (statement.span.clone(), statement.denies);
                     let (is_strict, grant) = (statement.is_strict, statement.grant);
+                    // The statement permits the whole call at every label.
                     let is_harmless = grants && statement.label.is_top && nodes.is_none();
                     let ceiling = space.replace(&space.top(), &label);
                     bounds.push(UpperBound {

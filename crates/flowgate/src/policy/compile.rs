@@ -313,6 +313,8 @@ impl<'a> Compiler<'a> {
                 if *is_independent {
                     self.check_independence(&target_plan, &query, &target.span)?;
                 }
+                // Whether the effect of the statement depends on the content of the event, and not only on its kind and
+                // tool.
                 let reads =
                     !label.computed.is_empty() || body::reads_content(&query.items) || target_plan.root != 0;
                 let mentions_error = body::mentions(body, "is_error");

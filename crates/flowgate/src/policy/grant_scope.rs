@@ -36,6 +36,7 @@ impl GrantScope {
 
 /// Writes the scope in the words of the policy, such as `30 days`.
 impl fmt::Display for GrantScope {
+    /// Writes the scope in the words of the policy language: `conversation`, `30 days`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Call => f.write_str("call"),

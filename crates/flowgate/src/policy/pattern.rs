@@ -38,6 +38,7 @@ enum NamePattern {
 }
 
 impl fmt::Display for ToolPattern {
+    /// Writes the pattern as a policy does, with the prefix `tool:`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "tool:{}", self.source)
     }

@@ -54,6 +54,7 @@ impl SourceLocation<'_> {
 }
 
 impl fmt::Display for SourceLocation<'_> {
+    /// Writes `FILE:LINE:COLUMN`, or `LINE:COLUMN` for the policy's own file.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(file) = self.file {
             write!(f, "{file}:")?;

@@ -92,7 +92,7 @@ impl Scope {
         Self { names: self.names.clone(), query }
     }
 
-    /// Removes the last name from the scope.
+    /// Removes the name that was bound last, such as the variable of a comprehension after its end.
     pub(super) fn forget_last(&mut self) {
         self.names.pop();
     }

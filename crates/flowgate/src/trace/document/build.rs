@@ -301,7 +301,8 @@ impl Document {
     }
 }
 
-/// Returns whether a text spells exactly this value, and the value is a scalar. Then there is nothing to decompose.
+/// Returns whether a text spells exactly this value, and the value is a scalar: the text is the value itself, or its
+/// JSON. Then there is nothing to decompose.
 fn spells_single_value(text: &str, value: &Value) -> bool {
     let is_single = !value.is_array() && !value.is_object();
     is_single && (value.as_str() == Some(text) || serde_json::from_str(text).ok().as_ref() == Some(value))
