@@ -258,8 +258,8 @@ impl Monitor {
 ///
 /// Messages, outputs and tool descriptions are pushed in the order in which the agent saw them.
 impl Monitor {
-    /// Appends a message, a tool's output or a tool's description, labels it, and returns the findings about
-    /// it.
+    /// Appends a message, a tool's output or a tool's description, and labels it. Returns the event and the findings of
+    /// the policy about it.
     ///
     /// # Errors
     /// If the event is a call, cannot have a position in the trace, or exceeds [`Limits::events`].
@@ -450,6 +450,9 @@ impl Monitor {
     /// Appends and labels an event, and matches the rules against it. Returns the event and the findings about it.
     /// Its label is at least `floors`. With `is_failure`, the event is the outcome of a failed call: label statements
     /// do not apply to it.
+    ///
+    /// # Errors
+    /// If the event is a call, cannot have a position in the trace, or exceeds [`Limits::events`].
     fn push_event(
         &mut self,
         entry: TraceEntry,

@@ -491,7 +491,8 @@ impl Trace {
         event.label = event.document.label_of(0);
         event.context = seen.join(&event.label);
         let (agent, context) = (event.agent, event.context);
-        // What the client provides, and not a model or a tool: `calls_context` does not count it.
+        // What the client provides. `calls_context`, the join of the labels of calls, their outputs and messages of
+        // models, does not count it.
         let is_client_text = match &event.body {
             EventBody::Message(message) => !matches!(message.role.as_str(), "assistant" | "model"),
             EventBody::Tool(_) => true,

@@ -93,6 +93,7 @@ impl<'a> ViolationCollector<'a> {
                     .resolve(value)
                     .map_or_else(|_| String::new(), |value| value.to_json().to_string()),
             };
+            // Writing to a `String` never fails.
             let _ = write!(key, ";{identity}");
         }
         // Several matches can have the same values, such as two equal words of a text. A counter distinguishes them

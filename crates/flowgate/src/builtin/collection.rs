@@ -101,8 +101,8 @@ fn argument(e: &mut Evaluator<'_>, a: &[Value], what: &str) -> Result<Value> {
     Ok(a.first().cloned().unwrap_or(Value::Absent))
 }
 
-/// Returns the items of the list in the first argument, with parts of events resolved. A truth value counts as a list
-/// of one item.
+/// Returns the items of the list in the first argument, with parts of events replaced by their content. A truth value
+/// counts as a list of one item.
 ///
 /// # Errors
 /// If the argument has a type without items, such as a number, or, in the dialect of Flowgate, is missing or null.

@@ -19,8 +19,9 @@ const MAX_DIGITS: usize = 15;
 const MAX_PATH: usize = 255;
 
 pub(super) const TABLE: &[Function] = &[
-    // The bits bound how many values a kind has: days up to the year 9999, seconds of a day, 64-bit numbers. A text of
-    // 15 digits with a sign and a point has fewer than 2^56.
+    // The bits bound how many values a kind has: fewer than 2^22 days up to the year 9999, and 2^17 times of a day. An
+    // integer, signed or unsigned, has 65 bits; with the floats of 64 bits, a number has 66. A text of 15 digits with a
+    // sign and a point has fewer than 2^56 values, so a decimal number has 67 bits.
     kind_row("is_date", "Whether it is a date: `2024-05-19`.", |e, a| is_of_kind(e, a, date), date, 22),
     kind_row("is_time", "Whether it is a time of day: `12:00`.", |e, a| is_of_kind(e, a, time), time, 17),
     kind_row(

@@ -18,6 +18,7 @@ pub(super) const TABLE: &[Function] = &[
             }
             Value::Silent => Value::Int(0),
             Value::Str(text) => {
+                // One step pays for 64 bytes.
                 e.spend(text.len() / 64)?;
                 count(text.chars().count())
             }
@@ -73,6 +74,7 @@ pub(super) const TABLE: &[Function] = &[
                     let Some(text) = text.as_text() else {
                         return e.outcome_without_text(&text, "`replace`");
                     };
+                    // One step pays for 16 bytes.
                     e.spend(text.len() / 16)?;
                     e.charge_bytes(text.matches(from).count().saturating_mul(to.len()))?;
                     Ok(Value::text(text.replace(from, to)))
@@ -114,6 +116,7 @@ pub(super) const TABLE: &[Function] = &[
             value => {
                 let mut text = String::new();
                 value.print(&mut text);
+                // One step pays for 16 bytes.
                 e.spend(text.len() / 16)?;
                 Value::text(text)
             }

@@ -320,6 +320,7 @@ impl Evaluator<'_> {
             ArgumentShape::Text(exact, regex) => {
                 let value = self.resolve(value)?;
                 let Some(text) = value.as_text() else { return Ok(false) };
+                // One step pays for 16 bytes. The text matches if it is equal, or if the pattern matches it.
                 self.spend(text.len() / 16)?;
                 if **exact == *text {
                     return Ok(true);

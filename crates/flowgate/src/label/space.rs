@@ -288,8 +288,8 @@ impl Space {
                     };
                     lattice.names().iter().filter_map(fits).fold(Label::BOTTOM, |x, y| x.join(&y))
                 }
-                // The bits represent the names themselves, or the principals who may not read; ages are a
-                // chain.
+                // The bits represent the names themselves, or the principals who may not read, so `and` is the meet.
+                // Ages are a chain, whose meet is the minimum.
                 DimensionKind::Set(_)
                 | DimensionKind::OpenSet
                 | DimensionKind::Readers

@@ -222,7 +222,7 @@ fn extremal(
     distinct.iter().copied().filter(is_needed).collect()
 }
 
-/// Returns the labels for which a predicate holds, as an element.
+/// Returns the labels for which a predicate holds, as an element: bit n is set for the label with the index n.
 fn set_of(labels: &[Label], is_in: impl Fn(&Label) -> bool) -> SpanElement {
     let members = labels.iter().take(MAX_SPAN_LABELS).enumerate().filter(|(_, label)| is_in(label));
     SpanElement(members.fold(0, |set, (index, _)| set | 1 << index))

@@ -230,9 +230,9 @@ impl Monitor {
         }
     }
 
-    /// Returns the greatest label that any part of an output of this tool can carry, independent of its
-    /// content: a label computed from the content would depend on it. A dimension that no statement declares
-    /// for the whole output has its element in `undeclared`.
+    /// Returns the greatest label that any part of an output of this tool can carry. It follows from the policy alone:
+    /// an element that a statement computes from the output counts as the top of its dimension. In a dimension in which
+    /// no unconditional statement labels the whole output, parts may also carry the element of `undeclared`.
     pub(super) fn greatest_output_label(&self, tool: &Tool, undeclared: Label) -> Label {
         let plan = &self.policy.plan;
         let space = &plan.space;
@@ -258,10 +258,11 @@ impl Monitor {
         })
     }
 
-    /// Raises the labels of stores before an agent that was shown what flows to `below` is shown what flows
-    /// to `view`. Every store that a call could write to, if the label of that call need not flow to `below`, carries
-    /// the label of the view from now on. It does so whether it is written to or not: the absence of a write is
-    /// information, too. The same holds for verdicts of rules that look at other calls.
+    /// Raises the labels of stores before an agent that was shown what flows to `below` is shown what flows to `view`.
+    /// Every store that a call could write to carries at least the label `view` from now on, unless the policy permits
+    /// the tool of the call only at labels that flow to `below`. It does so whether it is written to or not: the
+    /// absence of a write is information, too. In the same way, the label of what rules read of other calls is raised
+    /// to `view`.
     ///
     /// The set of these stores does not depend on `view`, since the label of a hidden region may depend on
     /// its content.

@@ -220,6 +220,7 @@ impl<'a> Compiler<'a> {
                     name
                 }
                 StatementKind::Extern { name, parameters, result } => {
+                    // An error has been reported.
                     let _ = self.external(name, parameters, result);
                     name
                 }

@@ -45,7 +45,8 @@ pub(super) fn misspelled_roles(statements: &[Statement]) -> Vec<Diagnostic> {
     found
 }
 
-/// Returns the roles that a comparison names: `m.role == "user"`, `m.role in ["system", "user"]`.
+/// Returns the roles that a comparison names, with their locations: `m.role == "user"`, `m.role in ["system", "user"]`.
+/// Any field called `role` counts, of whatever value.
 pub(crate) fn role_literals<'e>(expr: &'e Expr, constants: &Constants<'e>) -> Vec<(&'e str, &'e Span)> {
     let is_role = |expr: &Expr| matches!(&*expr.kind, ExprKind::Member(_, name) if name.text == "role");
     compared_literals(expr, constants, &is_role)

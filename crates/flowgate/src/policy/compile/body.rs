@@ -494,6 +494,7 @@ impl Compiler<'_> {
 pub(super) fn reads_content(items: &[QueryItem]) -> bool {
     items.iter().any(|item| match item {
         QueryItem::Test(CompiledExpr::IsTool(_, _, shape)) => shape.is_some(),
+        // A declaration `(x: T) in LIST` compiles to the constant `True`.
         QueryItem::Test(CompiledExpr::Constant(_)) => false,
         _ => true,
     })

@@ -216,6 +216,7 @@ pub(super) fn parses_python(function: &str, arguments: &[CompiledExpr]) -> bool 
 
 /// Returns the name of the built-in function that a name of invariant-ai denotes; `None` if it denotes no function.
 fn function(name: &str) -> Option<&'static str> {
+    // `loads` is the function of Python's module `json`.
     let name = if name == "loads" { "json_loads" } else { name };
     // The functions that take a pattern are not in the table.
     ["match", "find", "fullmatch"]

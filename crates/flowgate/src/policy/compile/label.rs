@@ -25,6 +25,7 @@ impl Compiler<'_> {
             let StatementKind::Lattice { name, purpose, order } = &statement.kind else { continue };
             if dimensions.iter().any(|known| known.name == name.text) {
                 let message = format!("the dimension `{}` is declared twice", name.text);
+                // The result is the marker of a reported error; the next dimension is compiled nevertheless.
                 let _ = self.fail::<()>("duplicate-name", &name.span, message, "rename one of them");
                 continue;
             }

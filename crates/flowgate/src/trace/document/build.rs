@@ -91,6 +91,7 @@ impl Document {
             EventBody::Tool(tool) => {
                 let mut text = format!("{}\n{}", tool.description, tool.input_schema);
                 if let Some(schema) = &tool.output_schema {
+                    // Writing to a `String` never fails.
                     let _ = write!(text, "\n{schema}");
                 }
                 for (key, value) in &tool.other {

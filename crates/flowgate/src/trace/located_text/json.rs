@@ -138,6 +138,7 @@ fn escape(c: &mut Cursor<'_>) -> Result<char, LocateError> {
                 if !(0xDC00..0xE000).contains(&low) {
                     return c.fail();
                 }
+                // Each half contributes 10 bits to the code of a character beyond the first 0x10000.
                 code = 0x1_0000 + ((code - 0xD800) << 10) + (low - 0xDC00);
             }
             char::from_u32(code).ok_or(LocateError::Syntax { offset: at })?
