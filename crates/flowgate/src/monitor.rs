@@ -403,6 +403,7 @@ impl Monitor {
             };
         }
         let event = permit.event;
+        // The call is no longer reserved, so dropping the permit does not withdraw it.
         self.reserved.retain(|(reserved, _)| *reserved != event);
         self.run(event);
         let EventBody::Call(call) = permit.entry.body.clone() else {

@@ -317,7 +317,9 @@ fn require_python_parser() -> Result<()> {
 /// Implements `python_code` and `ipython_code`: returns a map of what the Python code in all texts does together, with
 /// the first syntax error. With `ipython`, each text is a cell of a notebook, which may have `!commands` and `%magics`.
 /// Records the locations of unsafe calls.
-/// Fails if this build has no Python parser.
+///
+/// # Errors
+/// If this build has no Python parser, or the fuel is spent.
 fn python_code(e: &mut Evaluator<'_>, a: &[Value], ipython: bool) -> Result<Value> {
     require_python_parser()?;
     let (mut imports, mut builtins, mut calls, mut unsafe_calls) = (vec![], vec![], vec![], vec![]);

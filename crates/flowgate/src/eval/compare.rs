@@ -118,6 +118,7 @@ impl Evaluator<'_> {
                     arguments.iter().map(|ex| self.evaluate(ex, frame)).collect::<Result<_>>()?;
                 self.call(*function, &arguments)
             }
+            // The `None` that the policy itself writes.
             CompiledExpr::Constant(value) => Ok(value.clone()),
             ex => self.evaluate(ex, frame),
         };

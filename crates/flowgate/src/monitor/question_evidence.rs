@@ -119,9 +119,9 @@ impl Monitor {
         (occurrences, true)
     }
 
-    /// Compares a text of an event with a value, and records in `found` if the value occurs there. In a trusted message
-    /// of the user or an untrusted output, the text may contain the value as words, and one of the user's words may be
-    /// similar; a trusted output must be equal or similar. All other texts are ignored.
+    /// Compares a text of an event with a value, and records in `found` whether a trusted message of the user contains
+    /// the value or a word that is similar to it, whether a trusted output is equal or similar to it, and whether an
+    /// untrusted output contains it. All other texts are ignored.
     fn compare_text(&self, event: &Event, node: NodeId, text: &str, value: &str, found: &mut EvidencePlaces) {
         let space = self.policy.space();
         let label = event.document.label_of(node);

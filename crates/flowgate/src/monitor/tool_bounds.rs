@@ -103,7 +103,7 @@ impl Monitor {
     }
 
     /// Returns the names of the payload arguments of this tool, sorted. Only `payload` statements without further
-    /// conditions count.
+    /// conditions count, and only if their pattern does not match tools of two servers.
     pub fn payload_arguments(&self, tool: &Tool) -> Vec<String> {
         let plan = &self.policy.plan;
         let mut names: Vec<String> = Vec::new();
@@ -126,7 +126,7 @@ impl Monitor {
     }
 
     /// Returns the names of the arguments of this tool that a standing consent names, sorted. Whether the consent
-    /// applies depends on the call.
+    /// applies depends on the call. Consents with a pattern that matches tools of two servers do not count.
     pub fn consent_arguments(&self, tool: &Tool) -> Vec<String> {
         let plan = &self.policy.plan;
         let applicable = applicable_statements::statements_for_tool(plan, tool).consents;
@@ -147,7 +147,8 @@ impl Monitor {
 
     /// Returns the names of the arguments of this tool that an `endorse` statement is about. Each has an upper bound,
     /// in bits, on the number of values from which the author of an endorsed value can choose. Arguments without such a
-    /// bound are omitted. Whether a value is endorsed depends on the call.
+    /// bound are omitted, and statements with a pattern that matches tools of two servers do not count. Whether a value
+    /// is endorsed depends on the call.
     pub fn endorsed_arguments(&self, tool: &Tool) -> BTreeMap<String, u32> {
         let plan = &self.policy.plan;
         let applicable = applicable_statements::statements_for_tool(plan, tool).endorsements;
@@ -158,7 +159,8 @@ impl Monitor {
                 && let Some(bits) = endorsement.value.bits
                 && self.ambiguity_reason(plan, &endorsement.query, Some(tool)).is_none()
             {
-                // The author also chooses which of the statements applies.
+                // The author also chooses which of the statements applies: two sets of values have at most twice as
+                // many as the larger one, which is one bit more.
                 let add_alternative =
                     |most_bits: &mut u32| *most_bits = (*most_bits).max(bits).saturating_add(1);
                 bits_by_argument.entry(name.to_string()).and_modify(add_alternative).or_insert(bits);

@@ -15,7 +15,7 @@ pub(crate) fn analyze(context: RuleContext<'_>, fuel: &mut u64, report: &mut imp
 }
 
 /// Reports the matches that the event `id`, the last one of the trace, completes: matches that bind it to a variable,
-/// and matches that become true because a `count` block of the rule counts it. Tests compare them with the matches that
+/// and all matches of the rules with a block that may count it. Tests compare them with the matches that
 /// [`RuleMatcher`](super::RuleMatcher) reports.
 pub(crate) fn match_event(
     context: RuleContext<'_>,
