@@ -372,6 +372,7 @@ impl Trace {
             self.calls.entry(call.id.clone()).or_default().push(id);
             self.last_call = Some(id);
         }
+        // The call that an output says to answer, and the message that proposes a call; `None` for other events.
         let claimed = self.claimed_call(&entry.body);
         let message = self.proposing_message(&entry, position.previous);
         let label = document.label_of(0);

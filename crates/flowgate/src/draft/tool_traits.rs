@@ -223,8 +223,8 @@ fn reach(tool: &DescribedTool, uses_hints: bool) -> (ToolReach, &'static str) {
     }
 }
 
-/// Returns whether the first verb in a tool's name, or a verb after `and`, `or` or `then`, says that it sends,
-/// publishes or orders something.
+/// Guesses whether a tool sends, publishes or orders something: whether the first verb in its name, or a verb after
+/// `and`, `or` or `then`, is in the list `SEND`.
 pub(super) fn sends(name: &str) -> bool {
     let words = name_words(name);
     let is_verb = |word: &String| [DESTROY, ACT, READ].iter().any(|list| list.contains(&word.as_str()));

@@ -105,6 +105,7 @@ fn argument_name(policy: &Policy, call: &Call, reason: &Reason) -> Option<String
     let argument = argument_of(reason.part.as_deref()?)?;
     let name = argument.split(['.', '[']).next().unwrap_or(argument);
     let argument = escaped(argument);
+    // The role is left out if the argument is named like it.
     Some(match policy.argument_role(&call.tool, name) {
         Some(role) if role.name() != name => format!("the {role} (`{argument}`)"),
         _ => format!("`{argument}`"),

@@ -189,7 +189,7 @@ impl Monitor {
         label.flows_to(&greatest_permitted_label(&self.policy.plan, tool))
     }
 
-    /// Returns whether a rule can stop a reply of the model to the user.
+    /// Returns whether a rule may stop a reply of the model to the user. `false` is exact: no rule can.
     pub fn may_stop_replies(&self) -> bool {
         let is_reply = |variable: &EventVariable| {
             matches!(variable.ty, Type::Message | Type::Event)

@@ -384,13 +384,13 @@ impl Parser<'_> {
             loop {
                 list.push(self.store_tool()?);
                 // A comma continues the list, unless two words such as `read by` follow it.
-                let more = self.peek() == Token::Comma
+                let list_continues = self.peek() == Token::Comma
                     && !(matches!(self.peek_at(1), Token::Name)
                         && self
                             .tokens
                             .get(self.position + 2)
                             .is_some_and(|(_, span)| self.text(span) == "by"));
-                if !more {
+                if !list_continues {
                     break;
                 }
                 self.advance();
