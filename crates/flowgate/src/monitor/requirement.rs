@@ -211,7 +211,8 @@ impl Monitor {
     }
 
     /// Returns the parts of the call that `payload` statements exempt from integrity, and these statements. A statement
-    /// whose conditions read untrusted values exempts nothing: their author would decide the exemption.
+    /// whose conditions read untrusted values exempts nothing: their author would decide the exemption. Neither does
+    /// one with a pattern that matches tools of two servers.
     fn payload_nodes(
         &mut self,
         plan: &Plan,
@@ -245,8 +246,8 @@ impl Monitor {
     }
 
     /// Returns the arguments for which a `consent` statement holds, each with the label that it may carry; none if a
-    /// part of the call is untrusted. Withdrawn consents, those that cannot be evaluated, and those whose limits the
-    /// call exceeds do not count.
+    /// part of the call is untrusted. Withdrawn consents, those with a pattern that matches tools of two servers, those
+    /// that cannot be evaluated, and those whose limits the call exceeds do not count.
     fn consented_arguments(
         &mut self,
         plan: &Plan,

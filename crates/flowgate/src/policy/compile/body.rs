@@ -444,12 +444,13 @@ impl Compiler<'_> {
                 needed |= domain.required_slots();
             }
         }
-        let outside = scope
+        // Whether a variable ranges over a list that does not lead to the region.
+        let leads_elsewhere = scope
             .query
             .variables
             .iter()
             .any(|v| v.domain.is_some() && needed & CompiledExpr::Slot(v.slot).required_slots() == 0);
-        scope.query.is_quiet = !outside;
+        scope.query.is_quiet = !leads_elsewhere;
     }
 
     /// Fails if the condition of a label statement depends on other events: by a flow operator, or by a predicate that
