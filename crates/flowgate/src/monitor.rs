@@ -214,6 +214,7 @@ impl Monitor {
     /// Adds parameters of the policy (values of `input.NAME`), but keeps the value of a parameter that is set already.
     /// Returns whether a parameter was added.
     pub fn add_parameters(&mut self, parameters: &Map<String, serde_json::Value>) -> bool {
+        // Earlier verdicts may be no longer valid, here and in the functions below.
         self.version += 1;
         self.parameters.add(parameters)
     }
@@ -449,8 +450,8 @@ impl Monitor {
     }
 
     /// Appends and labels an event, and matches the rules against it. Returns the event and the findings about it.
-    /// Its label is at least `floors`. With `is_failure`, the event is the outcome of a failed call: label statements
-    /// do not apply to it.
+    /// Its label is at least `floors`. `view` is set for a message that a model generated from a view. With
+    /// `is_failure`, the event is the outcome of a failed call: label statements do not apply to it.
     ///
     /// # Errors
     /// If the event is a call, cannot have a position in the trace, or exceeds [`Limits::events`].

@@ -227,8 +227,8 @@ impl Policy {
         self.plan.space.dimensions().is_empty()
     }
 
-    /// Returns whether the policy declares the label of unlabelled regions (`default`), as in RTBAS. Without a
-    /// declaration, they are labelled top.
+    /// Returns whether the policy has a `default` statement, which declares the label of regions that no statement
+    /// labels. Without one, they are labelled top.
     pub fn has_permissive_default(&self) -> bool {
         self.plan.default.is_some()
     }

@@ -263,8 +263,8 @@ impl Trace {
             .find(|id| self.event(*id).is_some_and(|event| event.status != Status::Withdrawn))
     }
 
-    /// Returns the label of the existence of the event: for an output, its call's label. A principal whose clearance
-    /// is lower must not learn that the event exists.
+    /// Returns the label of the fact that the event exists (the label of its root node); for an output, that of its
+    /// call. A principal whose clearance is lower must not learn that the event exists.
     pub fn existence_label(&self, id: EventId) -> Label {
         let Some(event) = self.event(id) else { return Label::BOTTOM };
         match (&event.body, event.call.and_then(|call| self.event(call))) {

@@ -198,7 +198,8 @@ impl Monitor {
                 event.document.origin.is_irregular = true;
             }
         }
-        // The outcome of a failed call depends on what any answer of its tool would depend on.
+        // The outcome of a failed call depends on what any answer of its tool would depend on. This is a part of the
+        // caller's floor, and `origin.raised` has it in place of the whole, which also covers what the answer contains.
         let of_any_answer = tool.as_ref().filter(|_| is_failure).map(|tool| self.output_floor(tool));
         if let Some(event) = self.trace.event_mut(id) {
             event.document.label_frame_by_content(&plan.space);

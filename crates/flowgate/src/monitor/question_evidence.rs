@@ -181,10 +181,11 @@ impl EvidencePlaces {
     }
 }
 
-/// Returns the name of the argument that a reason is about, if the argument exceeds a requirement on integrity.
+/// Returns the name of the argument that a reason is about, if the argument exceeds a requirement on integrity. `None`
+/// also for an argument whose name is not a plain word, which a path quotes in brackets.
 fn untrusted_argument(reason: &Reason) -> Option<&str> {
-    // The categories of a reason are the phrases of its label about confidentiality; the others are about integrity.
     let argument = reason.part.as_deref()?.strip_prefix("arguments.")?;
+    // The categories of a reason are the phrases of its label about confidentiality; the others are about integrity.
     let is_about_integrity = reason.label.iter().any(|phrase| !reason.categories.contains(phrase));
     is_about_integrity.then(|| argument.split(['.', '[']).next().unwrap_or(argument))
 }

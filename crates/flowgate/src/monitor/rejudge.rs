@@ -74,7 +74,8 @@ impl Monitor {
     }
 
     /// Adds a call that ran in another session, and marks it as run whatever the verdict is. Its output is labelled as
-    /// if the call had been permitted.
+    /// if the call had been permitted. Returns the event of the call; `None` if it cannot be added, for example because
+    /// the session is full.
     fn run_as_recorded(&mut self, entry: TraceEntry, attribution: &Attribution) -> Option<EventId> {
         // The permit of the call that was judged before was dropped.
         self.withdraw_dropped_permits();

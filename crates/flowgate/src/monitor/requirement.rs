@@ -325,6 +325,7 @@ impl Monitor {
             // The decision: the choice of the tool, the fact that it is called, and which arguments there
             // are.
             let is_decision = Some(id) == arguments || !is_in(&in_arguments, id);
+            // The dimensions in which nothing is required of the part.
             let lifted = if is_in(&in_payload, id) { space.integrity() } else { DimensionSet::NONE };
             // The dimensions that no statement bounds here, in which the part must be at the bottom.
             let mut unbounded = space.all();

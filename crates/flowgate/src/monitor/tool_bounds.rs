@@ -23,8 +23,8 @@ use crate::trace::Tool;
 ///
 /// What the policy requires, allows and labels for a tool or an endpoint, before any call.
 impl Monitor {
-    /// Returns the strictest requirement on offer: the greatest label at which the decision to call any of
-    /// these tools can be permitted without a question. Without tools it is top.
+    /// Returns the strictest requirement of these tools: the greatest label at which the decision to call each of them
+    /// can be permitted without a question. Without tools it is top.
     pub fn strictest_requirement<'t>(&self, tools: impl IntoIterator<Item = &'t Tool>) -> Label {
         let plan = &self.policy.plan;
         let bounds = tools.into_iter().map(|tool| decision_bound(plan, tool));
@@ -221,6 +221,7 @@ impl Monitor {
         });
         let plan = &self.policy.plan;
         let undeclared = plan.default.unwrap_or(plan.space.top());
+        // The order of `ObservedEvents` is by inclusion, so the greatest covers what every rule reads.
         match can_stop.map(events_read_by).max() {
             None => Label::BOTTOM,
             Some(ObservedEvents::Nothing) => self.greatest_output_label(tool, undeclared),

@@ -256,7 +256,7 @@ impl<'a> Compiler<'a> {
     fn statement(&mut self, statement: &Statement) -> CompileResult<()> {
         let span = statement.span.clone();
         match &statement.kind {
-            // `compile` has handled these statements before.
+            // `compile` has handled these statements before, and the loader of the files those that import a file.
             StatementKind::Lattice { .. }
             | StatementKind::Import { .. }
             | StatementKind::ImportFile { .. }
@@ -366,7 +366,8 @@ impl<'a> Compiler<'a> {
                 let label_span = label.first().map_or(span.clone(), |part| part.span.clone());
                 let label = self.label(label, &mut scope)?;
                 let integrity = self.plan.space.integrity();
-                if label.dims.without(integrity) != label.dims {
+                let names_integrity = label.dims.without(integrity) != label.dims;
+                if names_integrity {
                     let help = "name the elements of secrecy that the argument may carry, such as `private`; \
                         use `payload` to lift the requirement on integrity";
                     return self.fail(

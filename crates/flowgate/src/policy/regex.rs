@@ -207,6 +207,8 @@ pub(crate) fn weight(source: &str) -> usize {
             HirKind::Class(Class::Unicode(class)) => class.ranges().len(),
             HirKind::Class(Class::Bytes(class)) => class.ranges().len(),
             HirKind::Repetition(repetition) => {
+                // A repetition without a maximum is compiled as its minimum and a loop. The weight is at least that of
+                // one repetition, so that `x*` and `x{0}` are not free.
                 let times = repetition.max.unwrap_or(repetition.min).max(1);
                 hir_weight(&repetition.sub).saturating_mul(usize::try_from(times).unwrap_or(usize::MAX))
             }
@@ -263,6 +265,7 @@ fn translate(source: &str, end: EndAnchor) -> Cow<'_, str> {
                 Some((_, c)) => out.extend(['\\', c]),
                 None => out.push('\\'),
             },
+            // A named class such as `[:alpha:]` is left as it is. Python has none, and reads single characters here.
             '[' if in_class && tail.starts_with(':') => out.push('['),
             '[' if in_class => out.push_str(r"\["),
             '[' => {

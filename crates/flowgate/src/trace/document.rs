@@ -112,7 +112,9 @@ pub struct Document {
 /// Influences on the labels of an event that are not statements about it.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct LabelOrigin {
-    /// The join of the labels that were joined into every node: of the call, and of the stores that it reads.
+    /// The join of the labels that were joined into every node: of the call, and of the stores that it reads. It also
+    /// has the caller's lower bound on the label or, for the outcome of a failed call, the part of it that follows from
+    /// rules.
     pub(crate) raised: Label,
     /// Whether the labels depend on how the event came about, such as an answer to no call.
     pub(crate) is_irregular: bool,

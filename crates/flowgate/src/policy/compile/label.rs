@@ -270,7 +270,8 @@ impl Compiler<'_> {
                         let known: Vec<&str> = known.iter().map(String::as_str).collect();
                         return self.unknown_name("element", name, &argument.span, &known);
                     }
-                    // The argument is computed, so the element is computed as well.
+                    // The argument is computed, so the element is computed as well. A text that is none of the known
+                    // names counts as computed, too.
                     _ => {
                         names.clear();
                         break;
