@@ -1,5 +1,5 @@
-//! Withdraws standing consents (`consent` statements of the policy) for the rest of a session, at the order of an
-//! admin.
+//! Withdraws standing consents (`consent` statements of the policy) for the rest of a session. The gateway and the
+//! Python package call it at the order of an admin.
 //!
 //! A withdrawn consent applies to no verdict from then on, and a permit that relied on it is judged again.
 //! The policy is unchanged, so the caller can restore the consent explicitly.

@@ -1,4 +1,5 @@
-//! Defines [`GrantScope`]: for how long the approval of a person may hold, as a statement of the policy allows.
+//! Defines [`GrantScope`]: for how long the approval of a person may hold, as a statement of the policy allows. The
+//! parser reads it from the statement; the monitor and the programs that ask people comply with it.
 
 use std::fmt;
 

@@ -1,5 +1,6 @@
-//! Lists the roles of messages, such as `user`, and warns about misspelled roles in a policy. Also finds the literals
-//! that a policy compares a field with, for this warning and for the checks of names (`occurrence`, `tool_schemas`).
+//! Lists the roles of messages, such as `user`, and warns about misspelled roles in a policy, for
+//! [`Policy::load`](super::Policy::load). Also finds the literals that a policy compares a field with, for this warning
+//! and for the checks of names (`occurrence`, `tool_schemas`).
 
 use std::collections::HashMap;
 

@@ -1,6 +1,8 @@
 //! Evaluates rules in the simplest way: tries every assignment of events to variables and evaluates every condition.
 //!
 //! It is the test oracle for the incremental evaluator: no indexes, no order of conditions, no state between events.
+//! Tests call it by [`analyze_naively`](crate::analysis::analyze_naively) and
+//! [`analyze_steps_naively`](crate::analysis::analyze_steps_naively).
 //! Its cost is the number of events to the power of the number of variables.
 
 use super::{MatchReceiver, RuleContext, event_kind, reads_kind};
