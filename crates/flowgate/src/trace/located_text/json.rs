@@ -80,7 +80,9 @@ fn word(c: &mut Cursor<'_>, word: &str, kind: LocatedNodeKind) -> Result<Located
 /// Parses a number of JSON, without leading zeros. The result is its spelling, so that no digit is lost.
 fn number(c: &mut Cursor<'_>) -> Result<LocatedNodeKind, LocateError> {
     let start = c.offset();
+    // A sign is optional, here and in the exponent, so the result does not matter.
     c.eat(b'-');
+    // After a leading zero, the number ends or continues with a fraction or an exponent. The caller fails at a digit.
     if !c.eat(b'0') {
         digits(c)?;
     }
@@ -88,7 +90,6 @@ fn number(c: &mut Cursor<'_>) -> Result<LocatedNodeKind, LocateError> {
         digits(c)?;
     }
     if c.eat(b'e') || c.eat(b'E') {
-        // A sign is optional, so the result does not matter.
         let _signed = c.eat(b'+') || c.eat(b'-');
         digits(c)?;
     }
