@@ -119,9 +119,9 @@ impl Monitor {
         (occurrences, true)
     }
 
-    /// Compares a text of an event with a value, and records in `found` if the value occurs there. In a trusted message
-    /// of the user or an untrusted output, the text may contain the value as words, and one of the user's words may be
-    /// similar; a trusted output must be equal or similar. All other texts are ignored.
+    /// Compares a text of an event with a value, and records in `found` whether a trusted message of the user contains
+    /// the value or a word that is similar to it, whether a trusted output is equal or similar to it, and whether an
+    /// untrusted output contains it. All other texts are ignored.
     fn compare_text(&self, event: &Event, node: NodeId, text: &str, value: &str, found: &mut EvidencePlaces) {
         let space = self.policy.space();
         let label = event.document.label_of(node);
@@ -181,10 +181,11 @@ impl EvidencePlaces {
     }
 }
 
-/// Returns the name of the argument that a reason is about, if the argument exceeds a requirement on integrity.
+/// Returns the name of the argument that a reason is about, if the argument exceeds a requirement on integrity. `None`
+/// also for an argument whose name is not a plain word, which a path quotes in brackets.
 fn untrusted_argument(reason: &Reason) -> Option<&str> {
-    // The categories of a reason are the phrases of its label about confidentiality; the others are about integrity.
     let argument = reason.part.as_deref()?.strip_prefix("arguments.")?;
+    // The categories of a reason are the phrases of its label about confidentiality; the others are about integrity.
     let is_about_integrity = reason.label.iter().any(|phrase| !reason.categories.contains(phrase));
     is_about_integrity.then(|| argument.split(['.', '[']).next().unwrap_or(argument))
 }
@@ -214,7 +215,8 @@ fn contains_words(text: &str, value: &str) -> bool {
 fn similar_word<'t>(text: &'t str, value: &str) -> Option<&'t str> {
     let words =
         text.split_whitespace().map(|word| word.trim_matches(|c: char| ".,:;!?()[]{}<>\"'`".contains(c)));
-    // Cheap, before the characters are compared: a different character has at most four bytes, in lower case as well.
+    // A cheap test before the characters are compared. The character that differs changes the length by at most four
+    // bytes; four more are left for characters whose upper and lower case have different lengths.
     let mut close = words.filter(|word| word.len().abs_diff(value.len()) <= 8);
     close.find(|word| is_similar(word, value))
 }

@@ -78,6 +78,7 @@ fn influences(policy: &Policy, call: &Call, reasons: &[Reason]) -> Option<String
 /// Returns a sentence that says which kinds of confidential text the call would disclose, and by which parts; `None` if
 /// there is no such text.
 fn disclosures(policy: &Policy, call: &Call, reasons: &[Reason]) -> Option<String> {
+    // The categories of a reason are the phrases of its label about confidentiality.
     let reasons: Vec<&Reason> =
         reasons.iter().filter(|reason| is_excess(reason) && !reason.categories.is_empty()).collect();
     let labels = enumerate(&distinct(reasons.iter().flat_map(|reason| reason.categories.iter().cloned())))?;
@@ -104,6 +105,7 @@ fn argument_name(policy: &Policy, call: &Call, reason: &Reason) -> Option<String
     let argument = argument_of(reason.part.as_deref()?)?;
     let name = argument.split(['.', '[']).next().unwrap_or(argument);
     let argument = escaped(argument);
+    // The role is left out if the argument is named like it.
     Some(match policy.argument_role(&call.tool, name) {
         Some(role) if role.name() != name => format!("the {role} (`{argument}`)"),
         _ => format!("`{argument}`"),
@@ -129,7 +131,8 @@ fn quote(value: &Value) -> String {
     }
 }
 
-/// Returns the name of an argument, which the model may have chosen, on one line and not too long.
+/// Returns the name of an argument, which the model may have chosen, for quotation in backquotes: on one line, of at
+/// most [`QUOTED`] characters, and with `'` in place of a backquote.
 fn escaped(name: &str) -> String {
     one_line(name.chars().take(QUOTED).collect()).replace('`', "'")
 }

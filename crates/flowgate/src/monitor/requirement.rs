@@ -153,6 +153,7 @@ impl Monitor {
                     let nodes = target.map(|target| region_nodes(evaluator.trace, target, frame, event));
                     let (span, denies) = (statement.span.clone(), statement.denies);
                     let (is_strict, grant) = (statement.is_strict, statement.grant);
+                    // The statement permits the whole call at every label.
                     let is_harmless = grants && statement.label.is_top && nodes.is_none();
                     let ceiling = space.replace(&space.top(), &label);
                     bounds.push(UpperBound {
@@ -210,7 +211,8 @@ impl Monitor {
     }
 
     /// Returns the parts of the call that `payload` statements exempt from integrity, and these statements. A statement
-    /// whose conditions read untrusted values exempts nothing: their author would decide the exemption.
+    /// whose conditions read untrusted values exempts nothing: their author would decide the exemption. Neither does
+    /// one with a pattern that matches tools of two servers.
     fn payload_nodes(
         &mut self,
         plan: &Plan,
@@ -244,8 +246,8 @@ impl Monitor {
     }
 
     /// Returns the arguments for which a `consent` statement holds, each with the label that it may carry; none if a
-    /// part of the call is untrusted. Withdrawn consents, those that cannot be evaluated, and those whose limits the
-    /// call exceeds do not count.
+    /// part of the call is untrusted. Withdrawn consents, those with a pattern that matches tools of two servers, those
+    /// that cannot be evaluated, and those whose limits the call exceeds do not count.
     fn consented_arguments(
         &mut self,
         plan: &Plan,
@@ -323,6 +325,7 @@ impl Monitor {
             // The decision: the choice of the tool, the fact that it is called, and which arguments there
             // are.
             let is_decision = Some(id) == arguments || !is_in(&in_arguments, id);
+            // The dimensions in which nothing is required of the part.
             let lifted = if is_in(&in_payload, id) { space.integrity() } else { DimensionSet::NONE };
             // The dimensions that no statement bounds here, in which the part must be at the bottom.
             let mut unbounded = space.all();
@@ -406,8 +409,9 @@ impl Monitor {
         reasons
     }
 
-    /// Returns the reason that `part` of the call, which carries `label`, exceeds a bound in the dimensions `over`.
-    /// Without an `upper_bound`, no statement bounds these dimensions, so the part must be at their bottom.
+    /// Returns the reason that a part of the call, which carries `label`, exceeds a bound in the dimensions `over`.
+    /// `part` is `decision`, or the path of an argument such as `arguments.to`. Without an `upper_bound`, no statement
+    /// bounds these dimensions, so the part must be at their bottom.
     fn excess_reason(
         &self,
         event: EventId,
