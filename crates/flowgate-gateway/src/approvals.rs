@@ -129,6 +129,7 @@ impl ApprovalReference {
         let mut content: Value = serde_json::from_str(content).unwrap_or_default();
         let tool = content.get("tool").and_then(Value::as_str).unwrap_or_default().to_owned();
         let times = content.get(TIMES).and_then(Value::as_u64).unwrap_or(1);
+        // Only the rest is compared with other calls.
         remove_variable_members(&mut content);
         Self {
             id,

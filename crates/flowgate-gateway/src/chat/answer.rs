@@ -215,7 +215,9 @@ impl ModelRoutes {
                 RequestError::new(StatusCode::BAD_REQUEST, message).with_cause(RequestErrorCause::Full)
             );
         }
+        // The policy can refer to parameters of the caller, such as the groups in a token.
         session.add_caller_parameters(received.virtual_key.as_deref());
+        // In watch mode, the messages from here on are judged without effect.
         session.begin_watching(&received.client.spec);
         turn::check_request((&received.client, received.virtual_key.as_deref()), decoded)?;
         self.recorder.check_witness_lag()?;
@@ -243,6 +245,7 @@ impl ModelRoutes {
             report,
         )
         .await;
+        // A failed turn has cost tokens too.
         spending.record().await;
         outcome
     }

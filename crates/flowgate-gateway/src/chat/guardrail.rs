@@ -187,7 +187,7 @@ impl ModelRoutes {
         self.check_guardrail(received).await?;
         report.trace.set_model(names::GUARDRAIL, client, &chat.model);
         let mut replayed = RecordedChat::replay(client, chat, received.unmarked, presence)?;
-        // The verdicts on the chat were recorded with earlier requests.
+        // The verdicts on the chat were recorded with earlier requests, so they are dropped here.
         replayed.session.take_watched();
         let judged = replayed.judge_answer(answer);
         let watched = replayed.session.take_watched();
@@ -220,6 +220,7 @@ impl ModelRoutes {
             Err(failed) => return Err(failed),
         };
         report.add_judged(&verdicts, client);
+        // Why the first frozen tool among the called ones is frozen.
         let mut frozen = None;
         for verdict in &verdicts {
             let tool = verdict.tool.to_string();
@@ -263,7 +264,8 @@ fn decode(received: &ModelRouteRequest, chat: &str) -> Result<ReceivedRequest, N
     received.client.decoder.decode(API, chat).map_err(NotPermitted::because)
 }
 
-/// Returns the name of the conversation of a request in records.
+/// Returns the name that records give the conversation of a judged chat, which has none of its own: a constant, after
+/// the scope of the virtual key, if the request has one.
 fn recorded_name(received: &ModelRouteRequest) -> String {
     scope(received.virtual_key.as_ref().map(|key| key.id.as_str())) + RECORDED_NAME
 }

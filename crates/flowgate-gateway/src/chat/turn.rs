@@ -429,8 +429,8 @@ pub(crate) async fn run(
 }
 
 impl ConversationState {
-    /// Offers the tools of a request to the model, unless the same tools are on offer already. `names` are the names
-    /// that an admin can freeze.
+    /// Offers the tools of a request to the model, unless the same tools are on offer already. Adds their names to
+    /// `names`, so that an admin can freeze them.
     ///
     /// # Errors
     /// If the session has no room for the descriptions of the tools.
@@ -444,7 +444,6 @@ impl ConversationState {
         let offered =
             tools().map(|tool| (client.tool_of(&tool.name), tool.description.as_str(), &*tool.parameters));
         if !self.conversation.has_offered(offered) {
-            // An admin can freeze tools by these names.
             names.note_tools(tools().map(|tool| client.tool_of(&tool.name).to_string()));
             self.conversation.offer_tools(tools().map(|tool| to_offered_tool(client, tool)).collect())?;
         }
@@ -470,7 +469,7 @@ impl ConversationState {
     }
 
     /// Adds the completion to the history of the conversation, as the message that the client receives, so that the
-    /// next request which repeats it is recognised.
+    /// next request which repeats it is recognised. The reasoning is left out, since messages are compared without it.
     async fn push_completion(&mut self, client: &ClientState, completion: &Completion) {
         let message = Message::Assistant {
             text: completion.text.clone(),
@@ -593,6 +592,8 @@ impl Observer for TurnStreamer<'_> {
         })
     }
 
+    /// Returns whether nobody waits for the turn any more, so that it stops: the client has disconnected, or its stream
+    /// cannot be written to.
     fn is_cancelled(&self) -> bool {
         self.turn.presence.is_disconnected() || self.stream.as_ref().is_some_and(|stream| stream.is_lost)
     }

@@ -1,5 +1,5 @@
 //! Reads the section `[approvals]`: how long questions to people wait, how many may be asked, and the webhook that
-//! notifies people of them.
+//! notifies people of them. `config` calls it for the configuration file.
 
 use std::num::NonZeroU32;
 use std::time::Duration;

@@ -31,7 +31,7 @@ pub(super) fn install() {
     let _ = PROVIDER.install_default();
 }
 
-/// The error for everything that verification does not need.
+/// Returns the error for signing, and for algorithms by which no signature is verified here.
 fn unsupported() -> TokenError {
     ErrorKind::UnsupportedAlgorithm.into()
 }
@@ -90,6 +90,7 @@ impl Verifier<Vec<u8>> for RingVerifier {
             (SignatureMethod::Rsa(parameters), DecodingKeyKind::RsaModulusExponent { n, e }) => {
                 RsaPublicKeyComponents { n, e }.verify(parameters, message, signature)
             }
+            // `jsonwebtoken` has no kind for keys of elliptic curves: it keeps their point in this one.
             (SignatureMethod::Curve(method), DecodingKeyKind::SecretOrDer(point)) => {
                 UnparsedPublicKey::new(*method, point).verify(message, signature)
             }

@@ -86,6 +86,7 @@ impl<'e> McpExchange<'e> {
         // The name by which a freeze stops the call; it also stops the answer.
         self.called = freeze_name(&message);
         let Some(id) = message.get("id").filter(|_| message.get("method").is_some()) else {
+            // The notification that cancels a request names it; no other notification has this field.
             if let Some(cancelled) = message.pointer("/params/requestId") {
                 routes.cancel(cancelled);
             }

@@ -83,8 +83,8 @@ impl ModelRoutes {
 }
 
 impl RequestedConversation {
-    /// Replays the conversation, and returns the reply with its events as the person may see them. The reply is an
-    /// error if the replay diverges from the recorded state.
+    /// Replays the conversation, and returns the reply with its events from number `from` on, as the person may see
+    /// them. The reply is an error if the replay diverges from the recorded state.
     pub(crate) fn show(self) -> HttpReply {
         let mut trace = Value::Null;
         let ConversationJournal { key, inputs, .. } = &self.journal;

@@ -90,6 +90,7 @@ impl CachedPolicies {
         };
         self.hits += 1;
         self.uses += 1;
+        // `self.used` has the keys by the numbers of their last uses: this key moves to the end.
         let previous_use = std::mem::replace(used, self.uses);
         if let Some(key) = self.used.remove(&previous_use) {
             self.used.insert(self.uses, key);

@@ -121,7 +121,8 @@ impl BodyFields {
         }
     }
 
-    /// Checks that a field is absent, null or a string; its value is not used.
+    /// Checks that a field is absent, null or a string, and drops it: its value is not used, but a wrong type is an
+    /// error, as in the service that clients of this API are written for.
     fn optional_text(&mut self, name: &str) -> Result<(), PolicyApiError> {
         match self.0.swap_remove(name) {
             None | Some(Value::Null | Value::String(_)) => Ok(()),

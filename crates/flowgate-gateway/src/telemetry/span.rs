@@ -129,7 +129,8 @@ impl Span {
         }
     }
 
-    /// Returns the value of the header `traceparent` for a request that this span describes, if requests have it.
+    /// Returns the value of the header `traceparent` for a request that this span describes; `None` if the span is not
+    /// recorded, or the operator does not let requests have the header.
     pub(crate) fn trace_parent(&self) -> Option<String> {
         let open = self.0.as_ref().filter(|open| open.recording.propagates)?;
         Some(trace_parent::write(open.span.span_context()))

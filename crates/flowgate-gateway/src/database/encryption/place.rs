@@ -83,8 +83,9 @@ pub(in crate::database) struct ContentPlace {
 }
 
 impl ContentPlace {
-    /// Returns the place in this column of the row that is identified by the values `row`. Each value is preceded by
-    /// its length, so that two different rows never have the same bytes.
+    /// Returns the place in this column of the row that is identified by the values `row`. A sealed value is bound to
+    /// the bytes of its place: it cannot be opened at another one. Each value is preceded by its length, so that two
+    /// different rows never have the same bytes.
     fn new(column: ContentColumn, row: &[&[u8]]) -> Self {
         let mut bound = b"flowgate content 1".to_vec();
         for part in std::iter::once(column.name().as_bytes()).chain(row.iter().copied()) {

@@ -1,5 +1,6 @@
 //! Defines the messages of Envoy's external processor (`envoy.service.ext_proc.v3`), as far as the gateway reads or
-//! writes them. Envoy ignores absent fields, and the decoder ignores those that are not declared here.
+//! writes them. Envoy ignores absent fields, and the decoder ignores those that are not declared here. `ext_proc` reads
+//! and answers them, and `http::service` decodes and encodes them.
 
 /// A message of Envoy about one HTTP request and its response.
 #[derive(Clone, PartialEq, prost::Message)]
