@@ -1,4 +1,5 @@
-//! Serves the page for people: its files, which are public, and its own routes, under `/ui/`.
+//! Serves the page for people: its files, which are public, and its own routes, under `/ui/`. The routes of `service`
+//! call it.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
