@@ -291,8 +291,8 @@ impl Proxy {
         self.handle_person_decision(monitor, question, id, *pending, decision)
     }
 
-    /// Returns the question that is to be [asked](ProxyAction::Ask) under this name; `None` if no such question is
-    /// open.
+    /// Returns the open question of this name, in whichever way it is asked: outside the client
+    /// ([`ProxyAction::Ask`]), by an elicitation, or in the answer to a call. `None` if there is none.
     pub fn question(&self, name: &str) -> Option<&Question> {
         match self.outgoing_requests.get(&RequestId::from_name(name)) {
             Some(OutgoingRequest::Person { question, .. }) => Some(question),

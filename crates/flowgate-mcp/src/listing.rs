@@ -91,6 +91,7 @@ impl ToolListing {
             None | Some(Value::Null) => {
                 self.list_count = self.list_count.saturating_add(1);
                 match self.tools.is_empty() {
+                    // The server has listed no tool yet, so this list counts as a part of the first one.
                     true => self.last_initial_list = self.list_count,
                     false => self.is_initial_list_closed = true,
                 }
@@ -161,7 +162,8 @@ impl ToolListing {
             }
             None => {
                 let (digest, is_shown) = (digest.to_owned(), verdict.is_ok());
-                // Without pins, a tool that was hidden at its first appearance stays hidden.
+                // Without pins, a tool that was hidden at its first appearance stays hidden: it is not stored, so it
+                // counts as new each time. With pins, it can be approved later.
                 if is_shown || self.pins.is_some() {
                     let schema = schema.clone();
                     self.tools.insert(name.to_owned(), ListedTool { digest, schema, is_shown });
@@ -171,7 +173,7 @@ impl ToolListing {
         verdict
     }
 
-    /// Withdraws a tool from the offer.
+    /// Withdraws a tool from the offer: it is hidden from the client, and calls of it are refused.
     fn hide(&mut self, name: &str) {
         if let Some(tool) = self.tools.get_mut(name) {
             tool.is_shown = false;
