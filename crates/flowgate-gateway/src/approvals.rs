@@ -142,7 +142,8 @@ impl ApprovalReference {
         }
     }
 
-    /// Returns whether the answer covers a further call, which has not been judged yet.
+    /// Returns whether the answer covers a further call, which has not been judged yet: one question can be about
+    /// several equal calls.
     pub(crate) fn covers_further_calls(&self) -> bool {
         self.remaining_calls > 0
     }

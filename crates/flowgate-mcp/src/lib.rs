@@ -218,8 +218,9 @@ struct RunningCall {
 }
 
 impl RunningCall {
-    /// Creates the call as which `initialize` or a request of the server was judged. Its answer has content; it has no
-    /// progress notifications, and is not repeated by the client.
+    /// Creates the record of a running call for `initialize` or a request of the server, which is judged like a call.
+    /// Its answer has content, whose label is not told; it has no progress notifications, and is not repeated by the
+    /// client.
     fn without_progress(tool: Tool, call_id: String) -> Self {
         Self {
             tool,

@@ -65,7 +65,7 @@ impl PresentedKeys {
         Ok(Self { own: single_value(KEY)?.map(str::to_owned), standard })
     }
 
-    /// Returns the key that authenticates the client, if one does.
+    /// Returns the key for the gateway: the one in its own header or, without that, the one in the provider's header.
     pub(super) fn for_gateway(&self) -> Option<&str> {
         self.own.as_deref().or(self.standard.as_deref())
     }

@@ -64,6 +64,7 @@ impl ModelRoutes {
     /// Begins the report of a judgement.
     fn begin_guardrail_report(&self, received: &ModelRouteRequest) -> RequestReport {
         let span = self.telemetry.begin_request(names::GUARDRAIL, received.trace_parent.as_ref());
+        // `None`: a judged chat has no conversation that the report could name.
         RequestReport::begin(None, TurnTrace::begin(span, names::GUARDRAIL, &received.client.spec))
     }
 
@@ -197,13 +198,15 @@ impl ModelRoutes {
         drop(replayed);
         let is_permitted = judged.is_ok();
         self.record(received, judged, report).await?;
+        // The report of a stopped answer keeps the verdicts by which it was stopped.
         if client.spec.watch.is_some() && is_permitted {
             report.set_watched(&watched, client);
         }
         Ok(())
     }
 
-    /// Records the verdicts on calls in the audit log and in `report`. A permitted call whose tool is frozen is stopped.
+    /// Records the verdicts on calls in the audit log and in `report`, and the replies that a rule withholds in the
+    /// audit log. A permitted call whose tool is frozen is stopped.
     ///
     /// # Errors
     /// The refusal in `judged`, that a tool is frozen, or that the verdicts cannot be recorded.

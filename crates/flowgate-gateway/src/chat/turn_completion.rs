@@ -12,8 +12,8 @@ use crate::approvals::ApprovalReference;
 use crate::config::ClientSettings;
 
 /// Builds the completion for a turn that waits for a person: the text so far, and a note that names the question and
-/// the number of `upcoming` questions about later calls. A client that demands a form of the text (`is_formatted`)
-/// receives only the note, as a refusal.
+/// the number of `upcoming` questions about later calls. A client that demands a form of the text, such as JSON by a
+/// schema (`is_formatted`), receives only the note, as a refusal.
 pub(super) fn waiting_completion(
     client: &ClientSettings,
     question: Option<&ApprovalReference>,
@@ -62,8 +62,8 @@ pub(super) const REPLY_SEPARATOR: &str = "\n\n";
 /// completion shows why a turn ended early: its text names the clearance of the model's server, and its stop reason
 /// shows that a limit was reached.
 ///
-/// A client that demands a form of the text (`is_formatted`) receives the last reply alone, because several replies or a
-/// note after one do not have the form. A note in its place is marked as a refusal.
+/// A client that demands a form of the text, such as JSON by a schema (`is_formatted`), receives the last reply alone,
+/// because several replies or a note after one do not have the form. A note in its place is marked as a refusal.
 pub(super) fn completion(
     turn: &Turn,
     name_for_client: &dyn Fn(&Tool) -> String,

@@ -104,7 +104,7 @@ impl TurnTrace {
     }
 
     /// Notes when calls were judged, and the digests of those about which people were asked. Called before
-    /// [`Self::add_judged`].
+    /// [`Self::add_judged`], which looks the calls up among these digests.
     pub(super) fn set_judging(&mut self, clock: JudgingClock, asked: Vec<String>) {
         (self.clock, self.asked) = (clock, asked);
     }
@@ -448,6 +448,7 @@ fn error_type(error: &Error) -> Value {
         Error::TooLong(_) => "too_long",
         Error::OverBudget(_) => "over_budget",
         Error::Unsupported(_) => "unsupported",
+        // The conventions of OpenTelemetry have this value for a type of error without a name.
         _ => "_OTHER",
     })
 }

@@ -93,6 +93,7 @@ impl<'e> McpExchange<'e> {
             // A notification has no answer, and is sent even if the client has disconnected. A response to it is not
             // read.
             let mut stop = StopSignal::default();
+            // When the gateway shuts down, the notification has only a little time left.
             let is_late = async {
                 routes.closing.cancelled().await;
                 sleep(NOTIFICATION_GRACE).await;
@@ -232,8 +233,8 @@ impl<'e> McpExchange<'e> {
         }
     }
 
-    /// Reserves memory for a server's message before it is parsed. If the budget has no room, logs the limit and
-    /// returns the problem.
+    /// Reserves memory for a server's message before it is parsed, until the returned share is dropped. If the budget
+    /// has no room, logs the limit and returns the problem.
     pub(super) fn reserve_memory(&self, text: &str) -> Result<ValueBudgetShare, &'static str> {
         let McpRequest { client, conversation, .. } = self.request;
         self.routes.values.take(estimated_memory(text.as_bytes())).map_err(|why| {

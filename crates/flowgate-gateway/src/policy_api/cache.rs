@@ -1,4 +1,5 @@
-//! Caches compiled policies for the policy API, whose clients send the text of the policy with every request.
+//! Caches compiled policies for the policy API (`policy_api`), whose clients send the text of the policy with every
+//! request.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -1,5 +1,5 @@
 //! Asks a WebAssembly module for the answer of an extern predicate. The module is a pure function of the arguments,
-//! without access to anything else.
+//! without access to anything else. `predicates` loads the modules that the operator names.
 //!
 //! The module imports nothing. It exports
 //!

@@ -144,17 +144,19 @@ impl SpanPlace {
         self.0.is_some()
     }
 
-    /// Begins a span at this place.
+    /// Begins a span as a child of the span at this place.
     pub(crate) fn begin(&self, name: impl Into<std::borrow::Cow<'static, str>>, kind: SpanKind) -> Span {
         self.build(SpanBuilder::from_name(name).with_kind(kind))
     }
 
-    /// Begins a span of the gateway itself at this place, with a start time in the past.
+    /// Begins a span as a child of the span at this place, for work of the gateway itself that began at `start`, a time
+    /// in the past.
     pub(crate) fn begin_at(&self, name: String, start: SystemTime) -> Span {
         self.build(SpanBuilder::from_name(name).with_kind(SpanKind::Internal).with_start_time(start))
     }
 
-    /// Begins the span that `builder` describes at this place; a span that records nothing if there is no place.
+    /// Begins the span that `builder` describes, as a child of the span at this place. If no span is recorded there,
+    /// the new one records nothing either.
     fn build(&self, builder: SpanBuilder) -> Span {
         let Some((recording, context)) = &self.0 else { return Span::default() };
         let parent = Context::new().with_remote_span_context(context.clone());

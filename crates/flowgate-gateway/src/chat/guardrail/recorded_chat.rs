@@ -149,8 +149,9 @@ impl<'c> RecordedChat<'c> {
                 withheld: turn.withheld,
             }));
         }
-        // The other gateway passes on what the model has written, and not what would be shown here. An address can be
-        // broken apart without being listed.
+        // The other gateway passes on what the model has written, and not what would be shown here. So a text that
+        // would be changed here is stopped: `disarmed` does not list every address that is broken apart, nor a
+        // permitted one that is written in another form.
         let is_shown = |written: &String| texts().any(|shown| shown.text == *written);
         if texts().any(|text| !text.disarmed.is_empty()) || !written.iter().all(is_shown) {
             return Err(NotPermitted::Stopped(StoppedChat {

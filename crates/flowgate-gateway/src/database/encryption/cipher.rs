@@ -122,7 +122,8 @@ impl fmt::Debug for KeyRing {
 }
 
 impl KeyRing {
-    /// Creates a key ring from the keys of the configuration and the lookup key of the database.
+    /// Creates a key ring from the keys of the configuration and the lookup key of the database. `is_complete` says
+    /// whether all content of the database is sealed.
     pub(super) fn new(keys: &EncryptionKeys, lookup: [u8; 32], is_complete: bool) -> Self {
         let cipher = |key: &EncryptionKey| {
             let derived = key.derived("flowgate database content 1");

@@ -101,17 +101,18 @@ impl ContentPlace {
         Self::new(ContentColumn::TurnInputs, &row)
     }
 
-    /// Returns the place of the key of a conversation.
+    /// Returns the place of the key of a conversation: the column, and the client and name that identify the row.
     pub(in crate::database) fn conversation_key(client: &str, name: &str) -> Self {
         Self::new(ContentColumn::ConversationKey, &[client.as_bytes(), name.as_bytes()])
     }
 
-    /// Returns the place of the record of a tenant's stores.
+    /// Returns the place of the record with the labels of a tenant's stores: the column, and the tenant of the row.
     pub(in crate::database) fn tenant(tenant: &str) -> Self {
         Self::new(ContentColumn::TenantRecord, &[tenant.as_bytes()])
     }
 
-    /// Returns the places of a text that a client was shown, and of its label.
+    /// Returns the places of a text that a client was shown, and of its label: two columns of the row that the client,
+    /// the number and the source of the text identify.
     pub(in crate::database) fn shown(client: &str, number: i64, source: &str) -> (Self, Self) {
         let row = [client.as_bytes(), &number.to_le_bytes(), source.as_bytes()];
         (Self::new(ContentColumn::ShownText, &row), Self::new(ContentColumn::ShownLabel, &row))
@@ -133,7 +134,7 @@ impl ContentPlace {
         Self::new(ContentColumn::GrantContent, &[id, client, tenant].map(str::as_bytes))
     }
 
-    /// Returns the place of the key for lookups in the database with this identity.
+    /// Returns the place of the lookup key of the database with this identity.
     pub(super) fn lookup_key(database: &str) -> Self {
         Self::new(ContentColumn::LookupKey, &[database.as_bytes()])
     }
