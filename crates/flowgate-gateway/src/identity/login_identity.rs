@@ -86,9 +86,12 @@ impl LoginIdentity {
 /// it, and no invisible characters, by which two different names could look equal.
 fn is_usable(text: &str) -> bool {
     // Characters of no width, and those that change the direction of the text after them.
-    let is_invisible = |c| matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}');
+    let is_invisible = |c: char| {
+        matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}')
+            || matches!(c, '\u{2060}'..='\u{2069}' | '\u{feff}')
+    };
     !text.is_empty()
         && text.len() <= MAX_TEXT
         && text.trim() == text
-        && !text.chars().any(|c: char| c.is_control() || is_invisible(c))
+        && !text.chars().any(|c| c.is_control() || is_invisible(c))
 }
