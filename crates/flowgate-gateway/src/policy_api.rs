@@ -58,6 +58,7 @@ impl PolicyApiError {
 }
 
 impl From<PolicyApiError> for HttpReply {
+    /// Creates the reply with the status and the message of the error.
     fn from(refusal: PolicyApiError) -> Self {
         Self::detail(refusal.status, &refusal.detail)
     }

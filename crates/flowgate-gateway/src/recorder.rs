@@ -56,6 +56,7 @@ impl AuditEntry {
 }
 
 impl From<AuditEvent> for AuditEntry {
+    /// Creates an entry without content.
     fn from(event: AuditEvent) -> Self {
         Self { event, content: None }
     }

@@ -54,6 +54,7 @@ struct Recording {
 }
 
 impl fmt::Debug for Telemetry {
+    /// Writes whether spans are recorded.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Telemetry").field(&self.0.is_some()).finish()
     }

@@ -85,6 +85,7 @@ impl ProxyDecision {
 
 /// A person's decision, as a proxy receives it: whatever allows a call allows this one once.
 impl From<PersonDecision> for ProxyDecision {
+    /// Converts the decision of the person at the client. Every permission counts as one for this call only.
     fn from(decision: PersonDecision) -> Self {
         match decision.allows() {
             true => Self::AllowOnce,
@@ -94,6 +95,7 @@ impl From<PersonDecision> for ProxyDecision {
 }
 
 impl From<&ProxyDecision> for Decision {
+    /// Converts a decision to the form that the budget of questions counts.
     fn from(decision: &ProxyDecision) -> Self {
         match decision {
             ProxyDecision::AllowOnce => Self::AllowOnce,

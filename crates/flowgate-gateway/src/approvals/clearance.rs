@@ -62,6 +62,7 @@ impl ReadBound {
 }
 
 impl From<Label> for ReadBound {
+    /// Creates the bound with this label alone.
     fn from(label: Label) -> Self {
         Self(vec![label])
     }

@@ -225,6 +225,7 @@ impl ClientRequestPlace {
 }
 
 impl Drop for ClientRequestPlace {
+    /// Frees the place: the request has ended.
     fn drop(&mut self) {
         self.0.counters.at_work.fetch_sub(1, Ordering::Relaxed);
     }

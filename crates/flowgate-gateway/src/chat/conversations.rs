@@ -157,6 +157,7 @@ pub(crate) struct LockedConversation<'a> {
 }
 
 impl Drop for LockedConversation<'_> {
+    /// Drops the conversation from memory if it was used and not stored, and lets its lease expire.
     fn drop(&mut self) {
         // The turn was not stored, so the conversation in memory may differ from the stored one: the next request loads
         // that one from the database.

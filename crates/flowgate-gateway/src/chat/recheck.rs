@@ -57,6 +57,7 @@ pub struct ReplayDifference {
 }
 
 impl fmt::Display for ReplayDifference {
+    /// Writes the conversation, its client and what differs, for the output of `flowgate audit`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "conversation {} of {}: {}", self.conversation, self.client, self.what)
     }

@@ -41,6 +41,7 @@ pub(super) fn joined_text(replies: &[ModelReply]) -> String {
     let mut text = String::new();
     for reply in replies {
         let part = shown_text(reply);
+        // Writing to a `String` cannot fail.
         let _ = write!(text, "{}{part}", if text.is_empty() { "" } else { REPLY_SEPARATOR });
     }
     text

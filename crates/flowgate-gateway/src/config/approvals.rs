@@ -50,11 +50,12 @@ pub struct ApprovalSettings {
 }
 
 impl Default for ApprovalSettings {
+    /// Returns the values of the settings that a section `[approvals]` leaves out: a request waits for 30 seconds, and
+    /// a question expires after an hour.
     fn default() -> Self {
-        let (wait, ttl) = (Duration::from_secs(30), Duration::from_secs(60 * 60));
         Self {
-            wait,
-            expires_after: ttl,
+            wait: Duration::from_secs(30),
+            expires_after: Duration::from_secs(60 * 60),
             open_of_client: 1000,
             open_of_conversation: 20,
             hourly_of_conversation: 30,

@@ -60,6 +60,7 @@ impl Database {
         let [tokens, cost] = [tokens, cost].map(|added| i64::try_from(added.min(MAX_ADDED)).unwrap_or(0));
         self.run(Access::Transaction, move |tx| {
             Box::pin(async move {
+                // A day has 86,400,000 ms.
                 let sql = "INSERT INTO spending (client, day, tokens, cost) VALUES (?1, {now} / 86400000, ?2, ?3) \
                            ON CONFLICT (client, day) DO UPDATE SET \
                            tokens = spending.tokens + excluded.tokens, cost = spending.cost + excluded.cost";

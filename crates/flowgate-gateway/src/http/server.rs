@@ -59,6 +59,7 @@ pub enum ServeError {
 }
 
 impl fmt::Display for ServeError {
+    /// Writes the problem and, for an address, the option with which to choose another one.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Listen(address, error) if error.kind() == io::ErrorKind::AddrInUse => {
@@ -294,12 +295,14 @@ pub fn serve(config: ServeConfig, ready: impl FnOnce(SocketAddr)) -> Result<Shut
         ready(server.address());
         let (stop_sender, stop_requested) = oneshot::channel::<()>();
         let mut running = pin!(server.run(async {
+            // The sender is not dropped before the server ends, so this is no error.
             let _ = stop_requested.await;
         }));
         tokio::select! {
             ended = running.as_mut() => return Ok(ended),
             () = signals.next() => {}
         }
+        // Fails only if the server has ended by itself.
         let _ = stop_sender.send(());
         tokio::select! {
             ended = running => Ok(ended),

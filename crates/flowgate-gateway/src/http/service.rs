@@ -526,6 +526,7 @@ fn last_segment(uri: &Uri) -> &str {
 pub(crate) struct ConnectionGuard(Arc<GatewayService>);
 
 impl Drop for ConnectionGuard {
+    /// Counts the connection as closed.
     fn drop(&mut self) {
         self.0.connections.fetch_sub(1, Ordering::Relaxed);
     }

@@ -85,6 +85,8 @@ struct RingVerifier {
 }
 
 impl Verifier<Vec<u8>> for RingVerifier {
+    /// Verifies the signature of a message. The error has no cause: a signature that does not fit and a key of another
+    /// kind are refused alike.
     fn verify(&self, message: &[u8], signature: &Vec<u8>) -> Result<(), Error> {
         let verified = match (&self.method, self.key.kind()) {
             (SignatureMethod::Rsa(parameters), DecodingKeyKind::RsaModulusExponent { n, e }) => {

@@ -176,6 +176,7 @@ enum WasmCallError {
 }
 
 impl From<wasmtime::Error> for WasmCallError {
+    /// Converts an error of the runtime: the module cannot be run, or its call was stopped.
     fn from(error: wasmtime::Error) -> Self {
         Self::Run(error)
     }

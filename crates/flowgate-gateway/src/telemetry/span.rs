@@ -27,6 +27,7 @@ struct OpenSpan {
 }
 
 impl std::fmt::Debug for OpenSpan {
+    /// Writes the ids of the trace and of the span.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_tuple("OpenSpan").field(self.span.span_context()).finish()
     }
@@ -38,6 +39,7 @@ impl std::fmt::Debug for OpenSpan {
 pub(crate) struct SpanPlace(Option<(Arc<Recording>, SpanContext)>);
 
 impl std::fmt::Debug for SpanPlace {
+    /// Writes the ids of the trace and of the span, if there is one.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_tuple("SpanPlace").field(&self.0.as_ref().map(|(_, context)| context)).finish()
     }

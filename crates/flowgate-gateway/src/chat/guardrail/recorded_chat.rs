@@ -60,6 +60,7 @@ impl NotPermitted {
 }
 
 impl<E: Into<RequestError>> From<E> for NotPermitted {
+    /// Converts a failure of the gateway, such as a limit or the database: the chat was not judged.
     fn from(error: E) -> Self {
         Self::Failed(error.into())
     }

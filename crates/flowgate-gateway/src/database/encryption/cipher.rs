@@ -58,6 +58,7 @@ impl From<&str> for Content {
 }
 
 impl fmt::Debug for Content {
+    /// Writes the length only: the text is content.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Content({} bytes)", self.0.len())
     }
@@ -116,6 +117,7 @@ pub(in crate::database) struct KeyRing {
 }
 
 impl fmt::Debug for KeyRing {
+    /// Writes no key.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("KeyRing").field("is_complete", &self.is_complete).finish_non_exhaustive()
     }
