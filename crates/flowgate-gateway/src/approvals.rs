@@ -151,6 +151,7 @@ impl ApprovalReference {
     /// Uses the answer for the call that `ask` is about, if it is equal to the call of the question and the answer
     /// covers a further call. Returns whether it was used.
     pub(crate) fn take_equal_call(&mut self, ask: &ApprovalRequest) -> bool {
+        // Compared without the members in which questions about equal calls may differ, as `self.content` is.
         let mut content = stored_content(ask, ask.is_grantable());
         remove_variable_members(&mut content);
         let is_covered = self.remaining_calls > 0 && self.digest == ask.digest && self.content == content;

@@ -108,7 +108,8 @@ impl ToolListing {
     /// with the number `list`. A server's own cursor could contain text. `None` if too many cursors were generated
     /// already.
     fn client_cursor(&mut self, cursor: &str, list: u64) -> Option<String> {
-        // The first page has no cursor, so the first generated one is `page-2`.
+        // The first page has no cursor, so the first generated one is `page-2`. The number of cursors has the same
+        // bound as the number of tools; beyond it, the list ends for the client.
         let name = format!("page-{}", self.cursors.len().saturating_add(2));
         (self.cursors.len() < MAX_TOOLS).then(|| {
             self.cursors.insert(name.clone(), (cursor.to_owned(), list));

@@ -21,7 +21,8 @@ pub(crate) struct PresentedKeys {
 }
 
 impl PresentedKeys {
-    /// Reads the keys from the headers of a request.
+    /// Reads the keys from the headers of a request: the one in the gateway's own header, and the one in the header
+    /// that the API of a provider uses.
     ///
     /// # Errors
     /// Why the request is rejected: a header with a key is present twice or cannot be read.

@@ -131,6 +131,7 @@ impl Listener for FirstDelta<'_> {
         self.listener.on_delta(delta)
     }
 
+    /// Waits until the listener can take more of the answer.
     fn ready(&mut self) -> BoxFuture<'_, ()> {
         self.listener.ready()
     }
@@ -154,6 +155,7 @@ impl Listener for CountingListener<'_, '_> {
         self.listener.on_delta(delta)
     }
 
+    /// Waits until the listener can take more of the answer.
     fn ready(&mut self) -> BoxFuture<'_, ()> {
         self.listener.ready()
     }

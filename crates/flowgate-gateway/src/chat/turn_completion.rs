@@ -103,8 +103,9 @@ pub(super) fn completion(
     Completion { text, calls, thoughts, stop, usage: turn.spent.tokens }
 }
 
-/// Gives calls the ids that Gemini's form implies: a client of this form may leave them out, and the decoder of its next
-/// request then counts the calls of the chat, which continues `messages`. Other ids of this form in the chat are skipped.
+/// Numbers the calls of an answer in Gemini's form, by their ids. A client of this form may leave out the ids, and the
+/// decoder of its next request then numbers all calls of the chat: the numbers given here are those that the decoder
+/// will count. `messages` is the chat so far. A number that an id in it has already is not given again.
 pub(super) fn number_calls(calls: &mut [ToolCall], messages: &[Message]) {
     let earlier = messages.iter().flat_map(|message| match message {
         Message::Assistant { calls, .. } => calls.as_slice(),

@@ -273,6 +273,7 @@ impl<'e> McpExchange<'e> {
         if self.received > MAX_SERVER_MESSAGES {
             return Ok((Vec::new(), Some(TOO_MANY_MESSAGES)));
         }
+        // A text that is not JSON becomes `null`, which is no response to the request.
         let message: Value = serde_json::from_str(&text).unwrap_or_default();
         if message.get("method").is_none() && message.get("id") != Some(id) {
             return Ok((
@@ -283,6 +284,7 @@ impl<'e> McpExchange<'e> {
         // The methods that the message requests of the client; a freeze can stop each by its name, like a tool.
         let asked: Vec<_> =
             server_request_methods().filter(|method| is_requested_method(&message, method)).collect();
+        // `self.called` is the tool or the method of the request that the server answers.
         for name in std::iter::once(self.called.as_str()).chain(asked) {
             if self.routes.freeze_of(self.request, name).await.is_some() {
                 return Ok((Vec::new(), Some("an admin has frozen this MCP server")));

@@ -67,6 +67,7 @@ impl FigureSeries {
     /// Adds a request that ended at `now`.
     pub(crate) fn count(&self, request: &RequestFigures, now: Instant) {
         let mut intervals = self.intervals.lock().unwrap_or_else(PoisonError::into_inner);
+        // `None` only if a number overflows: then the request is not counted.
         if let Some(interval) = intervals.at(now.saturating_duration_since(self.begun)) {
             interval.add(&IntervalFigures {
                 requests: 1,

@@ -251,6 +251,7 @@ fn in_history(stopped: NotPermitted) -> NotPermitted {
             reason: format!("an earlier message of the chat: {}; begin a new chat", stopped.reason),
             ..stopped
         }),
+        // A failure of the gateway has no reason in the chat.
         failed => failed,
     }
 }
