@@ -440,6 +440,7 @@ impl ApprovalService {
     /// `cause`.
     fn record_void(&self, questions: &[StoredQuestion], cause: &str) -> Result<(), DatabaseError> {
         let to_entry = |question: &StoredQuestion| {
+            // Content that is not valid JSON leaves the name of the tool empty.
             let content: Value = serde_json::from_str(&question.content).unwrap_or_default();
             let event = AuditEvent::ApprovalVoid {
                 conversation: question.name.clone(),

@@ -55,9 +55,10 @@ impl ModelRoutes {
         reply.map(HttpReply::mark_logged)
     }
 
-    /// Finds the conversation of a request and runs its turn. Sets the outcome in `report`, which the caller logs. A
-    /// streamed answer is sent to `parts`, and the result is then `None`; a request that fails before that has an
-    /// error reply as its result. `presence` reports whether the client still waits.
+    /// Finds the conversation of a request and runs its turn. Sets the outcome in `report`, which the caller logs; for
+    /// a body that cannot be read, the caller sets it. A streamed answer is sent to `parts`, and the result is then
+    /// `None`; a request that fails before that has an error reply as its result. `presence` reports whether the client
+    /// still waits.
     async fn answer_with_report(
         &self,
         received: &ModelRouteRequest,

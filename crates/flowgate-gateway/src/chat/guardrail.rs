@@ -162,6 +162,7 @@ impl ModelRoutes {
         report.trace.set_model(names::GUARDRAIL, &received.client, &chat.model);
         let replayed = RecordedChat::replay(&received.client, chat, received.unmarked, presence)
             .and_then(RecordedChat::judge_request);
+        // A chat without an answer has no new calls: the verdicts on its calls were recorded with earlier requests.
         self.record(received, replayed.map(|()| Vec::new()), report).await
     }
 

@@ -140,7 +140,7 @@ impl ConfigReader<'_> {
                 "the address in `webhook` does not begin with https:// or http://: write the whole address"
                     .to_owned(),
             ),
-            // A chat does not check signatures.
+            // The other formats are those of chat programs, which check no signatures.
             (Some(_), None, WebhookFormat::Flowgate) => {
                 Err("the webhook has no secret to sign with: write webhook-secret-from = \"VARIABLE\""
                     .to_owned())

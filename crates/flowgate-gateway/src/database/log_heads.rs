@@ -69,7 +69,7 @@ impl Database {
         .await
     }
 
-    /// Returns the conversations that have turns.
+    /// Returns the conversations that have turns, each with the number of its turns.
     pub(crate) async fn conversations(&self) -> Result<Vec<ConversationListing>, DatabaseError> {
         self.run(Access::Query, |tx| {
             Box::pin(async move {

@@ -115,7 +115,7 @@ impl HttpServer {
     /// system on open files, and warns if clients connect over a network without TLS.
     ///
     /// # Errors
-    /// If the address or the database is not available.
+    /// If the address is not available, or the service cannot be opened, such as when the database fails.
     pub async fn bind(config: ServeConfig) -> Result<Self, ServeError> {
         let ServeConfig { listen, dialect, access, predicate_sources, mut models, loader, limits, log } =
             config;

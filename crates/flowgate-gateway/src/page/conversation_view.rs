@@ -41,8 +41,8 @@ impl ModelRoutes {
     /// tenant. The query can also have the number of the first event to show (`from`).
     ///
     /// # Errors
-    /// The reply to send if the person is not authenticated, there is no such conversation, it is too large, or the
-    /// gateway has no room for it now.
+    /// The reply to send if the person is not authenticated, there is no such conversation, its policy or settings have
+    /// changed, it is too large, or the gateway has no room for it now.
     pub(crate) async fn requested_conversation(
         self: &Arc<Self>,
         headers: &HeaderMap,

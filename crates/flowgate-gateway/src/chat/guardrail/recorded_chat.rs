@@ -305,7 +305,8 @@ fn check_completeness(messages: &[Message]) -> Result<(), NotPermitted> {
     Ok(())
 }
 
-/// Returns the tools of a request, and those that the chat has called and that are no longer on offer.
+/// Returns the tools of a request, and those that the chat has called and that are no longer on offer, so that the
+/// calls can be replayed.
 fn offered_tools(client: &ClientState, received: &ReceivedRequest) -> Vec<OfferedTool> {
     let request = &received.request;
     let mut tools: Vec<OfferedTool> =

@@ -83,6 +83,7 @@ impl GatewayService {
             let stream = ExtProcStream::new(received);
             let ended = timeout(limit, service.answer_messages(&routes, stream, messages, &sender)).await;
             let status = match ended.unwrap_or(Err(StreamFailure::Unavailable)) {
+                // The status OK of gRPC.
                 Ok(()) => "0",
                 Err(failure) => failure.status(),
             };

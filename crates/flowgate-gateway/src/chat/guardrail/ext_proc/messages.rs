@@ -65,7 +65,7 @@ pub(super) struct HeaderMap {
     pub(super) headers: Vec<HeaderValue>,
 }
 
-/// A header; Envoy writes the value in `raw_value`.
+/// A header; Envoy writes the value in `raw_value`. Only one of `value` and `raw_value` may be set.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(super) struct HeaderValue {
     #[prost(string, tag = "1")]
