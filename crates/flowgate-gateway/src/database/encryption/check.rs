@@ -27,7 +27,8 @@ impl Database {
     /// unencrypted database if there are keys; its earlier content stays unencrypted until `flowgate database encrypt`.
     ///
     /// # Errors
-    /// If the database is encrypted and the key is missing or another one.
+    /// If the database is encrypted and the key is missing or another one, if the database fails or is damaged, or if
+    /// the system returned no random bytes.
     pub(in crate::database) async fn load_encryption(
         &mut self,
         keys: &EncryptionKeys,

@@ -13,7 +13,8 @@ use crate::http::reply::HttpReply;
 use crate::page::assets;
 
 impl GatewayService {
-    /// Serves a request to the page. A request that shows a valid key or session protects its connection.
+    /// Serves a request to the page. A request that shows a valid key or session protects its connection. Returns the
+    /// error to send if the request is refused or fails.
     pub(super) async fn page(
         self: &Arc<Self>,
         route: ServiceRoute,
