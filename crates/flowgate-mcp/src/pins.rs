@@ -34,6 +34,7 @@ pub enum PinsError {
 }
 
 impl fmt::Display for PinsError {
+    /// Writes where the JSON is wrong, if it is, and what to do with the file.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Self::Json(error) = self {
             write!(f, "{error}; ")?;

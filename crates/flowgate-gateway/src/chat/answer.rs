@@ -89,9 +89,10 @@ impl ModelRoutes {
         reply.map(HttpReply::mark_logged)
     }
 
-    /// Finds the conversation of a request and runs its turn. Sets the outcome in `report`, which the caller logs. A
-    /// streamed answer is sent to `parts`, and the result is then `None`; a request that fails before that has an
-    /// error reply as its result. `presence` reports whether the client still waits.
+    /// Finds the conversation of a request and runs its turn. Sets the outcome in `report`, which the caller logs; for
+    /// a body that cannot be read, the caller sets it. A streamed answer is sent to `parts`, and the result is then
+    /// `None`; a request that fails before that has an error reply as its result. `presence` reports whether the client
+    /// still waits.
     async fn answer_with_report(
         &self,
         received: &ModelRouteRequest,
@@ -280,7 +281,9 @@ impl ModelRoutes {
                 RequestError::new(StatusCode::BAD_REQUEST, message).with_cause(RequestErrorCause::Full)
             );
         }
+        // The policy can refer to parameters of the caller, such as the groups in a token.
         session.add_caller_parameters(received.virtual_key.as_deref());
+        // In watch mode, the messages from here on are judged without effect.
         session.begin_watching(&received.client.spec);
         turn::check_request((&received.client, received.virtual_key.as_deref()), decoded)?;
         self.recorder.check_witness_lag()?;
@@ -308,6 +311,7 @@ impl ModelRoutes {
             report,
         )
         .await;
+        // A failed turn has cost tokens too.
         spending.record().await;
         outcome
     }

@@ -40,7 +40,9 @@ impl Database {
         });
         let version = match version.await {
             Ok(version) => version,
-            // The table of migrations does not exist.
+            // Most probably, the table of migrations does not exist. Any other error of SQLite, or error that
+            // PostgreSQL reports, is treated as if it did not: the caller learns that the schema is older, and not the
+            // cause.
             Err(DatabaseError::Sqlite(_) | DatabaseError::Postgres(sqlx::Error::Database(_))) => None,
             Err(error) => return Err(error),
         };

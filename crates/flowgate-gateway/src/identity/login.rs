@@ -68,7 +68,7 @@ impl LoginSettings {
         let address = description.address("authorization_endpoint").map_err(LoginFailure::Issuer)?;
         let mut address = Url::parse(address).map_err(|_| {
             LoginFailure::Issuer(
-                "`authorization_endpoint` in the description of the issuer is not an address: correct it at \
+                "`authorization_endpoint` in the OpenID configuration of the issuer is not an address: correct it at \
                 the issuer"
                     .to_owned(),
             )

@@ -214,6 +214,7 @@ impl GatewayService {
         protect_connection(request.extensions());
         let client = received.client_name().to_owned();
         let end = async move { routes.end_connection(&received).await };
+        // A task that failed is answered as one for which there is no room: the agent tries again.
         self.exchanges.run(&client, end).await.map_err(|_| busy_reply())
     }
 
