@@ -134,12 +134,13 @@ pub(crate) struct ModelRoutes {
 }
 
 impl ModelRoutes {
-    /// Opens the database, the audit log and the webhook, and starts the maintenance tasks. Logs advice about regions
-    /// that a client's policy and settings hide from models. `values` is the memory budget of parsed JSON values,
-    /// which all requests share.
+    /// Opens the database, the audit log, the webhook and the export of spans, and starts the maintenance tasks. Logs
+    /// advice about regions that a client's policy and settings hide from models. `values` is the memory budget of
+    /// parsed JSON values, which all requests share.
     ///
     /// # Errors
-    /// If the database, the audit log, the log of a client in watch mode or the webhook cannot be opened.
+    /// If one of these or the log of a client in watch mode cannot be opened, or the audit log does not fit the
+    /// database.
     pub(crate) async fn open(
         config: GatewayConfig,
         values: ValueBudget,
@@ -246,7 +247,8 @@ impl ModelRoutes {
     }
 
     /// Signs the audit log, stores its head, delivers it to the witnesses, sends the last spans and closes the database
-    /// before the process exits. Failures are ignored: as after a killed process, the next start signs the log and stores its head.
+    /// before the process exits. Failures are ignored: as after a killed process, the next start signs the log and
+    /// stores its head.
     pub(crate) async fn finish(&self) {
         if self.recorder.sign_head().is_ok() {
             let _ = self.sessions.store().persist_log_head().await;

@@ -73,7 +73,9 @@ impl<'a> PersonApprover<'a> {
         take_from(&mut self.earlier, ask)
     }
 
-    /// Returns the question `ask` without those of its upcoming questions that an answer covers already.
+    /// Returns the question `ask` without those of its upcoming questions (about later calls in the same message of the
+    /// model) that answers cover already. An upcoming question about several equal calls stays unless all of them are
+    /// covered.
     fn without_answered(&self, ask: &ApprovalRequest) -> ApprovalRequest {
         let mut answers = self.answers_for_further_calls();
         let mut ask = ask.clone();
@@ -82,7 +84,8 @@ impl<'a> PersonApprover<'a> {
     }
 }
 
-/// Uses the first of these answers that covers this call, and returns it; `None` if there is none.
+/// Takes one call from the first of these answers that covers this call, so that the answer covers one call fewer, and
+/// returns its decision; `None` if no answer covers the call.
 fn take_from(answers: &mut [(ApprovalReference, Decision)], ask: &ApprovalRequest) -> Option<Decision> {
     answers.iter_mut().find_map(|(asked, decision)| asked.take_equal_call(ask).then_some(*decision))
 }

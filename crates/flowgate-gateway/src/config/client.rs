@@ -1,4 +1,5 @@
 //! Reads the sections `[clients.*]`: the key or certificate of each client, its upstream, its policy and its limits.
+//! `config` calls it for each section.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -231,7 +232,7 @@ impl ConfigReader<'_> {
     }
 }
 
-/// Returns whether a policy declares stores.
+/// Returns whether a policy declares stores. A record without the list of declared stores counts as one with stores.
 fn declares_stores(policy: &Arc<Policy>) -> bool {
     let record = Monitor::new(Arc::clone(policy)).external_state_record();
     record.get("declared").and_then(Value::as_array).is_none_or(|declared| !declared.is_empty())

@@ -95,8 +95,8 @@ pub struct ClientSettings {
 }
 
 impl ClientSettings {
-    /// Returns the policy that the configuration file names for the client. In watch mode, it is judged but not
-    /// enforced.
+    /// Returns the policy that the configuration file names for the client. In watch mode, the gateway only reports
+    /// what this policy would do, and enforces a permissive one (`policy`).
     pub fn own_policy(&self) -> &Arc<Policy> {
         self.watch.as_ref().map_or(&self.policy, |watch| &watch.policy)
     }

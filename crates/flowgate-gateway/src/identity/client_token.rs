@@ -76,7 +76,8 @@ impl ClientToken {
             })
     }
 
-    /// Returns the caller of a request with a token that this client accepts.
+    /// Returns the caller of a request with a token that this client accepts. Its `id` depends on the subject and the
+    /// parameters of the policy, its `account` on the subject alone.
     ///
     /// # Errors
     /// If the subject or a claim that the policy reads has another JSON type or is too long.

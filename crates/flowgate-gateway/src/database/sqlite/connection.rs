@@ -160,7 +160,8 @@ struct SqliteTransaction<'c> {
 }
 
 impl SqliteTransaction<'_> {
-    /// Runs a statement to its end and returns its rows.
+    /// Runs a statement, in which `expand_statement` replaces placeholders such as `{now}`, to its end, and returns its
+    /// rows.
     fn rows(&self, sql: &str, values: &[SqlValue<'_>]) -> Result<Vec<SqlRow>, DatabaseError> {
         let mut statement = self.connection.prepare_cached(&expand_statement(sql, NOW))?;
         let columns = statement.column_count();
@@ -181,7 +182,8 @@ impl SqliteTransaction<'_> {
         Ok(result)
     }
 
-    /// Runs a statement, and returns the number of rows that it changed.
+    /// Runs a statement, in which `expand_statement` replaces placeholders such as `{now}`, and returns the number of
+    /// rows that it changed.
     fn change(&self, sql: &str, values: &[SqlValue<'_>]) -> Result<u64, DatabaseError> {
         let mut statement = self.connection.prepare_cached(&expand_statement(sql, NOW))?;
         Ok(u64::try_from(statement.execute(params_from_iter(values))?).unwrap_or(u64::MAX))
