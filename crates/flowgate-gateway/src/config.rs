@@ -330,8 +330,9 @@ pub fn read_with_methods(
         client.asks_its_user = client.interactive
             && !people.iter().any(is_approver_of_client)
             && !groups.any(|group| group.decides_for(&client.tenant));
-        // `config_fingerprint` is the digest of the settings under which stored conversations can be replayed. They include whether
-        // the person who uses the client is asked in its chat, and within which budget: a replay counts the questions again.
+        // `config_fingerprint` is the digest of the settings under which stored conversations can be replayed. They
+        // include whether the person who uses the client is asked in its chat, and within which budget: a replay counts
+        // the questions again.
         let mut covered_settings: Vec<Value> =
             vec![client.config_fingerprint.as_str().into(), client.asks_its_user.into()];
         if client.asks_its_user {

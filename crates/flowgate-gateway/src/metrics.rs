@@ -85,6 +85,7 @@ impl Metrics {
         let help = "How often a bound was reached and something was refused or let go";
         measured.register("flowgate_limits", help, reached);
         for &(name, help, value, is_counter) in figures {
+            // The registry adds the full stop itself.
             let help = help.trim_end_matches('.');
             // The encoder appends `_total` to the name of a counter itself.
             match (is_counter, name.strip_suffix("_total")) {

@@ -1,5 +1,6 @@
 //! Implements [`Backend`], which runs the operations of the database, for a PostgreSQL database. Any number of gateways
-//! can share one.
+//! can share one. `database` opens it if the
+//! configuration names the address of a server.
 
 use std::borrow::Cow;
 use std::pin::Pin;
@@ -143,7 +144,7 @@ impl Backend for PostgresDatabase {
         Ok(())
     }
 
-    /// Does nothing, as [`Self::check_database`].
+    /// Does nothing: a server has no lock file that could name this database.
     fn accept_database(&self, _: &str) -> Result<(), DatabaseError> {
         Ok(())
     }

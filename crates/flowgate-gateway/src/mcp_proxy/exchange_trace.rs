@@ -106,7 +106,7 @@ impl ExchangeTrace {
         span
     }
 
-    /// Ends the span of the client's request with its failure, or `None` if it was answered.
+    /// Ends the span of the client's request. `failure` says why it failed; `None` means that it was answered.
     pub(super) fn end(&mut self, failure: Option<&RequestError>) {
         if let Some(failure) = failure {
             self.span.set_number(names::STATUS, failure.status.as_u16());
@@ -114,6 +114,7 @@ impl ExchangeTrace {
         }
         self.span.set_number(names::QUESTIONS, self.questions);
         self.is_ended = true;
+        // A span ends when it is dropped.
         self.span = Span::default();
     }
 }
