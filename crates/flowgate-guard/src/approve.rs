@@ -3,7 +3,8 @@
 //!
 //! An approval applies to one call with exactly these arguments, once, for exactly the reasons that the person was
 //! shown, and until it expires. The monitor judges the call again when the decision arrives; if it then denies the
-//! call, the call does not run in spite of the approval. A question without an answer counts as refused.
+//! call, the call does not run in spite of the approval. A question without an answer counts as refused. A
+//! [conversation](crate::conversation) creates the request, and its driver passes it to an [`Approver`].
 
 mod question_budget;
 

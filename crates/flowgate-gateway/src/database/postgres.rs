@@ -1,6 +1,5 @@
 //! Implements [`Backend`], which runs the operations of the database, for a PostgreSQL database. Any number of gateways
-//! can share one. `database` opens it if the
-//! configuration names the address of a server.
+//! can share one. `database` opens it if the configuration names the address of a server.
 
 use std::borrow::Cow;
 use std::pin::Pin;

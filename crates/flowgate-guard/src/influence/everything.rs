@@ -2,7 +2,8 @@
 //! call.
 //!
 //! Sound for any model, since a model may use anything that it sees. It raises the most questions, because one
-//! untrusted region makes every later call untrusted.
+//! untrusted region makes every later call untrusted. [`MethodRegistry`](crate::method::MethodRegistry) offers it by
+//! name.
 
 use flowgate::monitor::Attribution;
 use flowgate::trace::{EventId, Trace, TraceEntry};

@@ -1,5 +1,6 @@
 //! Implements the influence method `nothing`: assumes that nothing but the user's own words influences the call, and
-//! that everything above their label is hidden from the model.
+//! that everything above their label is hidden from the model. [`MethodRegistry`](crate::method::MethodRegistry) offers
+//! it by name.
 //!
 //! It is the safest method that asks no questions, and the least useful one. Its guarantee (no text above the label of
 //! the user's own words influences the call) holds if the model is shown only what this method leaves visible. A

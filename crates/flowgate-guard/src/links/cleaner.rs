@@ -81,6 +81,7 @@ impl Cleaner {
         while let Some(c) = pending.get(at..).and_then(|rest| rest.chars().next()) {
             if is_boundary(c) {
                 self.long = None;
+                // Two dots begin a construct of reStructuredText only on their own line.
                 self.is_after_dots &= c != '\n';
                 let is_plain_space = !c.is_control() || matches!(c, '\n' | '\r' | '\t');
                 self.writer.push(if is_plain_space { c } else { ' ' });
@@ -134,7 +135,8 @@ fn segment_end(rest: &str, from: usize) -> Option<usize> {
     rest.get(from..)?.char_indices().find(|(_, c)| is_boundary(*c)).map(|(at, _)| from + at)
 }
 
-/// Returns the visible character after a segment, as a renderer that normalises sees it.
+/// Returns the visible character after a segment, as a renderer that normalises sees it. `None` at the end of the text,
+/// and if the character is white space or a control.
 fn after_segment(rest: &str, end: usize) -> Option<char> {
     let mut after = None;
     if let Some(c) = rest.get(end..).and_then(|rest| rest.chars().next()) {

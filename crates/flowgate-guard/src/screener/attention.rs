@@ -55,6 +55,8 @@ impl ChatModel for AttentionScreener {
         "attention"
     }
 
+    /// Answers a question of the judge: has the writer draft the next message, and names the regions that the draft
+    /// depends on. If they cannot be computed, the answer is malformed, so that every region counts as needed.
     fn complete<'a>(
         &'a self,
         request: &'a Request,
