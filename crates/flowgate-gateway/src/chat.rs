@@ -332,9 +332,11 @@ fn announce_clients(config: &GatewayConfig, log: &OperatorLog) -> Result<(), Dat
 fn remark_open_files(address: &config::DatabaseAddress, audit: Option<&AuditSpec>, log: &OperatorLog) {
     let mut paths = match address {
         config::DatabaseAddress::File(path) => database::sqlite::file::database_files(path),
+        // A database on a server or in memory has no files here.
         _ => Vec::new(),
     };
     paths.extend(
+        // The audit log can have a second file, with the content of its records.
         audit.into_iter().flat_map(|audit| [audit.file.clone(), audit.file.with_added_extension("content")]),
     );
     for path in database::sqlite::file::readable_by_others(&paths) {

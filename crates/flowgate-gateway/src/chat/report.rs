@@ -112,7 +112,8 @@ impl VerdictTotals {
         [("permitted", permitted.into()), ("asked", asked.into()), ("denied", denied.into())]
     }
 
-    /// Logs that a limit cut off the evaluation of calls, if that happened.
+    /// Logs that a limit stopped calls, if one did: the fuel of an evaluation, or the size of a call or of the
+    /// conversation. The verdicts do not say which.
     pub(crate) fn report_limit(&self, log: &OperatorLog, client: &str, conversation: Option<&str>) {
         if self.unfinished > 0 {
             log.limit(&Limit {
@@ -227,6 +228,7 @@ impl RequestReport {
     /// Counts the verdicts of the request in the metrics of its client, and its turn if one ran. The request ends now.
     pub(crate) fn count_in(&self, metrics: &AgentMetrics, client: &str) {
         metrics.count_calls(client, &self.verdicts.by_tool, self.is_watching);
+        // Only a turn sets `tokens`.
         if let Some(tokens) = self.tokens {
             let hidden = u64::try_from(self.hidden).unwrap_or(u64::MAX);
             let turn = TurnMetrics { took: self.begun.elapsed(), upstream: self.upstream, tokens, hidden };

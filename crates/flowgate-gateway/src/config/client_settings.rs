@@ -129,7 +129,8 @@ impl ClientSettings {
         }
     }
 
-    /// Returns the name under which the client offers a tool to its model; the inverse of [`tool_of`](Self::tool_of).
+    /// Returns the name under which the client offers a tool to its model; the inverse of [`tool_of`](Self::tool_of). A
+    /// tool without a server, or of a server without a prefix, has its own name.
     pub(crate) fn name_of(&self, tool: &Tool) -> String {
         let server = tool.server.as_deref().and_then(|name| self.server(name));
         let prefix = server.and_then(|server| server.prefix.as_deref()).unwrap_or_default();

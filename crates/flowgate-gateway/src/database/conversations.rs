@@ -403,6 +403,7 @@ impl NewConversation {
         cipher: &ContentCipher,
     ) -> Result<Option<OpenedConversation>, DatabaseError> {
         let Self { client, name, config_fingerprint, key, holder, lease_millis } = self;
+        // Without a lease (?6 = 0), `held_until` is 0.
         let sql = "INSERT INTO conversations (client, name, basis, key, used, holder, held_until) \
                    VALUES (?1, ?2, ?3, ?4, {now}, ?5, CASE WHEN ?6 = 0 THEN 0 ELSE {now} + ?6 END) \
                    ON CONFLICT DO NOTHING RETURNING id";

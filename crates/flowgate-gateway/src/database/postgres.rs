@@ -153,7 +153,8 @@ impl Backend for PostgresDatabase {
 struct PostgresTurn(sqlx::Transaction<'static, Postgres>);
 
 impl TurnTransaction for PostgresTurn {
-    /// Runs the last operation of the turn, and ends the transaction as the function [`finish`] does.
+    /// Runs the last operation of the turn. Then commits the transaction, or rolls it back if the operation has failed
+    /// or has discarded it.
     fn finish(self: Box<Self>, last: Operation) -> OperationFuture<'static, ()> {
         Box::pin(finish(self.0, last))
     }

@@ -263,6 +263,7 @@ impl Database {
     pub(crate) async fn last_change(&self) -> Result<i64, DatabaseError> {
         self.run(Access::Query, |tx| {
             Box::pin(async move {
+                // The table has a single row.
                 let rows = tx.query("SELECT last FROM changes WHERE one = 1", &[]).await?;
                 rows.first().ok_or(NO_CHANGES)?.integer(0)
             })

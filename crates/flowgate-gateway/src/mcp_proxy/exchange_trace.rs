@@ -56,8 +56,8 @@ impl ExchangeTrace {
         trace
     }
 
-    /// Adds the verdicts on calls of a client that is not in watch mode, each as an event of the span with the kinds
-    /// of its reasons.
+    /// Adds the verdicts on calls of a client that is not in watch mode, each as an event of the span with the kinds of
+    /// its reasons. The span itself has the last verdict.
     pub(super) fn add_judged(&mut self, judged: &[CallVerdict]) {
         if !self.span.is_recording() {
             return;
@@ -70,8 +70,8 @@ impl ExchangeTrace {
         }
     }
 
-    /// Adds the verdicts on calls of a client in watch mode, each as an event of the span. Verdicts on other subjects
-    /// are left out.
+    /// Adds the verdicts on calls of a client in watch mode, each as an event of the span. The span itself has the last
+    /// verdict. Verdicts on other subjects are left out.
     pub(super) fn add_watched(&mut self, watched: &[WatchedVerdict]) {
         for verdict in watched.iter().filter(|verdict| verdict.subject == WatchedSubject::Call) {
             let verdict = verdict_name(verdict.outcome);

@@ -1,7 +1,7 @@
 //! Implements the influence method `provenance`: a call depends on the regions whose values recur in its arguments.
 //!
-//! [`MethodRegistry`](crate::method::MethodRegistry) offers it by name, and the method of conversations of the same
-//! name uses it. Each value is looked up in the regions that the agent has seen: verbatim, or as a number, date or
+//! [`MethodRegistry`](crate::method::MethodRegistry) offers the method by name, and the method of conversations of the
+//! same name uses it. Each value is looked up in the regions that the agent has seen: verbatim, or as a number, date or
 //! time. If several regions state it, the one with the lowest label is taken. A value that is found nowhere was
 //! derived, so it depends on everything.
 //!

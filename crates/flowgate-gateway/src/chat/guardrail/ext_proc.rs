@@ -95,6 +95,7 @@ impl ExtProcStream {
         let stage = std::mem::replace(&mut self.stage, Stage::Refused);
         let api = match &stage {
             Stage::AwaitsRequest(api, _) | Stage::AwaitsAnswer(api, _) | Stage::AwaitsBody(api, ..) => *api,
+            // Before the path has arrived, the API is not known: errors have the form of the default one.
             _ => super::API,
         };
         let answered = match check_mode(&request) {

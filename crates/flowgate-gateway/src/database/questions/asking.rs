@@ -31,7 +31,7 @@ pub(super) struct QuestionToAsk {
 }
 
 impl QuestionToAsk {
-    /// Copies the question.
+    /// Copies the question into a form that the operation on the database can own.
     pub(super) fn new(new: &NewQuestion<'_>, cipher: &Arc<ContentCipher>) -> Self {
         Self {
             id: new.id.to_owned(),
