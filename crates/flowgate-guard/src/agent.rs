@@ -448,6 +448,7 @@ impl Listener for ReplyListener<'_> {
         if self.observer.is_cancelled() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }
 
+    /// Waits until the observer can take more text.
     fn ready(&mut self) -> BoxFuture<'_, ()> {
         self.observer.ready()
     }

@@ -143,6 +143,7 @@ pub enum Decision {
 impl From<PersonDecision> for Decision {
     fn from(decision: PersonDecision) -> Self {
         match decision {
+            // The gateway stores a lasting grant, which answers later questions; this call is allowed once.
             PersonDecision::AllowOnce | PersonDecision::AllowLasting => Self::AllowOnce,
             PersonDecision::AllowForConversation => Self::AllowForConversation,
             PersonDecision::Deny => Self::Deny,
@@ -168,6 +169,7 @@ pub trait Approver: Send {
 pub struct DenyingApprover;
 
 impl Approver for DenyingApprover {
+    /// Denies the call without asking anybody.
     fn decide<'a>(&'a mut self, _: &'a ApprovalRequest) -> BoxFuture<'a, Decision> {
         Box::pin(ready(Decision::Deny))
     }

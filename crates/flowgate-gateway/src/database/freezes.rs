@@ -84,6 +84,7 @@ impl Database {
 struct FreezeCacheGuard<'s>(&'s DatabaseCache);
 
 impl Drop for FreezeCacheGuard<'_> {
+    /// Forgets the cached freezes.
     fn drop(&mut self) {
         self.0.forget_freezes();
     }

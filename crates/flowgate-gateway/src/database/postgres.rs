@@ -208,10 +208,12 @@ impl Transaction for PostgresTransaction<'_> {
         )
     }
 
+    /// Marks the transaction, which is then rolled back at its end.
     fn discard(&mut self) {
         self.is_discarded = true;
     }
 
+    /// Keeps the action until the transaction is committed.
     fn on_commit(&mut self, action: Box<dyn FnOnce() + Send>) {
         self.on_commit_actions.push(action);
     }

@@ -141,6 +141,7 @@ impl HttpBody for PacedBody {
         part
     }
 
+    /// Returns whether nothing of the answer is left.
     fn is_end_stream(&self) -> bool {
         self.rest.is_empty() && self.body.is_end_stream()
     }

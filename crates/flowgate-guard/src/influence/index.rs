@@ -333,7 +333,7 @@ fn occurs_at(text: &str, at: usize, needle: &str) -> bool {
             }
             (None, None) => break,
             (Some(_), None) => return false,
-            (Some(n), Some((_, h))) if n.is_whitespace() && h.is_whitespace() => {
+            (Some(wanted), Some((_, found))) if wanted.is_whitespace() && found.is_whitespace() => {
                 while needles.peek().is_some_and(|c| c.is_whitespace()) {
                     needles.next();
                 }
@@ -341,7 +341,7 @@ fn occurs_at(text: &str, at: usize, needle: &str) -> bool {
                     haystack.next();
                 }
             }
-            (Some(n), Some((_, h))) if are_equal(n, h) => {
+            (Some(wanted), Some((_, found))) if are_equal(wanted, found) => {
                 haystack.next();
             }
             _ => return false,

@@ -42,6 +42,7 @@ struct ProvenanceSession {
 }
 
 impl AttributionSession for ProvenanceSession {
+    /// Adds the event to the index in which the values of later calls are looked up.
     fn observe(&mut self, trace: &Trace, event: EventId) {
         self.index.add(trace, event);
     }

@@ -191,18 +191,22 @@ impl SqliteTransaction<'_> {
 }
 
 impl Transaction for SqliteTransaction<'_> {
+    /// Runs the statement at once; the returned future is ready.
     fn query<'t>(&'t mut self, sql: &'t str, values: &'t [SqlValue<'t>]) -> OperationFuture<'t, Vec<SqlRow>> {
         Box::pin(std::future::ready(self.rows(sql, values)))
     }
 
+    /// Runs the statement at once; the returned future is ready.
     fn execute<'t>(&'t mut self, sql: &'t str, values: &'t [SqlValue<'t>]) -> OperationFuture<'t, u64> {
         Box::pin(std::future::ready(self.change(sql, values)))
     }
 
+    /// Marks the transaction, which is then rolled back at its end.
     fn discard(&mut self) {
         self.is_discarded = true;
     }
 
+    /// Keeps the action until the transaction is committed.
     fn on_commit(&mut self, action: Box<dyn FnOnce() + Send>) {
         self.on_commit_actions.push(action);
     }
@@ -221,6 +225,7 @@ impl ToSql for SqlValue<'_> {
 struct ThreadWaker(Thread);
 
 impl Wake for ThreadWaker {
+    /// Wakes the thread that waits in [`block_on`].
     fn wake(self: Arc<Self>) {
         self.0.unpark();
     }
