@@ -127,7 +127,7 @@ pub struct DatabaseSpec {
 }
 
 impl Default for DatabaseSpec {
-    /// Returns the default sizes and times, for a database in memory. [`ConfigReader::store`] sets the address.
+    /// Returns the default sizes and times, for a database in memory. `ConfigReader::store` sets the address.
     fn default() -> Self {
         let (address, retention) = (DatabaseAddress::Memory, Duration::from_secs(30 * DAY));
         // The memory sizes are in bytes.

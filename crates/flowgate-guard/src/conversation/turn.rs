@@ -146,7 +146,7 @@ pub struct HandedOverCall {
 
 impl From<&AuthorizedCall> for HandedOverCall {
     fn from(call: &AuthorizedCall) -> Self {
-        // Whoever hands the call over adds its approval, if it has one.
+        // `RunningTurn::hand_over` adds the approval, if the call has one.
         let (id, tool) = (call.call().id.clone(), call.call().tool.clone());
         Self { id, tool, arguments: call.arguments_json(), approved: None }
     }
