@@ -147,8 +147,8 @@ impl Default for DatabaseSpec {
 
 /// The seconds of a day.
 const DAY: u64 = 24 * 60 * 60;
-/// The version of the rules by which `flowgate_mcp` counts the questions to the person at a client. Sessions that were stored
-/// under other rules are not replayed: they could ask where the session did not.
+/// The version of the rules by which `flowgate_mcp` counts the questions to the person at a client. Sessions that were
+/// stored under other rules are not replayed: they could ask where the session did not.
 const QUESTION_COUNTING: u32 = 2;
 /// The default file of the database, in the folder of the configuration.
 const FILE: &str = "flowgate.db";

@@ -1,7 +1,8 @@
 //! Counts requests and their latencies, and writes all metrics in the text format of Prometheus. The HTTP service owns
 //! these counters and serves the text.
 //!
-//! * [`agents`]: counts what agents did: verdicts on their calls, questions, decisions, tokens, and how long turns took.
+//! * [`agents`]: counts what agents did: verdicts on their calls, questions, decisions, tokens, and how long turns
+//!   took.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

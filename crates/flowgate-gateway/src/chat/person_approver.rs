@@ -49,8 +49,8 @@ impl<'a> PersonApprover<'a> {
         }
     }
 
-    /// Returns copies of those answers that were given for several equal calls, of which some are still to come in the
-    /// message of the model.
+    /// Returns copies of the answers of this turn that cover further calls: a person answered several equal calls at
+    /// once, and some of them are still to come in the message of the model.
     pub(super) fn answers_for_further_calls(&self) -> Vec<(ApprovalReference, Decision)> {
         let used = self.used.iter().map(|asked| (asked, Decision::AllowOnce));
         let refused = self.refused.iter().map(|asked| (asked, Decision::Deny));

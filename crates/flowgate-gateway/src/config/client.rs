@@ -29,8 +29,8 @@ use crate::secret::Secret;
 use crate::tls::client_certificate::CertificateName;
 use crate::watching::{ClientWatch, permissive_policy};
 
-/// The version of the stored form of conversations. It is part of the fingerprint: conversations that were stored in another
-/// version are not replayed.
+/// The version of the stored form of conversations. It is part of the fingerprint: conversations that were stored in
+/// another version are not replayed.
 const FORMAT: u32 = 6;
 /// The name of the policy's parameter that receives the client's tenant, unless the configuration sets this parameter
 /// to something else.

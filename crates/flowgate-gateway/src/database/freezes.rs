@@ -10,7 +10,8 @@ use super::error::DatabaseError;
 use super::freeze_kind::FreezeKind;
 use super::transaction::{Access, SqlRow};
 
-/// The error of a freeze whose kind is unknown. Whether it stops a request cannot be told then, so all requests are rejected.
+/// The error of a freeze whose kind is unknown. Whether it stops a request cannot be told then, so all requests are
+/// rejected.
 const UNKNOWN_KIND: DatabaseError = DatabaseError::Damaged(
     "a row of the table `freezes` has a `kind` that this version of Flowgate does not know",
 );

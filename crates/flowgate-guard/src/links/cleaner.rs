@@ -99,6 +99,7 @@ impl Cleaner {
             let from = self.searched.saturating_sub(at).min(rest.len());
             let end = segment_end(rest, from).or(is_last.then_some(rest.len()));
             if end.unwrap_or(rest.len()) > MAX_SEGMENT {
+                // Nothing visible precedes the first sign of the segment, which the space stands for.
                 self.add_refused(segment::MARKUP.to_owned());
                 self.long = Some(' ');
                 continue;
@@ -157,10 +158,12 @@ fn link_end(rest: &str, end: usize, is_last: bool) -> Option<usize> {
     for is_address in [true, false] {
         let after = rest.get(at..).unwrap_or_default();
         let Some(word) = after.strip_prefix(' ') else {
+            // Not a link of the guard, unless the space comes with the next piece.
             return (is_last || !after.is_empty()).then_some(end);
         };
         let boundary = word.find(is_boundary);
         let length = boundary.unwrap_or(word.len());
+        // The guard writes no two spaces in a row.
         if at + length > MAX_SEGMENT || boundary == Some(0) {
             return Some(end);
         }

@@ -184,8 +184,8 @@ fn collect_texts<'v>(value: &'v Value, known: &mut HashSet<&'v str>) {
     }
 }
 
-/// The fields of messages, parts and calls that LiteLLM adds for providers: how to cache, and the reasoning of the model,
-/// which only the model itself reads again.
+/// The fields of messages, parts and calls that LiteLLM adds for providers: how to cache, and the reasoning of the
+/// model, which only the model itself reads again.
 const PROVIDER_FIELDS: [&str; 5] =
     ["cache_control", "provider_specific_fields", "reasoning_content", "reasoning_items", "thinking_blocks"];
 
