@@ -99,8 +99,8 @@ impl Cleaner {
             let from = self.searched.saturating_sub(at).min(rest.len());
             let end = segment_end(rest, from).or(is_last.then_some(rest.len()));
             if end.unwrap_or(rest.len()) > MAX_SEGMENT {
-                // Nothing visible precedes the first sign of the segment, which the space stands for.
                 self.add_refused(segment::MARKUP.to_owned());
+                // The space stands for the sign before the first one of the segment, which is not visible.
                 self.long = Some(' ');
                 continue;
             }
