@@ -92,8 +92,8 @@ impl InputOutcome {
         if let Self::Carried(result) = self { result } else { Ok(()) }
     }
 
-    /// Whether the input is to be recorded in the journal: always, unless it changed nothing. An input that lacked its
-    /// context was not executed, but is recorded as well.
+    /// Whether the input is to be recorded in the journal: unless it changed nothing. An
+    /// [inapplicable](Self::Inapplicable) input is recorded as well; a replay of the journal then stops at it.
     pub(super) fn has_changed(&self) -> bool {
         !matches!(self, Self::Unchanged)
     }

@@ -100,6 +100,7 @@ impl ExtProcStream {
         let stage = std::mem::replace(&mut self.stage, Stage::Refused);
         let api = match &stage {
             Stage::AwaitsRequest(api, _) | Stage::AwaitsAnswer(api, _) | Stage::AwaitsBody(api, ..) => *api,
+            // Before the path has arrived, the API is not known: errors have the form of the default one.
             _ => super::API,
         };
         let answered = match check_mode(&request) {
@@ -194,6 +195,7 @@ impl ExtProcStream {
         };
         let outcome = outcome.await;
         routes.end_guardrail_report(&self.received, report, outcome)?;
+        // Nothing was decoded, but watch mode refuses nothing.
         let held = judged.ok_or_else(misconfigured)?;
         let body = api.encode_request(&held.chat.request, &held.chat.model, held.chat.stream);
         Ok((held, body.to_string().into_bytes()))
@@ -231,12 +233,14 @@ impl ExtProcStream {
         };
         let outcome = outcome.await;
         routes.end_guardrail_report(&self.received, report, outcome)?;
+        // Nothing was decoded, but watch mode refuses nothing.
         let completion = judged.ok_or_else(misconfigured)?;
         Ok(encode_answer(api, form, decoded, &completion))
     }
 }
 
-/// Refuses a message of a proxy that would not obey the answer, or that does not pass bodies in one piece.
+/// Refuses a message of a proxy that would not obey the answer, or that does not pass bodies in one piece. Only the
+/// first message of a stream says how the proxy passes bodies (`protocol_config`).
 fn check_mode(request: &ProcessingRequest) -> Result<(), RequestError> {
     let is_buffered = request
         .protocol_config
@@ -263,6 +267,7 @@ fn request_stage(headers: &HttpHeaders) -> Result<Stage, RequestError> {
             "`:method` or `:path` of the request occurs twice or is not UTF-8: send each of them once",
         );
     };
+    // `get` returns an empty text for an absent header.
     if !matches!(headers.get("content-encoding"), Some("" | "identity")) {
         return refuse("the body of the request is compressed: send it uncompressed");
     }
@@ -286,6 +291,7 @@ fn request_stage(headers: &HttpHeaders) -> Result<Stage, RequestError> {
 /// Returns the API of a request by the end of its path, with the model and the method in the path in Gemini's API.
 /// `None` if it is not a request for an answer of a model.
 fn api_of(path: &str) -> Option<(Api, Option<Target>)> {
+    // The path of such an API depends neither on the model nor on streaming.
     let has_path = |api: &Api| !api.form().is_addressed() && path.ends_with(&*api.path("", false));
     if let Some(api) = Api::ALL.into_iter().find(has_path) {
         return Some((api, None));
@@ -301,7 +307,8 @@ fn api_of(path: &str) -> Option<(Api, Option<Target>)> {
 /// If the response belongs to a request that was not judged, or its body cannot be judged.
 fn answer_stage(stage: Stage, headers: &HttpHeaders) -> Result<(Stage, CommonAnswer), RequestError> {
     let status = headers.get(":status").and_then(|status| status.parse::<u16>().ok()).unwrap_or(200);
-    // Errors of the model's server and of the proxy itself have no answer of a model.
+    // Errors of the model's server and of the proxy itself have no answer of a model. A response without a readable
+    // status is not taken for an error, so it is judged.
     let is_error = status >= 400;
     match stage {
         Stage::Passes | Stage::Begun | Stage::AwaitsRequest(..) | Stage::AwaitsAnswer(..) if is_error => {
@@ -344,11 +351,18 @@ fn whole_text(body: &HttpBody) -> Result<&str, RequestError> {
 
 /// Decodes the answer of a model's server.
 fn decode_answer(api: Api, form: AnswerForm, text: &str) -> Result<Completion, NotPermitted> {
-    let unreadable = |_| NotPermitted::because("the answer of the model's server cannot be read");
+    let unreadable = |_| {
+        NotPermitted::because(
+            "the answer of the model's server cannot be read: check which server the proxy asks",
+        )
+    };
     match form {
         AnswerForm::Json => {
-            let body = json::parse(text, Numbers::Any)
-                .map_err(|_| NotPermitted::because("the answer of the model's server is not valid JSON"))?;
+            let body = json::parse(text, Numbers::Any).map_err(|_| {
+                NotPermitted::because(
+                    "the answer of the model's server is not valid JSON: check which server the proxy asks",
+                )
+            })?;
             api.decode_response(&body).map_err(unreadable)
         }
         AnswerForm::Events => {
