@@ -228,6 +228,7 @@ fn person_key(options: &GatewayArgs) -> Result<String, InputError> {
                 "the key is given twice: leave out `--key-file`, or unset the environment variable {PERSON_KEY}"
             )));
         }
+        // Any error: a variable that is absent or not valid UTF-8 does not matter beside the file.
         (Some(file), Err(_)) => (input::bounded_text(file, 1 << 16)?, file.display().to_string()),
         (None, Ok(text)) => (text, PERSON_KEY.to_owned()),
         (None, Err(std::env::VarError::NotPresent)) => {
@@ -249,7 +250,7 @@ fn person_key(options: &GatewayArgs) -> Result<String, InputError> {
     Ok(key.to_owned())
 }
 
-/// Returns a TLS configuration that trusts only these authorities.
+/// Returns a TLS configuration that trusts only these authorities; it trusts no server if there are none.
 fn trusted(authorities: &Authorities) -> TlsConfig {
     let certificates = authorities.certificates().unwrap_or_default().iter();
     let roots: Vec<Certificate<'static>> =

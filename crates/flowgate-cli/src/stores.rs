@@ -42,6 +42,7 @@ impl ExternalStateSession for Conversation {
     }
 }
 
+// Each method calls the method of `Monitor` with the same name, which has precedence over that of the trait.
 impl ExternalStateSession for Monitor {
     fn stamp_writes(&mut self, stamp: &str) {
         Self::stamp_writes(self, stamp);

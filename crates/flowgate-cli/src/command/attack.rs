@@ -189,8 +189,8 @@ impl Trial<'_> {
     }
 
     /// Returns the lines of the policy's statements that label the region whose text is `injection`, and the label of
-    /// this region in words, one per dimension. If no single region is the injection, they are those of the
-    /// whole answer. Without an answer, both are empty.
+    /// this region in words, one per dimension. If no text in the answer is exactly the injection, they are those of
+    /// all regions of the answer. Without an answer, both are empty.
     fn injected_label(&self, replayed: &ReplayedRun, injection: &str) -> (Vec<usize>, Vec<String>) {
         let events = replayed.monitor.trace().events();
         // The last answer is the one with the injection: only the judged call follows it.

@@ -29,7 +29,7 @@ fn encrypt(path: &Path, accepts_unencrypted: bool, output: &mut Console) -> Resu
     let config = serve::gateway_config(path)?;
     // `encrypt_stored_content` calls this with the number of rows that are done in the present pass over the database,
     // and their total. There are at least two passes. If `done` is lower than before, a new pass has begun, and a new
-    // display replaces the old one. Returns whether to continue. => fields(&event
+    // display replaces the old one. Returns whether to continue.
     let mut display: Option<(Progress, u64)> = None;
     let mut show = |done: u64, total: u64| {
         let begun = display.take().filter(|(_, before)| *before <= done);

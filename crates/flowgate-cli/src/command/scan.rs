@@ -285,8 +285,9 @@ fn package(arguments: &[String]) -> Option<&str> {
     None
 }
 
-/// Returns the program of a hook: the first word of its command without `=`. Words before it set environment variables,
-/// whose values can be keys.
+/// Returns the program of a hook, by a heuristic: the first word of its command without `=`. Words before it set environment
+/// variables, whose values can be keys. Quotation marks are not understood: of a value with a space, the second word is
+/// returned.
 fn hook_program(command: &str) -> &str {
     command.split_whitespace().find(|word| !word.contains('=')).unwrap_or_default()
 }

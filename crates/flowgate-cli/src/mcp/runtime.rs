@@ -39,7 +39,7 @@ pub(crate) struct RunningTask<T> {
 }
 
 impl AsyncRuntime {
-    /// Starts the thread.
+    /// Starts the thread, which ends when the returned value is dropped.
     ///
     /// # Errors
     /// If the system cannot start it.

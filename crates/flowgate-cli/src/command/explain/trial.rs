@@ -146,6 +146,7 @@ impl SetSearch<'_, '_> {
         for at in (0..set.len()).rev() {
             let mut smaller = set.clone();
             smaller.remove(at);
+            // The empty set is known not to permit the call.
             if !smaller.is_empty() && self.permits(&smaller) {
                 set = smaller;
             }

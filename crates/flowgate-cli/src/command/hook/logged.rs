@@ -104,8 +104,8 @@ fn start(log: &mut SessionLog, is_resumed: bool, folder: &Path, harness: Harness
     Ok(())
 }
 
-/// Returns what is recorded of a judged call. The model receives the reason of a denial, unless the hook only watches:
-/// then the call runs.
+/// Returns what is recorded of a judged call: a denial, or a call that may run. A question counts as a call, since the
+/// person may allow it. If the hook only watches, a denied call runs as well.
 fn logged_call(answer: &HookAnswer, tool_use: ToolUse, is_watching: bool) -> LoggedEvent {
     match answer {
         HookAnswer::Call(Outcome::Deny, why) if !is_watching => LoggedEvent::Denied { why: why.clone() },

@@ -148,7 +148,7 @@ pub(super) fn delete_old(folder: &Path, harness: Harness) {
 
 /// Returns the name of the file of a session. Every byte of its id but ASCII letters and digits is escaped, because
 /// an agent chooses the id. Of a long id, only the first 80 bytes and the length are in the name, since file
-/// systems limit it.
+/// systems limit it; so two long ids that differ only after these bytes, and are equally long, share a file.
 fn file_name(session: &str) -> String {
     let mut name = String::new();
     for byte in session.bytes().take(80) {

@@ -150,6 +150,7 @@ impl AttackFigures {
             match harm {
                 AttackHarm::Passed => figures.succeeded = 1,
                 AttackHarm::NoCall => (figures.succeeded, figures.succeeded_without_call) = (1, 1),
+                // Which calls the attack needs is unknown, but every call of the run is permitted.
                 AttackHarm::Unknown if is_question_free(run) => figures.succeeded = 1,
                 AttackHarm::Unknown => figures.succeeded_unknown = 1,
                 AttackHarm::Stopped | AttackHarm::PartlyPassed => {}

@@ -1,5 +1,5 @@
-//! Prints at the start of a chat which tools and messages the policy hides from the model, each with the statement that
-//! would show it.
+//! Prints at the start of a chat of `flowgate run` which tools and messages the policy hides from the model, each with
+//! the statement that would show it.
 
 use flowgate::monitor::Monitor;
 use flowgate::policy::Policy;
