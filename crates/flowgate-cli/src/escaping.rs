@@ -64,7 +64,8 @@ pub(crate) fn json(value: &Value) -> String {
     escape_json(&serde_json::to_string_pretty(value).unwrap_or_default())
 }
 
-/// Returns a value as JSON on one line, escaped like the result of `json`.
+/// Returns a value as JSON on one line, in which every character that a terminal could not show or would interpret is
+/// escaped.
 #[cfg(any(feature = "gateway", feature = "run"))]
 pub(crate) fn json_line(value: &Value) -> String {
     escape_json(&value.to_string())

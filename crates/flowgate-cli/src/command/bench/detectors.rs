@@ -1,6 +1,7 @@
 //! Runs `flowgate bench detectors`: compares detectors with a flow rule on customer feedback with attacks.
 //!
-//! The rows, the detectors and the reports are in `flowgate_bench::detectors`; this module reads the policy, shows progress and chooses the format.
+//! The rows, the detectors and the reports are in `flowgate_bench::detectors`; this module reads the policy, shows
+//! progress and chooses the format.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
 //! Tries whether statements that are added to a policy permit a call of a recorded run, and searches for the smallest
-//! sets of statements that do. `suggestions` calls it.
+//! sets of statements that do. `suggestions` and `flowgate suggest` call it.
 
 use std::sync::Arc;
 

@@ -248,6 +248,7 @@ impl SuiteFigures {
         };
         occurs(replayed.monitor.trace());
         let marks = RunMarks::of(run);
+        let is_benign = marks.attack.is_none();
         let mut figures = Self { runs: 1, calls: replayed.calls.len(), ..Self::default() };
         figures.findings = replayed.findings.len() + replayed.refused.len();
         let listed_call = |task: &str, call: &JudgedCall, why: String| ListedCall {
@@ -266,13 +267,13 @@ impl SuiteFigures {
                 let call = listed_call(task, call, why);
                 *figures.permitted.entry(call).or_default() += 1;
             }
-            if marks.attack.is_none() && !call.judgement.is_harmless {
+            if is_benign && !call.judgement.is_harmless {
                 figures.benign_calls += 1;
                 figures.benign_calls_asked += usize::from(call.outcome == Outcome::Confirm);
             }
             if !is_injected && call.outcome != Outcome::Permit {
                 figures.denied += usize::from(call.outcome == Outcome::Deny);
-                if marks.attack.is_none() {
+                if is_benign {
                     figures.questions += usize::from(call.outcome == Outcome::Confirm);
                     let why = call.judgement.reasons.first().map(|reason| reason.message.clone());
                     let why = why.or_else(|| access.map(|access| describe(access).to_owned()));

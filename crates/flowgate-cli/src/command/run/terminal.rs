@@ -245,6 +245,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 pub(crate) struct ActivityGuard<'a>(&'a ChatTerminal);
 
 impl Drop for ActivityGuard<'_> {
+    /// Ends the activity: its line is removed from the terminal.
     fn drop(&mut self) {
         lock(&self.0.activity).take();
     }
