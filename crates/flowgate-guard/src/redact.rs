@@ -187,6 +187,7 @@ impl Redactor<'_> {
 
     /// Whether the view shows a region with all its parts.
     pub fn shows_all(&self, node: NodeId) -> bool {
+        // Node 0 is the root of the event's value.
         self.shows(0) && self.event.document.label_of(node).flows_to(self.label)
     }
 
@@ -266,7 +267,8 @@ impl Redactor<'_> {
         }
     }
 
-    /// Returns the text of a literal with placeholders in place of hidden parts, which it adds to `hidden_regions`.
+    /// Returns the text of a literal (a list or a map that `text` spells in JSON or Python) with placeholders in place of
+    /// hidden parts, which it adds to `hidden_regions`.
     fn spell(
         &self,
         id: NodeId,

@@ -154,7 +154,8 @@ impl Conversation {
         Ok(())
     }
 
-    /// Sets the form of the model's text. `seen` are the quotations in it under the earlier policy.
+    /// Sets the form of the model's text, and records that in the journal with the quotations that the memory of `client`
+    /// finds in it. `seen` are the quotations that were found under the earlier policy.
     fn carry_format(
         &mut self,
         client: &mut ClientProfile,
@@ -164,6 +165,7 @@ impl Conversation {
         let mut memory = QuotationLookup::live_after(client, seen);
         let mut input = Input::Format { format: format.cloned(), seen: Vec::new() };
         let context = InputContext::Memory { history, memory: &mut memory };
+        // Another outcome means that the form is the same as before: nothing is recorded.
         let InputOutcome::Formatted(formatted) = self.apply(&input, context) else { return Ok(()) };
         if let Input::Format { seen, .. } = &mut input {
             *seen = memory.into_answers();

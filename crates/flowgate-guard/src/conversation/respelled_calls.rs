@@ -79,6 +79,7 @@ impl Conversation {
             match outcome {
                 CallOutcome::HandedOver(event) => Some(*event),
                 CallOutcome::Output(answer) => trace.event(*answer)?.call,
+                // The call was not handed over, or its outcome does not name its event.
                 _ => None,
             }
         };

@@ -167,6 +167,7 @@ fn decode_invisible(c: char) -> Option<char> {
     let code = u32::from(c);
     match code {
         0xe0020..=0xe007e => char::from_u32(code - 0xe0000),
+        // The variation selectors from 17 to 256 stand for the bytes from 16 to 255.
         0xe0100..=0xe01ef => char::from_u32(code - 0xe0100 + 16),
         _ => None,
     }
@@ -517,6 +518,7 @@ fn bbcode_tag_length(rest: &[SourceChar]) -> Option<usize> {
         "spoiler",
     ];
     let from = 1 + usize::from(rest.get(1)?.c == '/');
+    // The longest name has seven characters; with one more, a longer word is no name.
     let name: String =
         rest.iter().skip(from).take(8).map(|char| char.c).take_while(char::is_ascii_alphabetic).collect();
     NAMES.contains(&name.to_ascii_lowercase().as_str()).then_some(())?;

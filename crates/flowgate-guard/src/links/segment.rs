@@ -219,7 +219,7 @@ impl SegmentReader<'_, '_> {
         }
         if self.text.starts_with_at(start, "mailto:") {
             let end = self.text.end_of_address(start);
-            let written = address::canonical_mail_address(&self.text.slice(start + 7, end));
+            let written = address::canonical_mail_address(&self.text.slice(start + "mailto:".len(), end));
             return self.decide(written, "mailto:", start, end);
         }
         // A position inside a name or a word that was read already begins no address of its own; reading each of them
@@ -238,6 +238,7 @@ impl SegmentReader<'_, '_> {
             let written = address::canonical_mail_address(&self.text.slice(start, end));
             return self.decide(written, "mailto:", start, end);
         }
+        // After one of these characters, the name is a part of a path or of another address.
         let is_inside = self.text.char_before(start).is_some_and(|c| "/\\@.-_~%+#&:".contains(c));
         let (end, is_host) = self.text.name_end(start);
         if is_host && !is_inside {
@@ -372,7 +373,8 @@ impl SegmentReader<'_, '_> {
         // After an unknown word, punctuation and closing signs continue the sentence, and begin no address.
         if is_known || !"\"'*)]},;.!|`".contains(next) || self.text.is_slash_after(index) {
             self.insert_space(index + 1);
-            // Some renderers skip white space after a scheme; none does before the colon. `hxxp` is no scheme.
+            // Some renderers skip white space after a scheme, and none does before the colon. `http://` needs no such
+            // space: `read_token` has replaced it by `hxxp`, which is no scheme.
             let is_replaced =
                 word.to_ascii_lowercase().starts_with("http") && self.text.starts_with_at(index + 1, "//");
             if is_known && !is_replaced {

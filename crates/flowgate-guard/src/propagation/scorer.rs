@@ -110,6 +110,7 @@ impl<'a> ContextScorer<'a> {
     /// Returns the utility of the whole context.
     #[must_use]
     pub fn context_utility(&self) -> f64 {
+        // `new` has scored the whole context, so the fallback is never used.
         self.utilities.get(&self.span.top()).copied().unwrap_or(f64::NAN)
     }
 
@@ -221,6 +222,7 @@ impl<'a> ContextScorer<'a> {
             self.prefixes.push((key.to_vec(), prefix.clone()));
             parent = Some(prefix);
         }
+        // The loop has run at least once, for the preamble, so the fallback is never used.
         Ok(parent.unwrap_or_else(|| Prefix::new(None, "", None)))
     }
 }
