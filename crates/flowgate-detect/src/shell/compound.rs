@@ -116,6 +116,7 @@ impl ScriptReader<'_, '_> {
         if self.take_operator("((") {
             bodies = self.arithmetic(b')', start)?;
             self.skip_blanks()?;
+            // The semicolon may be absent.
             self.take_operator(";");
         } else {
             let name = self.word()?.ok_or(ShellReadError::Syntax)?;
@@ -154,6 +155,7 @@ impl ScriptReader<'_, '_> {
             if self.take_keyword("esac") {
                 return Ok(Some(CommandForm::Compound { kind: CompoundKind::Choice, words, bodies }));
             }
+            // The bracket before the patterns may be absent.
             self.take_operator("(");
             let reads_patterns = std::mem::replace(&mut self.reads_patterns, true);
             loop {

@@ -88,6 +88,7 @@ impl ScriptReader<'_, '_> {
                 substitutions: 0,
                 reads_patterns: false,
             };
+            // `false`: no quote ends the content.
             reader.double_quoted(&mut word, false)?;
             self.limits.leave();
         }

@@ -60,6 +60,7 @@ pub(super) fn output_of(
     context: ScriptContext<'_>,
     variables: &ShellVariables,
 ) -> CommandInput {
+    // Behind a wrapper such as `sudo`, or as a function of the script, the command may print something else.
     let direct = call.wrappers.is_empty() && !variables.functions.contains(call.name);
     match (call.name, redirects) {
         ("echo", []) if direct => {

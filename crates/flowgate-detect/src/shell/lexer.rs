@@ -287,6 +287,7 @@ impl ScriptReader<'_, '_> {
                     self.at += 1;
                     return Ok(());
                 }
+                // The text is not kept: the word counts as computed anyway, and the text has no scripts.
                 b'\'' => {
                     self.at += 1;
                     self.until_single_quote()?;

@@ -1,7 +1,8 @@
 //! Parses scripts: lists, pipelines, compound commands, functions and redirections, by recursive descent.
 //!
 //! It accepts what bash accepts, and some texts that bash does not, but reads no text differently from bash: where it
-//! is not sure, it fails. The scanner reports a failure, so that a script is never half read without a finding.
+//! is not sure, it fails. The scanner calls [`parse`] for each script and reports a failure, so that a script is never
+//! half read without a finding.
 
 use super::lexer::{PendingDocument, ScriptLocation, ScriptReader, TextFacts, is_name};
 use super::limits::{MAX_ERRORS, ReadLimits, ShellReadError};
@@ -44,6 +45,7 @@ pub(super) fn parse(
     }
     loop {
         let depth = reader.limits.depth();
+        // `false`: nothing encloses the script, so no bracket or keyword may end it.
         match reader.statements(&mut script, false) {
             Ok(()) if reader.at >= text.len() => break,
             Ok(()) => failures.push((ShellReadError::Syntax, reader.rest_span(reader.at))),
@@ -83,6 +85,7 @@ impl ScriptReader<'_, '_> {
     /// not valid.
     pub(super) fn strict_script(&mut self) -> Result<Script, ShellReadError> {
         let mut script = Script::default();
+        // `false`: nothing in the text encloses the script, so no bracket or keyword may end it.
         self.statements(&mut script, false).map_err(|(error, _)| error)?;
         if self.at < self.text.len() { Err(ShellReadError::Syntax) } else { Ok(script) }
     }
@@ -181,6 +184,7 @@ impl ScriptReader<'_, '_> {
     pub(super) fn list(&mut self) -> Result<Script, ShellReadError> {
         let mut script = Script::default();
         self.limits.enter()?;
+        // `true`: a bracket or a keyword ends the list.
         self.statements(&mut script, true).map_err(|(error, _)| error)?;
         self.limits.leave();
         Ok(script)
@@ -235,6 +239,7 @@ impl ScriptReader<'_, '_> {
             self.skip_blanks()?;
             if self.take_keyword("time") {
                 self.skip_blanks()?;
+                // Both options of `time` may be absent.
                 if !self.take_keyword("-p") {
                     self.take_keyword("--");
                 }

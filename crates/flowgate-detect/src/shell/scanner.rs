@@ -1,5 +1,5 @@
 //! Visits a parsed script: reports the commands that it runs, those that are unsafe alone or together, and everything
-//! that cannot be read.
+//! that cannot be read. [`shell_code`](super::shell_code) calls it for the whole text.
 //!
 //! It follows every script inside a script, within the limits of the whole text. The variables that it follows are
 //! known in code that runs in order only; a list, loop, function or background command makes them unknown again.
@@ -188,7 +188,7 @@ impl CommandScanner {
         self.defines_function |= facts.defines_function;
         self.note_arithmetic(facts.arithmetic);
         let context = ScriptContext { documents: &facts.documents, input, in_order: true };
-        // What was parsed before a limit is scanned as well.
+        // What was parsed before a limit is scanned as well, although `stopped` is set then.
         let stopped = std::mem::replace(&mut self.stopped, false);
         self.scan_script(&script, &mut variables, context);
         self.stopped |= stopped;
@@ -210,6 +210,7 @@ impl CommandScanner {
                 }
                 let alone = !statement.background && pipeline.commands.len() == 1;
                 if alone {
+                    // Whether a pipeline after `&&` or `||` runs depends on the one before it.
                     self.scan_pipeline(pipeline, variables, i == 0 && context.in_order, context);
                 } else {
                     // Each command has a process of its own.
@@ -237,6 +238,7 @@ impl CommandScanner {
             .iter()
             .map(|call| EffectiveCommand::new(&call.words, &call.redirects, call.span.clone()))
             .collect();
+        // The number of issues before this pipeline: the later ones are its own.
         let first_issue = self.issues.len();
         report_combinations(pipeline, &calls, &self.fetched, &mut self.issues);
         for call in calls.iter().filter(|call| call.fetches()) {
@@ -244,6 +246,7 @@ impl CommandScanner {
         }
         let mut covered = self.issues.iter().skip(first_issue).any(is_covering);
         for (i, command) in pipeline.commands.iter().enumerate() {
+            // What the command before this one writes; `None` for the first command.
             let previous = i.checked_sub(1).map(|previous| {
                 let call = calls.get(previous);
                 let redirects = pipeline.commands.get(previous).map_or(&[][..], |command| &command.redirects);
@@ -270,14 +273,17 @@ impl CommandScanner {
                     self.scan_words(words, variables, context);
                     if let Some(call) = calls.get(i) {
                         let changes = CHANGES_VARIABLES.contains(&call.name);
+                        // The arguments of these commands, and of a function, can become values of variables.
                         if changes || self.defines_function || matches!(call.name, "test" | "[" | "echo") {
                             self.note_values(words);
                         }
                         if evaluates_arithmetic(call) {
                             self.note_arithmetic(Some(call.span.clone()));
                         }
+                        // The command changes variables in a way that is not followed, or may do so.
                         if changes || call.unclear || call.program.is_some_and(|program| !program.known) {
                             variables.disable();
+                            // Commands that remove no function.
                             let keeps =
                                 ["export", "set", "printf", "read", "declare", "local", "shopt", "trap"];
                             self.may_remove_functions |= !keeps.contains(&call.name);
@@ -338,6 +344,7 @@ impl CommandScanner {
         }
         match kind {
             CompoundKind::Subshell => self.replaced_input = replaced_input,
+            // The scripts are substitutions, which run in processes of their own.
             CompoundKind::Test => {}
             _ => variables.forget(),
         }
@@ -501,6 +508,7 @@ fn is_covering(issue: &UnsafeCommand) -> bool {
 fn evaluates_arithmetic(call: &EffectiveCommand<'_, '_>) -> bool {
     match call.name {
         "let" | "declare" | "typeset" | "local" | "readonly" | "unset" | "read" | "getopts" => true,
+        // `-v` takes the name of a variable. A word that splits can become `-v`.
         "test" | "[" | "printf" => {
             call.has_option('v', "-v") || call.arguments.iter().any(|word| word.splits)
         }

@@ -39,6 +39,7 @@ impl ScriptReader<'_, '_> {
             }
             Some(b'"') if !quoted => {
                 self.at = next + 1;
+                // An empty text in quotes is a word as well.
                 word.push_text("", true);
                 self.double_quoted(word, true)?;
             }
@@ -66,6 +67,7 @@ impl ScriptReader<'_, '_> {
                 self.at = next + 1;
                 word.compute(&format!("${}", char::from(byte)), quoted, Vec::new());
             }
+            // A dollar sign before anything else is a literal character.
             _ => self.take_char(word, quoted)?,
         }
         Ok(())
@@ -152,6 +154,8 @@ impl ScriptReader<'_, '_> {
         self.at += 1;
         self.limits.leave();
         let span = self.location.locate(&(start..self.at));
+        // These tests may find more than there is: the characters can also be part of a word. `${x@P}` runs the value of
+        // `x` as a prompt, `${x:=y}` assigns, and an index or an offset is arithmetic.
         if spelled.contains("@P") {
             self.facts.prompt_expansions.push(span.clone());
         }
@@ -216,6 +220,7 @@ impl ScriptReader<'_, '_> {
         self.limits.leave();
         let span = self.location.locate(&(start..self.at));
         self.facts.arithmetic.get_or_insert(span);
+        // The content of a here-document would begin inside the arithmetic.
         if !self.pending.is_empty()
             && self.text.get(start..self.at).is_some_and(|spelled| spelled.contains('\n'))
         {
