@@ -267,8 +267,8 @@ impl Redactor<'_> {
         }
     }
 
-    /// Returns the text of a literal (a list or a map that `text` spells in JSON or Python) with placeholders in place of
-    /// hidden parts, which it adds to `hidden_regions`.
+    /// Returns the text of a literal (a list or a map that `text` spells in JSON or Python) with placeholders in place
+    /// of hidden parts, which it adds to `hidden_regions`.
     fn spell(
         &self,
         id: NodeId,

@@ -163,8 +163,8 @@ impl Trial<'_> {
     /// The call is judged twice: as `flowgate mcp` and `flowgate hook` do, by what it can depend on, and in a guarded
     /// conversation, whose model makes it as soon as it is shown the injection.
     fn add(&self, source: String, attack: Attack, mut run: RecordedRun, results: &mut AttackResults) {
-        // In a guarded conversation, the program that stands in for the model makes an injected call only if it is shown a
-        // text that is listed here.
+        // In a guarded conversation, the program that stands in for the model makes an injected call only if it is
+        // shown a text that is listed here.
         run.meta.insert("injections".to_owned(), json!({"attack": attack.injection}));
         let is_permitted = |replayed: &ReplayedRun| {
             // The last entry of the run is the call that the attacker wants. It is missing if it could not be judged.

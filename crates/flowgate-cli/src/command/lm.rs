@@ -1,5 +1,5 @@
-//! Runs `flowgate lm`: trains small models, and measures how well models copy. `flowgate_lm::local::train` does the work;
-//! this module shows progress and writes the curve of the loss.
+//! Runs `flowgate lm`: trains small models, and measures how well models copy. `flowgate_lm::local::train` does the
+//! work; this module shows progress and writes the curve of the loss.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -94,8 +94,8 @@ fn save(trainer: &Trainer, folder: &Path) -> Result<(), InputError> {
     Ok(())
 }
 
-/// Returns the points of the curve of the loss: for each group of ten steps, the number of its last step and the mean of
-/// its losses. The last group may have fewer steps.
+/// Returns the points of the curve of the loss: for each group of ten steps, the number of its last step and the mean
+/// of its losses. The last group may have fewer steps.
 fn means(losses: &[f32]) -> Vec<(f64, f64)> {
     let mean = |(index, chunk): (usize, &[f32])| {
         let sum: f64 = chunk.iter().copied().map(f64::from).sum();

@@ -194,8 +194,8 @@ pub(crate) fn run(options: &RunArgs, output: &mut Console) -> Result<u8, InputEr
     Ok(code)
 }
 
-/// Returns the model that screens: the small model, or one that reads the attention of a local model (`--screener`) after
-/// the small model has written a preliminary message.
+/// Returns the model that screens: the small model, or one that reads the attention of a local model (`--screener`)
+/// after the small model has written a preliminary message.
 #[cfg(feature = "local")]
 fn screener(options: &RunArgs, small: &Arc<dyn ChatModel>) -> Result<Arc<dyn ChatModel>, InputError> {
     let Some(folder) = &options.screener else { return Ok(Arc::clone(small)) };

@@ -143,8 +143,8 @@ fn combination<'f>(
     (!found.strangers.is_empty() && !found.acts.is_empty()).then_some(found)
 }
 
-/// Returns whether a command of a hook begins with `flowgate hook`, with or without the path of `flowgate`. A command that
-/// runs it in another way, for example after variables of the environment, is not recognised.
+/// Returns whether a command of a hook begins with `flowgate hook`, with or without the path of `flowgate`. A command
+/// that runs it in another way, for example after variables of the environment, is not recognised.
 fn is_flowgate_hook(command: &str) -> bool {
     let mut words = command.split_whitespace();
     let program = words.next().unwrap_or_default().trim_matches(['"', '\'']);
@@ -287,9 +287,9 @@ fn package(arguments: &[String]) -> Option<&str> {
     None
 }
 
-/// Returns the program of a hook, by a heuristic: the first word of its command without `=`. Words before it set environment
-/// variables, whose values can be keys. Quotation marks are not understood: of a value with a space, the second word is
-/// returned.
+/// Returns the program of a hook, by a heuristic: the first word of its command without `=`. Words before it set
+/// environment variables, whose values can be keys. Quotation marks are not understood: of a value with a space, the
+/// second word is returned.
 fn hook_program(command: &str) -> &str {
     command.split_whitespace().find(|word| !word.contains('=')).unwrap_or_default()
 }

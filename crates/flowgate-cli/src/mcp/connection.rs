@@ -1,6 +1,6 @@
 //! Opens a connection to an MCP server, which is a child process or a URL, lists its tools and calls them. All that a
-//! server sends is bounded here. The module `mcp` runs this asynchronous code on its runtime, and restarts a server that
-//! has ended.
+//! server sends is bounded here. The module `mcp` runs this asynchronous code on its runtime, and restarts a server
+//! that has ended.
 
 use std::collections::VecDeque;
 use std::process::Stdio;
@@ -306,8 +306,8 @@ impl McpConnection {
         }
     }
 
-    /// Closes the connection, and ends a server that is a child process. Waits at most `limit`; a server that has not ended
-    /// by then is ignored.
+    /// Closes the connection, and ends a server that is a child process. Waits at most `limit`; a server that has not
+    /// ended by then is ignored.
     pub(super) async fn close(mut self, limit: Duration) {
         let _ = self.service.close_with_timeout(limit).await;
     }

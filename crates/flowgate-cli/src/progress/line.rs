@@ -7,7 +7,8 @@ use super::WorkUnit;
 use crate::output::plural;
 
 /// Returns the line for a command that has done `done` of `total` bytes or steps in `time`. `items` is the number of
-/// runs or other things that it has handled; `work` has the word for them. With an empty word, their number is left out.
+/// runs or other things that it has handled; `work` has the word for them. With an empty word, their number is left
+/// out.
 pub(super) fn line(work: &WorkUnit, items: usize, done: u64, total: Option<u64>, time: Duration) -> String {
     let (counted, unit) = match work {
         WorkUnit::Files("") => (String::new(), "% read"),
@@ -26,7 +27,8 @@ pub(super) fn line(work: &WorkUnit, items: usize, done: u64, total: Option<u64>,
 }
 
 /// Returns how many tenths of the work are done. If the total is unknown, returns instead a number that grows by one
-/// whenever the number of items doubles. Progress that is not shown on a terminal has a new line when this number grows.
+/// whenever the number of items doubles. Progress that is not shown on a terminal has a new line when this number
+/// grows.
 pub(super) fn tenth(done: u64, total: Option<u64>, items: u64) -> u64 {
     total.map_or_else(
         || u64::from(items.checked_ilog2().map_or(0, |log| log + 1)),

@@ -200,8 +200,8 @@ impl<'c, 's> EffectiveCommand<'c, 's> {
     }
 
     /// Reports the unsafe effects of the command alone, regardless of the other commands of its pipeline. `report`
-    /// receives the kind of each effect and its severity. The programs and options are those that attacks usually use: an
-    /// effect in another form is missed.
+    /// receives the kind of each effect and its severity. The programs and options are those that attacks usually use:
+    /// an effect in another form is missed.
     pub(super) fn report_effects(&self, report: &mut dyn FnMut(UnsafeCommandKind, IssueSeverity)) {
         use IssueSeverity::{Error, Warning};
         let any = |test: fn(&str) -> bool| self.texts().any(test);

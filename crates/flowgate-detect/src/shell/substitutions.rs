@@ -154,8 +154,8 @@ impl ScriptReader<'_, '_> {
         self.at += 1;
         self.limits.leave();
         let span = self.location.locate(&(start..self.at));
-        // These tests may find more than there is: the characters can also be part of a word. `${x@P}` runs the value of
-        // `x` as a prompt, `${x:=y}` assigns, and an index or an offset is arithmetic.
+        // These tests may find more than there is: the characters can also be part of a word. `${x@P}` runs the value
+        // of `x` as a prompt, `${x:=y}` assigns, and an index or an offset is arithmetic.
         if spelled.contains("@P") {
             self.facts.prompt_expansions.push(span.clone());
         }

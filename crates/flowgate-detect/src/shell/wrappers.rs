@@ -36,8 +36,8 @@ const PLAIN: Wrapper = Wrapper {
 };
 
 /// Returns how the arguments of the program `name` are read, if it is a wrapper: a program that runs another one, such
-/// as `sudo`. `None` for every other program. In the table, `flags` are the short options without a value, `values` those
-/// with one, and `inert` those with which no program is run; see [`Wrapper`].
+/// as `sudo`. `None` for every other program. In the table, `flags` are the short options without a value, `values`
+/// those with one, and `inert` those with which no program is run; see [`Wrapper`].
 pub(super) fn wrapper(name: &str) -> Option<Wrapper> {
     Some(match name {
         "sudo" => Wrapper {

@@ -154,8 +154,8 @@ impl Conversation {
         Ok(())
     }
 
-    /// Sets the form of the model's text, and records that in the journal with the quotations that the memory of `client`
-    /// finds in it. `seen` are the quotations that were found under the earlier policy.
+    /// Sets the form of the model's text, and records that in the journal with the quotations that the memory of
+    /// `client` finds in it. `seen` are the quotations that were found under the earlier policy.
     fn carry_format(
         &mut self,
         client: &mut ClientProfile,

@@ -1,8 +1,8 @@
 //! Runs `flowgate bench paper`: repeats the experiment of AgentSecBench with models in folders, and prints the figures
 //! beside those of the paper.
 //!
-//! The suite and the tables are in `flowgate_bench::games`; this module loads one model after the other and writes their
-//! runs.
+//! The suite and the tables are in `flowgate_bench::games`; this module loads one model after the other and writes
+//! their runs.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -111,8 +111,8 @@ fn rows(figures: &[DefenceFigures], model: &str) -> Vec<Value> {
     figures.iter().flat_map(|of| figure_rows(of, undefended, model)).map(Value::Object).collect()
 }
 
-/// Writes the lines of a model's run to the file `NAME.jsonl` in `folder`, where `NAME` is the name of the model. Creates
-/// the folder if it does not exist.
+/// Writes the lines of a model's run to the file `NAME.jsonl` in `folder`, where `NAME` is the name of the model.
+/// Creates the folder if it does not exist.
 fn save(run: &ModelRun, folder: &Path) -> Result<(), InputError> {
     let path = folder.join(format!("{}.jsonl", run.name));
     let written =

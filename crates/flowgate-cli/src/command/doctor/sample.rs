@@ -1,7 +1,7 @@
 //! Runs a policy on a sample request, and reports which parts of it the policy would hide from the lowest step of a
-//! guarded agent, for `flowgate doctor --request`. The lowest step is the first attempt of the model, which is shown only what flows to the strictest
-//! requirement of any tool on offer. If the policy hides the system message or the request of the user there, the model
-//! says nothing sensible: this is the most frequent problem with a new policy.
+//! guarded agent, for `flowgate doctor --request`. The lowest step is the first attempt of the model, which is shown
+//! only what flows to the strictest requirement of any tool on offer. If the policy hides the system message or the
+//! request of the user there, the model says nothing sensible: this is the most frequent problem with a new policy.
 
 use std::path::Path;
 use std::sync::Arc;

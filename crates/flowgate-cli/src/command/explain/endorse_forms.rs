@@ -141,8 +141,8 @@ fn forms(argument: &str, value: &Value, role: Option<ArgumentRole>) -> Vec<Form>
     forms
 }
 
-/// Returns the form `in tool:NAME` for an argument. `pattern` is `tool:NAME`, the tool whose answer lists the value. The
-/// form needs evidence if the argument is decisive, such as an account: see [`harm::is_decisive`].
+/// Returns the form `in tool:NAME` for an argument. `pattern` is `tool:NAME`, the tool whose answer lists the value.
+/// The form needs evidence if the argument is decisive, such as an account: see [`harm::is_decisive`].
 fn listed(argument: &str, pattern: &str, role: Option<ArgumentRole>) -> Form {
     let is_decisive = harm::is_decisive(argument, role);
     let why =

@@ -1,6 +1,6 @@
 //! Ranks the harm that a suggested statement could do, by what an attacker would gain from it. `candidates` sorts the
-//! statements that it computes for `flowgate explain` by this rank. Also decides what `candidates` must not trust: arguments that decide too much, and texts in
-//! which an instruction fits.
+//! statements that it computes for `flowgate explain` by this rank. Also decides what `candidates` must not trust:
+//! arguments that decide too much, and texts in which an instruction fits.
 
 use flowgate::policy::{ArgumentRole, name_words};
 

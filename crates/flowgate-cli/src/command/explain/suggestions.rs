@@ -1,6 +1,6 @@
 //! Prints for `flowgate explain` the changes of the policy that would permit a call. `candidates` lists them, `trial`
-//! tries them, and `against` measures them over a corpus; each is printed with what an attacker gains, the least harmful
-//! first.
+//! tries them, and `against` measures them over a corpus; each is printed with what an attacker gains, the least
+//! harmful first.
 
 use std::sync::Arc;
 

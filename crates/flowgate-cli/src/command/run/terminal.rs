@@ -164,8 +164,8 @@ impl ChatTerminal {
         self.in_turn.load(Ordering::Relaxed) && self.interrupts.load(Ordering::Relaxed) > 0
     }
 
-    /// Handles a press of Ctrl-C. The first one in a turn stops the turn, the first one between turns only prints a hint.
-    /// The second one ends the program, which closes the input of all servers.
+    /// Handles a press of Ctrl-C. The first one in a turn stops the turn, the first one between turns only prints a
+    /// hint. The second one ends the program, which closes the input of all servers.
     pub(crate) fn handle_interrupt(&self) {
         if self.interrupts.fetch_add(1, Ordering::Relaxed) > 0 {
             std::process::exit(i32::from(INTERRUPTED));
@@ -222,8 +222,8 @@ impl ChatTerminal {
 }
 
 /// Starts a thread that sends the lines of the standard input to the returned channel, because a read of the standard
-/// input itself cannot be stopped. The channel ends with the input, and at a line that cannot be read, such as one that is
-/// not valid UTF-8.
+/// input itself cannot be stopped. The channel ends with the input, and at a line that cannot be read, such as one that
+/// is not valid UTF-8.
 fn read_lines() -> Receiver<String> {
     let (sender, receiver) = channel();
     std::thread::spawn(move || {
