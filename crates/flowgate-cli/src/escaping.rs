@@ -90,6 +90,7 @@ fn escape_json(json: &str) -> String {
 fn escape(c: char, shown: &mut String) {
     let mut units = [0_u16; 2];
     for unit in c.encode_utf16(&mut units) {
+        // Writing to a text does not fail.
         let _ = write!(shown, "\\u{unit:04x}");
     }
 }
@@ -102,6 +103,7 @@ fn escape_unless(text: &str, is_allowed: impl Fn(char) -> bool) -> String {
         if is_allowed(c) || !is_unsafe_char(c) {
             shown.push(c);
         } else {
+            // Writing to a text does not fail.
             let _ = write!(shown, "\\u{{{:x}}}", u32::from(c));
         }
     }

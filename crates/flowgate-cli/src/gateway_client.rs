@@ -85,6 +85,7 @@ impl GatewayClient {
         let tls = match &options.ca_file {
             None => TlsConfig::default(),
             Some(path) => {
+                // At most 16 MiB.
                 let authorities = Authorities::read(input::bounded_text(path, 16 << 20)?.as_bytes());
                 let named = |error| InputError(format!("{}: {error}", path.display()));
                 trusted(&authorities.map_err(named)?)

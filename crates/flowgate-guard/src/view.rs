@@ -219,6 +219,7 @@ impl ViewBuilder<'_> {
             // and one below shows nothing of them.
             CallOutcome::Looked(label) if label.flows_to(bound) => *label,
             CallOutcome::Looked(_) => Label::BOTTOM,
+            // `true`: that there is an answer follows from the step.
             CallOutcome::Output(id) => self.event_label(*id, true, bound),
         }
     }
@@ -297,6 +298,7 @@ impl ViewBuilder<'_> {
                 let mut inner = HiddenRegions::default();
                 let top = self.monitor.policy().space().top();
                 let (answer, _) = self.outcome_parts(&step_call.answer, &top, &mut inner);
+                // Writing to a text does not fail.
                 let _ = write!(text, "\n{} {} -> {answer:?}", step_call.call.name, step_call.call.arguments);
             }
             text

@@ -120,6 +120,7 @@ pub(crate) fn run(options: &ReplayOptions<'_>, output: &mut Console) -> Result<u
         .clamp(1, 256);
     // `true`: the results are printed at the end, so they do not show the progress.
     let progress = Progress::over_files(&corpora, "run", true, output);
+    // Whether the reading stops, since no worker is left.
     let stop = AtomicBool::new(false);
     let (sums, skipped, occurrences, errors) = std::thread::scope(|scope| {
         // The queue is short: the reader waits for the workers, so that few runs are in memory at a time. The reader is
@@ -157,6 +158,7 @@ pub(crate) fn run(options: &ReplayOptions<'_>, output: &mut Console) -> Result<u
             }
             errors.extend(result.err());
         }
+        // Closes the queue: the workers end when it is empty.
         drop(sender);
         let mut sums = FiguresBySuite::new();
         let mut occurrences = OccurrencesByPolicy::new();

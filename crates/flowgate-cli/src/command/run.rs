@@ -337,6 +337,7 @@ fn start_servers(
     terminal.begin_turn();
     let working = terminal.show_activity(format!("starting {}", names.join(", ")));
     let started = mcp::start(specs, limits, runtime, &move || waiting.is_cancelled());
+    // Ends the line of the activity.
     drop(working);
     terminal.end_turn();
     started.map_err(|mut errors| {
@@ -380,6 +381,7 @@ fn build_toolbox(
         toolbox.add(tool.clone(), move |call: flowgate::monitor::AuthorizedCall| {
             let working = terminal.show_activity(format!("{what} runs"));
             let answer = server.call(&call, &|| terminal.is_cancelled(), &|remark| terminal.note(remark));
+            // Ends the line of the activity.
             drop(working);
             answer
         });

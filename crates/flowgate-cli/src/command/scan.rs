@@ -281,6 +281,7 @@ fn package(arguments: &[String]) -> Option<&str> {
             // The value of an option.
         } else {
             let is_plain = |c: char| c.is_ascii_alphanumeric() || "@/._-".contains(c);
+            // A longer text, or one with other characters, is not certainly a name.
             return Some(argument.as_str()).filter(|name| name.len() <= 80 && name.chars().all(is_plain));
         }
     }

@@ -187,6 +187,7 @@ fn events(
     std::thread::spawn(move || {
         let mut splitter = EventSplitter::default();
         let (mut buffer, mut read) = (vec![0_u8; 16 << 10], 0_usize);
+        // Sending fails only if the caller has stopped waiting: then nobody needs the error.
         let broken = |why: &str| SseError::Body(Box::new(HttpError(why.to_owned())));
         loop {
             let bytes = match reader.read(&mut buffer) {

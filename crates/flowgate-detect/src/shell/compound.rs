@@ -182,6 +182,7 @@ impl ScriptReader<'_, '_> {
     /// Parses `[[ … ]]` after its opening brackets; `start` is their offset. Operators and parentheses are skipped,
     /// since only the words can contain scripts.
     fn condition(&mut self, start: usize) -> Result<Option<CommandForm>, ShellReadError> {
+        // In `[[ … ]]`, words can be patterns such as `@(a|b)`.
         let reads_patterns = std::mem::replace(&mut self.reads_patterns, true);
         let mut words = Vec::new();
         loop {

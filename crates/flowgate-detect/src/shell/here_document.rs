@@ -75,6 +75,7 @@ impl ScriptReader<'_, '_> {
         };
         let mut word = WordBuilder::default();
         if document.literal {
+            // `true`: quoted, so nothing in it is expanded.
             word.push_text(&content, true);
         } else {
             self.limits.enter()?;

@@ -140,6 +140,7 @@ impl ScriptReader<'_, '_> {
         self.skip_joins();
         let start = self.at;
         let mut word = WordBuilder::default();
+        // Below, `true` and `false` say whether quotes or a backslash protect a part of the word from expansion.
         let mut saw_equals = false;
         loop {
             self.skip_joins();

@@ -94,6 +94,7 @@ impl ScriptReader<'_, '_> {
     pub(super) fn substitution(&mut self) -> Result<Script, ShellReadError> {
         self.limits.enter()?;
         let pending = std::mem::take(&mut self.pending);
+        // Inside the substitution, words are read as in a command, not as patterns.
         let reads_patterns = std::mem::replace(&mut self.reads_patterns, false);
         self.substitutions += 1;
         let script = self.list()?;

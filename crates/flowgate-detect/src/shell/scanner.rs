@@ -128,6 +128,7 @@ impl CommandScanner {
     /// scanned.
     pub(super) fn finish(&mut self) {
         if let Some(span) = self.arithmetic.take().filter(|_| self.has_quoted_substitution) {
+            // `false`: no other issue says that this is not read.
             self.note_unread(UnreadReason::Script, span, false);
         }
     }
@@ -144,6 +145,7 @@ impl CommandScanner {
     fn note_command(&mut self, name: &Argument<'_>, arguments: &[Argument<'_>], span: &Range<usize>) {
         let length = name.text.len() + arguments.iter().map(|word| word.text.len() + 1).sum::<usize>();
         if self.commands.len() >= MAX_FINDINGS || self.limits.spend(length).is_err() {
+            // `false`: no other issue says that this is not read.
             self.note_unread(UnreadReason::Limit, span.clone(), false);
             return;
         }
@@ -163,6 +165,7 @@ impl CommandScanner {
         }
         let span = location.locate(&(0..text.len()));
         if self.limits.enter().is_err() || self.limits.spend(text.len()).is_err() {
+            // `false`, here and below: no other issue says that this is not read.
             self.note_unread(UnreadReason::Limit, span, false);
             return;
         }
@@ -416,6 +419,7 @@ impl CommandScanner {
                 self.note_command(program, call.arguments, &call.span);
             }
         }
+        // `false`, here and below: no other issue says that this is not known.
         if computed {
             self.note_unread(UnreadReason::Name, call.span.clone(), false);
         }
@@ -490,6 +494,7 @@ impl CommandScanner {
         match effect_of_assignment(name, value) {
             EnvironmentEffect::Harmless => {}
             EnvironmentEffect::Unknown => {
+                // `false`: no other issue says that this is not read.
                 self.note_unread(UnreadReason::Environment, value.span.clone(), false);
             }
             EnvironmentEffect::Runs(script) => {

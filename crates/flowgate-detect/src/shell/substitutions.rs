@@ -181,6 +181,7 @@ impl ScriptReader<'_, '_> {
         self.limits.enter()?;
         let open = if close == b')' { b'(' } else { b'[' };
         let mut depth = 0_usize;
+        // Arithmetic is expanded as in double quotes, so its parts are read as quoted (`true`).
         let mut inner = WordBuilder::default();
         loop {
             self.skip_joins();
@@ -293,6 +294,7 @@ impl ScriptReader<'_, '_> {
                 b'\\' => {
                     let escape = self.byte().ok_or(ShellReadError::Syntax)?;
                     self.at += 1;
+                    // The codes of ASCII's control characters.
                     match escape {
                         b'a' => 7,
                         b'b' => 8,

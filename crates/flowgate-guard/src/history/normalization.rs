@@ -223,6 +223,7 @@ fn decode_escapes_once(chars: &[SourceChar]) -> Option<Vec<SourceChar>> {
             let start = chars.get(at + from).map_or(char.start, |char| char.start);
             let end = to.checked_sub(1).and_then(|to| chars.get(at + to)).map_or(end, |char| char.end);
             let (code, start) = match high.take() {
+                // A high and a low surrogate stand for one character.
                 Some((high, from)) if (0xdc00..0xe000).contains(&code) => {
                     (0x10000 + ((high - 0xd800) << 10) + (code - 0xdc00), from)
                 }

@@ -184,6 +184,7 @@ impl TerminalApprover {
         let title = self
             .terminal
             .paint("1", &format!("{} wants to call {}", self.caller, escaping::line(&ask.tool.to_string())));
+        // Writing to a text does not fail, here and below.
         let _ = writeln!(text, "\n{title}");
         if content {
             for line in escaping::json(&ask.arguments).lines() {
