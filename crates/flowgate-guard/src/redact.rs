@@ -128,6 +128,7 @@ impl HiddenRegions {
     ) -> String {
         let kind = schema.and_then(|schema| schema.get("type")).and_then(Value::as_str);
         let name = format!("h{}", self.hidden.len() + 1);
+        // A screener that is not cleared for the whole content gets a placeholder, too.
         let placeholder = match (&self.tagging, kind) {
             (Some(tagging), _) if reach.flows_to(&tagging.reader) => {
                 let nonce = &tagging.nonce;

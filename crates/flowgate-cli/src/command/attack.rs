@@ -297,6 +297,7 @@ impl AttackResults {
         let escapes = self.escapes.iter().map(|escape| {
             json!({
                 "source": escape.attack.source,
+                // Where the call is permitted, in words.
                 "permitted": escape.setting,
                 "form": escape.attack.form,
                 "tool": escape.attack.target.to_string(),

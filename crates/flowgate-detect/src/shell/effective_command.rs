@@ -75,6 +75,7 @@ impl<'c, 's> EffectiveCommand<'c, 's> {
         let mut words = words;
         while let Some((first, rest)) = words.split_first() {
             if !first.known {
+                // A first word that may be empty is skipped like a wrapper, unless an option follows.
                 if first.splits && rest.first().is_some_and(|next| !next.text.starts_with('-')) {
                     call.wrappers.push(first);
                     words = rest;

@@ -26,6 +26,7 @@ pub(super) fn input_of(
     context: ScriptContext<'_>,
     variables: &ShellVariables,
 ) -> CommandInput {
+    // The redirections of the standard input. With two of them, the input counts as unknown.
     let mut feeds = command.redirects.iter().filter(|redirect| redirect.feeds_input());
     match (feeds.next(), feeds.next()) {
         (None, _) if previous.is_none() && replaced => CommandInput::Unknown,

@@ -221,6 +221,7 @@ impl ScriptReader<'_, '_> {
                 continue;
             }
             match self.byte() {
+                // What ends the list is left to its caller, such as `)` or the `;;` of a `case`.
                 None | Some(b'\n' | b')') => {}
                 Some(b';') if self.at_list_end() => {}
                 Some(b';') => self.at += 1,
@@ -275,6 +276,7 @@ impl ScriptReader<'_, '_> {
         let mut redirects = Vec::new();
         loop {
             self.skip_blanks()?;
+            // A number that no redirection follows is not its descriptor, so the reading goes back.
             let before = self.at;
             let descriptor = self.descriptor()?;
             match self.redirect(descriptor)? {
@@ -314,6 +316,7 @@ impl ScriptReader<'_, '_> {
         let mut end = start;
         loop {
             self.skip_blanks()?;
+            // A number that no redirection follows is a word, so the reading goes back.
             let before = self.at;
             let descriptor = self.descriptor()?;
             if let Some(redirect) = self.redirect(descriptor)? {
@@ -414,6 +417,7 @@ fn into_assignment(mut word: Word) -> Result<Assignment, Word> {
     // The name may have a subscript, whose quotes and substitutions are parts of their own.
     if let Some((name, _)) = first.text.split_once('[').filter(|(name, _)| is_name(name)) {
         let name = name.to_owned();
+        // The word with `0` for each part that is quoted or computed; so `]` and `=` in it are those of the assignment.
         let outline: String = word
             .parts
             .iter()
@@ -433,6 +437,7 @@ fn into_assignment(mut word: Word) -> Result<Assignment, Word> {
     let plain = plain_name.len() == name.len()
         && word.parts.iter().all(|part| part.kind != PartKind::Several || part.quoted);
     let (name, value) = (plain_name.to_owned(), value.to_owned());
+    // The value is the word without the name and `=`.
     let kept = WordPart { text: value, kind: PartKind::Literal, quoted: false, scripts: Vec::new() };
     if let Some(slot) = word.parts.first_mut() {
         *slot = kept;

@@ -403,6 +403,7 @@ impl CommandScanner {
             issues.push(UnsafeCommand { kind, span: call.span.clone(), severity });
         });
         *covered |= self.issues.iter().skip(first_issue).any(is_covering);
+        // Whether the shell computes the name of a wrapper or of the program.
         let mut computed = false;
         for wrapper in &call.wrappers {
             computed |= !wrapper.known;
@@ -412,6 +413,7 @@ impl CommandScanner {
         }
         if let Some(program) = call.program {
             computed |= !program.known;
+            // A function of the script is no program; what it runs is scanned at its definition.
             let is_function = call.wrappers.is_empty()
                 && !self.may_remove_functions
                 && variables.functions.contains(&program.text);

@@ -259,6 +259,7 @@ impl ScriptReader<'_, '_> {
         self.limits.spend(script.len() + 1)?;
         self.limits.enter()?;
         let span = self.location.locate(&(start..self.at.saturating_sub(1)));
+        // If backslashes were removed, positions in the script are not those in the text.
         let location = if removed { ScriptLocation::Within(span) } else { ScriptLocation::From(span.start) };
         let location = match &self.location {
             ScriptLocation::Within(_) => self.location.clone(),

@@ -288,6 +288,7 @@ impl SegmentReader<'_, '_> {
         start: usize,
         end: usize,
     ) -> Result<Option<usize>, UndecidedAddressError> {
+        // The address as it is spelled in the source, with what renderers may drop.
         let source = match (self.text.plain.get(start), self.text.plain.get(end.saturating_sub(1))) {
             (Some(first), Some(last)) => self.text.source.get(first.start..last.end.max(last.start)),
             _ => None,

@@ -178,6 +178,7 @@ impl<'a> ContextScorer<'a> {
         }
         let question = (self.task.count)(&self.task.context.question);
         for ((element, prefix), score) in elements.iter().zip(&prefixes).zip(scores) {
+            // The tokens of the prompt and the completion, as if nothing were shared with other subcontexts.
             let whole = (self.task.count)(prefix.text()) + question + (self.task.count)(self.task.completion);
             self.cost.calls += 1;
             self.cost.unshared_tokens += whole;

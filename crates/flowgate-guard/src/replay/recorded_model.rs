@@ -319,6 +319,7 @@ fn missing_regions(trace: &Trace, bound: &Label, hidden: &HiddenRegions, need: &
                 None => missing.is_unavailable = true,
             }
         }
+        // Every hidden region must be looked at.
         PartNeed::Everything => {
             missing.names.extend(hidden.all().iter().map(|region| region.name.clone()));
         }

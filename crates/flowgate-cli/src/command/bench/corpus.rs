@@ -66,6 +66,7 @@ fn print(
     output: &mut Console,
 ) {
     let name = options.benchmark.name();
+    // Only the format jsonl has a line about an interrupt; for the others, a warning on the standard error says it.
     match options.format {
         ReportFormat::Text => text(name, rows).lines().for_each(|line| output.line(line)),
         ReportFormat::Html => output.write_bytes(page(name, rows, manifest).as_bytes()),

@@ -78,6 +78,7 @@ fn examine_server(server: &ConfiguredServer, path: &Path, findings: &mut Finding
             return;
         }
     };
+    // The program that the client starts, and the server itself if that is `flowgate mcp`.
     let mut programs: Vec<&String> =
         command.first().into_iter().chain(server.own_command().and_then(<[String]>::first)).collect();
     programs.dedup();

@@ -174,6 +174,7 @@ fn listing_tools(call: &JudgedCall, run: &ReplayedRun, value: &Value) -> Vec<Str
         let answered = event.call.and_then(|call| trace.event(call)).and_then(|call| call.tool());
         let Some(tool) = answered.filter(|_| matches!(event.body, EventBody::Output(_))) else { continue };
         let nodes = event.document.nodes().iter().enumerate();
+        // A field is trusted if its label is bottom in the dimensions of integrity.
         let trusted: Vec<&Value> = nodes
             .filter(|(id, _)| {
                 space.restrict(&event.document.label_of(*id), space.integrity()) == Label::BOTTOM

@@ -177,8 +177,8 @@ fn recorded_form(event: &LoggedEvent) -> Value {
     }
 }
 
-/// Reads a line of the file. A line of another form, such as one that a killed process has not finished, is an event
-/// about which nothing is known.
+/// Reads a line of the file, which [`recorded_form`] has written. A line of another form, such as one that a killed
+/// process has not finished, is an event about which nothing is known.
 fn read_line(line: &[u8]) -> LoggedEvent {
     let text = |value: &Value, key: &str| value.get(key).and_then(Value::as_str).map(str::to_owned);
     let read = |value: &Value| {

@@ -122,6 +122,7 @@ fn tools_of_trace(text: &str) -> Option<Vec<DescribedTool>> {
     let runs = read::file(text).ok()?;
     let mut tools: BTreeMap<Tool, DescribedTool> = BTreeMap::new();
     let entries = || runs.iter().flat_map(|run| &run.entries);
+    // First the descriptions, so that a call adds only what they lack.
     for entry in entries() {
         if let EventBody::Tool(described) = &entry.body {
             let (tool, words) = (described.tool.clone(), described.description.clone());

@@ -366,6 +366,7 @@ fn why_permitted(call: &JudgedCall, run: &ReplayedRun) -> String {
         document.key(0, "arguments").into_iter().flat_map(|arguments| document.children(arguments));
     let why = arguments.filter_map(|argument| {
         let PathStep::Key(name) = &document.node(argument)?.step else { return None };
+        // Trusted: the label is bottom in the dimensions of integrity.
         let is_trusted = space.restrict(&document.label_of(argument), space.integrity()) == Label::BOTTOM;
         let source = match call.attribution.argument(name) {
             // The argument depends on no text, such as an empty one.
