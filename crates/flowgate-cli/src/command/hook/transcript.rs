@@ -98,7 +98,7 @@ impl Transcript {
                 }
             }
         }
-        // The times are texts of one form (ISO 8601), whose order is that of the times.
+        // The times are taken for texts of one form (ISO 8601), whose order is that of the times.
         merged.sort_by(|a, b| a.time.cmp(&b.time));
         Ok(Self { entries: merged })
     }
