@@ -248,7 +248,8 @@ impl Redactor<'_> {
         }
     }
 
-    /// Builds the value of a list or a map whose own structure is shown. Adds the hidden parts to `hidden_regions`.
+    /// Builds the value of a list or a map whose own structure is shown, with placeholders in place of hidden parts,
+    /// which it adds to `hidden_regions`. `schema` is the schema of the value, whose types the placeholders show.
     fn rebuild(&self, id: NodeId, schema: Option<&Value>, hidden_regions: &mut HiddenRegions) -> Value {
         let document = self.document();
         let mut part = |child: NodeId| {
@@ -291,8 +292,8 @@ impl Redactor<'_> {
         spelled
     }
 
-    /// Adds the spans of the hidden parts of a literal, in order, each with its placeholder. Adds the parts to
-    /// `hidden_regions` as well.
+    /// Adds to `edits` the spans of the hidden parts of a literal, in order, each with its placeholder. Adds the parts
+    /// to `hidden_regions` as well. `schema` is the schema of the literal, whose types the placeholders show.
     fn collect_edits(
         &self,
         id: NodeId,

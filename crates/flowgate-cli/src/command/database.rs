@@ -20,7 +20,8 @@ pub(crate) fn run(database: &DatabaseCommand, output: &mut Console) -> Result<u8
     }
 }
 
-/// Encrypts the database of the configuration at `path`. Returns 0, or 1 if the user has interrupted the run.
+/// Encrypts the database of the configuration at `path`. With `accepts_unencrypted`, values are accepted that a gateway
+/// without the key has written since the last time. Returns 0, or 1 if the user has interrupted the run.
 ///
 /// # Errors
 /// If the configuration has no key, the database cannot be used, or a stored value was altered.

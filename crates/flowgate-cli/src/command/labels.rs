@@ -138,6 +138,7 @@ impl LabelledRun<'_> {
         let fields = self.fields(id);
         for field in fields.iter().take(MAX_FIELDS) {
             let label = field.label.join(", ");
+            // Green: the lowest step is shown the field.
             let label = output.paint(if field.is_low { "32" } else { "33" }, &format!("{label:<20}"));
             let path = escaping::excerpt(&field.path, 30);
             let lines = output.paint("2", &format!("{:<14}", self.line_numbers(&field.lines)));

@@ -20,7 +20,8 @@ const LIST_ENDS: &[&str] = &["then", "else", "elif", "fi", "do", "done", "esac",
 pub(super) type ParseFailure = (ShellReadError, Range<usize>);
 
 /// Parses a script. Returns its statements and what could not be parsed: the reading continues on the line after the
-/// beginning of a statement that is not valid.
+/// beginning of a statement that is not valid. `location` is the place of the script in the whole text, `limits` bounds
+/// the work, and `facts` receives what the parser notices on the way, such as the contents of here-documents.
 pub(super) fn parse(
     text: &str,
     location: ScriptLocation,

@@ -367,7 +367,8 @@ impl CommandScanner {
         }
     }
 
-    /// Scans the scripts in the targets of redirections and in here-documents.
+    /// Scans the scripts in the targets of redirections and in here-documents. `variables` are those that are known
+    /// there, and `context` has the contents of the here-documents.
     fn scan_redirects(
         &mut self,
         redirects: &[Redirect],

@@ -88,7 +88,8 @@ impl ScriptReader<'_, '_> {
         }
     }
 
-    /// Reads `${…}` after its opening bracket; `start` is the offset of the dollar sign. Fails if it is open at the
+    /// Reads `${…}` after its opening bracket and adds it to the word; `start` is the offset of the dollar sign, and
+    /// `quoted` says whether it is in double quotes. Fails if it is open at the
     /// end, or has a meaning that depends on the version of the shell.
     fn parameter(
         &mut self,
@@ -230,8 +231,9 @@ impl ScriptReader<'_, '_> {
         Ok(inner.parts.into_iter().flat_map(|part| part.scripts).collect())
     }
 
-    /// Reads `` `…` ``. Backslashes before `$`, `` ` `` and `\` are removed before the script in it is parsed. Fails if
-    /// it is open at the end, or if its script is not valid.
+    /// Reads `` `…` `` and adds it to the word. `quoted` says whether it is in double quotes. Backslashes before `$`,
+    /// `` ` `` and `\` are removed before the script in it is parsed. Fails if it is open at the end, or if its script
+    /// is not valid.
     pub(super) fn backquoted(&mut self, word: &mut WordBuilder, quoted: bool) -> Result<(), ShellReadError> {
         let start = self.at + 1;
         let mut script = String::new();

@@ -256,12 +256,14 @@ impl Conversation {
     fn label_of_everything(&self) -> Label {
         let top = self.monitor.policy().space().top();
         let trace = self.monitor.trace();
+        // Of each event, its own label, that of the verdict on it if it is a call, and that of its existence.
         let events = trace.events().iter().enumerate().map(|(index, event)| {
             event.label.join(&event.decided).join(&trace.existence_label(EventId(index)))
         });
         let described = self.tools.catalogue().view_label(&self.monitor, &top);
         let format =
             self.format.as_ref().map_or(Label::BOTTOM, |format| format.view_label(&self.monitor, &top));
+        // `least` bounds the label of everything in this conversation from below.
         events.fold(self.labels.least().join(&described).join(&format), |all, label| all.join(&label))
     }
 }

@@ -56,8 +56,8 @@ pub(crate) fn run(options: &CorpusArgs, output: &mut Console) -> Result<u8, Inpu
     })
 }
 
-/// Prints the rows of the cases, and figures computed from them, in the format of the options. `is_interrupted` says
-/// that rows are missing.
+/// Prints the rows of the cases, and figures computed from them, in the format of the options. `manifest` says what
+/// they were made with, and `is_interrupted` that rows are missing.
 fn print(
     options: &CorpusArgs,
     manifest: &Value,

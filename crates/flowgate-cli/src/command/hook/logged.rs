@@ -95,7 +95,8 @@ pub(super) fn judge(
 }
 
 /// Records the start of a session in its file if the file is new, and deletes old files. If the session continues an
-/// earlier one that was not recorded, its past is unknown.
+/// earlier one that was not recorded (`is_resumed`), its past is unknown. `folder` has the files of all agents, and
+/// `harness` is the agent.
 fn start(log: &mut SessionLog, is_resumed: bool, folder: &Path, harness: Harness) -> Result<(), String> {
     if log.events.is_empty() {
         log.append(if is_resumed { LoggedEvent::Unknown } else { LoggedEvent::Start })?;
@@ -160,7 +161,8 @@ fn trace_call(tool_use: &ToolUse, number: usize) -> Call {
     Call::from_json(number.to_string(), tool_use.tool.clone(), &tool_use.arguments.to_string())
 }
 
-/// Returns the output of the call with this number as an entry of the trace.
+/// Returns the output of the call with this number as an entry of the trace. `is_error` says whether the call failed;
+/// `None` if that is not known.
 fn output(call: usize, content: Value, is_error: Option<bool>) -> TraceEntry {
     TraceEntry::from(Output { call_id: call.to_string(), tool: None, content, structured: None, is_error })
 }

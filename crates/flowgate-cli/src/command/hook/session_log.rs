@@ -134,8 +134,8 @@ impl SessionLog {
     }
 }
 
-/// Deletes the files of sessions that have had no event for [`MAX_AGE`]: each event changes the time of the file. A
-/// file that cannot be examined or deleted stays.
+/// Deletes the files of sessions of the agent `harness` that have had no event for [`MAX_AGE`]: each event changes the
+/// time of the file. `folder` has the files of all agents. A file that cannot be examined or deleted stays.
 pub(super) fn delete_old(folder: &Path, harness: Harness) {
     let Ok(entries) = std::fs::read_dir(folder.join(harness.file_name())) else { return };
     for entry in entries.flatten() {

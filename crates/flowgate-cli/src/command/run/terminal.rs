@@ -187,8 +187,8 @@ impl ChatTerminal {
         input
     }
 
-    /// Waits for the answer to a question. The caller discards earlier lines with [`Self::discard_lines`], so that no
-    /// line typed before the question answers it.
+    /// Prints a question and waits for the answer, until `until` at most. The caller discards earlier lines with
+    /// [`Self::discard_lines`], so that no line typed before the question answers it.
     pub(crate) fn wait_for_answer(&self, question: &str, until: Instant) -> LineInput {
         self.prompt(question);
         self.wait_for_line(Some(until))
