@@ -262,6 +262,7 @@ impl AttackResults {
                 lines => format!("by {name}, line {}", lines.join(", ")),
             };
             // The label in a guarded conversation can be lower: it depends on what its steps were shown.
+            // `setting` is one of the three phrases of `Trial::add`.
             let label = match escape.setting {
                 "in a guarded conversation" => "the model is shown the text".to_owned(),
                 _ => format!("the text is {}", escape.label.join(", ")),

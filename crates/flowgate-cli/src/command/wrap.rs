@@ -29,6 +29,7 @@ pub(crate) fn wrap(options: &WrapArgs, output: &mut Console) -> Result<u8, Input
     if let Some(session) = options.session.as_deref()
         && session.parent().is_some_and(|folder| !folder.as_os_str().is_empty() && !folder.is_dir())
     {
+        // A missing folder has the same message as a missing file.
         let missing = describe_io_error(&std::io::ErrorKind::NotFound.into());
         return Err(InputError(format!("{}: {missing}", session.display())));
     }

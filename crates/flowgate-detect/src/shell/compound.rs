@@ -31,6 +31,7 @@ impl ScriptReader<'_, '_> {
             return compound(Group, Vec::new(), vec![body]);
         }
         if self.take_keyword("if") {
+            // The scripts of the conditions and of the branches, in their order.
             let mut bodies = vec![self.list()?];
             self.expect_keyword("then")?;
             bodies.push(self.list()?);

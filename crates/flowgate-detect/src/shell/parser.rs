@@ -193,7 +193,7 @@ impl ScriptReader<'_, '_> {
     }
 
     /// Parses statements up to the end of the list, and adds them to the script. If `nested` is false, keywords and
-    /// brackets that end a list are errors.
+    /// brackets that end a list are errors. An error has the offset at which the statement with it begins.
     fn statements(&mut self, script: &mut Script, nested: bool) -> Result<(), StatementError> {
         loop {
             let start = self.at;

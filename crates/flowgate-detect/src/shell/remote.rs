@@ -242,6 +242,7 @@ pub(super) fn git_launches<'s>(call: &EffectiveCommand<'_, 's>) -> Vec<Launch<'s
     let operands = || rest.iter().filter(|word| !word.text.starts_with('-'));
     let has =
         |options: &[&str]| rest.iter().any(|word| options.iter().any(|option| word.text.starts_with(option)));
+    // Whether the subcommand runs a program that is not followed.
     let runs = match subcommand.text.as_str() {
         _ if !subcommand.known => true,
         "rebase" => has(&["-x", "--exec"]),

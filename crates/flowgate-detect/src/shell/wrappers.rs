@@ -172,6 +172,7 @@ impl Wrapper {
             }
             if text == "--" {
                 at += 1;
+                // After `--`, only operands and assignments precede the program.
                 while operands > 0
                     || self.assignments && arguments.get(at).is_some_and(|a| is_assignment(&a.text))
                 {
@@ -180,6 +181,7 @@ impl Wrapper {
                 }
                 break;
             }
+            // `-` alone is an option of `env`.
             if assigned || text == "-" && self.assignments {
                 at += 1;
             } else if let Some(long) = text.strip_prefix("--") {

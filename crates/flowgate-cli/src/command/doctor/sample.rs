@@ -155,11 +155,13 @@ fn examine_message(
     findings: &mut Findings,
 ) {
     let Ok((event, _)) = monitor.push(entry) else { return };
+    // The event was added, so the fallback is never used.
     let label = monitor.trace().event(event).map_or(Label::BOTTOM, |event| event.label);
     if label.flows_to(lowest) {
         findings.right(format!("the {role} message is shown to every step"));
         return;
     }
+    // Node 0 is the root of the message.
     let lines: Vec<usize> = monitor
         .labelling_statements(event, 0)
         .iter()

@@ -123,6 +123,7 @@ fn examine_guard(
         ));
     }
     let folder = path.parent().unwrap_or(Path::new(""));
+    // Reads a file that the policy imports.
     let read = |imported: &str| read_policy_text(&folder.join(imported)).map_err(|error| error.0);
     let policy = match read_policy_text(path).map(|source| Policy::load(&source, Dialect::Flowgate, read)) {
         Err(error) => return findings.wrong(format!("{name} does not start: {error}")),

@@ -92,6 +92,7 @@ fn forms(argument: &str, value: &Value, role: Option<ArgumentRole>) -> Vec<Form>
         form("is_time", HarmRank::Time, "the time"),
     ];
     if !value.is_array() {
+        // `propose` endorses only the items of a list that are texts, for which `is_bool` never holds.
         forms.push(form("is_bool", HarmRank::Number, "the yes or no"));
     }
     if all(&|text| matches!(text.to_ascii_lowercase().as_str(), "yes" | "no" | "true" | "false")) {

@@ -70,6 +70,7 @@ pub(super) fn print(answer: &HookAnswer) -> Option<String> {
         HookAnswer::Call(Outcome::Deny, why) => {
             json!({"permissionDecision": "deny", "permissionDecisionReason": reason_text(why)})
         }
+        // The reason replaces the output that the model receives.
         HookAnswer::Stop(HookEvent::PostToolUse, why, _) => {
             json!({"modifiedResult": {"resultType": "success", "textResultForLlm": reason_text(why)}})
         }
