@@ -269,6 +269,7 @@ fn describe(error: &ureq::Error) -> &'static str {
         }
         ureq::Error::BadUri(_) => "the address is not that of a gateway; write it as http://127.0.0.1:8000",
         ureq::Error::BodyExceedsLimit(_) => "the answer is larger than 64 MiB; check the address",
+        // All other errors are taken for a failed connection.
         _ => "there is no connection; check that the gateway runs",
     }
 }

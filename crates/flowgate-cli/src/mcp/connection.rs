@@ -194,6 +194,7 @@ fn describe_initialize_error(error: &ClientInitializeError) -> String {
         ClientInitializeError::JsonRpcError(error) => {
             format!("the server answered: {}", escaping::excerpt(&error.message, 200))
         }
+        // The other errors are about the first answer: it has another form, or belongs to another request.
         _ => "the first answer of the server is not an MCP message; check that the command or the URL is that of an MCP server, and that a command writes \
               nothing else to its standard output"
             .to_owned(),

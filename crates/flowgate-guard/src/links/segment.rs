@@ -401,6 +401,7 @@ impl SegmentReader<'_, '_> {
         index: usize,
         next: Option<char>,
     ) -> Result<usize, UndecidedAddressError> {
+        // Some renderer begins an element or a link with each of these.
         if !next.is_some_and(|c| c.is_ascii_alphabetic() || "/!?@#|".contains(c)) {
             return Ok(index + 1);
         }

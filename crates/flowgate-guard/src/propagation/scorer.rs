@@ -127,6 +127,7 @@ impl<'a> ContextScorer<'a> {
     pub async fn utilities(&mut self, elements: &[SpanElement]) -> Result<Vec<f64>, Error> {
         let unknown: Vec<_> = elements.iter().filter(|e| !self.utilities.contains_key(e)).copied().collect();
         self.score(&unknown, None).await?;
+        // `score` has stored each utility, so the fallback is never used.
         Ok(elements.iter().map(|element| self.utilities.get(element).copied().unwrap_or(f64::NAN)).collect())
     }
 

@@ -193,8 +193,9 @@ fn is_of_sub_agent(entry: &Map<String, Value>) -> bool {
     is_set(entry, "isSidechain")
 }
 
-/// Returns the files of the sub-agents' transcripts, sorted. They are in a folder with the name of the transcript at
-/// `path`; without this folder, there are none. Fails if the folder cannot be read, or has more than [`MAX_FILES`].
+/// Returns the files of the sub-agents' transcripts, sorted. They are in the folder `NAME/subagents` beside the
+/// transcript `NAME.jsonl` at `path`; without this folder, there are none. Fails if the folder cannot be read, or has
+/// more than [`MAX_FILES`] transcripts.
 fn sub_agent_files(path: &Path) -> Result<Vec<PathBuf>, String> {
     let folder = path.with_extension("").join("subagents");
     let wrong = |error: &std::io::Error| format!("{}: {}", folder.display(), describe_io_error(error));
