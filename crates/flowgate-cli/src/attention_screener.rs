@@ -119,10 +119,19 @@ fn read(path: &Path) -> Result<SavedScreener, InputError> {
     Ok(SavedScreener {
         model: text("model")?.into(),
         model_name: text("model_name")?,
-        threshold: threshold.ok_or_else(|| failed("`threshold` must be a number from 0 to 1; train the screener again with `flowgate screen train`"))?,
+        threshold: threshold.ok_or_else(|| {
+            failed(
+                "`threshold` must be a number from 0 to 1; train the screener again with `flowgate screen train`",
+            )
+        })?,
         seed: number("seed")?,
         cases: u16::try_from(number("cases")?)
-            .map_err(|_| failed("`cases` must be a whole number from 0 to 65535; train the screener again with `flowgate screen train`"))?,
+            .map_err(|_| {
+                failed(
+                    "`cases` must be a whole number from 0 to 65535; \
+                     train the screener again with `flowgate screen train`",
+                )
+            })?,
     })
 }
 
@@ -147,7 +156,7 @@ mod tests {
         check(Some("{}"), "--screener: S/screener.json: `model` must be a string");
         check(
             Some(r#"{"model": "embedded", "model_name": "m", "threshold": 2, "seed": 1, "cases": 1}"#),
-            "--screener: S/screener.json: `threshold` must be a number from 0 to 1; train the screener again with `flowgate screen train`",
+            "--screener: S/screener.json: `threshold` must be a number from 0 to 1",
         );
         std::fs::write(
             &path,
