@@ -48,8 +48,9 @@ pub(crate) fn guarded_command(command: &[String]) -> Option<&[String]> {
     arguments.get(separator + 1..).filter(|own| is_mcp && (is_flowgate || has_options) && !own.is_empty())
 }
 
-/// Returns the value of the option `name` of `flowgate mcp` in a command line, the argument after it; `None` if the
-/// option is absent. The arguments after `--` belong to the server.
+/// Returns the value of the option `name` of `flowgate mcp` in a command line: the argument after it, as the command
+/// `flowgate wrap` writes it. `None` if the option is absent or has the form `NAME=VALUE`. The arguments after `--`
+/// belong to the server.
 pub(crate) fn option<'c>(command: &'c [String], name: &str) -> Option<&'c str> {
     let options = command.iter().take_while(|argument| *argument != "--");
     let mut after = options.skip_while(|argument| *argument != name).skip(1);

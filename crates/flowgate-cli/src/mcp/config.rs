@@ -87,6 +87,7 @@ impl ServerFields<'_> {
     /// Returns how the server is reached: through a command that starts it, or at a URL. The error is a clause about
     /// the server, without its name.
     fn transport(&self, folder: &Path) -> Result<ServerTransport, String> {
+        // A known `type` is not compared with the other fields: `command` or `url` decides.
         match self.entry.get("type").and_then(Value::as_str) {
             None | Some("stdio" | "http" | "streamable-http" | "streamableHttp") => {}
             Some("sse") => {

@@ -75,6 +75,7 @@ impl<'c, 's> EffectiveCommand<'c, 's> {
         let mut words = words;
         while let Some((first, rest)) = words.split_first() {
             if !first.known {
+                // A first word that may be empty is skipped like a wrapper, unless an option follows.
                 if first.splits && rest.first().is_some_and(|next| !next.text.starts_with('-')) {
                     call.wrappers.push(first);
                     words = rest;
@@ -200,7 +201,8 @@ impl<'c, 's> EffectiveCommand<'c, 's> {
     }
 
     /// Reports the unsafe effects of the command alone, regardless of the other commands of its pipeline. `report`
-    /// receives the kind of each effect and its severity.
+    /// receives the kind of each effect and its severity. The programs and options are those that attacks usually use:
+    /// an effect in another form is missed.
     pub(super) fn report_effects(&self, report: &mut dyn FnMut(UnsafeCommandKind, IssueSeverity)) {
         use IssueSeverity::{Error, Warning};
         let any = |test: fn(&str) -> bool| self.texts().any(test);

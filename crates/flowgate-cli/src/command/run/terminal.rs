@@ -66,6 +66,7 @@ impl ChatTerminal {
         Self {
             err: Mutex::new(Box::new(stderr())),
             color,
+            // A person must see the question and be able to answer it.
             has_person: input && output,
             has_prompt: input,
             has_progress: output && progress != ProgressMode::Never,
@@ -163,7 +164,8 @@ impl ChatTerminal {
         self.in_turn.load(Ordering::Relaxed) && self.interrupts.load(Ordering::Relaxed) > 0
     }
 
-    /// Handles Ctrl-C. The second time ends the program, which closes the input of all servers.
+    /// Handles a press of Ctrl-C. The first one in a turn stops the turn, the first one between turns only prints a
+    /// hint. The second one ends the program, which closes the input of all servers.
     pub(crate) fn handle_interrupt(&self) {
         if self.interrupts.fetch_add(1, Ordering::Relaxed) > 0 {
             std::process::exit(i32::from(INTERRUPTED));
@@ -185,8 +187,8 @@ impl ChatTerminal {
         input
     }
 
-    /// Waits for the answer to a question. The caller discards earlier lines with [`Self::discard_lines`], so that no
-    /// line typed before the question answers it.
+    /// Prints a question and waits for the answer, until `until` at most. The caller discards earlier lines with
+    /// [`Self::discard_lines`], so that no line typed before the question answers it.
     pub(crate) fn wait_for_answer(&self, question: &str, until: Instant) -> LineInput {
         self.prompt(question);
         self.wait_for_line(Some(until))
@@ -220,7 +222,8 @@ impl ChatTerminal {
 }
 
 /// Starts a thread that sends the lines of the standard input to the returned channel, because a read of the standard
-/// input itself cannot be stopped. The channel ends with the input.
+/// input itself cannot be stopped. The channel ends with the input, and at a line that cannot be read, such as one that
+/// is not valid UTF-8.
 fn read_lines() -> Receiver<String> {
     let (sender, receiver) = channel();
     std::thread::spawn(move || {
@@ -242,6 +245,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 pub(crate) struct ActivityGuard<'a>(&'a ChatTerminal);
 
 impl Drop for ActivityGuard<'_> {
+    /// Ends the activity: its line is removed from the terminal.
     fn drop(&mut self) {
         lock(&self.0.activity).take();
     }
