@@ -161,6 +161,7 @@ impl LocalModel {
         let template = ChatTemplate::read(folder)?;
         let generation: Option<Map<String, Value>> =
             file::read_optional_json(&folder.join("generation_config.json"))?;
+        // The tokens after which a message is complete. Models for chats list further ones in `generation_config.json`.
         let mut ends = token_list(map.get("eos_token_id"));
         ends.extend(token_list(generation.as_ref().and_then(|map| map.get("eos_token_id"))));
         let source = WeightSource::Safetensors(SafetensorsFolder::open(folder)?);
@@ -213,6 +214,7 @@ impl LocalModel {
             TextTokenizer::of_gguf(path, &file.metadata)?
         };
         let template = ChatTemplate::of_gguf(path, &file.metadata)?;
+        // The tokens after which a message is complete: the end of a text, and the end of a turn.
         let ends = ["eos_token_id", "eot_token_id"]
             .iter()
             .flat_map(|key| token_list(file.metadata.get(&format!("tokenizer.ggml.{key}"))))

@@ -179,7 +179,8 @@ pub enum Error {
 
 impl Error {
     /// Returns whether the server may answer the same request later: it is busy, or the status of its answer describes
-    /// a temporary condition (408, 409, 429 and 5xx). Failed connections and timeouts are not temporary in this sense.
+    /// a temporary condition (408, 409, 429 and 5xx). Failed connections and timeouts are not temporary in this sense:
+    /// they have no status.
     #[must_use]
     pub fn is_temporary(&self) -> bool {
         match self {

@@ -100,6 +100,8 @@ pub fn region_features(
             return RegionFeatures::default();
         }
         region_scores.sort_by(f64::total_cmp);
+        // The features are relative to the prompt: the sum to the total, the mean and the quantiles to the mean of all
+        // tokens, and the peak to the highest score.
         let mean_of_all = total / count(spelled.len());
         let sum = region_scores.iter().sum::<f64>() / total;
         RegionFeatures {

@@ -177,7 +177,7 @@ impl DependencyClassifier {
 }
 
 impl RegionClassifier for DependencyClassifier {
-    /// Computes the probability of each region from its logit.
+    /// Returns for each region the probability that the output depends on it: the logistic function of its logit.
     fn probabilities(&self, regions: &[RegionFeatures]) -> std::result::Result<Vec<f64>, Error> {
         if regions.is_empty() {
             return Ok(Vec::new());

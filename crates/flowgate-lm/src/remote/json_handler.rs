@@ -1,5 +1,5 @@
 //! Reads the body of a server's answer that is one JSON text, and no stream: the answer to a request for embeddings, or
-//! to a request for the log-probability of a given text (`score`).
+//! to a request for the log-probability of a given text. `remote.rs` and `score.rs` use this module.
 
 use std::sync::Arc;
 

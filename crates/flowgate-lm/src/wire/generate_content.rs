@@ -88,7 +88,7 @@ fn encode_error(status: u16, message: &str) -> Value {
     json!({"error": {"code": status, "message": message, "status": error_names(status).gemini}})
 }
 
-/// Encodes the list of the models with these names.
+/// Encodes the list of the models with these names. The format has no field for their owner.
 fn encode_model_list(names: &[&str], _owner: &str) -> Value {
     let model = |name: &&str| {
         json!({

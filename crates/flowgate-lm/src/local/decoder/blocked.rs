@@ -13,7 +13,8 @@ pub(crate) struct BlockedTokens {
 }
 
 impl BlockedTokens {
-    /// Blocks one more region: a range of tokens after all earlier regions.
+    /// Blocks one more region: a range of tokens, which must be after all earlier regions. The tokens between the last
+    /// region and this one are in no region.
     pub(crate) fn push(&mut self, tokens: Range<usize>) {
         let number = self.regions.iter().max().map_or(1, |last| last + 1);
         self.regions.resize(tokens.start.max(self.regions.len()), 0);

@@ -36,8 +36,8 @@ const SQUARES: &str = "/squares";
 impl Optimizer {
     /// Changes the weights once, by their gradients. If all gradients together are longer than [`MAX_NORM`], they are
     /// first shortened to it, so that a single unusual batch changes little. The projection matrices of the layers
-    /// (names with `_proj.`) are then changed by Muon at the learning rate `rate`, all other weights by Adam at a
-    /// share of it. A weight without a gradient stays unchanged.
+    /// (names with `_proj.`) are then changed by Muon at the learning rate `rate`, all other weights by Adam at the
+    /// share [`ADAM_SHARE`] of it. A weight without a gradient stays unchanged.
     pub(in crate::local) fn step(
         &mut self,
         variables: &BTreeMap<String, Var>,
@@ -49,6 +49,7 @@ impl Optimizer {
         for gradient in gradients.values() {
             squared_norm += f64::from(gradient.sqr()?.sum_all()?.to_scalar::<f32>()?);
         }
+        // The small constant avoids a division by 0.
         let clip_factor = (MAX_NORM / squared_norm.sqrt().max(1e-12)).min(1.0);
         for (name, variable) in variables {
             let Some(gradient) = gradients.get(name) else { continue };

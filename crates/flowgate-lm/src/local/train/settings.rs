@@ -90,8 +90,9 @@ impl Default for TrainingSettings {
 }
 
 impl TrainingSettings {
-    /// Returns these settings, changed for a training that begins with a trained model. It skips the first examples,
-    /// which are short. It has half the learning rate, which falls in more of the steps at the end.
+    /// Returns these settings, changed for a training that begins with a trained model. It begins after the first
+    /// examples of the corpus, which are easier. It has half the learning rate, which falls during the last 60 % of the
+    /// steps.
     #[must_use]
     pub fn for_trained_model(self) -> Self {
         Self { first_example: 5500, rate: self.rate / 2.0, decay: 0.6, ..self }
@@ -152,6 +153,7 @@ pub(super) fn initial_weights(shape: &DecoderConfig, seed: u64) -> Result<BTreeM
                 .collect(),
             None => vec![1.0; count],
         };
+        // All roles below have a name in this architecture.
         let name = role.hugging_face_name(shape.architecture).unwrap_or_default();
         weights.insert(name, Var::from_tensor(&Tensor::from_vec(values, dims, &Device::Cpu)?)?);
         Ok(())

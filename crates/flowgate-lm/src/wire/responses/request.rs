@@ -78,6 +78,7 @@ fn items(message: &Message, model: &str) -> Vec<Value> {
         Message::System(parts) => vec![json!({"role": "system", "content": encode_content(parts)})],
         Message::User(parts) => vec![json!({"role": "user", "content": encode_content(parts)})],
         Message::Assistant { text, calls, thoughts } => {
+            // A message without text and calls is sent with an empty text, so that it is not lost.
             let has_text = !text.is_empty() || calls.is_empty();
             let message = has_text.then(|| json!({"role": "assistant", "content": text}));
             let call = |call: &ToolCall| json!({"type": "function_call", "call_id": call.id, "name": call.name, "arguments": call.arguments});
@@ -85,6 +86,7 @@ fn items(message: &Message, model: &str) -> Vec<Value> {
             let thoughts = readable.filter_map(reasoning_item);
             thoughts.chain(message).chain(calls.iter().map(call)).collect()
         }
+        // The format has no field for whether the tool failed.
         Message::Tool { call_id, content: parts, is_error: _ } => {
             vec![json!({"type": "function_call_output", "call_id": call_id, "output": encode_content(parts)})]
         }
