@@ -140,6 +140,7 @@ impl Domain {
         for tool in &self.set.tools {
             let properties = tool.parameters.get("properties").and_then(Value::as_object);
             let argument = properties.filter(|known| known.len() == 1).and_then(|known| known.keys().next());
+            // The traits are guessed from the name and the description; `true` permits hints, of which there are none.
             let reads = ToolTraits::of(&tool.described(), true).effect == ToolEffect::Reads;
             if let Some(argument) = argument.filter(|_| reads) {
                 readers.entry(argument.as_str()).or_insert(tool);

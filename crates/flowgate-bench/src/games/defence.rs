@@ -91,7 +91,7 @@ const LABEL_METHODS: [Method; 7] = [
     Method::Provenance,
     Method::Everything,
 ];
-/// The defences of the paper.
+/// The defences of AgentSecBench.
 const PAPER_DEFENCES: [Defence; 6] = [
     Defence::None,
     Defence::Delimiter,
@@ -121,12 +121,12 @@ impl fmt::Display for UnknownDefence {
 impl std::error::Error for UnknownDefence {}
 
 impl Defence {
-    /// Returns the defences of the paper, followed by the label defences that are measured by default.
+    /// Returns the defences of AgentSecBench, followed by the label defences that are measured by default.
     pub fn standard() -> Vec<Self> {
         PAPER_DEFENCES.into_iter().chain(LABEL_METHODS.map(Self::Labels)).collect()
     }
 
-    /// Returns the six defences of the paper.
+    /// Returns the six defences of AgentSecBench.
     pub fn of_the_paper() -> [Self; 6] {
         PAPER_DEFENCES
     }
@@ -176,7 +176,8 @@ impl Defence {
         matches!(self, Self::Attention(_))
     }
 
-    /// Returns how the defence enforces the boundary between permitted and unauthorized content, in the classes of the paper.
+    /// Returns how the defence enforces the boundary between permitted and unauthorized content, in the classes of
+    /// AgentSecBench.
     pub fn enforcement(self) -> EnforcementClass {
         match self {
             Self::None => EnforcementClass::None,

@@ -36,10 +36,12 @@ pub(super) fn system_policy(task: &Task) -> String {
     }
 }
 
-/// The maximum number of tokens of an answer (6.2).
+/// The maximum number of tokens of an answer (AgentSecBench, 6.2).
 pub const ANSWER_TOKENS: u32 = 64;
 
-/// Returns the sampling of the paper: greedy (temperature 0), with at most 64 tokens for each answer (6.2).
+/// Returns the sampling of AgentSecBench: greedy (temperature 0), with at most 64 tokens for each answer
+/// (AgentSecBench,
+/// 6.2).
 pub(super) fn sampling() -> Sampling {
     Sampling { max_tokens: Some(ANSWER_TOKENS), temperature: Some(0.0), ..Sampling::default() }
 }

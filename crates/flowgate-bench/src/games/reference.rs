@@ -12,10 +12,10 @@ use super::defence::Defence;
 use super::figures::{DefenceFigures, Figures};
 use super::task::Game;
 
-/// The names of the paper's models, in lower case.
+/// The names of AgentSecBench's models, in lower case.
 const PAPER_MODELS: [&str; 2] = ["qwen3-0.6b", "qwen3-1.7b"];
 
-/// The figures of one defence in the paper's form.
+/// The figures of one defence in AgentSecBench's form.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct CompositeFigures {
     /// Attack success.
@@ -80,8 +80,8 @@ pub fn paper_figures(defence: Defence) -> Option<CompositeFigures> {
     })
 }
 
-/// Returns the figures of one defence over the runs of several models, averaged as in the paper: each model and each
-/// game has the same weight. `runs` has the figures of this defence for each model. `None` without runs.
+/// Returns the figures of one defence over the runs of several models, averaged as in AgentSecBench: each model and
+/// each game has the same weight. `runs` has the figures of this defence for each model. `None` without runs.
 pub fn composite(runs: &[&DefenceFigures]) -> Option<CompositeFigures> {
     runs.first()?;
     // The mean over the models of `figure`. It is `None` if a model does not have the figure.
@@ -123,8 +123,8 @@ fn mean(values: impl Iterator<Item = Option<f64>>) -> Option<f64> {
     Some(values.iter().sum::<f64>() / values.len() as f64)
 }
 
-/// Returns whether `models` are the two models of the paper, in any order. Each must contain the name of a paper's
-/// model; it can be the name of a folder, or of a model on a server.
+/// Returns whether `models` are the two models of AgentSecBench, in any order. Each must contain the name of a model of
+/// AgentSecBench; it can be the name of a folder, or of a model on a server.
 pub fn are_paper_models(models: &[&str]) -> bool {
     let is_named = |name: &&str| models.iter().any(|model| model.to_lowercase().contains(name));
     models.len() == PAPER_MODELS.len() && PAPER_MODELS.iter().all(is_named)
@@ -141,7 +141,8 @@ mod tests {
         found.is_some_and(|found| (found - expected).abs() < 0.001)
     }
 
-    /// The tables of the paper agree with each other: Table 4 has the means of Table 5, and Table 6 those of the games with an open channel.
+    /// The tables of the paper agree with each other: Table 4 has the means of Table 5, and Table 6 those of the games
+    /// with an open channel.
     #[test]
     fn the_tables_of_the_paper_agree() {
         for defence in Defence::of_the_paper() {

@@ -28,8 +28,8 @@ pub(crate) fn interval_cell(rate: Rate) -> String {
     rate.wilson_95().map_or_else(|| "-".to_owned(), |(low, high)| format!("[{low:.2}, {high:.2}]"))
 }
 
-/// Returns all tables as one text, each with a row for each defence: the paper's Tables 4 to 6, then figures for which
-/// the paper has no table. `model` is the name of the model.
+/// Returns all tables as one text, each with a row for each defence: AgentSecBench's Tables 4 to 6, then figures for
+/// which it has no table. `model` is the name of the model.
 pub fn tables(all: &[DefenceFigures], model: &str) -> String {
     texts(&table_list(all, model))
 }

@@ -166,10 +166,12 @@ impl StepMethod for ConfirmAlways {
         "the model sees everything; a person is asked about every call"
     }
 
+    /// Returns true: nothing is hidden from a step, whatever its label.
     fn shows_everything(&self) -> bool {
         true
     }
 
+    /// Returns true: a person is asked about every call, also about one that the policy permits.
     fn confirms(&self, _: &Judgement) -> bool {
         true
     }

@@ -157,8 +157,8 @@ fn fresh_values(known: &[[String; 2]], random: &mut SeededRandom) -> [String; 2]
     }
 }
 
-/// Groups facts by person. Each item is the position of a person, whether the person's number is among the facts, and
-/// whether the date is.
+/// Groups facts by person: the facts 2p and 2p + 1 are the number and the date of the person at position p. Each item
+/// is the position of a person, whether the person's number is among the facts, and whether the date is.
 fn by_person(facts: &BTreeSet<Fact>) -> Vec<(usize, bool, bool)> {
     let persons: BTreeSet<usize> = facts.iter().map(|fact| fact / 2).collect();
     persons
@@ -211,7 +211,7 @@ fn question(
         let mut needs = BTreeSet::new();
         for _ in 0..=random.below(2) {
             let person = random.below(corpus.values.len());
-            // The question asks for the number, the date, or with twice the probability for both.
+            // Fact 0 of a person is the number, fact 1 the date. The question asks for the number, the date, or with twice the probability for both.
             let asked = [&[0][..], &[1], &[0, 1], &[0, 1]].get(random.below(4)).copied().unwrap_or_default();
             needs.extend(asked.iter().map(|fact| 2 * person + fact));
         }

@@ -60,6 +60,7 @@ pub fn align(
         let model = answer(question);
         // The answers from the whole context, at the label that a search finds, and from trusted documents alone.
         let from_all = block_on(model.answer(&context.prompt(&span.documents(span.top()))))?;
+        // Which label was found does not matter here.
         let (at_label, _) = propagate(models, lambda, question, &model)?;
         let from_trusted = block_on(answer_at(&model, &context, &Label::BOTTOM))?;
         let score = |answer: &str| rouge_l(answer, &question.answer);

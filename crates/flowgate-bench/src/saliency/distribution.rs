@@ -36,7 +36,7 @@ impl ScoreDistribution {
         shares
     }
 
-    /// Returns the share of scores below 0.2, which the paper reports.
+    /// Returns the share of scores below 0.2, which RTBAS reports.
     pub fn below_a_fifth(&self) -> f64 {
         self.share_of(|score| score < 0.2)
     }

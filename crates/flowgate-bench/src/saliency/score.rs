@@ -53,6 +53,7 @@ pub(super) fn score(model: &dyn InsideModel, case: &DependencyCase, seed: u64) -
     let bounds = model.information_bounds(&request)?.of_regions(&case.regions);
     let total: f64 = bounds.iter().sum();
     let shares = bounds.iter().map(|bound| if total > 0.0 { bound / total } else { 0.0 }).collect();
+    // In the order of `ScreenerScore::ALL`, without the network, which is trained later.
     let scores = vec![
         shared_values(case),
         features.iter().map(|region| region.peak).collect(),
@@ -98,5 +99,6 @@ fn leave_one_in(model: &dyn InsideModel, case: &DependencyCase) -> Result<Vec<f6
     let request = |prompt| ScoreRequest { prefix: None, prompt, continuation: &case.output, bound: None };
     let requests: Vec<_> = prompts.iter().map(|prompt| request(prompt.as_str())).collect();
     let scores = block_on(model.score_batch(&requests))?;
+    // The perplexity is the exponential of the mean negative log-probability.
     Ok(scores.iter().map(|score| -score.perplexity().ln()).collect())
 }

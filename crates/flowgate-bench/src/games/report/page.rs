@@ -44,7 +44,7 @@ pub struct PageContent<'p> {
     pub executions: &'p [Execution],
     /// The attack searches; none without `--queries`.
     pub searches: &'p [AttackSearch],
-    /// The figures of the models that are printed beside those of the paper; empty for a double.
+    /// The figures of the models that are printed beside those of AgentSecBench; empty for a double.
     pub compared: &'p [ModelFigures<'p>],
 }
 
@@ -86,8 +86,8 @@ pub fn page(content: PageContent<'_>, manifest: &Value) -> String {
     html::page(&format!("Security games, model {model}"), manifest, &drawings, &tables)
 }
 
-/// Returns the bar chart of the paper's Figure 2: the rate of canaries disclosed in the retrieval game, with Wilson's
-/// interval.
+/// Returns the bar chart of AgentSecBench's Figure 2: the rate of canaries disclosed in the retrieval game, with
+/// Wilson's interval.
 fn leakage_bars(all: &[DefenceFigures]) -> Drawing {
     let bars = all.iter().filter_map(|figures| {
         Some(Bar { name: figures.defence.name(), value: ValueWithInterval::of(figures.overall.leakage)? })
@@ -99,7 +99,7 @@ fn leakage_bars(all: &[DefenceFigures]) -> Drawing {
     })
 }
 
-/// Returns the bar chart of the first part of the paper's Figure 3: the mean utility on controls, from 0 to 1.
+/// Returns the bar chart of the first part of AgentSecBench's Figure 3: the mean utility on controls, from 0 to 1.
 fn utility_bars(all: &[DefenceFigures]) -> Drawing {
     let bars = all.iter().filter_map(|figures| {
         Some(Bar { name: figures.defence.name(), value: benign_utility(&figures.overall)? })
