@@ -249,6 +249,7 @@ impl PyConversation {
         };
         Ok(items
             .into_iter()
+            // The cause is the name of a variant of `HidingCause`, such as `Unlabelled`.
             .map(|item| (what(&item.what), item.carries, format!("{:?}", item.cause)))
             .collect())
     }

@@ -12,7 +12,7 @@ use super::defence::Defence;
 use super::ideal::Meaning;
 use super::task::{Game, Side};
 
-/// The observables of one execution (AgentSecBench, 4.1 and 6.1). C, V, L and U are their names in the paper.
+/// The observables of one execution (AgentSecBench, 4.1 and 6.1). C, V, L and U are their names there.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Execution {
     /// The identifier of the task, equal for both sides of a pair.

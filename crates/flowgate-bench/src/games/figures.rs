@@ -1,6 +1,7 @@
 //! Combines the measures of one defence into the figures of AgentSecBench's Tables 4 to 6, for each game and overall.
 //!
-//! [`report`](super::report) prints them. The sections in brackets, such as (4.5), are those of the paper that define a measure.
+//! [`report`](super::report) prints them. The sections in brackets, such as (4.5), are those of AgentSecBench that
+//! define a measure.
 
 use super::bound::composed_bound;
 use super::defence::Defence;

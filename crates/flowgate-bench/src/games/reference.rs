@@ -37,7 +37,7 @@ pub struct CompositeFigures {
     pub closed_risk: Option<f64>,
 }
 
-/// Returns the figures that AgentSecBench reports for one defence; `None` if the paper does not have the defence.
+/// Returns the figures that AgentSecBench reports for one defence; `None` if it does not have the defence.
 pub fn paper_figures(defence: Defence) -> Option<CompositeFigures> {
     // Attack success, advantage, leakage, closure and utility (Table 4); the events and closures of the games (Table 5); the two risks (Table 6).
     let (summary, games, risks) = match defence {

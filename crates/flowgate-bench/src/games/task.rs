@@ -17,7 +17,7 @@ pub enum Game {
 }
 
 impl Game {
-    /// All games, in the order of the paper.
+    /// All games, in the order of AgentSecBench.
     pub const ALL: [Self; 3] = [Self::Instruction, Self::Retrieval, Self::Capability];
 
     /// Returns the name for tables and options.

@@ -137,7 +137,7 @@ impl PrivacyDefence {
     }
 }
 
-/// The paper's *Confirm Never - Redact All*: every private region is redacted, and nobody is asked.
+/// RTBAS's *Confirm Never - Redact All*: every private region is redacted, and nobody is asked.
 #[derive(Debug)]
 struct RedactAll;
 
@@ -153,7 +153,7 @@ impl StepMethod for RedactAll {
     }
 }
 
-/// The paper's *Confirm Every Time (GPTs)*: everything is shown, and a person is asked about every call.
+/// RTBAS's *Confirm Every Time (GPTs)*: everything is shown, and a person is asked about every call.
 #[derive(Debug)]
 struct ConfirmAlways;
 

@@ -13,11 +13,11 @@ pub type Categories = BTreeSet<String>;
 /// A set of tasks with the same tools (RTBAS, Table 3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Suite {
-    /// Payments between friends; the paper's "Venmo".
+    /// Payments between friends; RTBAS's "Venmo".
     Payments,
     /// Flights, and what a traveller needs besides.
     Flights,
-    /// A shop; the paper's "Amazon".
+    /// A shop; RTBAS's "Amazon".
     Shopping,
 }
 
@@ -60,7 +60,7 @@ pub enum LeakPattern {
     Ambiguous,
     /// The data is in the context, and nothing needs it.
     None,
-    /// The data decides whether a call is made, and the call does not repeat it. The paper has no such pattern.
+    /// The data decides whether a call is made, and the call does not repeat it. RTBAS has no such pattern.
     Decides,
     /// The request does not need the data; the description of a tool asks for it (3.2).
     Description,

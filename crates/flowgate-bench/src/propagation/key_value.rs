@@ -14,7 +14,8 @@ pub const DOCUMENTS: usize = 128;
 pub const QUESTIONS: usize = 64;
 /// The number of documents of a context.
 pub const CONTEXT: usize = 14;
-/// The number of documents of a context on which Algorithm 1 runs as the paper states it.
+/// The number of documents of a context that is small enough for Algorithm 1 of *Permissive Information-Flow Analysis*,
+/// whose number of tests grows with the size of the lattice.
 pub const SMALL_CONTEXT: usize = 8;
 
 /// The stream of random numbers of this data set; an arbitrary number.
@@ -50,7 +51,7 @@ pub struct Phrasing {
     question: (&'static str, &'static str),
 }
 
-/// The phrasing of the paper (Figure 4).
+/// The phrasing of *Permissive Information-Flow Analysis* (Figure 4).
 pub const PAPER: Phrasing = Phrasing {
     statement: "The {topic} of person {person} is {values} .",
     asked: "the {topic} of person {person}",

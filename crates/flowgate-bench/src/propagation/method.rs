@@ -28,7 +28,7 @@ pub enum LabelMethod {
     Naive,
     /// The hitting-set search, with the utility that the answer has after a prompt with the documents of a label.
     HittingSet,
-    /// Algorithm 1 of the paper, with the same utility.
+    /// Algorithm 1 of *Permissive Information-Flow Analysis*, with the same utility.
     Literal,
     /// The hitting-set search with the same utility, where labels with a low Shapley value are pruned.
     Shapley,

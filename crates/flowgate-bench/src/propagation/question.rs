@@ -28,7 +28,7 @@ pub struct SourceDocument {
 pub struct DocumentQuestion {
     /// The question.
     pub text: String,
-    /// The answer of the data set, y* in the paper.
+    /// The answer of the data set, y* in *Permissive Information-Flow Analysis*.
     pub answer: String,
     /// The facts that the answer states.
     pub needs: BTreeSet<Fact>,

@@ -27,7 +27,7 @@ pub struct Size {
 }
 
 impl Size {
-    /// The sizes of the paper.
+    /// The sizes of the data sets of *Permissive Information-Flow Analysis*.
     pub const FULL: Self = Self { questions: key_value::QUESTIONS, pairs: news::PAIRS };
 }
 
@@ -36,7 +36,8 @@ impl Size {
 pub enum DataSet {
     /// Key-value questions with 14 documents.
     KeyValue,
-    /// Key-value questions with 8 documents, few enough for Algorithm 1 as the paper states it.
+    /// Key-value questions with 8 documents, few enough for Algorithm 1 of *Permissive Information-Flow Analysis*,
+    /// whose number of tests grows with the size of the lattice.
     KeyValueSmall,
     /// Key-value questions with 14 documents, in phrasings that the model which ships with Flowgate was not trained on.
     KeyValueUnseen,

@@ -12,7 +12,7 @@ use super::question::DocumentQuestion;
 pub const LAMBDAS: [f64; 8] = [0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0];
 /// The Shapley thresholds that are tried.
 pub const THRESHOLDS: [f64; 4] = [0.0, 0.002, 0.01, 0.05];
-/// The parameters where nothing is tuned: λ is that of the paper's agent data set.
+/// The parameters where nothing is tuned: λ is that of the agent data set of *Permissive Information-Flow Analysis*.
 pub const FIXED: SearchParameters = SearchParameters { lambda: 0.2, knn_lambda: 0.2, shapley: 0.0 };
 
 /// One setting that was tried, and what it achieves on the tuning questions.

@@ -1,4 +1,4 @@
-//! Transforms the text of observations as the paper's defences do (AgentSecBench, 5 and appendix B).
+//! Transforms the text of observations as AgentSecBench's defences do (its section 5 and appendix B).
 //!
 //! All patterns are in this file. A defence knows no more than a deployed one would: the tenant
 //! of the caller, the tools that the policy forbids, the usual phrases of injections and the usual form of canaries.

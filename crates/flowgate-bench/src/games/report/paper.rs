@@ -19,20 +19,20 @@ pub fn paper_tables(runs: &[ModelFigures<'_>]) -> String {
     texts(&paper_table_list(runs))
 }
 
-/// Returns AgentSecBench's Tables 4 to 6 with the figures of the runs beside those of AgentSecBench; none if no defence
-/// of AgentSecBench is in all runs.
+/// Returns AgentSecBench's Tables 4 to 6 with the figures of the runs beside the published ones; none if no defence of
+/// AgentSecBench is in all runs.
 pub(super) fn paper_table_list(runs: &[ModelFigures<'_>]) -> Vec<Table> {
     let compared = compared(runs);
     if compared.is_empty() {
         return Vec::new();
     }
     let models = model_phrase(runs);
-    // Each figure has two columns: that of the runs, and that of the paper.
+    // Each figure has two columns: that of the runs, and that of AgentSecBench.
     let with_paper = |titles: &[&str]| -> Vec<String> {
         let pairs = titles.iter().flat_map(|title| [(*title).to_owned(), "paper".to_owned()]);
         std::iter::once("defence".to_owned()).chain(pairs).collect()
     };
-    // Builds the table with this number in the paper; `figures` chooses the figures of a row, in the order of `titles`.
+    // Builds the table with this number in AgentSecBench; `figures` chooses the figures of a row, in the order of `titles`.
     let build = |number: u8, titles: &[&str], figures: &dyn Fn(&CompositeFigures) -> Vec<Option<f64>>| {
         let header = with_paper(titles);
         let header: Vec<&str> = header.iter().map(String::as_str).collect();
