@@ -31,6 +31,7 @@ impl std::error::Error for CorpusError {}
 /// Parses the text of the JSON file that is named `file`; an error names the file and the line.
 pub(super) fn parse_json(file: &str, text: &str) -> Result<Value, CorpusError> {
     serde_json::from_str(text).map_err(|error| {
+        // The line of an error without a position is 0; the error then names line 1.
         let place = format!("{file}:{}", error.line().max(1));
         CorpusError::new(&place, format!("the file is not valid JSON: {error}"))
     })

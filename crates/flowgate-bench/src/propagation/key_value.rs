@@ -103,6 +103,7 @@ pub fn generate(
     let mut random = SeededRandom::new(seed, STREAM);
     let corpus = corpus(&mut random)?;
     let question = |index: usize| {
+        // Without phrasings, `PAPER` applies.
         let phrasing = phrasings.get(index % phrasings.len().max(1)).copied().unwrap_or(PAPER);
         question(&corpus, context, phrasing, &mut random)
     };

@@ -205,9 +205,9 @@ fn is_improved(
     Ok(label != untrusted && rouge_l(&answer, &question.answer) > 0.9)
 }
 
-/// Measures endorsement by quoting (section 6.1), over the conversations whose answer needs the untrusted text. Returns
-/// two shares of answers with an improved label: without a quotation, and with a document that has the label `trusted`
-/// and repeats the untrusted text.
+/// Measures endorsement by quoting (*Permissive Information-Flow Analysis*, section 6.1), over the conversations whose
+/// answer needs the untrusted text. Returns two shares of answers with an improved label: without a quotation, and with
+/// a document that has the label `trusted` and repeats the untrusted text.
 ///
 /// # Errors
 /// If a model fails.

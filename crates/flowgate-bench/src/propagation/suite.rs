@@ -152,6 +152,8 @@ impl PropagationSuite {
             })
         };
         let tuning_seed = seed ^ TUNING;
+        // Tuning takes half as many questions as are reported and, below, a quarter of the pairs, but at least one of
+        // each.
         let tuning_count = (size.questions / 2).max(1);
         Ok(Self {
             seed,

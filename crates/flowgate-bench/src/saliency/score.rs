@@ -67,8 +67,8 @@ pub(super) fn score(model: &dyn InsideModel, case: &DependencyCase, seed: u64) -
     Ok(ScoredCase { scores, features, depends: case.depends.clone() })
 }
 
-/// Returns for each region the share of the output's values that the region contains. A value is a word with a digit;
-/// the values in the request do not count.
+/// Returns for each region the share of the output's values that the region contains; 0 if the output has no values. A
+/// value is a word with a digit; the values in the request do not count.
 fn shared_values(case: &DependencyCase) -> Vec<f64> {
     let values = |text: &str| -> Vec<String> {
         let is_inside = |c: char| c.is_alphanumeric() || matches!(c, '-' | '.' | ',');

@@ -172,6 +172,7 @@ impl DependencyClassifier {
             let softplus = (signed.relu()? + (signed.abs()?.neg()?.exp()? + 1.0)?.log()?)?;
             losses.push((softplus * Tensor::new(weights, &Device::Cpu)?)?.sum_all()?);
         }
+        // The divisor is at least 1, so that it is never 0.
         Tensor::stack(&losses, 0)?.sum_all()? / total.max(1.0)
     }
 }

@@ -36,6 +36,7 @@ impl ResponseHandler for JsonHandler<'_> {
             let usage = answer.get("usage");
             let count = |key: &str| usage.and_then(|usage| usage.get(key)).and_then(Value::as_u64);
             cost.usage.input = count("prompt_tokens").unwrap_or(cost.usage.input);
+            // An answer without generated tokens, such as one with embeddings, does not state this number.
             cost.usage.output = count("completion_tokens").unwrap_or(0);
         }
         match answer.get("error").filter(|error| !error.is_null()) {

@@ -185,6 +185,7 @@ impl<'a> ObjectFields<'a> {
             if key != EXTENSION && self.is_dropped_by_operator(key) {
                 continue;
             }
+            // The error repeats the client's key only if it is a short plain word; any other text is replaced by `...`.
             let is_plain_word = !key.is_empty()
                 && key.len() <= 64
                 && key.chars().all(|char| char.is_ascii_alphanumeric() || "_-.".contains(char));

@@ -14,7 +14,8 @@ use super::search::search_tables;
 use super::table_list;
 use crate::html::{self, Bar, BarChart, Chart, Drawing, Point, ValueWithInterval};
 
-/// Returns the advantage with its interval (Proposition 4), limited to -1 and 1; `None` without complete pairs.
+/// Returns the advantage with its interval (AgentSecBench, Proposition 4), limited to -1 and 1; `None` without complete
+/// pairs.
 pub(super) fn advantage(figures: &Figures) -> Option<ValueWithInterval> {
     let (value, half) = (figures.advantage?, figures.advantage_half_width()?);
     Some(ValueWithInterval { value, low: (value - half).max(-1.0), high: (value + half).min(1.0) })

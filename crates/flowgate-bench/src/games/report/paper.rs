@@ -12,9 +12,9 @@ use crate::rounding::rounded;
 /// The figures of one model: its name, and a row for each defence.
 pub type ModelFigures<'a> = (&'a str, &'a [DefenceFigures]);
 
-/// Returns Tables 4 to 6 as text, with the figures of the runs beside those of AgentSecBench. They have a row for each
-/// defence of AgentSecBench that all runs have; the text is empty if there is none. The figures of several models are
-/// averaged with equal weights, as in AgentSecBench.
+/// Returns AgentSecBench's Tables 4 to 6 as text, with the figures of the runs beside the published ones. They have a
+/// row for each defence of AgentSecBench that all runs have; the text is empty if there is none. The figures of several
+/// models are averaged with equal weights, as in AgentSecBench.
 pub fn paper_tables(runs: &[ModelFigures<'_>]) -> String {
     texts(&paper_table_list(runs))
 }

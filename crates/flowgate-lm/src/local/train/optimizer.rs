@@ -75,12 +75,13 @@ impl Optimizer {
     }
 
     /// Returns the change of a matrix by Muon: the gradient with Nesterov momentum, made nearly orthogonal, and scaled
-    /// by the shape of the matrix. The moving mean of its gradients is stored under `name`.
+    /// by the shape of the matrix. The decaying sum of its gradients (their momentum) is stored under `name`.
     fn muon(&mut self, name: &str, gradient: &Tensor) -> Result<Tensor> {
-        // Muon adds the whole gradient, so this is a decaying sum and not a mean.
+        // With the share 1, the whole gradient is added, so `mean` returns a decaying sum.
         let momentum = self.mean(name.to_owned(), gradient, MOMENTUM, 1.0)?;
         let nesterov = (gradient + (momentum * MOMENTUM)?)?;
         let (rows, columns) = nesterov.dims2()?;
+        // A matrix with more rows than columns is scaled up; no other one is scaled.
         #[expect(clippy::cast_precision_loss, reason = "widths are small")]
         let scale = (rows as f64 / columns as f64).max(1.0).sqrt();
         orthogonal(&nesterov)? * scale

@@ -102,6 +102,7 @@ impl TrainingSettings {
     /// stays at its full value, and falls almost to 0 in the last steps.
     #[expect(clippy::cast_precision_loss, reason = "steps are few")]
     pub(super) fn rate(&self, step: usize) -> f64 {
+        // A phase without steps counts as one step, so that nothing is divided by 0.
         let rising = (step + 1) as f64 / self.warm_up.max(1) as f64;
         let remaining_steps = self.steps.saturating_sub(step) as f64;
         let falling = remaining_steps / (self.steps as f64 * self.decay).max(1.0);

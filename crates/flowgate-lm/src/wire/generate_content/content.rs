@@ -176,6 +176,7 @@ impl ContentReader {
                 (true, true, false) => return part.field_error("inlineData", SEVERAL),
             }
         }
+        // A content without parts becomes a message without parts.
         if is_empty {
             self.messages.push(Message::User(Vec::new()));
         }

@@ -130,6 +130,8 @@ fn contents(messages: &[Message], model: &str) -> Vec<Value> {
                     readable.iter().filter_map(|thought| signed_thought(thought)).collect();
                 parts.extend(text_part(text, &readable));
                 parts.extend(calls.iter().enumerate().map(|(index, call)| call_part(call, index, &readable)));
+                // Some models require a signature on the first call. A call of another model, or one whose reasoning is
+                // not sent, has none.
                 let first_call = parts.iter_mut().find(|part| part.get("functionCall").is_some());
                 if let Some(first_call) = first_call.filter(|_| requires_signatures(model))
                     && first_call.get("thoughtSignature").is_none()

@@ -10,7 +10,8 @@ use crate::chat::{
 };
 
 /// Encodes the body of a request to the model with the name `model`. `stream` requests a streamed answer. Settings that
-/// the request leaves open are not sent, so that the server's defaults apply.
+/// the request leaves open are not sent, so that the server's defaults apply. The seed and the thinking mode are left
+/// out, since the format has no fields for them.
 #[must_use]
 pub fn encode_request(request: &Request, model: &str, stream: bool) -> Value {
     let input: Vec<Value> = request.messages.iter().flat_map(|message| items(message, model)).collect();
