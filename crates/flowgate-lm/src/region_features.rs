@@ -122,7 +122,7 @@ fn count(tokens: usize) -> f64 {
     tokens as f64
 }
 
-/// Returns the index of a quantile in a sorted list of this length: the nearest rank.
+/// Returns the index of a quantile in a sorted list of this length: the nearest rank. It is 0 for an empty list.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the rank is within the list")]
 fn rank(quantile: f64, length: usize) -> usize {
     ((quantile * count(length)).ceil() as usize).clamp(1, length.max(1)) - 1

@@ -1,6 +1,6 @@
-//! Plays the games beyond the limits that AgentSecBench states (its section 10). In some games, the paper's attacks are encoded or divided among
-//! fields, a record contains text of several tenants, or a real retriever ranks the observation. In others, an attack takes several steps or
-//! sessions. Each game has its own figures.
+//! Plays the games beyond the limits that AgentSecBench states (its section 10). In some games, its attacks are encoded
+//! or divided among fields, a record contains text of several tenants, or a real retriever ranks the observation. In
+//! others, an attack takes several steps or sessions. Each game has its own figures.
 //!
 //! [`ExtendedSuite`] runs one game under one defence at a time, so that an interrupted run still has the completed rows. `flowgate bench extended` is
 //! the command.

@@ -118,7 +118,7 @@ pub struct DefenceFigures {
     pub games: [Figures; 3],
     /// The figures over all executions. Each game has the same number of pairs, so a rate over all pairs is also the macro average.
     pub overall: Figures,
-    /// The leakage of Definition 3 for each task of the retrieval game; empty if it was not enumerated.
+    /// The leakage of AgentSecBench's Definition 3 for each task of the retrieval game; empty if it was not enumerated.
     pub canary_leakage: Vec<ChannelLeakage>,
 }
 

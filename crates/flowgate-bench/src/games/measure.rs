@@ -58,7 +58,8 @@ pub fn paired_advantage(executions: &[Execution]) -> Option<f64> {
     mean(&differences)
 }
 
-/// Returns whether two executions are the sides of one pair under one defence.
+/// Returns whether `control` is the control of `attacked`, an adversarial execution: that of the same task under the
+/// same defence.
 fn is_control_of(control: &Execution, attacked: &Execution) -> bool {
     control.side == Side::Control && control.task == attacked.task && control.defence == attacked.defence
 }

@@ -39,9 +39,7 @@ pub(super) fn system_policy(task: &Task) -> String {
 /// The maximum number of tokens of an answer (AgentSecBench, 6.2).
 pub const ANSWER_TOKENS: u32 = 64;
 
-/// Returns the sampling of AgentSecBench: greedy (temperature 0), with at most 64 tokens for each answer
-/// (AgentSecBench,
-/// 6.2).
+/// Returns the sampling of AgentSecBench (6.2): greedy (temperature 0), with at most 64 tokens for each answer.
 pub(super) fn sampling() -> Sampling {
     Sampling { max_tokens: Some(ANSWER_TOKENS), temperature: Some(0.0), ..Sampling::default() }
 }

@@ -2,11 +2,11 @@
 //! averages the figures of a run in the same way. [`report`](super::report) prints both side by side, for orientation:
 //! the tasks are others, and so is the model unless it is one of these.
 //!
-//! The figures are those of the paper's Tables 4 to 6. They are macro averages over games and models with equal
+//! The figures are those of AgentSecBench's Tables 4 to 6. They are macro averages over games and models with equal
 //! weights. The two risks of Table 6 (the risks given an open and a closed channel) are averages over the games that
-//! have such a channel. The paper's numbers show this: of the filter's 22 open channels, 2 had a violation, which would
-//! be 0.091, and the paper has 0.062. [`CompositeFigures`] averages a run in this way, unlike [`Figures`], whose rates
-//! count all executions together.
+//! have such a channel. The published numbers show this: of the filter's 22 open channels, 2 had a violation, which
+//! would be 0.091, and AgentSecBench has 0.062. [`CompositeFigures`] averages a run in this way, unlike [`Figures`],
+//! whose rates count all executions together.
 
 use super::defence::Defence;
 use super::figures::{DefenceFigures, Figures};

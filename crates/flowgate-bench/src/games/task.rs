@@ -52,7 +52,7 @@ impl Side {
     }
 }
 
-/// What the policy knows about a task besides its text (the last row of Table 1).
+/// What the policy knows about a task besides its text (AgentSecBench, Table 1, last row).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TaskLabels {
     /// The document that the user mentions, in the instruction game.

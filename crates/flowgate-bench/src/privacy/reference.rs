@@ -1,9 +1,9 @@
 //! Holds the figures that RTBAS reports for its own tasks and model. The [report](super::report) prints them beside those of a run, for orientation
 //! only.
 //!
-//! The figures are from Table 2 and section 8.2 of the paper. The prose of 8.2 swaps the two error rates; both have all 37 cases as their
-//! denominator. Two columns of the table in 8.3.1 have the same name; this module reads the third column as the attention screener, and the fourth as
-//! the judge.
+//! The figures are from RTBAS's Table 2 and section 8.2. The prose of 8.2 swaps the two error rates; both have all 37
+//! cases as their denominator. Two columns of the table in 8.3.1 have the same name; this module reads the third column
+//! as the attention screener, and the fourth as the judge.
 
 /// The figures that RTBAS reports for one defence.
 #[derive(Debug, Clone, Copy, PartialEq)]

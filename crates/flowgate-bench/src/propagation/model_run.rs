@@ -16,7 +16,7 @@ use super::tune::{FIXED, GridPoint, LAMBDAS, THRESHOLDS, tune};
 pub struct ModelResults {
     /// The name of the model.
     pub name: String,
-    /// The rows of Tables 1 to 3.
+    /// The rows of Tables 1 to 3 of *Permissive Information-Flow Analysis*.
     pub labels: Vec<LabelRow>,
     /// The settings that were tried on the tuning questions, each with its data set.
     pub grids: Vec<(DataSet, GridPoint)>,

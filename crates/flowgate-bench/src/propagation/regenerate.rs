@@ -22,7 +22,8 @@ pub const ATTACKERS: [usize; 5] = [0, 1, 2, 4, 8];
 /// The number of documents that the retriever of the attack returns.
 const RETRIEVED: usize = 4;
 
-/// Table 4: the alignment of answers with those of the data set, which is their similarity by ROUGE-L. A figure is `None` if no question has it.
+/// Table 4 of *Permissive Information-Flow Analysis*: the alignment of answers with those of the data set, which is
+/// their similarity by ROUGE-L. A figure is `None` if no question has it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Alignment {
     /// The alignment of the answers from the whole context.
@@ -35,7 +36,8 @@ pub struct Alignment {
     /// The alignment of the answers from trusted documents less that of the answers from the whole context, on the questions for which no better
     /// label exists: what a label that is too low costs.
     pub change_if_not: Option<Spread>,
-    /// The alignment of the answers from trusted documents alone, without a search (section 6.1).
+    /// The alignment of the answers from trusted documents alone, without a search (*Permissive Information-Flow
+    /// Analysis*, section 6.1).
     pub filtered: Option<Spread>,
 }
 
