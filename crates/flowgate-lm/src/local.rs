@@ -1,4 +1,5 @@
-//! Evaluates models in this process: [`LocalModel`], from a folder or a GGUF file.
+//! Evaluates models in this process: [`LocalModel`], from a folder or a GGUF file. The command line loads such a model
+//! for agents and measurements.
 //!
 //! A folder has the files of a model as Hugging Face distributes them: `config.json`, `model.safetensors` or shards
 //! with an index, `tokenizer.json`, and for chats a template (`chat_template.jinja` or `tokenizer_config.json`). A GGUF

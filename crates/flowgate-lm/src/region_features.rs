@@ -1,6 +1,7 @@
 //! Summarises the attention of an output to regions of its prompt: [`region_features`]. Screeners decide from these
 //! numbers which regions the output depends on, as in *RTBAS: Defending LLM Agents Against Prompt Injection and Privacy
-//! Leakage*, section 7.2, which this file refers to as RTBAS.
+//! Leakage*, section 7.2, which this file refers to as RTBAS. The screener of `flowgate-guard` that reads attention and
+//! `flowgate bench screeners` call it.
 
 use std::ops::Range;
 

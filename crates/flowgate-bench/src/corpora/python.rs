@@ -1,5 +1,6 @@
-//! Reads Python literals, constants and classes: benchmarks publish tasks and tools as Python files. Nothing is executed: other code in place of a
-//! literal is refused with its line.
+//! Reads Python literals, constants and classes: benchmarks publish tasks and tools as Python files. Nothing is
+//! executed: other code in place of a literal is refused with its line. The readers of InjecAgent, PrivacyLens and
+//! τ-bench use this module.
 //!
 //! A call with keywords only, such as `Task(name="a")`, is read as an object with these fields.
 

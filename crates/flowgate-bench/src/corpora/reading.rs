@@ -1,4 +1,5 @@
-//! Reads JSON values with their paths, so that an error names the position: `cases.json: [3].name: expected a text, found a number`.
+//! Reads JSON values with their paths, so that an error names the position: `cases.json: [3].name: expected a text,
+//! found a number`. The readers of all benchmarks use this module.
 
 use std::fmt;
 

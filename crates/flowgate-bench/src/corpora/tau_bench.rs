@@ -1,4 +1,5 @@
-//! Reads *τ-bench: A Benchmark for Tool-Agent-User Interaction in Real-World Domains* (Yao, Shinn, Razavi and Narasimhan, 2024).
+//! Reads *τ-bench: A Benchmark for Tool-Agent-User Interaction in Real-World Domains* (Yao, Shinn, Razavi and
+//! Narasimhan, 2024). [`corpora::load`](super::load) calls this module.
 //!
 //! | file, in the folder, or in its folder `tau_bench/envs`, below `airline` or `retail` | content |
 //! |---|---|

@@ -1,6 +1,7 @@
-//! Chooses the parameters of the searches on questions that are not reported (Permissive Information-Flow Analysis, Figures 7 to 10), and records the
-//! grid of settings that were tried. λ is the loss of utility that a search tolerates. The Shapley value of a label is the average contribution of
-//! its documents to the utility; labels whose value is below the Shapley threshold are pruned.
+//! Chooses the parameters of the searches on questions that are not reported (Permissive Information-Flow Analysis,
+//! Figures 7 to 10), and records the grid of settings that were tried. λ is the loss of utility that a search
+//! tolerates. The Shapley value of a label is the average contribution of its documents to the utility; labels whose
+//! value is below the Shapley threshold are pruned. The suite calls [`tune`] before it measures.
 
 use flowgate_lm::Error;
 

@@ -1,6 +1,6 @@
 //! Collects the distributions of attention scores ([`ScoreDistribution`]) that RTBAS's Figures 2 and 3 show. The score
 //! of a region is the highest saliency of one of its tokens, divided by the highest saliency of all tokens of the
-//! prompt.
+//! prompt. [`run`](super::run) and [`run_traces`](super::run_traces) collect them.
 //!
 //! RTBAS computes the scores with OPT-125m over runs of AgentDojo. This module computes them for the cases of this
 //! suite.

@@ -1,5 +1,5 @@
 //! Scores the regions of a test case with each screener except the trained network: [`score`]. The module `split`
-//! trains the network on other cases.
+//! trains the network on other cases. [`run`](super::run) and [`run_traces`](super::run_traces) call it for each case.
 
 use std::ops::Range;
 

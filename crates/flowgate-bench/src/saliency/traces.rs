@@ -1,4 +1,5 @@
 //! Builds cases from runs of AgentDojo's ground truth, which `examples/agentdojo/traces.py` records ([`TraceCases`]).
+//! `flowgate bench screeners` reads such runs.
 //!
 //! A case is a call with everything before it; its regions are the outputs of earlier tools, each as a whole. Its dependencies are known in two ways:
 //!

@@ -1,6 +1,7 @@
 //! Decides from features of attention which regions an output depends on: [`DependencyClassifier`], the neural network
 //! of *RTBAS: Defending LLM Agents Against Prompt Injection and Privacy Leakage*, section 7.2. It is an LSTM of two
-//! layers, which reads the regions in their order and gives a probability for each.
+//! layers, which reads the regions in their order and gives a probability for each. `flowgate bench screeners` trains
+//! it, and screeners that read attention use it.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;

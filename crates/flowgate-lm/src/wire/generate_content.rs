@@ -1,5 +1,6 @@
 //! Encodes and decodes Gemini's API: `generateContent`, and `streamGenerateContent` for streams. A chat is a list of
-//! "contents" there (one for each message), and a content is a list of parts.
+//! "contents" there (one for each message), and a content is a list of parts. The gateway and `RemoteModel` use the
+//! format as [`Api::GenerateContent`](super::Api::GenerateContent).
 //!
 //! Differences from the other formats:
 //!

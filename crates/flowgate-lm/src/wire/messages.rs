@@ -1,4 +1,5 @@
-//! Encodes and decodes Anthropic's Messages API.
+//! Encodes and decodes Anthropic's Messages API. The gateway and `RemoteModel` use the format as
+//! [`Api::Messages`](super::Api::Messages).
 //!
 //! Differences from the other formats:
 //!

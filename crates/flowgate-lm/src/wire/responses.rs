@@ -1,4 +1,5 @@
-//! Encodes and decodes OpenAI's Responses API.
+//! Encodes and decodes OpenAI's Responses API. The gateway and `RemoteModel` use the format as
+//! [`Api::Responses`](super::Api::Responses).
 //!
 //! The whole chat is sent with each request, and the server stores nothing: `store` is false, and stored state
 //! (`previous_response_id`, `conversation`, references to items) cannot be requested. Text and calls are separate

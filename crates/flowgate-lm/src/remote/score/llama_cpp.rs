@@ -1,5 +1,6 @@
 //! Scores a continuation with llama.cpp ([`ScoreMethod::LlamaCpp`](super::ScoreMethod::LlamaCpp)). Its server reports
 //! only the probabilities of the next token, so each token of the continuation takes one or two requests.
+//! [`Scorer`](super::Scorer) calls [`score`].
 
 use serde_json::{Value, json};
 
