@@ -213,7 +213,8 @@ fn question(
         let mut needs = BTreeSet::new();
         for _ in 0..=random.below(2) {
             let person = random.below(corpus.values.len());
-            // Fact 0 of a person is the number, fact 1 the date. The question asks for the number, the date, or with twice the probability for both.
+            // Fact 0 of a person is the number, fact 1 the date. The question asks for the number, the date, or with
+            // twice the probability for both.
             let asked = [&[0][..], &[1], &[0, 1], &[0, 1]].get(random.below(4)).copied().unwrap_or_default();
             needs.extend(asked.iter().map(|fact| 2 * person + fact));
         }

@@ -43,7 +43,8 @@ impl PropagationSuite {
     pub fn model_steps(&self) -> usize {
         let plan: usize = PLAN.iter().map(|(set, methods)| self.of(*set).len() * methods.len()).sum();
         // Each of the three sets of tuning questions has a grid of λ for two methods, and the two sets of key-value
-        // questions have one of thresholds as well. Without hidden states, the kNN-LM does not run, and there are fewer.
+        // questions have one of thresholds as well. Without hidden states, the kNN-LM does not run, and there are
+        // fewer steps.
         plan + 6 * LAMBDAS.len() + 2 * THRESHOLDS.len()
     }
 

@@ -32,7 +32,8 @@ pub(super) fn paper_table_list(runs: &[ModelFigures<'_>]) -> Vec<Table> {
         let pairs = titles.iter().flat_map(|title| [(*title).to_owned(), "paper".to_owned()]);
         std::iter::once("defence".to_owned()).chain(pairs).collect()
     };
-    // Builds the table with this number in AgentSecBench; `figures` chooses the figures of a row, in the order of `titles`.
+    // Builds the table with this number in AgentSecBench; `figures` chooses the figures of a row, in the order of
+    // `titles`.
     let build = |number: u8, titles: &[&str], figures: &dyn Fn(&CompositeFigures) -> Vec<Option<f64>>| {
         let header = with_paper(titles);
         let header: Vec<&str> = header.iter().map(String::as_str).collect();
