@@ -193,6 +193,7 @@ impl Api {
         let is_fixed = |api: &Self| !api.form().is_addressed() && api.path("", false) == path;
         match Self::ALL.into_iter().find(is_fixed) {
             Some(api) => Some((api, None)),
+            // Only Gemini's addresses name the model.
             None => Some((Self::GenerateContent, Some(Target::parse(path.strip_prefix("/models/")?)?))),
         }
     }

@@ -1,5 +1,6 @@
-//! Converts what models write and what they are sent between Python objects and the types of `flowgate_lm::chat`: the class `Completion`.
-//! Requests and answers are bodies in the wire formats of providers, which a program passes to and from the clients of those providers.
+//! Converts what models write and what they are sent between Python objects and the types of `flowgate_lm::chat`: the
+//! class `Completion`. Requests and answers are bodies in the wire formats of providers, which a program passes to and
+//! from the clients of those providers. `conversation` and `need` call its functions.
 
 use flowgate_lm::chat::{Completion, Request, Sampling, Stop, ToolCall};
 use flowgate_lm::json::Json;

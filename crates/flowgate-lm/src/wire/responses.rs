@@ -1,4 +1,5 @@
-//! Encodes and decodes OpenAI's Responses API.
+//! Encodes and decodes OpenAI's Responses API. The gateway and `RemoteModel` use the format as
+//! [`Api::Responses`](super::Api::Responses).
 //!
 //! The whole chat is sent with each request to a server, which stores nothing: `store` is false. A client of the gateway
 //! may continue an earlier answer (`previous_response_id`); other stored state (`conversation`, references to items)

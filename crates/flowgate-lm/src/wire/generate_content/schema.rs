@@ -28,6 +28,7 @@ pub(super) fn json_schema(schema: &Json<'_>) -> Value {
             ("ref", Json::Text(_)) => ("$ref", value.to_value()),
             ("items" | "additionalProperties", _) => (key.as_ref(), json_schema(value)),
             ("anyOf", Json::List(schemas)) => ("anyOf", schemas.iter().map(json_schema).collect()),
+            // Gemini's form may write a count, such as `maxItems`, as a text.
             (key, Json::Text(count)) if COUNTS.contains(&key) => {
                 (key, count.parse::<u64>().map_or_else(|_| value.to_value(), Value::from))
             }

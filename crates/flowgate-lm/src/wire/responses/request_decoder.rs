@@ -88,7 +88,8 @@ const IDLE_INCLUDES: [&str; 6] = [
     "message.input_image.image_url",
 ];
 
-/// Decodes the fields `reasoning` and `include`.
+/// Decodes the fields `reasoning` and `include`: whether and how much the model is to reason, and whether the answer is
+/// to contain the encrypted reasoning.
 fn read_reasoning(body: &ObjectFields<'_>) -> Result<Reasoning, WireError> {
     let mut reasoning = Reasoning::default();
     if body.get("reasoning").is_some() {
