@@ -6,6 +6,7 @@
 //! `labelling` labels events, `call_examination` judges a call, and `verdict` defines the result.
 
 mod applicable_statements;
+mod argument_path;
 mod attribution;
 mod call_examination;
 mod call_withdrawal;

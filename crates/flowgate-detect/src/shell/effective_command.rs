@@ -197,7 +197,10 @@ impl<'c, 's> EffectiveCommand<'c, 's> {
     pub(super) fn written_files(&self) -> impl Iterator<Item = String> {
         let redirected = self.redirects.iter().filter(|redirect| redirect.operator.starts_with('>'));
         let redirected = redirected.map(|redirect| redirect.target.text.clone());
-        redirected.chain(["-o", "-O", "--output"].into_iter().filter_map(|option| self.option_value(option)))
+        // The option `-O` of curl has no value: the file is named as in the URL.
+        let options: &[&str] =
+            if self.name == "curl" { &["-o", "--output"] } else { &["-o", "-O", "--output"] };
+        redirected.chain(options.iter().filter_map(|option| self.option_value(option)))
     }
 
     /// Reports the unsafe effects of the command alone, regardless of the other commands of its pipeline. `report`

@@ -279,7 +279,7 @@ impl Database {
 
     /// Returns conversations to delete so that the client keeps the `most` that were used last, `newest` among them.
     /// Never returns `newest`, or a conversation whose lease is held; those with a held lease are not counted either.
-    /// Returns at most 1000, which are then not those that were used longest ago: a later call returns the rest.
+    /// Returns at most 1000, those that were used longest ago first: a later call returns the rest.
     pub(crate) async fn least_recently_used(
         &self,
         client: &str,
@@ -289,8 +289,10 @@ impl Database {
         let (client, newest) = (client.to_owned(), newest.to_owned());
         self.run(Access::Query, move |tx| {
             Box::pin(async move {
-                let sql = "SELECT name FROM conversations WHERE client = ?1 AND name <> ?2 AND held_until < {now} \
-                           ORDER BY used DESC LIMIT 1000 OFFSET ?3";
+                // SQLite requires a limit before an offset: this one is no limit.
+                let sql = "SELECT name FROM (SELECT name, used FROM conversations WHERE client = ?1 AND name <> ?2 \
+                           AND held_until < {now} ORDER BY used DESC LIMIT 9223372036854775807 OFFSET ?3) AS surplus \
+                           ORDER BY used LIMIT 1000";
                 // `newest` is not among the rows, and is one of the `most` conversations that stay.
                 let values = [(&client).into(), (&newest).into(), (most - 1).max(0).into()];
                 tx.query(sql, &values).await?.iter_mut().map(|row| row.text(0)).collect()

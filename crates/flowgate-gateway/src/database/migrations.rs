@@ -40,10 +40,7 @@ impl Database {
         });
         let version = match version.await {
             Ok(version) => version,
-            // Most probably, the table of migrations does not exist. Any other error of SQLite, or error that
-            // PostgreSQL reports, is treated as if it did not: the caller learns that the schema is older, and not the
-            // cause.
-            Err(DatabaseError::Sqlite(_) | DatabaseError::Postgres(sqlx::Error::Database(_))) => None,
+            Err(error) if error.is_missing_table() => None,
             Err(error) => return Err(error),
         };
         let newest = MIGRATIONS.last().map(|(version, ..)| *version);

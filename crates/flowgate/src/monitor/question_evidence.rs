@@ -56,8 +56,12 @@ impl Monitor {
         let is_content =
             |name: &&str| self.policy.argument_role(&call.tool, name) == Some(ArgumentRole::Content);
         let (mut values, mut left_out): (Vec<String>, usize) = (Vec::new(), 0);
-        let names: BTreeSet<&str> =
-            question.judgement().reasons.iter().filter_map(untrusted_argument).collect();
+        let names: BTreeSet<&str> = question
+            .judgement()
+            .reasons
+            .iter()
+            .filter_map(|reason| untrusted_argument(call, reason))
+            .collect();
         for name in names.into_iter().filter(|name| !is_content(name)) {
             for text in arguments.get(name).map(texts_of).unwrap_or_default() {
                 if values.contains(&text) {
@@ -181,13 +185,12 @@ impl EvidencePlaces {
     }
 }
 
-/// Returns the name of the argument that a reason is about, if the argument exceeds a requirement on integrity. `None`
-/// also for an argument whose name is not a plain word, which a path quotes in brackets.
-fn untrusted_argument(reason: &Reason) -> Option<&str> {
-    let argument = reason.part.as_deref()?.strip_prefix("arguments.")?;
+/// Returns the name of the argument of the call that a reason is about, if the argument exceeds a requirement on
+/// integrity.
+fn untrusted_argument<'c>(call: &'c Call, reason: &Reason) -> Option<&'c str> {
     // The categories of a reason are the phrases of its label about confidentiality; the others are about integrity.
     let is_about_integrity = reason.label.iter().any(|phrase| !reason.categories.contains(phrase));
-    is_about_integrity.then(|| argument.split(['.', '[']).next().unwrap_or(argument))
+    if is_about_integrity { argument_in(call, reason.part.as_deref()?) } else { None }
 }
 
 /// Returns the texts and numbers in a value, at any depth.

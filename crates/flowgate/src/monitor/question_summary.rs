@@ -6,6 +6,7 @@
 
 use serde_json::Value;
 
+use super::argument_path::argument_in;
 use super::{Question, Reason, ReasonKind};
 use crate::policy::diagnostic::one_line;
 use crate::policy::{ArgumentRole, Policy};
@@ -102,8 +103,8 @@ fn is_about_decision(reason: &Reason) -> bool {
 /// Returns the words for the argument that a reason is about: its role and its name. `None` if the reason is not about
 /// an argument.
 fn argument_name(policy: &Policy, call: &Call, reason: &Reason) -> Option<String> {
-    let argument = argument_of(reason.part.as_deref()?)?;
-    let name = argument.split(['.', '[']).next().unwrap_or(argument);
+    let part = reason.part.as_deref()?;
+    let (argument, name) = (argument_of(part)?, argument_in(call, part)?);
     let argument = escaped(argument);
     // The role is left out if the argument is named like it.
     Some(match policy.argument_role(&call.tool, name) {

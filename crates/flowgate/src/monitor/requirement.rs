@@ -9,6 +9,7 @@
 //! exploit the consent). [`super::call_examination`] calls [`Monitor::check_requirements`] for each call, after
 //! [`super::endorsement`].
 
+use super::argument_path::argument_of_node;
 use super::computed_label::compute_label;
 use super::consent_limits::is_within_limits;
 use super::regions::{event_frame, region_nodes};
@@ -362,7 +363,8 @@ impl Monitor {
                     None,
                 ));
             }
-            let part = if is_decision { "decision".to_owned() } else { argument_name(document, id) };
+            let (part, argument) =
+                if is_decision { ("decision".to_owned(), None) } else { argument_of_node(document, id) };
             for (mut over, label, bound) in exceeded.into_iter().filter(|(over, ..)| !over.is_empty()) {
                 for (consent, _) in consents.iter().zip(&in_consent).filter(|(_, mask)| is_in(mask, id)) {
                     // The intersection: the exceeded dimensions that the consent is about. Of these, it covers those in
@@ -403,7 +405,14 @@ impl Monitor {
                 if reasons.iter().any(|r| r.part.as_deref() == Some(&part) && r.statement == statement) {
                     continue;
                 }
-                reasons.push(self.excess_reason(event, &label, over, bound, part.clone(), attribution));
+                reasons.push(self.excess_reason(
+                    event,
+                    &label,
+                    over,
+                    bound,
+                    (part.clone(), argument.as_deref()),
+                    attribution,
+                ));
             }
         }
         reasons
@@ -418,7 +427,7 @@ impl Monitor {
         label: &Label,
         over: DimensionSet,
         upper_bound: Option<&UpperBound>,
-        part: String,
+        (part, argument): (String, Option<&str>),
         attribution: &Attribution,
     ) -> Reason {
         let space = self.policy.space();
@@ -450,12 +459,11 @@ impl Monitor {
         } else {
             Action::Ask
         };
-        let name = part.strip_prefix("arguments.").map(|path| path.split(['.', '[']).next().unwrap_or(path));
         // A strict bound applies to everything that the agent has seen, not only to what the method attributes to the
         // decision, except if a view shows exactly what that was.
         let is_strict = upper_bound.is_some_and(|upper_bound| upper_bound.is_strict)
             && !matches!(attribution.decision, CallDependency::View(_));
-        let source = match name {
+        let source = match argument {
             Some(name) => attribution.argument(name),
             None if is_strict => &CallDependency::Everything,
             None => &attribution.decision,
@@ -473,14 +481,6 @@ impl Monitor {
             ..Reason::new(kind, action, message)
         }
     }
-}
-
-/// Returns the path of the top-level argument that a node belongs to, such as `arguments.to`.
-fn argument_name(document: &Document, node: NodeId) -> String {
-    let mut path = document.path(node);
-    // The first two steps are `arguments` and the name.
-    path.0.truncate(2);
-    path.to_string()
 }
 
 /// Calls `found` for each assignment of the query's variables with which the query matches `event`. An error of `found`

@@ -4,7 +4,7 @@
 //!
 //! A message that cannot be printed is dropped: a closed standard error must not end the chat.
 
-use std::io::{IsTerminal, Write, stderr, stdin};
+use std::io::{BufRead, IsTerminal, Write, stderr, stdin};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -222,13 +222,14 @@ impl ChatTerminal {
 }
 
 /// Starts a thread that sends the lines of the standard input to the returned channel, because a read of the standard
-/// input itself cannot be stopped. The channel ends with the input, and at a line that cannot be read, such as one that
-/// is not valid UTF-8.
+/// input itself cannot be stopped. The channel ends with the input. In a line that is not valid UTF-8, the wrong bytes are
+/// replaced by U+FFFD.
 fn read_lines() -> Receiver<String> {
     let (sender, receiver) = channel();
     std::thread::spawn(move || {
-        for line in stdin().lines().map_while(Result::ok) {
-            if sender.send(line).is_err() {
+        for line in stdin().lock().split(b'\n').map_while(Result::ok) {
+            let line = String::from_utf8_lossy(&line);
+            if sender.send(line.strip_suffix('\r').unwrap_or(&line).to_owned()).is_err() {
                 return;
             }
         }

@@ -194,9 +194,10 @@ impl ExtProcStream {
             routes.judge_chat(&self.received, &decoded, presence, &mut report).await
         };
         let outcome = outcome.await;
+        let undecoded = undecoded(&outcome);
         routes.end_guardrail_report(&self.received, report, outcome)?;
-        // Nothing was decoded, but watch mode refuses nothing.
-        let held = judged.ok_or_else(misconfigured)?;
+        // Watch mode refuses nothing, but what cannot be decoded cannot be passed on.
+        let held = judged.ok_or(undecoded)?;
         let body = api.encode_request(&held.chat.request, &held.chat.model, held.chat.stream);
         Ok((held, body.to_string().into_bytes()))
     }
@@ -232,9 +233,10 @@ impl ExtProcStream {
             routes.judge_answer(&self.received, decoded, completion, presence, &mut report).await
         };
         let outcome = outcome.await;
+        let undecoded = undecoded(&outcome);
         routes.end_guardrail_report(&self.received, report, outcome)?;
-        // Nothing was decoded, but watch mode refuses nothing.
-        let completion = judged.ok_or_else(misconfigured)?;
+        // Watch mode refuses nothing, but what cannot be decoded cannot be passed on.
+        let completion = judged.ok_or(undecoded)?;
         Ok(encode_answer(api, form, decoded, &completion))
     }
 }
@@ -254,6 +256,16 @@ fn misconfigured() -> RequestError {
     let message = "the external processor must see whole bodies: set request_header_mode and response_header_mode to SEND, \
         request_body_mode and response_body_mode to BUFFERED, and no observability_mode";
     RequestError::new(StatusCode::INTERNAL_SERVER_ERROR, message)
+}
+
+/// Returns the error for a body that could not be decoded. `outcome` is the judgement on it, whose reason says why.
+fn undecoded(outcome: &Result<(), NotPermitted>) -> RequestError {
+    match outcome {
+        Err(NotPermitted::Stopped(stopped)) => {
+            RequestError::new(StatusCode::BAD_REQUEST, stopped.reason.clone())
+        }
+        _ => misconfigured(),
+    }
 }
 
 /// Returns the stage after the head of a request.

@@ -94,18 +94,23 @@ async fn read_sealed(tx: &mut DynTransaction<'_>) -> Result<Option<String>, Data
 /// If content is sealed, although the row of the table `encryption` is missing: a database from which it was removed
 /// must not pass for one that was never encrypted.
 async fn is_empty(tx: &mut DynTransaction<'_>) -> Result<bool, DatabaseError> {
-    // A sealed value begins with `fg1:`. Only the two tables that most gateways write to first are searched.
-    for sql in [
-        "SELECT 1 FROM conversations WHERE key LIKE 'fg1:%' LIMIT 1",
-        "SELECT 1 FROM tenants WHERE record LIKE 'fg1:%' LIMIT 1",
-    ] {
-        if !tx.query(sql, &[]).await?.is_empty() {
+    // A sealed value begins with `fg1:`.
+    let columns = [
+        ("conversations", "key"),
+        ("tenants", "record"),
+        ("seen", "letters"),
+        ("questions", "content"),
+        ("lasting_grants", "content"),
+    ];
+    for (table, column) in columns {
+        let sql = format!("SELECT 1 FROM {table} WHERE {column} LIKE 'fg1:%' LIMIT 1");
+        if !tx.query(&sql, &[]).await?.is_empty() {
             return Err(DatabaseError::Damaged(
                 "content is encrypted, but the table `encryption` has no row",
             ));
         }
     }
-    for table in ["conversations", "tenants", "seen", "questions", "lasting_grants"] {
+    for (table, _) in columns {
         if !tx.query(&format!("SELECT 1 FROM {table} LIMIT 1"), &[]).await?.is_empty() {
             return Ok(false);
         }
