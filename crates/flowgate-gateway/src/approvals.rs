@@ -129,7 +129,7 @@ impl ApprovalReference {
         let mut content: Value = serde_json::from_str(content).unwrap_or_default();
         let tool = content.get("tool").and_then(Value::as_str).unwrap_or_default().to_owned();
         let times = content.get(TIMES).and_then(Value::as_u64).unwrap_or(1);
-        // Only the rest is compared with other calls.
+        // What remains of the content is compared with other calls; the removed members can differ between equal calls.
         remove_variable_members(&mut content);
         Self {
             id,
@@ -191,6 +191,7 @@ impl ApprovalService {
         freeze_targets: FreezeTargets,
         (log, metrics): (OperatorLog, Arc<AgentMetrics>),
     ) -> Self {
+        // What the service keeps itself is empty at first.
         let (question_changes, sessions, login_failures, logins, is_replaced) = Default::default();
         let webhook = webhook.map(Arc::new);
         Self {

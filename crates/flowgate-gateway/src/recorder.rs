@@ -282,6 +282,7 @@ async fn accept_losses(
     let anchors = store.anchors().await?;
     let witnessed = read_configured_witness(witness.as_ref())?;
     let key = AuditKey::load_or_create(&key).map_err(to_database_error)?;
+    // Finds the losses while the log is opened, since only then its last lines are compared with the records.
     let (mut database_loss, mut witness_loss) = (None, None);
     let check = |past: &mut UnopenedLog<'_>| {
         (database_loss, witness_loss) = (anchors.loss(past)?, witnessed.loss(past)?);
@@ -296,8 +297,10 @@ async fn accept_losses(
     }
     log.sign_head(Timestamp::now()).map_err(to_database_error)?;
     if let (Some(file), Some(loss)) = (witness.and_then(|witness| witness.file), witness_loss) {
+        // The witness's file may name several logs of this key: this one, and earlier ones that are gone.
         for (other, head) in witnessed.signed_by(log.key()) {
-            // This log has lost only the lines after those that it still has; an earlier log has lost all lines.
+            // The number of the first lost line: this log has lost the lines after those that it still has, and an
+            // earlier log all of its lines.
             let since = if other == log.id() { loss.lines().min(head.seq) } else { 0 };
             witness::give_up(&file, &log, AcceptedLoss { log: other, since })
                 .map_err(delivery_to_database_error)?;

@@ -262,10 +262,9 @@ impl HeadDestination {
     /// Sends a head when enough lines (`self.every`) were written or enough time (`self.pause`) has passed since the
     /// last one, and retries failed deliveries after growing pauses, until the sender of `ended` is dropped.
     fn run(&self, ended: &Receiver<()>) {
-        // The time until the next check.
-        let mut pause = Duration::ZERO;
-        while ended.recv_timeout(pause) == Err(RecvTimeoutError::Timeout) {
-            pause = POLL_INTERVAL;
+        let mut until_next_check = Duration::ZERO;
+        while ended.recv_timeout(until_next_check) == Err(RecvTimeoutError::Timeout) {
+            until_next_check = POLL_INTERVAL;
             // A head is due if the last delivery was long ago or failed.
             let (behind, is_due) = (self.undelivered_lines(), {
                 let state = self.state();
@@ -273,7 +272,8 @@ impl HeadDestination {
                 is_over || state.failing.is_some()
             });
             if behind > 0 && (is_due || behind >= self.every) && self.deliver().is_err() {
-                pause = self.state().pause;
+                // After a failure, the pause before the next attempt, which grows with each failure.
+                until_next_check = self.state().pause;
             }
         }
     }

@@ -107,8 +107,12 @@ impl Clearance {
             let principals = principals.split(',').map(str::trim).filter(|name| !name.is_empty());
             // `*` stands for the person's own name and groups, which are not known here.
             let (own, others): (Vec<&str>, Vec<&str>) = principals.partition(|name| *name == OWN);
-            let (names, is_own) = (others.into_iter().map(str::to_owned).collect(), !own.is_empty());
-            readers.push(ReaderNames { dimension: dimension.to_owned(), names, is_own });
+            let others = others.into_iter().map(str::to_owned).collect();
+            readers.push(ReaderNames {
+                dimension: dimension.to_owned(),
+                names: others,
+                is_own: !own.is_empty(),
+            });
         }
         Ok(Self { names: Some(names), readers })
     }

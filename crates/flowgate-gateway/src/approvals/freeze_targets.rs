@@ -110,6 +110,7 @@ impl FreezeTargets {
                 );
                 FreezeTargetMatch::Impossible(why)
             }
+            // A freeze of grants names the conversation whose grants it stops.
             FreezeKind::Conversation | FreezeKind::Grants => self.conversation(store, what).await?,
             FreezeKind::Tool => self.tool(store, what).await?,
         })
@@ -137,6 +138,7 @@ impl FreezeTargets {
                 format!("a conversation is named CLIENT/NAME; {}", no_such("client", self.clients.keys()));
             return Ok(FreezeTargetMatch::Impossible(why));
         };
+        // The split leaves the slash at the beginning of the conversation's name.
         let name = name.strip_prefix('/').unwrap_or(name);
         Ok(match store.has_conversation(client, name).await? {
             true => FreezeTargetMatch::Known(json!({"conversations": [what]})),

@@ -89,9 +89,10 @@ impl GrantOffer {
         // The digest of the question, without the value of the argument `amount` if it names one.
         let digest_without =
             |amount: Option<&str>| matching_digest((&client.name, &client.config_fingerprint), ask, amount);
-        let amounts = amounts(&client.policy, ask);
-        let amounts =
-            amounts.map(|(name, value)| (name.clone(), digest_without(Some(&name)), value)).collect();
+        // For each argument that is an amount: its name, the digest without its value, and the value in millionths.
+        let amounts = amounts(&client.policy, ask)
+            .map(|(name, value)| (name.clone(), digest_without(Some(&name)), value))
+            .collect();
         // One question may be about several equal calls.
         let calls = i64::try_from(ask.times.max(1)).ok()?;
         Some(Self { days, matching: digest_without(None), amounts, calls })
@@ -131,6 +132,7 @@ impl GrantOffer {
     /// # Errors
     /// If the terms exceed what the policy allows, or are too small for the answered question itself.
     pub(super) fn grant(self, config_fingerprint: String, terms: &GrantTerms) -> Result<NewGrant, String> {
+        // The days that the person asks for, and the most that the policy allows (`None`: without a limit).
         let days = match (terms.days, self.days) {
             (None, most) => Some(most.unwrap_or(DEFAULT_DAYS).min(DEFAULT_DAYS)),
             (Some(0), None) => None,
@@ -354,7 +356,9 @@ impl ApprovalService {
                     let what = format!("lasting-grant {}", grant.id);
                     self.record_withdrawal(&person, what, self.store.withdraw_lasting_grant(&grant.id)).await
                 }
+                // To this person, a grant of another tenant does not exist.
                 Some(_) => Ok(false),
+                // The id may be that of a grant for the rest of a conversation.
                 None => match self
                     .store
                     .conversation_grant(id)

@@ -65,6 +65,7 @@ pub(crate) fn shown_content(ask: &ApprovalRequest) -> Value {
         "reasons": reasons,
         "excerpts": ask.excerpts.iter().map(excerpt).collect::<Vec<_>>(),
     });
+    // The number of equal calls that the answer is for, if there are several.
     if let (Some(shown), 2..) = (shown.as_object_mut(), ask.times) {
         shown.insert(TIMES.to_owned(), ask.times.into());
     }

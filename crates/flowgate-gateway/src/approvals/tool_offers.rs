@@ -54,6 +54,7 @@ impl ApprovalService {
             content: &content.to_string(),
             expires_after: millis(self.settings.expires_after),
             origin: QuestionOrigin::ToolOffer,
+            // No call uses the answer, so an equal question that is allowed is always found again.
             used: &[],
             limits: self.question_limits(),
         };

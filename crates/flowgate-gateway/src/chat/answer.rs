@@ -165,6 +165,7 @@ impl ModelRoutes {
         let client = &received.client;
         let mut locked = self.sessions.lock(client, handle, presence).await?;
         client.check_replaced()?;
+        // The whole chat: the client sends it, or the messages after an earlier answer whose chat is stored.
         let chat = &match input {
             Input::Whole(chat) => chat,
             Input::Continued(previous, sources) => {
@@ -173,6 +174,7 @@ impl ModelRoutes {
                 SentChat::following(&before, &request.request.messages, &sources)
             }
         };
+        // Prepares the metadata of the answer, and the stream if the client asks for one.
         let number = self.answers.fetch_add(1, Ordering::Relaxed);
         let created = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
         let id = match received.api {
@@ -217,6 +219,7 @@ impl ModelRoutes {
         if let Ok(completion) = &outcome {
             report.trace.set_completion(completion);
         }
+        // Sends the end of the reply.
         match (outcome, stream) {
             (Ok(completion), Some(mut stream)) => Ok(stream.finish(&completion, report.waits.as_ref()).await),
             (Ok(completion), None) => {

@@ -102,13 +102,13 @@ async fn record(
     let tokens = used.values().map(|usage| usage.input.saturating_add(usage.output));
     let tokens = tokens.fold(0, u64::saturating_add);
     let client = &payer.client.spec;
+    // In millionths of the currency, rounded up.
     let cost: f64 = used.iter().map(|(model, usage)| client.budget.prices.cost(model, *usage)).sum();
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
         reason = "saturates, and is not negative"
     )]
-    // In millionths of the currency.
     let cost = cost.ceil() as u64;
     if (tokens, cost) == (0, 0) {
         return;
@@ -173,6 +173,7 @@ impl ModelRoutes {
         (client, key): (&ClientState, Option<&ValidKey>),
         conversation: Option<&str>,
     ) -> Result<(), QuotaRefusal> {
+        // Each budget with the virtual key to which it belongs; `None` for the budget of the client.
         let budgets = [Some((&client.spec.budget, None)), key.map(|key| (&key.budget, Some(key)))];
         for (budget, key) in budgets.into_iter().flatten().filter(|(budget, _)| budget.is_limited()) {
             let account = key.map_or_else(|| client.spec.name.clone(), ValidKey::account);

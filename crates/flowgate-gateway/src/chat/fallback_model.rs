@@ -69,6 +69,7 @@ impl<'a> FallbackModel<'a> {
         request: &Request,
         listener: &mut dyn Listener,
     ) -> Result<Completion, Error> {
+        // Without a budget, nothing is counted.
         let Some(mut pending) = self.spending.begin(model.model(), request) else {
             return model.complete(request, listener).await;
         };

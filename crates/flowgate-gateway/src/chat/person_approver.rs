@@ -92,15 +92,18 @@ fn take_from(answers: &mut [(ApprovalReference, Decision)], ask: &ApprovalReques
 
 impl Approver for PersonApprover<'_> {
     /// Asks a person, unless an earlier answer of the turn for several equal calls covers this call. Notes for the turn
-    /// the answer or the question that is still open (`question`), and whether questions about later calls were stored
-    /// with it (`announced`). If the question cannot be asked, notes the error, with which the turn has to fail.
+    /// the call that was asked about (`asked`), the answer or the question that is still open (`question`), and whether
+    /// questions about later calls were stored with it (`announced`). If the question cannot be asked, notes the error,
+    /// with which the turn has to fail.
     fn decide<'a>(&'a mut self, ask: &'a ApprovalRequest) -> BoxFuture<'a, Decision> {
         Box::pin(async move {
             if let Some(decision) = self.take_answer(ask) {
                 return decision;
             }
+            // Questions about later calls that are answered already are not stored again.
             let ask = &self.without_answered(ask);
             self.announced |= !ask.upcoming.is_empty();
+            // An answer that the turn has used covers no further call.
             let answered: Vec<ApprovalReference> = self.used.iter().chain(&self.refused).cloned().collect();
             let ApprovalOutcome { decision, asked } =
                 match self.approvals.ask(self.context, ask, &answered).await {

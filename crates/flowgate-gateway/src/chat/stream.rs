@@ -64,7 +64,8 @@ pub(crate) struct OutgoingReply {
 
 impl OutgoingReply {
     /// Creates an answer of which nothing is sent yet. `usage` says whether its last event reports the used tokens.
-    /// `head` is the metadata of the answer, `parts` is the channel from which the HTTP response reads.
+    /// `head` is the metadata of the answer, `conversation` the name that a header of the answer has, and `parts` is
+    /// the channel from which the HTTP response reads.
     pub(crate) fn new(
         api: Api,
         head: ResponseHead<'_>,

@@ -41,7 +41,8 @@ impl ChatModel for ToolChoiceModel<'_> {
             ToolChoice::Auto | ToolChoice::None => true,
         };
         // The choice applies to the first message only: a later message follows a denied call, and may have to explain
-        // the denial in text. It also does not apply if its tool is not on offer.
+        // the denial in text. It also does not apply if its tool is not on offer. A request that has the choice already
+        // need not be copied.
         if !self.is_first.swap(false, Ordering::Relaxed)
             || !is_choice_possible
             || request.choice == *self.choice

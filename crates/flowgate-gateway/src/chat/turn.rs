@@ -410,6 +410,7 @@ pub(crate) async fn run(
             return Err(RequestError::new(StatusCode::CONFLICT, why));
         }
     }
+    // Nothing withholds the calls any more, so their approvals are recorded as used.
     if turn.ended != Some(TurnEnd::Asked) {
         for call in &turn.calls {
             let Some(digest) = call.approved.clone() else { continue };
@@ -417,6 +418,7 @@ pub(crate) async fn run(
             session.events.push(AuditEvent::ApprovalUsed { conversation, tool, digest }.into());
         }
     }
+    // Builds what the client receives.
     let mut completion = match turn.ended {
         Some(TurnEnd::Asked) => {
             let completion =

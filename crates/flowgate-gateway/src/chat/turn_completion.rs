@@ -30,6 +30,7 @@ pub(super) fn waiting_completion(
     if is_formatted {
         return Completion { text: note, stop: Stop::Refused, ..completion };
     }
+    // Writing to a string cannot fail.
     let _ =
         write!(completion.text, "{}{note}", if completion.text.is_empty() { "" } else { REPLY_SEPARATOR });
     completion
@@ -75,12 +76,14 @@ pub(super) fn completion(
         _ => turn.replies.as_slice(),
     };
     let mut text = joined_text(replies);
+    // A rule that withholds a reply puts a note in its place, which does not have the form.
     let mut is_note = is_formatted && replies.iter().any(|reply| !reply.withheld.is_empty());
     if turn.ended == Some(TurnEnd::Clearance) {
         let note = "[the policy does not let the model's server see what the next step needs]";
         if is_formatted {
             (text, is_note) = (String::new(), true);
         }
+        // Writing to a string cannot fail.
         let _ = write!(text, "{}{note}", if text.is_empty() { "" } else { REPLY_SEPARATOR });
     }
     let to_tool_call = |call: &flowgate_guard::conversation::HandedOverCall| {

@@ -52,6 +52,7 @@ impl ConfigReader<'_> {
         issuers: &BTreeMap<String, Arc<Issuer>>,
         (watch_log, prices): (Option<&WatchLog>, &Arc<Prices>),
     ) -> Result<ClientSettings, String> {
+        // How the client authenticates itself.
         let key = self.key(spec.key_from.as_deref(), spec.key_file.as_deref())?;
         let certificate = spec.certificate.as_deref().map(CertificateName::read).transpose();
         let certificate = certificate.map_err(|error| format!("certificate: {error}"))?;
@@ -65,6 +66,7 @@ impl ConfigReader<'_> {
                 "the key is too short and can be guessed: use at least {MIN_KEY} characters"
             ));
         }
+        // The models and the servers that it may use.
         let upstream =
             spec.upstream.as_ref().map(|name| find_named("upstream", name, upstreams)).transpose()?;
         let fallback = spec
@@ -96,6 +98,8 @@ impl ConfigReader<'_> {
                     .to_owned()
             );
         }
+        // The policy, and the method. In watch mode, a permissive policy takes the place of the client's own one, which
+        // the watch judges by.
         let path = self.folder.join(&spec.policy);
         let source = self.text(&path)?;
         let policy_folder = path.parent().unwrap_or(Path::new(""));

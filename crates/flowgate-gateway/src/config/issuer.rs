@@ -50,6 +50,7 @@ impl ConfigReader<'_> {
                  this machine only"
             )
         };
+        // Where the keys come from.
         let source = match (spec.jwks_file, spec.jwks_url) {
             (Some(_), Some(_)) => {
                 return Err("the section has both `jwks-file` and `jwks-url`: remove one of them".to_owned());
@@ -72,11 +73,13 @@ impl ConfigReader<'_> {
             (None, None) if !is_protected(&spec.issuer) => return Err(needs_https("issuer")),
             (None, None) => KeySource::Discovery,
         };
+        // The authorities that the issuer's server is checked by, and the setting that names its address for errors.
         let (setting, fetched_from) = match &source {
             KeySource::Address(url) => ("jwks-url", url.as_str()),
             _ => ("issuer", spec.issuer.as_str()),
         };
         let authorities = self.authorities_of(setting, fetched_from, spec.ca_file.as_deref())?;
+        // The permitted algorithms: those that the section names, otherwise all known ones.
         let mut algorithms = Vec::new();
         for name in &spec.algorithms {
             let known = ALGORITHMS.iter().find(|(known, _)| known == name);
@@ -101,7 +104,12 @@ impl ConfigReader<'_> {
         Ok(Issuer::new(IssuerSettings { name, issuer, source, algorithms, leeway, authorities }))
     }
 
-    /// Checks `[clients.NAME.token]`. `input` are the parameters that the section of the client sets.
+    /// Checks `[clients.NAME.token]`, and converts it. `issuers` are the configured issuers, and `input` are the
+    /// parameters that the section of the client sets.
+    ///
+    /// # Errors
+    /// If the section names no configured issuer or no audience, a parameter is set twice, or a claim has no value that
+    /// can be compared.
     pub(super) fn client_token(
         &self,
         spec: TokenSpec,
@@ -115,6 +123,7 @@ impl ConfigReader<'_> {
                     .to_owned(),
             );
         }
+        // A parameter comes from the client's `input` or from a claim; the one with the groups comes from one claim.
         let groups = spec.groups.as_ref().map(|_| GROUPS.to_owned());
         let parameters = spec.input.keys().cloned().chain(groups.clone());
         if let Some(parameter) = parameters.into_iter().find(|name| input.contains_key(name)) {
@@ -140,6 +149,7 @@ impl ConfigReader<'_> {
             issuer,
             audience: spec.audience,
             claims,
+            // The claim that names the caller: the standard one unless the section names another.
             subject: spec.subject.unwrap_or_else(|| "sub".to_owned()),
             groups: spec.groups,
             input: spec.input,

@@ -104,6 +104,7 @@ impl ConfigReader<'_> {
                 "the name begins with `{GROUP}`, by which lists of readers mark groups: rename the section"
             ));
         }
+        // In the clearance, `*` stands for the person's own name.
         let may_read = may_read.with_principals(&[name.to_owned()]);
         let (name, key, subject) = (name.to_owned(), key.map(Secret::new), spec.subject);
         Ok(Person { name, key, subject, role, tenants, may_read })

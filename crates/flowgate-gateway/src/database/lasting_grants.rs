@@ -304,10 +304,11 @@ impl StoredGrant {
 
 /// Reads a row with the columns [`COLUMNS`].
 fn read(row: &mut SqlRow, cipher: &ContentCipher) -> Result<StoredGrant, DatabaseError> {
-    let (amount, sum) = (row.text(9)?, row.integer(10)?);
+    // The name of the argument whose sum is limited (empty without such a limit), and the limit.
+    let (amount, sum_limit) = (row.text(9)?, row.integer(10)?);
     // Column 11 is the day of the stored counts, column 14 today. The counts of an earlier day do not count today.
     let is_today = row.integer(11)? == row.integer(14)?;
-    let calls = row.integer(8)?;
+    let calls_a_day = row.integer(8)?;
     let (id, client, tenant) = (row.text(0)?, row.text(1)?, row.text(2)?);
     let content = cipher.open_column(row, 4, &ContentPlace::grant(&id, &client, &tenant))?;
     Ok(StoredGrant {
@@ -320,9 +321,10 @@ fn read(row: &mut SqlRow, cipher: &ContentCipher) -> Result<StoredGrant, Databas
         granted: row.integer(6)?,
         expires: row.integer(7)?,
         limits: GrantLimits {
-            calls: (calls != NO_LIMIT).then_some(calls),
-            sum: (!amount.is_empty()).then_some((amount, sum)),
+            calls: (calls_a_day != NO_LIMIT).then_some(calls_a_day),
+            sum: (!amount.is_empty()).then_some((amount, sum_limit)),
         },
+        // Columns 12 and 13: the number of the counted calls, and the sum of their amounts.
         used_today: if is_today { (row.integer(12)?, row.integer(13)?) } else { (0, 0) },
     })
 }

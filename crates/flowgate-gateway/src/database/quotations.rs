@@ -165,6 +165,7 @@ pub(super) async fn persist_shown_texts(
     let rows = tx.query(sql, &[client.into(), count.into()]).await?;
     let next =
         rows.first().ok_or(DatabaseError::Damaged("the table `clients` returned no row"))?.integer(0)?;
+    // The new texts have the numbers from here on; other gateways have stored the texts between the two numbers.
     let first_new = next - count;
     let (others, _) = if *first_unknown < first_new {
         read(tx, client, *first_unknown..first_new, cipher).await?

@@ -56,6 +56,7 @@ impl SqliteDatabase {
         let mut connection = SqliteConnection::open(place.clone())?;
         migrations::migrate(&mut connection)?;
         let checkpoints = CheckpointThread::begin(path)?;
+        // Queries have a connection and a thread of their own, so that they wait for no transaction that writes.
         let reader = SqliteConnection::open(place)?;
         Ok(Self {
             writer: Arc::new(SqliteThread::start("database", connection, Some(checkpoints))?),

@@ -144,6 +144,7 @@ impl Database {
         with_timeout(async {
             let transaction = self.backend.begin_turn(tenant, statements).await?;
             let record = match self.is_shared {
+                // PostgreSQL has run the statements, so the record has been sent.
                 true => locked_record.try_recv().map_err(|_| DatabaseError::Closed)?,
                 false => self.tenant(tenant).await?,
             };
@@ -355,8 +356,9 @@ impl CarriedTurns {
         let (mut bytes, mut number): (i64, i64) = (0, 0);
         for chunk in self.inputs.chunks(CARRIED_CHUNK) {
             let mut sealed: Vec<StoredContent> = Vec::with_capacity(chunk.len());
-            for (inputs, number) in chunk.iter().zip(number..) {
-                sealed.push(cipher.seal(inputs, &ContentPlace::turn((client, name), conversation, number))?);
+            // `number` is here the number of the first turn of the chunk.
+            for (inputs, turn) in chunk.iter().zip(number..) {
+                sealed.push(cipher.seal(inputs, &ContentPlace::turn((client, name), conversation, turn))?);
             }
             let mut values = vec![conversation.into()];
             let mut rows = Vec::with_capacity(chunk.len());

@@ -141,6 +141,7 @@ impl ConnectionServer {
             },
         };
         let stream = WriteTimeout::new(stream, self.limits.write_time).reporting_to(Arc::clone(place));
+        // `None`: without TLS, the client shows no certificate.
         self.serve_requests(stream, is_http2, place, None).await;
     }
 

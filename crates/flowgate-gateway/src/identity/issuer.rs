@@ -25,8 +25,10 @@ use crate::log::{LogEvent, OperatorLog};
 pub(crate) const REFRESH: Duration = Duration::from_mins(5);
 /// The time for which fetched keys are valid if they cannot be fetched again.
 const MAX_AGE: Duration = Duration::from_hours(1);
-/// The times for which a fetched description of the issuer, and the failure to fetch it, are cached.
-const DESCRIPTION_TIMES: [Duration; 2] = [Duration::from_mins(1), Duration::from_secs(5)];
+/// The time for which a fetched description of the issuer is cached.
+const DESCRIPTION_TIME: Duration = Duration::from_mins(1);
+/// The time for which the failure to fetch the description is cached.
+const DESCRIPTION_FAILURE_TIME: Duration = Duration::from_secs(5);
 /// The most authorization codes of logins that are exchanged for ID tokens at the same time.
 const MAX_EXCHANGES: usize = 16;
 /// The most fetches of the keys of one issuer in a minute.
@@ -124,7 +126,7 @@ impl Issuer {
     }
 
     /// Verifies a token of this issuer for one of these audiences. Fetches the keys if the token names one that is not
-    /// known.
+    /// known; if that fails, the token is checked against the keys that are there.
     ///
     /// # Errors
     /// Why the token is refused.
@@ -154,9 +156,9 @@ impl Issuer {
         token.verify(keys.ok_or(TokenRefusal::NoKeys)?, &required)
     }
 
-    /// Fetches the keys. Does nothing if the cached keys are other ones than `known`, the keys that the caller has
-    /// tried: another task has fetched them. Does nothing either after too many fetches in the last minute. Logs a
-    /// failure.
+    /// Fetches the keys, unless they come from a file. Does nothing if the cached keys are other ones than `known`, the
+    /// keys that the caller has tried: another task has fetched them. Does nothing either after too many fetches in the
+    /// last minute. Logs a failure.
     pub(crate) async fn refresh(self: &Arc<Self>, known: Option<&Arc<KeySet>>, log: &OperatorLog) {
         if matches!(self.settings.source, KeySource::File(_)) {
             return;
@@ -226,8 +228,9 @@ impl Issuer {
     pub(super) async fn recent_description(self: &Arc<Self>) -> Result<IssuerDescription, String> {
         let mut described = self.described.lock().await;
         if let Some((at, description)) = &*described {
-            let [most, most_of_failure] = DESCRIPTION_TIMES;
-            if at.elapsed() < if description.is_ok() { most } else { most_of_failure } {
+            let cached_for =
+                if description.is_ok() { DESCRIPTION_TIME } else { DESCRIPTION_FAILURE_TIME };
+            if at.elapsed() < cached_for {
                 return description.clone();
             }
         }

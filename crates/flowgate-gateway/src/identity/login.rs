@@ -73,6 +73,7 @@ impl LoginSettings {
                     .to_owned(),
             )
         })?;
+        // The login is bound to the issuer and the name of this gateway there, as they are configured now.
         let (cookie, secrets) =
             logins.begin(self.party(), Instant::now()).map_err(|_| LoginFailure::Random)?;
         address
@@ -134,9 +135,11 @@ impl LoginSettings {
             }
             _ => {}
         }
-        let refused = "the issuer has refused the login: its log has the reason";
-        let code = returned.code.ok_or(LoginFailure::Request(refused))?;
+        // An issuer that refuses the login sends no code.
+        let no_code = "the issuer has refused the login: its log has the reason";
+        let code = returned.code.ok_or(LoginFailure::Request(no_code))?;
         let token = self.exchange(&description, code, &secrets).await?;
+        // Exchanges the code for an ID token, and verifies the token.
         let refused = |why: TokenRefusal| LoginFailure::Issuer(format!("the ID token is refused: {why}"));
         let unverified = UnverifiedToken::read(&token).map_err(refused)?;
         let audiences = vec![self.client_id.as_str()];
@@ -150,13 +153,17 @@ impl LoginSettings {
             None if claims.has_several_audiences() => return Err(refused(TokenRefusal::AuthorizedParty)),
             _ => {}
         }
+        // The token must be the one of this login.
         if claims.text("nonce") != Some(secrets.nonce.as_str()) {
             return Err(refused(TokenRefusal::Nonce));
         }
         LoginIdentity::read(&claims, self).map_err(LoginFailure::Issuer)
     }
 
-    /// Exchanges a code for an ID token.
+    /// Exchanges the code of the login with these secrets for an ID token, which is not verified yet.
+    ///
+    /// # Errors
+    /// If the issuer cannot be asked in time, or answers without an ID token.
     async fn exchange(
         &self,
         description: &IssuerDescription,
@@ -187,7 +194,8 @@ impl LoginSettings {
             }
         };
         let issuer = Arc::clone(&self.issuer);
-        // Limits the requests to the issuer: anybody can begin a login, and return with an invented code.
+        // Limits the requests to the issuer that run at a time: anybody can begin a login, and return with an invented
+        // code.
         let permit = tokio::time::timeout(EXCHANGE_WAIT, self.issuer.exchanges.acquire()).await;
         let _permit = permit.map_err(|_| {
             LoginFailure::Issuer(

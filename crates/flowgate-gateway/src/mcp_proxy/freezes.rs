@@ -45,6 +45,7 @@ impl McpExchange<'_> {
     ) {
         let mut allowed = Vec::new();
         for action in std::mem::take(actions) {
+            // A freeze stops only messages to the server.
             let ProxyAction::Server(text) = &action else {
                 allowed.push(action);
                 continue;

@@ -124,6 +124,7 @@ impl McpExchange<'_> {
             false => Vec::new(),
             true => match self.handle_stateless_message(text).await? {
                 Some(actions) => actions,
+                // The message changes the conversation, so it is an input that is stored.
                 None => self.apply_event(ProxyEvent::Server(text.to_owned())).await?,
             },
         };

@@ -140,7 +140,9 @@ impl ModelRoutes {
     }
 
     /// Does the part of [`Self::receive_with`] that follows the authentication: takes the request from the quota, takes
-    /// a place for it, and finds its server and conversation.
+    /// a place for it in the client's limit `bound`, and finds its server and conversation. `place` takes the place, or
+    /// returns `None` if the limit is reached. The returned request keeps `trace_parent`, the client's span, and
+    /// `refused`, with which a later refusal is recorded.
     async fn admit_message(
         &self,
         server: &str,

@@ -113,7 +113,7 @@ impl<'e> McpExchange<'e> {
         }
         let mut span = self.trace.begin_server_request(self.request, &message);
         headers.extend(span.trace_parent().map(|value| (TRACE_PARENT.to_owned(), value)));
-        let (actions, problem) = match upstream.send(text, &headers, &mut stop).await {
+        let (mut actions, problem) = match upstream.send(text, &headers, &mut stop).await {
             Ok(answer) => self.handle_answer(&message, id, answer, &mut stop).await?,
             Err(why) => (Vec::new(), Some(why)),
         };
@@ -121,7 +121,6 @@ impl<'e> McpExchange<'e> {
         // A notification or a question does not count as the answer.
         let is_answered =
             actions.iter().any(|action| matches!(action, ProxyAction::Client(text) if is_answer(text)));
-        let mut all_actions = actions;
         // A client that still waits for an answer receives an error.
         if !is_answered {
             span.fail("no_answer");
@@ -131,9 +130,9 @@ impl<'e> McpExchange<'e> {
             let fields =
                 vec![("conversation", conversation.as_str().into()), ("server", server.name.as_str().into())];
             routes.log.write(log::LogEvent::Upstream, &client.spec.name, fields, &why);
-            all_actions.extend(self.apply_event(ProxyEvent::Failed { id: id.clone(), why }).await?);
+            actions.extend(self.apply_event(ProxyEvent::Failed { id: id.clone(), why }).await?);
         }
-        Ok(all_actions)
+        Ok(actions)
     }
 
     /// Creates the signal that ends the wait for the answer to a request when the client disconnects or cancels the
@@ -158,6 +157,7 @@ impl<'e> McpExchange<'e> {
         answer: ServerAnswer,
         stop: &mut StopSignal<'_>,
     ) -> Result<MessageOutcome, RequestError> {
+        // The MCP session, with which a stream that breaks off is resumed.
         let session = answer.session.clone().or_else(|| self.request.session.clone());
         // Only the answer to `initialize` may name the MCP session: later, the name would be unlabelled text of the
         // server.

@@ -229,8 +229,9 @@ async fn send(request: RequestBuilder, place: OpenRequestPlace) -> Result<Server
     }
 }
 
-/// Sends a request to the server, and hands the answer to the channel `answer` when it begins. If the receiver stops
-/// waiting, the request still has [`ABANDONED_TIMEOUT`] to reach its server; after that, it is dropped.
+/// Sends a request to the server, and hands the answer to the channel `answer` when it begins. `place` is the place
+/// that the request takes in the limit on open requests. If the receiver stops waiting, the request still has
+/// [`ABANDONED_TIMEOUT`] to reach its server; after that, it is dropped.
 async fn deliver(
     request: RequestBuilder,
     place: OpenRequestPlace,

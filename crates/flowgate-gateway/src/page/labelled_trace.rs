@@ -157,8 +157,9 @@ impl<'m> LabelledTrace<'m> {
     }
 
     /// Adds the fields at a node of the event's JSON and below it: each value with its label, and one entry for each
-    /// hidden node. `around` is the join of the labels of the nodes that contain this one. Returns false if there are
-    /// too many fields.
+    /// hidden node. `around` is the join of the labels of the nodes that contain this one; a model that is shown the
+    /// value is shown its surroundings too, so `shown_at` is the join of both labels. Returns false if there are too
+    /// many fields.
     fn fields(&mut self, document: &Document, id: NodeId, around: &Label, fields: &mut Vec<Value>) -> bool {
         let Some(node) = document.node(id) else { return true };
         if fields.len() >= MAX_FIELDS {
@@ -169,17 +170,17 @@ impl<'m> LabelledTrace<'m> {
             fields.push(json!({"path": path, "hidden": true}));
             return true;
         }
+        let within = around.join(&node.label);
         if let NodeContent::Scalar(value) = &node.content
             && !value.is_null()
         {
             let (text, is_cut) = excerpt(value);
             self.bytes = self.bytes.saturating_add(text.len());
-            let (label, shown_at) = (self.index_of(&node.label), self.index_of(&around.join(&node.label)));
+            let (label, shown_at) = (self.index_of(&node.label), self.index_of(&within));
             fields.push(
                 json!({"path": path, "label": label, "shown_at": shown_at, "text": text, "is_cut": is_cut}),
             );
         }
-        let within = around.join(&node.label);
         let children: Vec<NodeId> = document.children(id).collect();
         children.into_iter().all(|child| self.fields(document, child, &within, fields))
     }
@@ -243,10 +244,12 @@ impl<'m> LabelledTrace<'m> {
         let Some(node) = (0..document.nodes().len()).find(|node| document.path(*node) == region.path) else {
             return false;
         };
-        // The root is its own parent.
+        // The node and all nodes that contain it. The root is its own parent.
         let around = std::iter::successors(Some(node), |node| {
             document.node(*node).map(|node| node.parent).filter(|parent| parent != node)
         });
+        // `label_of` joins the labels of everything in the node. The bound on the path ends it even if parents formed a
+        // cycle.
         self.clearance.covers(&document.label_of(node))
             && around
                 .take(document.nodes().len())

@@ -113,6 +113,7 @@ impl PageSessions {
         let secrets = SessionSecrets { cookie: secret()?, lifetime, token: secret()? };
         let mut sessions = self.sessions();
         sessions.retain(|_, session| !session.is_over(now));
+        // At the limit, a person's oldest session makes room for the new one.
         let of_person = || sessions.iter().filter(|(_, session)| session.holder.is_account_of(&holder));
         if of_person().count() >= MAX_SESSIONS
             && let Some(oldest) = of_person().min_by_key(|(_, session)| session.begun).map(|(id, _)| *id)

@@ -91,10 +91,12 @@ impl RequestedPolicy {
     pub(crate) fn show(self) -> HttpReply {
         let policy = own_policy(&self.client);
         let mut counter = HitCounter::new(policy);
+        // The number of judged calls, and how many conversations could be replayed (`None` without a count).
         let (mut calls, mut counts) = (0, None);
         let is_counted = self.counted.is_some();
         if let Some((conversations, run)) = self.counted {
-            // The names of the conversations and the verdicts that their calls had are not needed.
+            // The names of the conversations and the verdicts that their calls had are not needed. The closure returns
+            // `None` to end the replay, when the request no longer waits.
             counts = conversations.replay_each(&run, &mut |_, monitor, _| {
                 let session = monitor.rejudge(Arc::clone(policy), &mut || run.is_awaited())?;
                 // Leaves out the calls that Flowgate itself has judged, such as those about links: the agent did not

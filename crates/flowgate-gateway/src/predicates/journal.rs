@@ -121,21 +121,21 @@ impl PredicateJournal {
         // Unlocked while the source is asked: a source that panics must not poison the lock.
         drop(state);
         let begun = Instant::now();
-        let answer = match left.min(ANSWER_TIME) {
+        let outcome = match left.min(ANSWER_TIME) {
             Duration::ZERO => Err("the time limit for extern predicates in this turn is used up".to_owned()),
             time => run_blocking(|| answer(time)),
         };
         let mut state = self.state();
         state.left = Some(left.saturating_sub(begun.elapsed()));
         let (name, arguments) = (name.to_owned(), arguments.to_vec());
-        let answer = answer.map_err(|why| {
+        let recorded = outcome.map_err(|why| {
             if state.failures.len() < MAX_FAILURES {
                 state.failures.push((name.clone(), why));
             }
             NO_ANSWER.to_owned()
         });
-        state.new_answers.push(RecordedPredicateAnswer { name, arguments, answer: answer.clone() });
-        answer
+        state.new_answers.push(RecordedPredicateAnswer { name, arguments, answer: recorded.clone() });
+        recorded
     }
 
     /// Locks the state of the journal, also after a panic.

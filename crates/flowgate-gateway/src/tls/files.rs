@@ -178,6 +178,7 @@ impl TlsFiles {
         let certified = CertifiedKey::new(certificates, key);
         // A key whose public part is unknown is refused as well: every supported kind of key has one.
         certified.keys_match().map_err(|_| failed(TlsFileProblem::KeyMismatch(self.certificate.clone())))?;
+        // With `client_ca`, clients have to show a certificate of these authorities.
         let unusable = |error: rustls::Error| failed(TlsFileProblem::Unusable(error.to_string()));
         let verifier = match &self.client_ca {
             Some(path) => client_verifier(path, &provider)?,

@@ -117,6 +117,7 @@ impl ModelRoutes {
     /// The reply to send if the person is not an admin of the client's tenant, the body is malformed, the client has a
     /// key of this name or too many keys, or the key cannot be recorded or stored.
     pub(crate) async fn make_key(&self, headers: &HeaderMap, body: &[u8]) -> Result<HttpReply, HttpReply> {
+        // Checks the request, and that the person may make a key for its client.
         let person = self.approvals.person(headers, Role::Admin)?;
         let bad = |why: &str| HttpReply::detail(StatusCode::BAD_REQUEST, why);
         let request: MakeKeyRequest = serde_json::from_slice(body).map_err(|error| {
@@ -142,6 +143,7 @@ impl ModelRoutes {
         if names.len() >= MAX_KEYS {
             return Err(self.refuse_key(&client.spec, AddedKey::Full));
         }
+        // Draws the key, records it, and stores it.
         let no_random = |_| database_error_reply(DatabaseError::NoRandomBytes);
         let text = VirtualKeyText::generate().map_err(no_random)?;
         let id = random::hex(&random::bytes::<8>().map_err(no_random)?);
@@ -173,6 +175,7 @@ impl ModelRoutes {
             self.recorder.record_unconfirmed(format!("key {what}"), &who, &error);
             database_error_reply(error)
         })?;
+        // Another request has taken the name or the last place meanwhile: the log says that the key was not made.
         if added != AddedKey::Added {
             let cause = "the key was not made".to_owned();
             let correction = AuditEvent::OrderUnconfirmed { what: format!("key {what}"), who, cause };

@@ -75,11 +75,13 @@ fn carry_turns(
         let obstacle = |why: &str| format!("turn {number}: {why}");
         let turn = StoredTurn::read(row).map_err(|_| obstacle("its stored form cannot be read"))?;
         let chat = turn.chat_inputs().ok_or_else(|| obstacle("it has messages of MCP servers"))?;
+        // Extern predicates give the recorded answers again.
         session.answers.begin_replay(turn.answers.clone());
         let ConversationState { conversation, history: own, .. } = &mut session;
         let carried =
             conversation.carry_over(&mut history.client, own, &chat, &|name| client.spec.tool_of(name));
         carried.map_err(|why| obstacle(&why.to_string()))?;
+        // Writes the turn in its form under the present policy.
         let chat = session.conversation.journal_mut().take();
         let row = StoredTurn::write(chat, turn.answers)
             .map_err(|_| obstacle("its new form cannot be serialized to JSON"))?;

@@ -53,12 +53,15 @@ impl Conversations {
             locked.is_unsettled = false;
             return Ok(self.store.release_lease(&client.spec.name, handle.name()).await?);
         }
-        // The lock gives the texts that a client was shown the same order in memory as in the database.
+        // The new texts that the client was shown are stored with the turn. The lock gives them the same order in
+        // memory as in the database.
         let mut history = client.lock_history().await;
         session.conversation.memorize(&mut history.client, &mut session.history);
         let learned = history.client.quotations.take_learned();
         let persisted = self.persist_turn(client, handle, session, history.next, &learned).await;
         match persisted {
+            // `others` are the texts that other gateways have stored since, and `next` is the number of the first
+            // stored text that this gateway has not loaded.
             Ok((others, next)) => {
                 history.next = next;
                 load_history(&mut history.client, others);
@@ -70,6 +73,7 @@ impl Conversations {
                 Ok(())
             }
             Err(error) => {
+                // A later turn stores the texts instead.
                 history.client.quotations.restore_learned(learned);
                 drop(history);
                 Err(self.evict_unpersisted(handle, locked, error).await)
@@ -156,6 +160,7 @@ impl Conversations {
                 self.store.finish_turn(transaction, record, turn, shown).await?
             }
         };
+        // The turn is stored: the session in memory counts it.
         if is_stale {
             session.touched = Instant::now();
         }

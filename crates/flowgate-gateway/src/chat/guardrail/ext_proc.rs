@@ -113,7 +113,8 @@ impl ExtProcStream {
         }))
     }
 
-    /// Answers an event at this stage, and sets the next stage.
+    /// Answers an event of Envoy at this stage, and sets the next stage. Fails if the event does not fit the stage, or
+    /// what it brings is refused; the stream then stays refused.
     async fn next(
         &mut self,
         routes: &ModelRoutes,
@@ -174,6 +175,7 @@ impl ExtProcStream {
     ) -> Result<(HeldChat, Vec<u8>), RequestError> {
         let text = whole_text(body)?;
         let mut report = routes.begin_guardrail_report(&self.received);
+        // The decoded request; `None` if it cannot be decoded.
         let mut judged = None;
         let outcome = async {
             let share = routes.reserve_chat(text)?;
@@ -194,10 +196,10 @@ impl ExtProcStream {
             routes.judge_chat(&self.received, &decoded, presence, &mut report).await
         };
         let outcome = outcome.await;
-        let undecoded = undecoded(&outcome);
+        let decoding_error = undecoded(&outcome);
+        // Fails if the request is refused. Watch mode refuses nothing, but what cannot be decoded cannot be passed on.
         routes.end_guardrail_report(&self.received, report, outcome)?;
-        // Watch mode refuses nothing, but what cannot be decoded cannot be passed on.
-        let held = judged.ok_or(undecoded)?;
+        let held = judged.ok_or(decoding_error)?;
         let body = api.encode_request(&held.chat.request, &held.chat.model, held.chat.stream);
         Ok((held, body.to_string().into_bytes()))
     }
@@ -217,6 +219,7 @@ impl ExtProcStream {
     ) -> Result<Vec<u8>, RequestError> {
         let text = whole_text(body)?;
         let mut report = routes.begin_guardrail_report(&self.received);
+        // The decoded answer; `None` if it cannot be decoded.
         let mut judged = None;
         let outcome = async {
             let _share = routes.reserve_chat(text)?;
@@ -233,10 +236,10 @@ impl ExtProcStream {
             routes.judge_answer(&self.received, decoded, completion, presence, &mut report).await
         };
         let outcome = outcome.await;
-        let undecoded = undecoded(&outcome);
+        let decoding_error = undecoded(&outcome);
+        // Fails if the answer is stopped. Watch mode stops nothing, but what cannot be decoded cannot be passed on.
         routes.end_guardrail_report(&self.received, report, outcome)?;
-        // Watch mode refuses nothing, but what cannot be decoded cannot be passed on.
-        let completion = judged.ok_or(undecoded)?;
+        let completion = judged.ok_or(decoding_error)?;
         Ok(encode_answer(api, form, decoded, &completion))
     }
 }
@@ -323,11 +326,12 @@ fn answer_stage(stage: Stage, headers: &HttpHeaders) -> Result<(Stage, CommonAns
     // status is not taken for an error, so it is judged.
     let is_error = status >= 400;
     match stage {
-        Stage::Passes | Stage::Begun | Stage::AwaitsRequest(..) | Stage::AwaitsAnswer(..) if is_error => {
+        // The proxy can send an error of its own before this gateway has judged the request.
+        Stage::Begun | Stage::AwaitsRequest(..) | Stage::AwaitsAnswer(..) if is_error => {
             Ok((Stage::Passes, CommonAnswer::default()))
         }
         Stage::Passes => Ok((Stage::Passes, CommonAnswer::default())),
-        Stage::AwaitsAnswer(api, decoded) => {
+        Stage::AwaitsAnswer(api, held) => {
             let is_plain = matches!(headers.get("content-encoding"), Some("" | "identity"));
             let media_type = headers.get("content-type").unwrap_or_default();
             let form = match media_type.split(';').next().unwrap_or_default().trim() {
@@ -335,9 +339,11 @@ fn answer_stage(stage: Stage, headers: &HttpHeaders) -> Result<(Stage, CommonAns
                 "text/event-stream" => Some(AnswerForm::Events),
                 _ => None,
             };
+            // A response that ends with its head has no body to judge.
             match form.filter(|_| is_plain && !headers.end_of_stream) {
                 Some(form) => Ok((
-                    Stage::AwaitsBody(api, decoded, form),
+                    Stage::AwaitsBody(api, held, form),
+                    // The judged body may have another length.
                     CommonAnswer::without_headers(&["content-length"]),
                 )),
                 None => Err(RequestError::new(
@@ -378,6 +384,7 @@ fn decode_answer(api: Api, form: AnswerForm, text: &str) -> Result<Completion, N
             api.decode_response(&body).map_err(unreadable)
         }
         AnswerForm::Events => {
+            // The whole stream has arrived, so the deltas between its events are not needed.
             let (mut decoder, mut splitter) = (api.decoder(), EventSplitter::default());
             for event in splitter.feed(text.as_bytes()) {
                 if decoder.is_done() {

@@ -154,6 +154,7 @@ fn check_contents(fields: &Map<String, Value>, messages: &[Value]) -> Result<(),
             }
         }
     }
+    // The calls of the messages. One that cannot be read is left out, and so equals no item of `tool_calls`.
     let calls: Vec<ToolCall> = messages
         .iter()
         .filter_map(|message| message.get("tool_calls")?.as_array())

@@ -189,6 +189,7 @@ impl<'c> RecordedChat<'c> {
         let merged = conversation.accept_chat(&mut self.profile, history, &sent)?;
         let merged =
             merged.ok_or_else(|| NotPermitted::because("the chat cannot be replayed: begin a new one"))?;
+        // The bits that the choice of hidden regions may have leaked, which the gateway counts for each client.
         self.client.add_leaked_bits(merged.bits);
         Ok(())
     }
@@ -197,7 +198,7 @@ impl<'c> RecordedChat<'c> {
     /// count as run; all others are refused.
     ///
     /// # Errors
-    /// If the model may not read a part of the chat, or may not continue it.
+    /// If the model may not read a part of the chat, or a limit of the conversation or of the turn is reached.
     fn step(&mut self, answer: Completion) -> Result<Turn, NotPermitted> {
         match self.session.conversation.need() {
             Need::Complete(view) => self.check_view(&view)?,
@@ -206,6 +207,7 @@ impl<'c> RecordedChat<'c> {
         }
         let conversation = &mut self.session.conversation;
         let calls = answer.calls.into_iter().map(|call| named_for_model(self.client, conversation, call));
+        // A message without text has no reply that could have been cut off.
         let stop = if answer.text.is_empty() { Stop::End } else { answer.stop };
         let answer = Completion { calls: calls.collect(), stop, ..answer };
         conversation.accept_completion(answer);
@@ -266,6 +268,7 @@ fn texts_of(answer: &Completion) -> Vec<String> {
 /// outputs out, and an output that is not judged raises no label. An output without its call would not have the label of its
 /// tool. Also refuses calls with equal ids in one message, and more than [`MAX_ANSWERS`] messages of the model.
 fn check_completeness(messages: &[Message]) -> Result<(), NotPermitted> {
+    // The ids of the calls of the last message whose outputs have not come yet, and the number of the model's messages.
     let mut open: Vec<&str> = Vec::new();
     let mut answers = 0_usize;
     for message in messages {
@@ -278,6 +281,7 @@ fn check_completeness(messages: &[Message]) -> Result<(), NotPermitted> {
                     ));
                 }
             },
+            // Another message follows although outputs are missing: the check below fails.
             _ if !open.is_empty() => break,
             Message::Assistant { calls, .. } => {
                 answers += 1;

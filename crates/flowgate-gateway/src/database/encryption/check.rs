@@ -41,19 +41,22 @@ impl Database {
                 let mut rows = tx.query("SELECT id FROM identity", &[]).await?;
                 let damaged = DatabaseError::Damaged("the table `identity` has no row");
                 let identity = rows.first_mut().ok_or(damaged)?.text(0)?;
+                // The lookup key is sealed for this database, so that it cannot be moved to another one.
                 let place = ContentPlace::lookup_key(&identity);
+                // An encrypted database: its lookup key is opened.
                 if let Some(sealed) = read_sealed(tx).await? {
                     return open_lookup_key(sealed, &keys, &place).map(ContentCipher::Sealing);
                 }
                 if keys.is_empty() || !may_begin {
                     return Ok(ContentCipher::Plain);
                 }
+                // Begins to encrypt with a new lookup key. Everything is sealed only if there is no content yet.
                 let lookup = random::bytes().map_err(|_| DatabaseError::NoRandomBytes)?;
                 let ring = KeyRing::new(&keys, lookup, is_empty(tx).await?);
                 let sealed = seal_lookup_key(&ring, ring.is_complete(), &place)?;
                 let sql = "INSERT INTO encryption (one, sealed) VALUES (1, ?1) ON CONFLICT DO NOTHING";
                 tx.execute(sql, &[(&sealed).into()]).await?;
-                // Another gateway may have begun at the same time.
+                // Another gateway may have begun at the same time: its lookup key then counts, and not the new one.
                 let sealed = read_sealed(tx).await?.ok_or(DAMAGED)?;
                 open_lookup_key(sealed, &keys, &place).map(ContentCipher::Sealing)
             })
@@ -148,6 +151,7 @@ fn open_lookup_key(
     }
     // A ring only for opening this value, which needs no lookup key. `true`: the value must be sealed.
     let opened = KeyRing::new(keys, [0; 32], true).open(sealed, place)?;
+    // The opened text is `STATE KEY`, where the state says whether all content of the database is sealed.
     let (state, lookup) = opened.split_once(' ').ok_or(DAMAGED)?;
     let lookup = random::from_hex(lookup).ok_or(DAMAGED)?;
     match state {

@@ -78,6 +78,7 @@ impl QuestionToAsk {
             "SELECT id, content, state FROM questions WHERE client = ?1 AND name = ?2 AND tenant = ?3 AND digest = ?4 \
              AND turn BETWEEN ?5 AND ?6 AND {condition} ORDER BY asked DESC LIMIT 100"
         );
+        // The numbers of the turns whose questions can be the same one: those of the same message of the model.
         let (first, last) = (origin.first_column().into(), origin.to_column().into());
         let values = [client.into(), name.into(), tenant.into(), digest.into(), first, last];
         let opened = |row: &mut SqlRow| {
@@ -108,7 +109,8 @@ impl QuestionToAsk {
                 return Ok(Some(AskOutcome::Known(id)));
             }
         }
-        // Outside the chat, an earlier denial would hold for ever.
+        // Outside the chat, an earlier denial would hold for ever. `false`: the questions are of the chat, so their
+        // evidence is compared.
         if self.origin.turns().is_some() {
             let own = without_state(self.content.as_str(), false);
             for (id, content, _) in self.find_in_states(tx, "state = 'denied'").await? {
@@ -140,6 +142,7 @@ impl QuestionToAsk {
     ) -> Result<Vec<String>, DatabaseError> {
         let mut void = Vec::new();
         let content = self.content.as_str();
+        // Outside the chat, `without_state` also leaves the evidence out.
         let is_outside_chat = self.origin.turns().is_none();
         for (id, other_content, state) in self.find_about_call(tx).await? {
             if self.is_same(&other_content)
@@ -161,6 +164,7 @@ impl QuestionToAsk {
     pub(super) async fn insert(&self, tx: &mut DynTransaction<'_>, change: i64) -> Result<(), DatabaseError> {
         let Self { id, client, name, tenant, config_fingerprint, digest, expires_after, origin, .. } = self;
         let content = self.cipher.seal(&self.content, &self.place(id))?;
+        // Nobody has decided yet, which the table stores as an empty name and the time 0.
         let sql = "INSERT INTO questions (id, client, name, tenant, digest, content, state, asked, expires, \
                    decided_by, decided, change, turn, basis) \
                    VALUES (?1, ?2, ?3, ?4, ?5, ?6, 'open', {now}, {now} + ?7, '', 0, ?8, ?9, ?10)";

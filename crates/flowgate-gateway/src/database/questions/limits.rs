@@ -112,25 +112,26 @@ impl QuestionLimits {
         if has_rows(tx, &open, &of_client(), self.of_client).await? {
             return Ok(Some(QuestionLimit::OpenOfClient));
         }
-        let Some(most) = self.asked else { return Ok(None) };
+        let Some(asked) = self.asked else { return Ok(None) };
         let hourly = is_recent("asked", HOUR);
-        // Each limit with its condition on the rows of the client, in the order in which they are checked.
+        // Each limit with its number, whether it counts only this conversation, and its condition on the rows of the
+        // client, in the order in which they are checked.
         let checks = [
             (
                 QuestionLimit::RefusalsOfConversation,
-                most.refusals,
+                asked.refusals,
                 true,
                 refusals_in_row(ASKED, &is_recent(UNANSWERED_AT, DAY), UNANSWERED_AT, " AND name = ?3"),
             ),
             (
                 QuestionLimit::RefusalsOfClient,
-                most.refusals_of_client,
+                asked.refusals_of_client,
                 false,
                 refusals_in_row(ASKED, &refused_within_hour, "decided", ""),
             ),
-            (QuestionLimit::OfConversationAnHour, most.an_hour, true, hourly.clone()),
-            (QuestionLimit::OfConversation, most.in_all, true, "asked > 0".to_owned()),
-            (QuestionLimit::OfClientAnHour, most.of_client_an_hour, false, hourly),
+            (QuestionLimit::OfConversationAnHour, asked.an_hour, true, hourly.clone()),
+            (QuestionLimit::OfConversation, asked.in_all, true, "asked > 0".to_owned()),
+            (QuestionLimit::OfClientAnHour, asked.of_client_an_hour, false, hourly),
         ];
         for (limit, most, is_of_conversation, condition) in checks {
             let (name_condition, values) =

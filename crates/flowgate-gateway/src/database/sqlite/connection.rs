@@ -63,6 +63,7 @@ impl DatabasePlace {
         connection.set_prepared_statement_cache_capacity(STATEMENTS);
         let pragmas: &[&str] = if matches!(self, Self::FileToRead(_)) { &READ_PRAGMAS } else { &PRAGMAS };
         for pragma in pragmas {
+            // Some pragmas return a row, which is not needed.
             connection.prepare(pragma)?.query([])?.next()?;
         }
         Ok(connection)
@@ -101,7 +102,8 @@ impl SqliteConnection {
     }
 
     /// Runs an operation once, in a transaction if `access` requires one, and then the actions that wait for the
-    /// commit. Leaves a failed or discarded transaction open; [`Self::run`] rolls it back.
+    /// commit. Leaves a failed or discarded transaction open; [`Self::run`] rolls it back. A transaction whose caller
+    /// no longer waits (`is_abandoned`) is not committed and fails.
     fn run_once(
         &mut self,
         access: Access,

@@ -37,6 +37,7 @@ pub(super) fn migrate(connection: &mut SqliteConnection) -> Result<(), DatabaseE
 /// then. If a migration was applied with other statements, or a statement fails; the migrations before it stay applied.
 pub(super) fn migrate_to(connection: &mut Connection, count: usize) -> Result<(), DatabaseError> {
     connection.execute_batch(RECORDS)?;
+    // Reads which migrations were applied, and the checksums of their statements.
     let mut applied = BTreeMap::new();
     {
         let mut select = connection.prepare("SELECT version, checksum, success FROM _sqlx_migrations")?;
@@ -58,11 +59,13 @@ pub(super) fn migrate_to(connection: &mut Connection, count: usize) -> Result<()
             .replace("{number}", "INTEGER PRIMARY KEY AUTOINCREMENT")
             .replace("{in_one_place}", "WITHOUT ROWID");
         let checksum = Sha384::digest(&sql).to_vec();
+        // Skips an applied migration, and refuses one that was applied with other statements.
         match applied.get(version) {
             Some(applied_checksum) if *applied_checksum == checksum => continue,
             Some(_) => return Err(DatabaseError::Migration(MigrationError::Changed(*version))),
             None => {}
         }
+        // Applies the migration and records it.
         let failed = |error| DatabaseError::Migration(MigrationError::Sqlite(*version, error));
         let migration = connection.transaction().map_err(failed)?;
         migration.execute_batch(&sql).map_err(failed)?;

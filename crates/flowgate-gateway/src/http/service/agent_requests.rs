@@ -198,12 +198,13 @@ impl GatewayService {
             .await?;
         protect_connection(request.extensions());
         let service = Arc::clone(self);
-        let listen = move |presence: ClientPresence, parts| async move {
+        // `parts` receives the messages, as the parts of the response.
+        let answer = move |presence: ClientPresence, parts| async move {
             let client = received.client_name().to_owned();
-            let listen = async move { routes.listen(&received, &presence, parts).await };
-            service.streams.run(&client, listen).await
+            let stream = async move { routes.listen(&received, &presence, parts).await };
+            service.streams.run(&client, stream).await
         };
-        self.respond(&STREAMS, for_mcp_proxy(), listen).await
+        self.respond(&STREAMS, for_mcp_proxy(), answer).await
     }
 
     /// Ends the connection of an agent to an MCP server. Returns the error to send if the request is refused, or the

@@ -112,6 +112,7 @@ impl GatewayService {
         while let Some((message, held)) = messages.next(self).await? {
             let request =
                 ProcessingRequest::decode(message.as_slice()).map_err(|_| StreamFailure::Malformed)?;
+            // Only the decoded form is needed from here on.
             drop(message);
             let (client, routes) = (stream.client_name().to_owned(), Arc::clone(routes));
             // The task owns the stream while it runs, and gives it back.
@@ -122,6 +123,7 @@ impl GatewayService {
             let done = self.turns.run(&client, Box::pin(turn)).await;
             let (continued, answer) = done.map_err(|_| StreamFailure::Unavailable)?;
             stream = continued;
+            // The memory of the message was reserved until it was handled.
             drop(held);
             let encoded = answer.encode_to_vec();
             let length = u32::try_from(encoded.len()).map_err(|_| StreamFailure::TooLarge)?;

@@ -59,6 +59,7 @@ impl GatewayService {
     /// # Errors
     /// Why the present configuration stays in force.
     async fn reload_unlogged(&self) -> Result<ReloadSummary, String> {
+        // The second part is checked again below: the gateway may stop while the configuration is read.
         let (Some(loader), Some(_)) = (&self.loader, self.models()) else {
             return Err(
                 "the gateway was started without a configuration file: start it with `--config`".to_owned()
