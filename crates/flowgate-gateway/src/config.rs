@@ -270,6 +270,7 @@ pub fn read_with_methods(
         let why = "watch: no client watches: write mode = \"watch\" in [clients.NAME], or remove the section";
         return Err(ConfigError(why.to_owned()));
     }
+    // Every configured predicate must be declared by a policy.
     let is_declared = |name: &str| {
         clients.iter().any(|client| client.own_policy().externs().any(|declared| declared == name))
     };
@@ -278,6 +279,7 @@ pub fn read_with_methods(
             "predicates: no policy declares `extern {unknown}`: declare it in a policy, or remove the entry"
         )));
     }
+    // The people, and how they log in.
     let mut people: Vec<Person> = Vec::new();
     for (name, spec) in file.people {
         let at = |why: String| ConfigError(format!("people.{name}: {why}"));
@@ -320,6 +322,7 @@ pub fn read_with_methods(
     for client in &clients {
         login.iter().try_for_each(|login| login.check_client(client, &people)).map_err(ConfigError)?;
     }
+    // The settings of clients that depend on people and on the store.
     let (approvals, webhook) =
         reader.approvals(file.approvals).map_err(|why| ConfigError(format!("approvals: {why}")))?;
     for client in &mut clients {

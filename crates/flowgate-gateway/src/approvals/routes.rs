@@ -142,6 +142,7 @@ impl ApprovalService {
         let mut question_changes = self.question_changes.subscribe();
         tokio::spawn(async move {
             let mut idle_polls = 0;
+            // A person who has sent a key has no session, and stays authenticated.
             let is_authenticated =
                 || session.is_none_or(|session| approvals.sessions.is_open(&session, Instant::now()));
             while !presence.is_disconnected() && is_authenticated() && !approvals.is_replaced() {

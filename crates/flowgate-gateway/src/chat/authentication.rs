@@ -134,6 +134,7 @@ impl ModelRoutes {
         let key = VirtualKeyText::read(text).ok_or_else(unknown)?;
         let store = self.sessions.store();
         let found = store.virtual_key_of(&key.digest()).await.map_err(|error| self.key_failure(error))?;
+        // Compared again, in constant time.
         let stored = found.filter(|stored| key.has_digest(&stored.digest)).ok_or_else(unknown)?;
         if stored.is_expired {
             return Err(refuse("the key has expired: ask the operator of the gateway for another one"));

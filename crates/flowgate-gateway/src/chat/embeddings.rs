@@ -203,6 +203,7 @@ impl ModelRoutes {
         report: &mut RequestReport,
     ) -> Result<AuthorizedCall, RequestError> {
         let client = &received.client;
+        // A conversation for this request alone receives the texts, which gives them their labels.
         let mut session = one_off(client)?;
         session.add_caller_parameters(received.virtual_key.as_deref());
         self.sessions.catch_up(client, &mut session).await?;
@@ -215,6 +216,7 @@ impl ModelRoutes {
             )?
         };
         client.add_leaked_bits(added.bits);
+        // The call stands for the request: the policy judges it like a call of a tool.
         let tool = Tool { server: None, name: TOOL.into() };
         let arguments = arguments(request);
         let call = Call { id: "1".to_owned(), tool: tool.clone(), arguments: Ok(arguments.clone()) };

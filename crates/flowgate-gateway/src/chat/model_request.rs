@@ -99,7 +99,8 @@ impl ModelRoutes {
     }
 
     /// Takes an authenticated request from the quotas and parallel requests of its client, and parses the gateway's own
-    /// headers. Returns the reply to send if any of this fails.
+    /// headers. Returns the reply to send if any of this fails. The returned request keeps `trace_parent`, the client's
+    /// span, and `refused`, with which a later refusal is recorded.
     async fn admit(
         &self,
         api: Api,

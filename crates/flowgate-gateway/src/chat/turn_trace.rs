@@ -299,6 +299,7 @@ impl<'c> ModelCalls<'c> {
     /// Begins the span of a request to a model. `place` is the index of the upstream in the order in which they are
     /// asked; 0 is the client's own upstream.
     pub(super) fn begin(&self, upstream: &UpstreamConfig, model: &str, place: usize) -> ModelCall<'_, 'c> {
+        // Without a place in a trace, there is no span to begin.
         if !self.place.is_any() {
             return ModelCall {
                 calls: self,

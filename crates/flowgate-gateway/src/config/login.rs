@@ -84,7 +84,8 @@ impl LoginSettings {
 }
 
 impl ConfigReader<'_> {
-    /// Checks the section. `clients` are the configured clients, whose policies define the elements of clearances.
+    /// Checks the section `[login.oidc]`, and converts it to settings. `issuers` are the configured issuers, and
+    /// `clients` the configured clients, whose policies define the elements of clearances.
     ///
     /// # Errors
     /// The first problem, as a message for the operator.

@@ -61,6 +61,7 @@ impl WorkerPool {
             drop((worker, place));
             // After a panic, the sender is dropped, which the receiver sees as an error.
             if let Ok(result) = result {
+                // Fails only if the caller no longer waits.
                 let _ = result_sender.send(result);
             }
         };

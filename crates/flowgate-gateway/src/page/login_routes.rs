@@ -68,6 +68,7 @@ impl ApprovalService {
         let query = Query::read(Some(&pairs.join("&")), &known).map_err(|_| failed(&malformed))?;
         let state = query.text("state").ok_or_else(|| failed(&malformed))?;
         let cookie = named_cookie(headers, COOKIE).unwrap_or_default();
+        // A code beside an error is not used: the issuer has refused the login.
         let code = query.text("code").filter(|_| query.text("error").is_none());
         let returned = ReturnedLogin { state, code, issuer: query.text("iss") };
         let identity =
@@ -76,10 +77,11 @@ impl ApprovalService {
             self.log_login(&why);
             return Err(failure_page(StatusCode::FORBIDDEN, NO_ROLE));
         }
-        let cookie = self.logins.complete(identity, Instant::now());
-        let cookie = cookie.map_err(|_| failed(&LoginFailure::Random))?;
+        // The browser receives a new cookie, with which the page then requests the session.
+        let new_cookie = self.logins.complete(identity, Instant::now());
+        let new_cookie = new_cookie.map_err(|_| failed(&LoginFailure::Random))?;
         let reply = HttpReply::empty(StatusCode::SEE_OTHER).with_header("location", "/ui/#login");
-        Ok(reply.with_header("set-cookie", &login_cookie(login, &cookie)))
+        Ok(reply.with_header("set-cookie", &login_cookie(login, &new_cookie)))
     }
 
     /// Takes the completed login of the browser that sends a request, once. `None` if the request has no

@@ -57,12 +57,14 @@ impl ApprovalService {
                         one of your groups";
                     HttpReply::detail(StatusCode::FORBIDDEN, message)
                 })?;
+                // The session lasts as long as the configuration says, otherwise as long as the ID token.
                 let bound = self.people.login().and_then(|login| login.session);
                 let of_token = || identity.expires.duration_since(SystemTime::now()).unwrap_or_default();
                 let lifetime = bound.unwrap_or_else(of_token);
                 (SessionHolder::LoggedIn(Arc::new(identity)), person, lifetime)
             }
-            // Not counted as a failed login: the cookie of a login cannot be guessed.
+            // The page asks for the session of a completed login, but there is none. Not counted as a failed login: the
+            // cookie of a login cannot be guessed.
             None if headers.contains_key(CLAIM_HEADER) => {
                 let message = "this browser has no completed login: begin again";
                 return Err(HttpReply::detail(StatusCode::UNAUTHORIZED, message));

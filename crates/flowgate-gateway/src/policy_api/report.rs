@@ -28,6 +28,7 @@ pub(super) fn report(source: &str, diagnostics: &[Diagnostic]) -> String {
             // Every other severity counts as an error.
             _ => "error",
         };
+        // Writing to a string cannot fail.
         let _ = write!(
             report,
             "\n\n  {line:>width$} | {shown}\n  {:>width$} | {caret}^\n{severity} at line {line}, column {column}: {} [{}]",

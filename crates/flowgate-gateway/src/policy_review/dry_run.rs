@@ -155,7 +155,7 @@ impl DryRun {
         for (sum, session) in self.stopped.iter_mut().zip([&before, &after]) {
             *sum += stopped_count(&session.findings);
         }
-        let mut judged = judged.iter();
+        let mut unmatched = judged.iter();
         // Both sessions have the same inputs, and so the same calls.
         for (old, new) in before.calls.iter().zip(&after.calls) {
             // Skips the calls that Flowgate itself has judged, such as those about links: the agent did not make them.
@@ -164,13 +164,14 @@ impl DryRun {
             }
             self.calls += 1;
             let (was, would_be) = (old.judgement.outcome(), new.judgement.outcome());
-            // The verdicts are in the order of the calls; a call without one is skipped.
+            // The verdict on the call in the conversation. The verdicts are in the order of the calls, so the search
+            // goes on after the last one that was found; a call without a verdict takes none.
             let is_its =
                 |verdict: &CallVerdict| verdict.event == old.events_before && verdict.tool == old.call.tool;
-            let mut rest = judged.clone();
+            let mut rest = unmatched.clone();
             let recorded = rest.find(|verdict| is_its(verdict)).map(|verdict| verdict.outcome);
             if recorded.is_some() {
-                judged = rest;
+                unmatched = rest;
             }
             let differs = self.is_enforced && recorded.is_some_and(|recorded| recorded != was);
             self.differing += usize::from(differs);

@@ -134,11 +134,12 @@ impl SpanQueue {
 
     /// Sends batches until the queue is closed and empty, or [`END_TIME`] has passed since it was closed.
     fn run(&self, mut sender: BatchSender) {
+        // Set when the queue is first found closed.
         let mut end: Option<Instant> = None;
         while let Some(batch) = self.take_batch() {
             if self.state().is_closed {
-                let end = *end.get_or_insert_with(|| Instant::now() + END_TIME);
-                if Instant::now() >= end {
+                let deadline = *end.get_or_insert_with(|| Instant::now() + END_TIME);
+                if Instant::now() >= deadline {
                     self.dropped.fetch_add(count(batch.len()), Ordering::Relaxed);
                     break;
                 }
@@ -149,6 +150,7 @@ impl SpanQueue {
             }
             sender.report.tell_dropped(self.dropped_spans(), Instant::now());
         }
+        // No thread takes the spans that still wait, so they count as dropped.
         let mut state = self.state();
         state.has_ended = true;
         let unsent = std::mem::take(&mut state.waiting).len();

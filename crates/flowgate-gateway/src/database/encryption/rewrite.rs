@@ -179,6 +179,7 @@ impl Database {
                 let cipher = Arc::clone(&self.cipher);
                 let batch = self.run(Access::Transaction, move |tx| {
                     Box::pin(async move {
+                        // Without keys there is nothing to encrypt.
                         let ContentCipher::Sealing(ring) = &*cipher else { return Ok(None) };
                         encrypt_batch(tx, table, cursor, &Rewriter { ring, accepts_unsealed }).await
                     })
@@ -239,6 +240,7 @@ async fn encrypt_batch(
         [(&text).into(), numbers.0.into(), numbers.1.into(), i64::from(is_first).into(), BATCH.into()];
     let mut rows = tx.query(table.select(), &values).await?;
     let Some(last) = rows.last_mut() else { return Ok(None) };
+    // The first three columns of a row are its key.
     let text = last.text(0)?;
     let cursor =
         RowCursor { text: text.clone(), numbers: (last.integer(1)?, last.integer(2)?), is_first: false };
@@ -286,16 +288,19 @@ impl Rewriter<'_> {
         Ok(tx.execute(sql, &[(&new).into(), id.into(), (&old).into()]).await? > 0)
     }
 
-    /// Rewrites the inputs of a turn, and the digests of chat prefixes that were stored with it.
+    /// Rewrites the inputs of a turn, and the digests of chat prefixes that were stored with it. Returns whether
+    /// anything has changed. A turn that a gateway has changed or deleted meanwhile stays as it is.
     async fn turn(&self, tx: &mut DynTransaction<'_>, row: &mut SqlRow) -> Result<bool, DatabaseError> {
         let (id, number) = (row.integer(1)?, row.integer(2)?);
-        let (client, name, old, words) = (row.text(3)?, row.text(4)?, row.text(5)?, row.text(6)?);
+        let (client, name, old, prefixes) = (row.text(3)?, row.text(4)?, row.text(5)?, row.text(6)?);
+        // `None` if the inputs are sealed with the first key already.
         let new = self.value(&old, &ContentPlace::turn((&client, &name), id, number))?;
-        let words: Vec<&str> = words.split(' ').filter(|word| !word.is_empty()).collect();
+        // The digests are stored with spaces between them. An encrypted database stores them keyed.
+        let prefixes: Vec<&str> = prefixes.split(' ').filter(|prefix| !prefix.is_empty()).collect();
         let keyed: Vec<StoredDigest> =
-            words.iter().map(|word| self.ring.keyed(DigestColumn::ChatPrefix, &client, word)).collect();
+            prefixes.iter().map(|prefix| self.ring.keyed(DigestColumn::ChatPrefix, &client, prefix)).collect();
         let changed: Vec<(&&str, &StoredDigest)> =
-            words.iter().zip(&keyed).filter(|(word, keyed)| **word != keyed.as_str()).collect();
+            prefixes.iter().zip(&keyed).filter(|(prefix, keyed)| **prefix != keyed.as_str()).collect();
         if new.is_none() && changed.is_empty() {
             return Ok(false);
         }
