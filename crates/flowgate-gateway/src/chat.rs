@@ -195,6 +195,7 @@ impl ModelRoutes {
         let webhook = webhook.map(|settings| Webhook::new(settings, log.clone())).transpose();
         let webhook = webhook.map_err(DatabaseError::Runtime)?;
         let telemetry = Telemetry::open(telemetry.as_ref(), &log).map_err(DatabaseError::Runtime)?;
+        // The services of the routes, and their maintenance tasks.
         let people = People::new(people, login, &clients);
         let metrics = Arc::new(AgentMetrics::new());
         let approvals = ApprovalService::new(
@@ -244,6 +245,7 @@ impl ModelRoutes {
             fixed_sections,
             retention: store.retention,
         };
+        // Does not wait for the keys.
         routes.fetch_issuer_keys();
         Ok(routes)
     }

@@ -467,13 +467,16 @@ impl ConfigReader<'_> {
         // Mebibytes, in bytes.
         let mib = |mib: Option<u32>, default: u64| mib.map_or(default, |mib| u64::from(mib) << 20);
         let memory = u64::try_from(defaults.memory).unwrap_or(u64::MAX);
+        let quotations = u64::try_from(defaults.quotations).unwrap_or(u64::MAX);
         let days = |days: Option<u32>, default: Duration| {
             days.map_or(default, |days| Duration::from_secs(u64::from(days.max(1)) * DAY))
         };
         Ok(DatabaseSpec {
             address,
             retention: days(spec.retention_days, defaults.retention),
-            quotations: usize::try_from(mib(spec.quotation_mib, 8 << 20).max(1 << 20)).unwrap_or(usize::MAX),
+            // At least 1 MiB.
+            quotations: usize::try_from(mib(spec.quotation_mib, quotations).max(1 << 20))
+                .unwrap_or(usize::MAX),
             quotation_age: days(spec.quotation_days, defaults.quotation_age),
             memory: usize::try_from(mib(spec.memory_mib, memory)).unwrap_or(usize::MAX),
             conversation: mib(spec.conversation_mib, defaults.conversation).max(1),

@@ -278,8 +278,8 @@ struct OperatorLogWriter<W> {
 }
 
 impl<W: Write> OperatorLogWriter<W> {
-    /// Writes lines until the log is dropped. Reports how many lines were lost after the next line that is written, and
-    /// how many were suppressed when no line arrives for a window of time, and at the end.
+    /// Writes lines until the log is dropped. After each batch of lines, reports how many lines were lost; when no line
+    /// arrives for a window of time, how many were suppressed. Reports both at the end.
     fn run(mut self, lines: &Receiver<Vec<u8>>) {
         loop {
             match lines.recv_timeout(WINDOW) {
@@ -299,6 +299,7 @@ impl<W: Write> OperatorLogWriter<W> {
                 }
                 Err(RecvTimeoutError::Disconnected) => break,
             }
+            // As above, there is no other place to report a failure.
             let _ = self.out.flush();
         }
         // All handles are dropped. At the given time, which lies in the future, all windows are over.

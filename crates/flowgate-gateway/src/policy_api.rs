@@ -111,11 +111,11 @@ impl PolicyApi {
                     self.batch
                 )));
             }
-            let entries = entries(&batch.messages)?;
+            let trace = entries(&batch.messages)?;
             // The policies share the fuel of the request.
             let options = self.options(batch.parameters, batch.policies.len());
             let result = batch.policies.into_iter().map(|policy| {
-                match self.judge(&policy, &batch.messages, entries.clone(), &options) {
+                match self.judge(&policy, &batch.messages, trace.clone(), &options) {
                     Ok(checked) => BatchVerdict::checked(policy, checked),
                     Err(refusal) => BatchVerdict::refused(policy, refusal.detail),
                 }

@@ -452,6 +452,7 @@ fn reason_names(client: &ClientSettings, reasons: &[Reason]) -> Vec<String> {
             ),
         }
     };
+    // Equal texts are listed once.
     let mut texts: Vec<String> = Vec::new();
     for text in reasons.iter().map(name_of_reason) {
         if !texts.contains(&text) {

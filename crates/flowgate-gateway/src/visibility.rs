@@ -98,7 +98,8 @@ pub fn client_advice(client: &ClientSettings) -> Vec<VisibilityAdvice> {
     // send all its messages in these forms, unless a person types at the client.
     let sends_other_messages = client.pinned.len() < 2 || client.is_interactive_alone;
     hidden_items.retain(|item| item.cause != HidingCause::NotInteractive || sends_other_messages);
-    let unlabelled = unlabelled(conversation.monitor(), policy.named_tools());
+    // The tools that the policy names and whose answers no statement labels.
+    let without_label = unlabelled(conversation.monitor(), policy.named_tools());
     let tools = hidden_items.iter().filter_map(|item| match (&item.what, item.cause) {
         (HiddenItemKind::Tool(tool), HidingCause::Unlabelled) => Some(tool.to_string()),
         _ => None,
@@ -107,17 +108,17 @@ pub fn client_advice(client: &ClientSettings) -> Vec<VisibilityAdvice> {
     let mut advice_list: Vec<VisibilityAdvice> = Vec::new();
     for item in &hidden_items {
         let is_tool = matches!((&item.what, item.cause), (HiddenItemKind::Tool(_), HidingCause::Unlabelled));
-        let advice = advice(item, client);
+        let new = advice(item, client);
         // Advice about unlabelled tools is given once for all of them, after this loop; equal advice is given once.
-        if !is_tool && advice_list.iter().all(|other| other.text != advice.text) {
-            advice_list.push(advice);
+        if !is_tool && advice_list.iter().all(|other| other.text != new.text) {
+            advice_list.push(new);
         }
     }
     if !tools.is_empty() {
         advice_list.push(unlabelled_tools(client, &tools));
     }
-    if !unlabelled.is_empty() {
-        advice_list.push(unlabelled_answers(client, &unlabelled));
+    if !without_label.is_empty() {
+        advice_list.push(unlabelled_answers(client, &without_label));
     }
     advice_list
 }
@@ -296,7 +297,7 @@ fn advice(item: &HiddenItem, client: &ClientSettings) -> VisibilityAdvice {
         None => "the server of the model".to_owned(),
     };
     // `id` is the stable name of the advice; `is_intended` says that the policy hides the item on purpose.
-    let advice = |id, is_intended, text| VisibilityAdvice { id, is_intended, text };
+    let new_advice = |id, is_intended, text| VisibilityAdvice { id, is_intended, text };
     // A labelled message or tool that is hidden because a tool on offer has no requirement.
     if !item.is_required
         && let (Some(tool), HidingCause::Labelled) = (&item.because_of, item.cause)
@@ -308,7 +309,7 @@ fn advice(item: &HiddenItem, client: &ClientSettings) -> VisibilityAdvice {
             dimension; add `require ... if: (call: ToolCall) is tool:{tool}`",
             subject(&item.what)
         );
-        return advice("require-tool", false, text);
+        return new_advice("require-tool", false, text);
     }
     match (&item.what, item.cause) {
         (HiddenItemKind::Tool(tool), HidingCause::Unlabelled) => {
@@ -320,7 +321,7 @@ fn advice(item: &HiddenItem, client: &ClientSettings) -> VisibilityAdvice {
                  schemas of this client, add a statement `label message as LABEL if:` with the lines `(message: Message)` and \
                  `message.role == \"response_format\"`"
             );
-            advice("label-format", false, text)
+            new_advice("label-format", false, text)
         }
         (HiddenItemKind::Answer(tool), HidingCause::Unlabelled) => {
             unlabelled_answers(client, &[tool.to_string()])
@@ -331,14 +332,14 @@ fn advice(item: &HiddenItem, client: &ClientSettings) -> VisibilityAdvice {
                 {carries}, which exceeds what {receiver} may receive; the model can look at them, and a person \
                 is then asked about calls that depend on them"
             );
-            advice("as-labelled", true, text)
+            new_advice("as-labelled", true, text)
         }
         (_, HidingCause::NotPinned) => {
             let text = format!(
                 "system messages that are not pinned are hidden: add the text that you gave the agent to `pinned` in [clients.{name}], with {{}} \
                  where a program fills something in; what fills it stays hidden"
             );
-            advice("pin", false, text)
+            new_advice("pin", false, text)
         }
         (_, HidingCause::NotInteractive) => {
             let mistaken = match client.is_interactive_alone {
@@ -355,24 +356,24 @@ fn advice(item: &HiddenItem, client: &ClientSettings) -> VisibilityAdvice {
                 sends as the user's, and not if it puts pages, files or mails there: strangers who write \
                 these would command the agent; or pin the form that it fills in"
             );
-            advice("user-messages", false, text)
+            new_advice("user-messages", false, text)
         }
         (_, HidingCause::Hole) => {
             let text = "a part of a pinned message is hidden: it is the text at a `{}` of `pinned`, which can vary and is not trusted; if it never varies, write it into `pinned`";
-            advice("hole", true, text.to_owned())
+            new_advice("hole", true, text.to_owned())
         }
         (_, HidingCause::Repeated) => {
             let text = format!(
                 "words of a message are hidden, since they repeat text that this client was shown before \
                 with the label {carries}"
             );
-            advice("repeated", true, text)
+            new_advice("repeated", true, text)
         }
         (_, HidingCause::Unknown) => {
             let text = "messages are hidden, since the gateway has no conversation with the beginning of \
                 this chat: let the agent name its conversations in the header `x-flowgate-conversation`, or \
                 begin a new chat";
-            advice("name-conversation", false, text.to_owned())
+            new_advice("name-conversation", false, text.to_owned())
         }
         (_, HidingCause::Unlabelled) => {
             let text = format!(
@@ -380,7 +381,7 @@ fn advice(item: &HiddenItem, client: &ClientSettings) -> VisibilityAdvice {
                  `(message: Message)` and `message.role in [\"system\", \"user\"]`; LABEL names for every dimension how far texts of the operator and the user are \
                  trusted, and who may read them"
             );
-            advice("label-message", false, text)
+            new_advice("label-message", false, text)
         }
         (what, HidingCause::Labelled) => {
             let text = format!(
@@ -388,7 +389,7 @@ fn advice(item: &HiddenItem, client: &ClientSettings) -> VisibilityAdvice {
                 `label` for it that names every dimension",
                 subject(what)
             );
-            advice("label-lower", false, text)
+            new_advice("label-lower", false, text)
         }
     }
 }

@@ -49,6 +49,7 @@ impl ApprovalService {
                 "policy": grant.config_fingerprint,
                 // A conversation that continues under another policy or other settings has no grants.
                 "in_force": is_of_policy && !is_frozen,
+                // The names of the arguments whose values may differ under the grant.
                 "grant_leaves_open": changeable_arguments(grant),
                 "call": call,
             })

@@ -140,6 +140,7 @@ impl FreezeTargets {
         };
         // The split leaves the slash at the beginning of the conversation's name.
         let name = name.strip_prefix('/').unwrap_or(name);
+        // The object lists what the order affects.
         Ok(match store.has_conversation(client, name).await? {
             true => FreezeTargetMatch::Known(json!({"conversations": [what]})),
             false => {

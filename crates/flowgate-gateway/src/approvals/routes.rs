@@ -319,6 +319,7 @@ impl ApprovalService {
             "you_may_decide": may_decide,
             "you_may_allow": may_decide && is_fully_readable,
             "you_may_grant": may_decide && is_fully_readable && may_grant(question),
+            // The names of the arguments whose values may differ under a grant.
             "grant_leaves_open": changeable_arguments(question),
             "granted": question.is_granted,
             "you_may_grant_for": offer.filter(|_| may_decide && is_fully_readable).map(|offer| offer.longest()),

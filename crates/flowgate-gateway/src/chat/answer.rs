@@ -121,20 +121,21 @@ impl ModelRoutes {
         // declares.
         let messages = &request.request.messages;
         let sources = with_default_provenance(request.sources.clone(), messages, received.unmarked);
-        let scope = scope(received.virtual_key.as_ref().map(|key| key.id.as_str()));
+        // The beginning of the names of all conversations of the virtual key; empty without one.
+        let key_scope = scope(received.virtual_key.as_ref().map(|key| key.id.as_str()));
         let named = received.conversation.as_deref();
         let (handle, input) = match &request.previous_response {
             Some(id) => {
-                let previous = match previous_answer(id, &scope, named) {
+                let previous = match previous_answer(id, &key_scope, named) {
                     Ok(previous) => previous,
                     Err(failure) => return Some(failed(report, failure)),
                 };
-                let name = scope + &previous.conversation;
+                let name = key_scope + &previous.conversation;
                 (self.sessions.find_by_name(&received.client, &name), Input::Continued(previous, sources))
             }
             None => {
                 let chat = SentChat::of(messages).with_sources(sources);
-                match self.sessions.find((&received.client, &scope), named, &chat).await {
+                match self.sessions.find((&received.client, &key_scope), named, &chat).await {
                     Ok(handle) => (handle, Input::Whole(chat)),
                     Err(failure) => return Some(failed(report, failure)),
                 }
@@ -198,7 +199,8 @@ impl ModelRoutes {
         let reply = (&mut stream, &mut *report);
         let outcome =
             self.run_guarded(received, handle.name(), &mut locked, (request, chat), presence, reply).await;
-        // The turn is recorded and stored before its reply is sent, whether or not it failed.
+        // The turn is recorded and stored before its reply is sent, whether or not it failed. `events` are its audit
+        // records, and `watched` are the verdicts of watch mode.
         let events = locked.get().map(|session| std::mem::take(&mut session.events)).unwrap_or_default();
         let watched = locked.get().map(ConversationState::take_watched).unwrap_or_default();
         let persisted = match self.recorder.record_redacting(&events, received.key.as_deref()) {

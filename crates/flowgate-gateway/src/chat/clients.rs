@@ -126,6 +126,7 @@ impl ClientState {
         let dropped = spec.upstream.as_ref().map(|upstream| upstream.dropped.clone());
         let decoder = RequestDecoder::new(dropped.unwrap_or_default());
         let shown_names = ShownNames::of(&spec);
+        // A later reload sets this.
         let is_replaced = AtomicBool::new(false);
         // No other settings have this number. It is not 0, which a new history has before any settings are applied to
         // it.

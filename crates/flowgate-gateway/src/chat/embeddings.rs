@@ -91,6 +91,7 @@ impl ModelRoutes {
             .map_err(|_| bad("the body of the request is not valid UTF-8: encode it in UTF-8".to_owned()))?;
         let request = client.decoder.decode_embeddings_request(text).map_err(bad)?;
         report.trace.set_model(names::EMBEDDINGS, client, &request.model);
+        // Refuses what needs no judgement of the texts.
         client.check_replaced()?;
         turn::check_model((client, received.virtual_key.as_deref()), &request.model)?;
         let name = recorded_name(received);
@@ -110,9 +111,11 @@ impl ModelRoutes {
         }
         // Checked again, since the configuration may have been reloaded meanwhile.
         client.check_replaced()?;
+        // The memory is reserved until the answer is returned.
         let _share = self.reserve_answer(&request)?;
         let begun = std::time::Instant::now();
         let calls = report.trace.model_calls(names::EMBEDDINGS, client);
+        // 0: the client's own upstream; a request for embeddings has no fallback.
         let call = calls.begin(upstream, &request.model, 0);
         let remote = call.traced(&remote).unwrap_or(remote);
         let response = self.embed_counted(received, &remote, &request, presence).await;
@@ -168,6 +171,7 @@ impl ModelRoutes {
         presence: &ClientPresence,
     ) -> Result<EmbeddingsResponse, Error> {
         let spending = self.begin_spending(&received.client, received.virtual_key.as_ref());
+        // The tokens are estimated from a chat request with the same texts, which is not sent.
         let texts = request.texts.iter().map(|text| text.as_str().into()).collect();
         let sent = Request { messages: vec![Message::User(texts)].into(), ..Request::default() };
         let mut pending = spending.begin(&request.model, &sent);
@@ -186,6 +190,7 @@ impl ModelRoutes {
                 Err(_) => pending.fail(),
             }
         }
+        // The use is added to `spending` when it is dropped.
         drop(pending);
         spending.record().await;
         outcome
@@ -218,8 +223,8 @@ impl ModelRoutes {
         client.add_leaked_bits(added.bits);
         // The call stands for the request: the policy judges it like a call of a tool.
         let tool = Tool { server: None, name: TOOL.into() };
-        let arguments = arguments(request);
-        let call = Call { id: "1".to_owned(), tool: tool.clone(), arguments: Ok(arguments.clone()) };
+        let call_arguments = arguments(request);
+        let call = Call { id: "1".to_owned(), tool: tool.clone(), arguments: Ok(call_arguments.clone()) };
         let digest = session.conversation.call_digest(&call);
         let monitor = session.conversation.monitor_mut();
         let event = monitor.trace().len();
@@ -227,7 +232,7 @@ impl ModelRoutes {
         let judgement = verdict.judgement();
         let judged = CallVerdict {
             tool,
-            arguments,
+            arguments: call_arguments,
             // A rule that stops the texts denies the call as well.
             outcome: if added.stopped.is_empty() { judgement.outcome() } else { Outcome::Deny },
             reasons: judgement.reasons.clone(),

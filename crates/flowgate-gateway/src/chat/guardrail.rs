@@ -196,6 +196,7 @@ impl ModelRoutes {
         if client.spec.watch.is_some() {
             self.record_watched(&client.spec, &watched);
         }
+        // Only the verdicts are needed from here on.
         drop(replayed);
         let is_permitted = judged.is_ok();
         self.record(received, judged, report).await?;
@@ -228,10 +229,10 @@ impl ModelRoutes {
         let mut frozen = None;
         for verdict in &verdicts {
             let tool = verdict.tool.to_string();
-            frozen = match frozen {
-                None => self.approvals.freeze_reason(&client.spec, &name, &tool).await,
-                found => found,
-            };
+            frozen = self.approvals.freeze_reason(&client.spec, &name, &tool).await;
+            if frozen.is_some() {
+                break;
+            }
         }
         let entries =
             verdicts.into_iter().map(|verdict| recorder::judged_entry(&client.spec, &name, verdict));

@@ -64,7 +64,7 @@ impl ModelRoutes {
             fixed_sections: self.fixed_sections.clone(),
             retention: self.retention,
         };
-        // An issuer of the same name takes over the state of the earlier one, such as its keys.
+        // An issuer whose keys come from the same place as before keeps those that are fetched already.
         for issuer in routes.issuers() {
             let earlier =
                 self.issuers().into_iter().find(|earlier| earlier.settings.name == issuer.settings.name);

@@ -26,14 +26,13 @@ pub(super) fn waiting_completion(
         "[a person has to allow what comes next: question {}{more}. Say `{CONTINUE}` when it is decided; anything else gives it up.]",
         question.map_or("unknown", |asked| &asked.id)
     );
-    let mut completion = completion(turn, &|tool| client.name_of(tool), is_formatted);
+    let mut so_far = completion(turn, &|tool| client.name_of(tool), is_formatted);
     if is_formatted {
-        return Completion { text: note, stop: Stop::Refused, ..completion };
+        return Completion { text: note, stop: Stop::Refused, ..so_far };
     }
     // Writing to a string cannot fail.
-    let _ =
-        write!(completion.text, "{}{note}", if completion.text.is_empty() { "" } else { REPLY_SEPARATOR });
-    completion
+    let _ = write!(so_far.text, "{}{note}", if so_far.text.is_empty() { "" } else { REPLY_SEPARATOR });
+    so_far
 }
 
 /// Joins the model's replies into one text for the client; a withheld reply is replaced by a note that names the

@@ -79,6 +79,7 @@ impl ConfigReader<'_> {
     ) -> Result<(ApprovalSettings, Option<WebhookSettings>), String> {
         let defaults = ApprovalSettings::default();
         let seconds = |seconds: u32| Duration::from_secs(u64::from(seconds));
+        // The number in the section or, if there is none, the default.
         let or = |number: Option<NonZeroU32>, default: u32| number.map_or(default, NonZeroU32::get);
         let settings = ApprovalSettings {
             wait: spec.wait_seconds.map_or(defaults.wait, seconds),

@@ -116,6 +116,7 @@ impl Budget {
         if let Some(model) = models.find(|model| !prices.has(model)) {
             return Err(format!("cost-per-day: the model {model} has no price: add it to [prices]"));
         }
+        // In millionths of the currency.
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is at most 10^18")]
         let cost_per_day = Some((cost * 1e6).round() as u64);
         Ok(Self { tokens_per_day, cost_per_day, prices: Arc::clone(prices) })

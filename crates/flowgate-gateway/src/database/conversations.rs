@@ -154,6 +154,7 @@ impl Database {
                     };
                     return read_opened(tx, (client, name), opened, known, &cipher).await;
                 }
+                // The conversation does not exist or, if it cannot be inserted, another gateway has its lease.
                 new.insert(tx, &cipher).await?.ok_or(DatabaseError::ConversationHeld)
             })
         })
@@ -374,6 +375,7 @@ async fn find_in_chunk(
     let mut rows = tx.query(&sql, &values).await?;
     let pair = |row: &mut SqlRow| Ok((row.text(0)?, row.text(1)?));
     let stored: Vec<(String, String)> = rows.iter_mut().map(pair).collect::<Result<_, DatabaseError>>()?;
+    // From the longest prefix on.
     for prefix in chunk.iter().rev() {
         let mut names = stored.iter().filter(|(stored, _)| stored == prefix.as_str()).map(|(_, name)| name);
         match (names.next(), names.next()) {

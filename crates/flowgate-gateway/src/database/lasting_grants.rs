@@ -117,7 +117,7 @@ impl Database {
     ) -> Result<Option<UsedGrant>, DatabaseError> {
         let (client, question, candidates) = (client.to_owned(), question.to_owned(), candidates.to_vec());
         let cipher = Arc::clone(&self.cipher);
-        let used = self.run_with_step(
+        let found = self.run_with_step(
             move |tx, step| {
                 Box::pin(async move {
                     // Takes the lock under which all questions change: concurrent uses of a grant are counted one after
@@ -150,8 +150,8 @@ impl Database {
             },
             |used: UsedGrant| record(&used).map(|()| self.newer_head()),
         );
-        let used = used.await?;
-        Ok(used.map(|(used, head)| {
+        Ok(found.await?.map(|(used, head)| {
+            // Notes that the database has this head of the audit log now.
             self.set_recorded(head.as_ref());
             used
         }))

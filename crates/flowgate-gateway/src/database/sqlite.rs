@@ -100,7 +100,8 @@ impl Backend for SqliteDatabase {
         Box::pin(async move { thread.send(access, operation).await?.outcome().await })
     }
 
-    /// Waits until no other turn of the tenant is in progress in this process, and then begins the turn.
+    /// Waits until no other turn of the tenant is in progress in this process, and then begins the turn. `first` are
+    /// the first statements of its transaction.
     fn begin_turn<'b>(
         &'b self,
         tenant: &'b str,

@@ -282,9 +282,10 @@ impl OpenConnections {
         }
         // An address at its own bound closes only its own connections.
         let may_close = |connection: &UnprotectedConnection| !is_crowded || connection.peer == peer;
-        let mut places_of_peer: HashMap<IpAddr, usize> = HashMap::new();
+        // The places of each address: one for each connection, and one for each of its further concurrent requests.
+        let mut places: HashMap<IpAddr, usize> = HashMap::new();
         for connection in self.unprotected.values() {
-            *places_of_peer.entry(connection.peer).or_default() += 1 + connection.further;
+            *places.entry(connection.peer).or_default() += 1 + connection.further;
         }
         let is_slow = |connection: &UnprotectedConnection| {
             connection.waiting.is_some_and(|since| now.saturating_duration_since(since) >= EVICTION_TIMEOUT)
@@ -295,7 +296,7 @@ impl OpenConnections {
         // oldest.
         let slowest = slow.max_by_key(|(number, connection)| {
             let waited = connection.waiting.map(|since| now.saturating_duration_since(since));
-            (places_of_peer.get(&connection.peer).copied(), waited, std::cmp::Reverse(**number))
+            (places.get(&connection.peer).copied(), waited, std::cmp::Reverse(**number))
         });
         match slowest {
             Some((number, _)) => AdmissionStep::Close(*number),

@@ -243,6 +243,7 @@ impl HttpServer {
                 () = connections.wait_until_closing() => return,
                 place = timeout(head_time, acquired) => place,
             };
+            // The connection no longer waits.
             drop(waiting_place);
             match place {
                 Ok(place) => connections.serve(stream, place).await,

@@ -229,7 +229,7 @@ impl GatewayService {
                            or write [policy-api] allow-anonymous = true in its configuration";
             return Err(HttpReply::detail(StatusCode::FORBIDDEN, message).close());
         }
-        // A handler that receives the whole request protects the connection itself.
+        // A handler of clients or people that receives the whole request protects the connection itself.
         let reply = match route {
             ServiceRoute::Model(api) => return self.turn(api, None, request).await,
             ServiceRoute::CountTokens(api) => self.count_tokens(api, request).await,

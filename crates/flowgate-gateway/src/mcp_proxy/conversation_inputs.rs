@@ -48,6 +48,7 @@ impl McpExchange<'_> {
         let routes = self.routes;
         let handle = routes.sessions.find_by_name(client, conversation);
         let mut locked = routes.sessions.lock(client, &handle, presence).await?;
+        // A reload refuses only new requests: other inputs belong to a request that has begun.
         if matches!(event, ProxyEvent::Client { .. }) {
             client.check_replaced()?;
         }

@@ -80,8 +80,8 @@ impl McpExchange<'_> {
                 }
                 ProxyAction::Unapproved { name, digest, description } if proposed < MAX_PROPOSED => {
                     proposed += 1;
-                    let offer = offer(name, digest);
-                    self.routes.approvals.ask_about_tool(&client.spec, &offer, description).await?;
+                    let proposal = offer(name, digest);
+                    self.routes.approvals.ask_about_tool(&client.spec, &proposal, description).await?;
                 }
                 // Further tools without an approval stay hidden, and nobody is asked about them.
                 _ => {}

@@ -169,13 +169,13 @@ impl TlsFiles {
     /// Builds the settings of the TLS library from the files: the certificate and its key, which have to match, and the
     /// check of client certificates. Without a file of authorities (`client_ca`), clients are asked for no certificate.
     fn config(&self) -> Result<ServerConfig, TlsFileError> {
-        let certificates = certificates(CERTIFICATE, &self.certificate)?;
+        let chain = certificates(CERTIFICATE, &self.certificate)?;
         let failed = |problem| TlsFileError { setting: KEY, path: self.key.clone(), problem };
         let key = self.private_key().map_err(failed)?;
         let provider = Arc::new(ring::default_provider());
         let key = provider.key_provider.load_private_key(key);
         let key = key.map_err(|_| failed(TlsFileProblem::BadKey))?;
-        let certified = CertifiedKey::new(certificates, key);
+        let certified = CertifiedKey::new(chain, key);
         // A key whose public part is unknown is refused as well: every supported kind of key has one.
         certified.keys_match().map_err(|_| failed(TlsFileProblem::KeyMismatch(self.certificate.clone())))?;
         // With `client_ca`, clients have to show a certificate of these authorities.

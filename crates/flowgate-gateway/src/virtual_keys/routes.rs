@@ -249,7 +249,9 @@ impl ModelRoutes {
         };
         self.recorder.record(&[event.into()]).map_err(database_error_reply)?;
         let revoked = async {
+            // The database learns of the record before the key ends, so that truncating the log would be noticed.
             store.persist_log_head().await?;
+            // The scope of the key is the name under which its requests and spending are counted.
             store.revoke_virtual_key(&key.id, &scope(Some(&key.id))).await
         };
         let was_valid = revoked.await.map_err(|error| {

@@ -38,8 +38,8 @@ pub(crate) fn load(
     if has_labels {
         text.push_str(PERMITS_EVERYTHING);
     }
-    let read = |path: &str| read(path).map(|text| without_enforcement(&text));
-    let permissive = Policy::load(&text, Dialect::Flowgate, read).map_err(|invalid| {
+    let read_permissive = |path: &str| read(path).map(|text| without_enforcement(&text));
+    let permissive = Policy::load(&text, Dialect::Flowgate, read_permissive).map_err(|invalid| {
         let first = invalid.diagnostics.first();
         let what = first.map_or_else(String::new, |error| {
             let place = invalid.source.locate(error.span.start);

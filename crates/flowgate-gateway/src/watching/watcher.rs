@@ -73,6 +73,7 @@ impl Watcher {
         // Restarts the time limit for predicates; the earlier answers remain valid for the whole conversation.
         let answers = self.monitor.predicate_answers();
         self.monitor.set_predicates(self.predicates.predicates(PREDICATE_TIME), answers);
+        // Depends on the tools that are described now.
         self.showable = self.greatest_showable_label(running);
         let mut verdicts = Vec::new();
         while let Some(event) = running.trace().events().get(self.seen) {

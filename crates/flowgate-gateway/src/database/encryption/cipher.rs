@@ -177,6 +177,7 @@ impl KeyRing {
         };
         let unreadable = DatabaseError::Unreadable(column);
         let cipher = self.ciphers.iter().find(|(id, _)| id == key).map(|(_, cipher)| cipher);
+        // The data is the nonce and the encrypted text, in base64.
         let data = STANDARD.decode(data).ok();
         let opened = cipher.zip(data).and_then(|(cipher, data)| {
             let (nonce, sealed) = data.split_first_chunk::<NONCE_BYTES>()?;

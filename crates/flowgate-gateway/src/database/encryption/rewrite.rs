@@ -56,7 +56,7 @@ impl ContentTable {
 
     /// Returns the statement that reads the rows after a [`RowCursor`]: `?1` is its text, `?2` and `?3` are its
     /// numbers, `?4` is 1 if no row was read yet, and `?5` is the most rows. The first three columns are the cursor of
-    /// the row.
+    /// the row. A table whose key is a number alone needs no `?4`: before the first row, the cursor has the number -1.
     fn select(self) -> &'static str {
         match self {
             Self::Conversations => {
@@ -336,7 +336,8 @@ impl Rewriter<'_> {
         Ok(tx.execute(sql, &[(&new).into(), (&tenant).into(), (&old).into()]).await? > 0)
     }
 
-    /// Rewrites a text that a client was shown, and its label.
+    /// Rewrites a text that a client was shown, and its label. Returns whether one of them has changed. A value that a
+    /// gateway has changed meanwhile stays as it is.
     async fn shown(&self, tx: &mut DynTransaction<'_>, row: &mut SqlRow) -> Result<bool, DatabaseError> {
         let (client, number, source) = (row.text(0)?, row.integer(1)?, row.text(3)?);
         let (letters, label) = (row.text(4)?, row.text(5)?);

@@ -171,6 +171,7 @@ impl GatewayService {
         let read = self.receive(&head.headers, body).await;
         let read = read.inspect_err(|reply| refused.record(reply.status))?;
         let listens = opens_stream(&read.bytes);
+        // The place among the client's parallel requests is given back for one among its streams.
         if listens {
             received.switch_place(&routes).inspect_err(|reply| refused.record(reply.status))?;
         }

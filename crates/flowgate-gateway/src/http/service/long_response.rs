@@ -110,9 +110,9 @@ impl GatewayService {
                         // `Err` would say that the time of the turn is over: the turn reports that in its own last
                         // event.
                         if let Ok(Err(WorkError::Broken)) = work.await {
-                            let event = event(StatusCode::INTERNAL_SERVER_ERROR, UNEXPECTED).encode();
+                            let failure = event(StatusCode::INTERNAL_SERVER_ERROR, UNEXPECTED).encode();
                             // The client may have disconnected: then nobody reads the event.
-                            let _ = error_sender.send(ReplyPart::Bytes(event.into_bytes())).await;
+                            let _ = error_sender.send(ReplyPart::Bytes(failure.into_bytes())).await;
                         }
                     });
                     return Ok(response);
