@@ -205,6 +205,7 @@ impl Clearance {
         if self.covers(policy, hidden_member.get("carries")) {
             return (content, true);
         }
+        // Each reason is stored with the label that it carries, so the covered ones can be shown.
         let reasons =
             hidden_member.get("reasons").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
         let mut shown: Vec<&str> = reasons

@@ -219,6 +219,7 @@ impl ApprovalService {
             return refuse(StatusCode::CONFLICT, message);
         }
         let grant = self.new_grant(question, decision, terms)?;
+        // A denial needs no clearance.
         let (_, is_fully_readable) = self.readable_content(question, person);
         if decision.allows() && !is_fully_readable {
             let message = "your clearance does not cover what this question shows: you may deny it; only a \

@@ -108,6 +108,7 @@ impl ApprovalService {
         let consents = self.frozen_consents(client).await?;
         let are_frozen = self.are_grants_frozen(client, name).await?;
         let mut has_changed = conversation.withdraw_consents(&consents);
+        // The rest is about grants.
         if conversation.monitor().session_grants().is_empty() {
             return Ok(has_changed);
         }
@@ -121,6 +122,7 @@ impl ApprovalService {
             true => conversation.withdraw_grants(),
             false => !digests.is_empty() && conversation.withdraw_grants_for(&digests),
         };
+        // An earlier call may have added the same ids.
         removed.extend(withdrawn.into_iter().map(|grant| grant.id));
         removed.sort_unstable();
         removed.dedup();
@@ -136,6 +138,7 @@ impl ApprovalService {
         conversation: &str,
         tool: &str,
     ) -> Option<String> {
+        // The client and the conversation, and whether its key is still valid.
         if let Err(failure) = self.check_frozen(client, conversation).await {
             return Some(failure.message);
         }

@@ -239,12 +239,14 @@ fn matching_digest(
     ask: &ApprovalRequest,
     amount: Option<&str>,
 ) -> String {
+    // The values that may differ count as null.
     let mut arguments = ask.arguments.as_object().cloned().unwrap_or_default();
     for name in ask.changeable.iter().map(String::as_str).chain(amount) {
         if let Some(value) = arguments.get_mut(name) {
             *value = Value::Null;
         }
     }
+    // A grant covers only questions that the same statements of the policy raise, with the same labels.
     let reasons: Vec<Value> = ask
         .reasons
         .iter()

@@ -42,6 +42,7 @@ impl WebhookFormat {
                 "decided_by": (!question.decided_by.is_empty()).then_some(&question.decided_by),
             });
         }
+        // The other formats are messages of chat programs: one sentence, and a link to the page.
         let tool = plain(content.get("tool").and_then(Value::as_str).unwrap_or("a tool"));
         let (client, conversation) = (plain(&question.client), plain(&question.name));
         let state = match question.decided_by.as_str() {

@@ -254,6 +254,7 @@ impl Conversations {
             None => {
                 let longest = chat.longest_prefix().map(|prefix| stored_prefix(scope, &prefix));
                 let existing = match longest {
+                    // A chat without a prefix begins a new conversation.
                     None => None,
                     Some(longest) => match self.store.find_cached_by_chat(&client.spec.name, &longest) {
                         None => {
@@ -426,6 +427,7 @@ impl Conversations {
         }
         for name in surplus {
             let key = (client.spec.name.clone(), name);
+            // Whether a request of this gateway uses the conversation.
             let is_used = self.memory().is_used(&key);
             if !is_used {
                 self.store.delete_conversation(&key.0, &key.1).await?;

@@ -67,6 +67,7 @@ impl ModelRoutes {
                 error_reply(received.api, failure.status, &failure.message)
             }
         };
+        // Counts and logs the request, so the HTTP service writes no line for the reply.
         self.figures.count(&report.figures(), std::time::Instant::now());
         report.count_in(&self.metrics, client);
         report.end_trace(&received.client.spec);

@@ -261,6 +261,7 @@ impl RequestReport {
             Some(key) => Secret::new(key).redacted_from(name),
             None => name.clone(),
         });
+        // The line of the request: its event and sentence depend on the failure, if there is one.
         let mut fields: Vec<(&'static str, Value)> = Vec::new();
         fields.extend(name.as_ref().map(|name| ("conversation", name.clone().into())));
         let (event, sentence) = match self.failure {
@@ -294,6 +295,7 @@ impl RequestReport {
         fields.push(("upstream_ms", millis(self.upstream)));
         fields.extend(self.trace.id().map(|id| ("trace", id.into())));
         log.write(event, client, fields, sentence);
+        // Further lines about reached limits.
         self.verdicts.report_limit(log, client, name.as_deref());
         if self.ended == Some(TurnEnd::Steps) {
             log.limit(&Limit {

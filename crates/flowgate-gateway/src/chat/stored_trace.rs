@@ -55,9 +55,10 @@ pub fn read_stored_trace(
                         "its policy or the settings of its client have changed since it began; restore them";
                     return Ok(StoredTraceOutcome::Unreadable(why.to_owned()));
                 }
-                let mut at_end = |monitor: &Monitor, _| at_end(monitor);
+                // The verdicts on the calls are not needed.
+                let mut at_end_of_replay = |monitor: &Monitor, _| at_end(monitor);
                 let replayed =
-                    conversations::replay_with(&client, &journal.key, &journal.inputs, &mut at_end);
+                    conversations::replay_with(&client, &journal.key, &journal.inputs, &mut at_end_of_replay);
                 Ok(match replayed {
                     Ok(()) => StoredTraceOutcome::Replayed,
                     Err(failure) => StoredTraceOutcome::Unreadable(failure.message),

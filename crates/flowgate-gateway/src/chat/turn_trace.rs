@@ -163,6 +163,7 @@ impl TurnTrace {
         if !self.span.is_recording() {
             return;
         }
+        // The clock has noted when each call was judged, by its number in the turn.
         let place = self.span.place();
         for (number, call) in std::mem::take(&mut self.judged).into_iter().enumerate() {
             let (start, end) = self.clock.time_of(number);
@@ -172,6 +173,7 @@ impl TurnTrace {
         if let Some(name) = outcome.conversation {
             span.set(names::CONVERSATION, name.to_owned());
         }
+        // Absent if the turn did not reach the model.
         if let Some(tokens) = outcome.tokens {
             set_usage(span, tokens);
             span.set(names::METHOD, client.method.name());

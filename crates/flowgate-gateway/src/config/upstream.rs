@@ -125,6 +125,7 @@ pub(super) fn fallback_upstream(
             first.name
         ));
     }
+    // A model that the entry names must be one that its upstream may be asked for.
     let further = FallbackUpstream { upstream, model: spec.model };
     match &further.model {
         Some(model) if further.model_for(model).is_none() => {

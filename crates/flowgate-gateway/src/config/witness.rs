@@ -62,6 +62,7 @@ impl ConfigReader<'_> {
     /// # Errors
     /// The first problem of the section, as a message for the operator.
     pub(super) fn witness(&self, table: WitnessTable, log: &Path) -> Result<WitnessSpec, String> {
+        // The destinations of heads: a file, a server, or both.
         let key = self.key(table.key_from.as_deref(), table.key_file.as_deref())?;
         let file = table.file.map(|file| self.folder.join(file));
         if file.as_deref() == Some(log) {
@@ -96,6 +97,7 @@ impl ConfigReader<'_> {
                     .to_owned(),
             );
         }
+        // How far a required witness may be behind.
         let has_bounds = table.behind_lines.is_some() || table.behind_seconds.is_some();
         if has_bounds && !table.required {
             return Err(

@@ -247,6 +247,7 @@ impl Database {
             });
             let mut questions = questions.await?;
             let last = questions.last().map(|question| question.change);
+            // Nothing was cut off.
             if questions.len() < limit {
                 return Ok(questions);
             }
@@ -255,6 +256,7 @@ impl Database {
             if !questions.is_empty() {
                 return Ok(questions);
             }
+            // All rows were of one change: more are read, until the change is complete.
             limit = limit.saturating_mul(4);
         }
     }
@@ -330,6 +332,7 @@ impl Database {
                         (&shown_digest).into(),
                         i64::from(decision == PersonDecision::AllowForConversation).into(),
                     ];
+                    // The question is not open, or has changed since the person was shown it.
                     if tx.execute(sql, &values).await? != 1 {
                         tx.discard();
                         return Ok(None);
@@ -337,6 +340,7 @@ impl Database {
                     // Waits until the caller has run `record`, and stores the new head of its audit log.
                     let head: Option<NewerLogHead> = step.take(()).await?;
                     update_log_head(tx, head.as_ref()).await?;
+                    // What the decision brings into effect: an approved tool, a lasting grant.
                     if allow {
                         approve_offered(tx, &question, &who, &cipher).await?;
                     }
@@ -352,6 +356,7 @@ impl Database {
         if let Some(head) = &decided {
             self.set_recorded(head.as_ref());
         }
+        // Reads the question again, to return it as decided or to find out why it was not.
         Ok(match self.question(id).await? {
             None => Err(DecideError::Unknown),
             Some(question) if decided.is_some() => Ok(question),

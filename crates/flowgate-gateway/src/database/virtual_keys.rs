@@ -219,6 +219,7 @@ fn read(row: &mut SqlRow) -> Result<StoredVirtualKey, DatabaseError> {
         value => u64::try_from(value).map(Some).map_err(|_| DAMAGED),
     };
     let requests = limit(row.integer(9)?)?.map(u32::try_from).transpose().map_err(|_| DAMAGED)?;
+    // Columns 9 to 12 are the limits, 13 is the present time.
     let limits = KeyLimits {
         requests_per_minute: requests,
         tokens_per_day: limit(row.integer(10)?)?,

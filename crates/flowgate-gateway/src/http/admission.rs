@@ -262,6 +262,7 @@ impl OpenConnections {
         if self.count_of_address(peer) >= address_limit {
             return Err(RequestPlaceError::Crowded);
         }
+        // Counted for the connection and in all.
         if let Some(connection) = self.unprotected.get_mut(&number) {
             connection.further += 1;
             self.further += 1;

@@ -64,6 +64,7 @@ impl hyper::service::Service<Request<Incoming>> for ConnectionService {
             Ok(place) => (Some(place), None),
             Err(error) => (None, Some(error)),
         };
+        // `open` ends the request when its answer has been sent or dropped.
         let open = self.requests.begin(place);
         let (router, service) = (self.router.clone(), Arc::clone(&self.service));
         Box::pin(async move {
@@ -103,6 +104,7 @@ fn check_head(request: &mut Request<Incoming>) -> Result<(), HttpReply> {
             StatusCode::BAD_REQUEST,
             "`Host` differs from the host in `:authority`: send only one of them",
         ),
+        // Refused for the same reason.
         (Some(_), _) if hosts.next().is_some() => {
             refused(StatusCode::BAD_REQUEST, "the request has the header `Host` twice: send it once")
         }

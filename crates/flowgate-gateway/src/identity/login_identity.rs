@@ -50,6 +50,7 @@ impl LoginIdentity {
                     .to_owned()
             );
         }
+        // Lists of readers mark groups by this prefix.
         if name.starts_with(GROUP) {
             return Err(format!(
                 "the name of the person begins with `{GROUP}`, as the names of groups do: name another claim \

@@ -145,6 +145,7 @@ impl<'e> McpExchange<'e> {
         let McpRequest { client, server, conversation, .. } = self.request;
         let is_watching = client.spec.watch.is_some();
         let (client, log) = (&client.spec.name, &self.routes.log);
+        // A notification that succeeds has no line.
         if is_request || failure.is_some() {
             let mut fields =
                 vec![("conversation", conversation.as_str().into()), ("server", server.name.as_str().into())];

@@ -48,6 +48,7 @@ impl ModelRoutes {
         headers: &HeaderMap,
         query: Option<&str>,
     ) -> Result<RequestedConversation, HttpReply> {
+        // Reads the journal of a conversation that the person may see.
         let person = self.approvals.person(headers, Role::Viewer)?;
         let query = Query::read(query, &["client", "name", "from"])?;
         let (client, name) = (query.required("client")?, query.required("name")?);
@@ -62,6 +63,7 @@ impl ModelRoutes {
         let client = client.ok_or_else(unknown)?;
         let journal = self.approvals.store.read_journal(&client.spec.name, name).await;
         let journal = journal.map_err(|error| HttpReply::of_database_error(&error))?.ok_or_else(unknown)?;
+        // Checks whether it can be replayed, and reserves the memory for the replay.
         if journal.config_fingerprint != client.spec.config_fingerprint {
             let message = "the policy or the settings of the client have changed since this conversation began, so it \
                 cannot be replayed: choose a conversation that began after the change";

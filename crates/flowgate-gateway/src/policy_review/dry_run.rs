@@ -81,6 +81,7 @@ impl ModelRoutes {
                 format!("the policy is longer than {MAX_SOURCE} bytes: move statements to imported files");
             return Err(HttpReply::detail(StatusCode::PAYLOAD_TOO_LARGE, &message));
         }
+        // Whether the person may review the client, and read everything that an edited policy could test.
         let last = read_last(last)?;
         let client = self.reviewed_client(&person, &client)?;
         if !reads_everything(&person, &client) {
@@ -244,6 +245,7 @@ fn change(
     if is_cut {
         arguments.truncate(arguments.floor_char_boundary(MAX_ARGUMENTS));
     }
+    // The outcome and the reasons under one of the policies.
     let side = |call: &RejudgedCall, policy: &Policy| {
         let reasons = call.judgement.reasons.iter().take(MAX_REASONS);
         json!({

@@ -88,6 +88,7 @@ impl ServerTls {
         match self.files.load() {
             Ok(settings) => {
                 *examined = ExaminedFiles { versions, failure: None };
+                // From now on, handshakes use these settings.
                 *self.current() = settings.config;
                 self.log.write(
                     LogEvent::Certificate,

@@ -267,6 +267,7 @@ impl ModelRoutes {
     /// Returns a key as JSON for the list of keys. Its state is `valid`, `expired`, or `no-client` if the configuration
     /// no longer has its client in its tenant.
     fn key_json(&self, key: &StoredVirtualKey) -> Value {
+        // A client that now has another tenant is not the one for which the key was made.
         let client = self.clients.find_by_name(&key.client);
         let state = match client {
             Some(client) if client.spec.tenant == key.tenant => {
@@ -279,6 +280,7 @@ impl ModelRoutes {
             _ => "no-client",
         };
         let limits = &key.limits;
+        // In the currency; it is stored in millionths.
         #[expect(
             clippy::cast_precision_loss,
             reason = "a cost is at most 10^18 millionths, and is shown to people"

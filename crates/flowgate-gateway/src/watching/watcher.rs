@@ -120,6 +120,7 @@ impl Watcher {
             extra: event.extra.clone(),
             origin: None,
         };
+        // What the verdict is about, and the tool of an output or a description.
         let (subject, tool) = match &event.body {
             EventBody::Call(call) if is_one_of(&HANDSHAKES, &call.tool) => return None,
             EventBody::Call(call) => {
@@ -146,6 +147,7 @@ impl Watcher {
                 (WatchedSubject::Output, name)
             }
             EventBody::Tool(description) => {
+                // A name that two servers offer is ambiguous from then on, even if the description would be hidden.
                 self.monitor.declare_tools([&description.tool]);
                 let name = description.tool.to_string();
                 if !self.is_showable(&entry) {

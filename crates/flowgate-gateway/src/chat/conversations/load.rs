@@ -284,6 +284,7 @@ pub(super) fn empty_state(
     id: i64,
     key: &str,
 ) -> Result<ConversationState, RequestError> {
+    // The key of the digests. Everything else is empty at first.
     let bytes = random::from_hex::<32>(key).ok_or(DatabaseError::Damaged(
         "a row of the table `conversations` has no key of 32 bytes in hexadecimal",
     ))?;

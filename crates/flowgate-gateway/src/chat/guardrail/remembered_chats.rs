@@ -52,6 +52,7 @@ impl RememberedChats {
         let chats = all.entry(client.to_owned()).or_default();
         // Only the chats that are too old; others give way below, if the new chat is stored.
         chats.forget(now, 0);
+        // A request that is sent again with the same chat needs nothing new.
         let known = chats.by_call.get(call).map_or(&[][..], Vec::as_slice);
         if known.iter().any(|known| **known == *chat) {
             return Ok(());
@@ -59,6 +60,7 @@ impl RememberedChats {
         if known.len() >= MAX_OF_CALL {
             return Err(AmbiguousCall);
         }
+        // Older chats give way to the new one.
         chats.forget(now, size(chat));
         let (call, chat): (Arc<str>, Arc<str>) = (call.into(), chat.into());
         chats.bytes = chats.bytes.saturating_add(size(&chat));

@@ -147,6 +147,7 @@ impl Database {
             let pass = self.encrypt_pass(accepts_unsealed, progress).await?;
             report.rows = pass.rows;
             report.encrypted += pass.encrypted;
+            // `progress` has ended the run.
             if !pass.is_complete {
                 return Ok(report);
             }

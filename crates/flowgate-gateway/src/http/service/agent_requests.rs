@@ -39,6 +39,7 @@ impl GatewayService {
                 streamGenerateContent and countTokens";
             return Err(error_reply(api, StatusCode::NOT_FOUND, message));
         };
+        // Without `alt=sse`, the API streams in a form that the gateway does not have.
         let query = request.uri().query().unwrap_or_default();
         if target.method == TargetMethod::Stream && !query.split('&').any(|pair| pair == "alt=sse") {
             let message = "this gateway streams only server-sent events: add `?alt=sse` to the address";

@@ -174,6 +174,7 @@ impl GrpcReader {
         &mut self,
         service: &GatewayService,
     ) -> Result<(Vec<u8>, OwnedSemaphorePermit), StreamFailure> {
+        // The prefix.
         while self.bytes.len() < PREFIX {
             self.read_more().await?;
         }
@@ -188,11 +189,13 @@ impl GrpcReader {
         if end > self.limit {
             return Err(StreamFailure::TooLarge);
         }
+        // The share of the message is taken before its bytes are read.
         let held = Arc::clone(&service.bodies).try_acquire_many_owned(length);
         let held = held.map_err(|_| StreamFailure::TooLarge)?;
         while self.bytes.len() < end {
             self.read_more().await?;
         }
+        // Bytes of the next message may have arrived with this one, and stay.
         let rest = self.bytes.split_off(end);
         let mut message = std::mem::replace(&mut self.bytes, rest);
         message.drain(..PREFIX);
