@@ -215,7 +215,8 @@ impl ApprovalService {
     /// asked, and the call does not run, if no person may decide or a limit on questions is reached; both are logged.
     /// Also stores the questions that later calls of the same message will probably need (`ask.upcoming`), so that a
     /// person can decide all of them at once. `used` are the answers that this turn has used already; they answer no
-    /// further question. If no decision arrives in time, the outcome is `Decision::Undecided` and the question stays open.
+    /// further question. If no decision arrives in time, the outcome is `Decision::Undecided` and the question stays
+    /// open. `context` is the client, the conversation and the request for which people are asked.
     ///
     /// # Errors
     /// If the question cannot be stored or recorded: no person can see it then, and the turn has to fail.
@@ -251,9 +252,10 @@ impl ApprovalService {
     }
 
     /// Stores a question, unless an equal question is stored already. Answers it by a lasting grant if one covers it;
-    /// otherwise notifies people of a new question. Returns the reference to the question. The inner error is the
-    /// limit on questions that is reached; the question is then not stored. `used` are the answers that this turn
-    /// has used already: they answer one call only, so an equal call needs a question of its own.
+    /// otherwise notifies people of a new question. Returns the reference to the question. The inner error is the limit
+    /// on questions that is reached; the question is then not stored. `used` are the answers that this turn has used
+    /// already: they answer one call only, so an equal call needs a question of its own. `context` is the client, the
+    /// conversation and the request for which it is asked.
     ///
     /// # Errors
     /// If the database or the audit log fails, or the system has no random bytes for the id.
@@ -362,9 +364,10 @@ impl ApprovalService {
         Ok(self.await_answer(context, asked).await)
     }
 
-    /// Waits until the question is decided, its client disconnects, or the time limit of `[approvals] wait` ends. In
-    /// the last two cases the outcome is `Decision::Undecided`: the question stays open, and the next request of the client
-    /// asks again. It is `Decision::Unanswered`, which allows nothing, if the question can no longer be answered.
+    /// Waits until the question `asked` is decided, its client disconnects, or the time limit of `[approvals] wait`
+    /// ends. In the last two cases the outcome is `Decision::Undecided`: the question stays open, and the next request
+    /// of the client asks again. It is `Decision::Unanswered`, which allows nothing, if the question can no longer be
+    /// answered. The outcome always has the question, and `context` says for whom it was asked.
     async fn await_answer(&self, context: ApprovalContext<'_>, asked: ApprovalReference) -> ApprovalOutcome {
         let ApprovalContext { client, conversation, presence, .. } = context;
         let until = Instant::now() + self.settings.wait;

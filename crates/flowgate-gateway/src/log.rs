@@ -233,7 +233,7 @@ impl OperatorLog {
 
     /// Queues a line, unless the lines of the same event, client and limit have reached their maximum number in the
     /// current window of time. `limit` is the limit that was reached, for [`LogEvent::Limit`]; it is empty for other
-    /// events.
+    /// events. The line has `fields` with their names, and ends with the sentence.
     fn admit(
         &self,
         event: LogEvent,

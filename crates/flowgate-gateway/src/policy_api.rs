@@ -148,6 +148,7 @@ impl PolicyApi {
     }
 
     /// Judges a trace by one policy. `source` is the text of the policy, and `entries` are the events of `messages`.
+    /// `options` are the parameters of the policy and the limits of the evaluation.
     ///
     /// # Errors
     /// If the policy does not compile, the messages do not form a trace, or the failure of a rule fails the request

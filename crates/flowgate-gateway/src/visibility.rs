@@ -205,7 +205,7 @@ pub(crate) fn log(
 
 /// Returns the value of [`HIDDEN_HEADER`]: the items that are hidden from the lowest steps (the steps with the lowest
 /// label), as JSON in ASCII. It contains only items that the configuration, the policy and the client's own request
-/// determine.
+/// determine. `sender` is the client as the guard knows it.
 pub(crate) fn header(
     client: &ClientSettings,
     sender: &history::ClientProfile,

@@ -384,7 +384,8 @@ fn http_client(authorities: &Authorities) -> ureq::Agent {
     ureq::Agent::new_with_config(config)
 }
 
-/// Sends a line to the server of a witness. Succeeds if the server answers with a status of success.
+/// Sends a line to the server of a witness, by the HTTP client `agent`. Succeeds if the server answers with a status of
+/// success.
 fn post(agent: &ureq::Agent, address: &WitnessAddress, line: &str) -> Result<(), DeliveryError> {
     let mut request = agent.post(&address.url).header("content-type", "application/json");
     if let Some(key) = &address.key {

@@ -149,9 +149,9 @@ impl FreezeTargets {
         })
     }
 
-    /// Looks up the tool named `SERVER/NAME`, or `NAME` for a tool of the agent. Agents call the tools of a server
-    /// with a prefix, which the gateway does not use. A name with such a prefix is rejected with the name that the
-    /// gateway uses, unless an agent offers a tool of its own under the prefixed name.
+    /// Looks up the tool `what`, named `SERVER/NAME`, or `NAME` for a tool of the agent. Agents call the tools of a
+    /// server with a prefix, which the gateway does not use. A name with such a prefix is rejected with the name that
+    /// the gateway uses, unless an agent offers a tool of its own under the prefixed name.
     ///
     /// # Errors
     /// If the database cannot be read.

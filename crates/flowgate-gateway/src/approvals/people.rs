@@ -31,7 +31,8 @@ pub(crate) struct People {
 
 impl People {
     /// Collects the people, and from each client what decisions need: its owner, its policy, its tenant, and the digest
-    /// of its policy and settings, under which alone a lasting grant is valid.
+    /// of its policy and settings, under which alone a lasting grant is valid. `login` are the settings of logins at an
+    /// issuer, if there are any.
     pub(crate) fn new(people: Vec<Person>, login: Option<LoginSettings>, clients: &[ClientSettings]) -> Self {
         let owner = |client: &ClientSettings| Some((client.name.clone(), client.owner.clone()?));
         let policies = clients.iter().map(|client| (client.name.clone(), Arc::clone(&client.policy)));
@@ -94,8 +95,9 @@ impl People {
         self.login.as_ref()
     }
 
-    /// Returns the person who has logged in at the issuer: the person of the configuration with this subject; if there
-    /// is none, a person with the role and the tenants of `[login.oidc.groups]`, from the group with the greatest role.
+    /// Returns the person who has logged in at the issuer with this identity: the person of the configuration with its
+    /// subject; if there is none, a person with the role and the tenants of `[login.oidc.groups]`, from the group with
+    /// the greatest role.
     ///
     /// # Errors
     /// Why the person may not use the page, as a sentence for the operator's log.

@@ -106,7 +106,7 @@ impl ModelRoutes {
         });
     }
 
-    /// Logs that a virtual key of a client has reached one of its own limits.
+    /// Logs that a virtual key of a client has reached `bound`, one of its own limits.
     pub(super) fn log_key_limit(
         &self,
         client: &ClientState,

@@ -280,8 +280,8 @@ impl Conversations {
         ConversationHandle { key, cell }
     }
 
-    /// Waits until no other request uses a conversation, in this gateway or in another, and loads the turns that are
-    /// not in memory.
+    /// Waits until no other request uses the conversation that `handle` names, in this gateway or in another, and loads
+    /// the turns that are not in memory. `presence` says whether the client still waits.
     ///
     /// 1. Waits for the lock in this process. If no other gateway uses the database and the conversation is in memory,
     ///    it is up to date.
@@ -377,8 +377,8 @@ impl Conversations {
         Ok(locked)
     }
 
-    /// Reserves `bytes` of the memory budget for a conversation until the returned share is dropped. If the budget
-    /// has no room, logs the limit, and releases the lease of the conversation.
+    /// Reserves `bytes` of the memory budget for the conversation that `handle` names, until the returned share is
+    /// dropped. If the budget has no room, logs the limit, and releases the lease of the conversation.
     ///
     /// # Errors
     /// The refusal of the request, if the budget has no room.

@@ -68,7 +68,7 @@ impl ModelRoutes {
         RequestReport::begin(None, TurnTrace::begin(span, names::GUARDRAIL, &received.client.spec))
     }
 
-    /// Writes the report of a judgement.
+    /// Writes the report of a judgement, and returns its outcome `judged` in the form of an answer.
     ///
     /// # Errors
     /// Why the request or the answer is stopped. In watch mode the policy stops nothing; freezes, limits and failures of the

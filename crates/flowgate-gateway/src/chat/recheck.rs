@@ -152,10 +152,10 @@ pub(super) fn run_blocking<T>(
     runtime.map_err(DatabaseError::Runtime)?.block_on(work)
 }
 
-/// Replays each conversation of the snapshot under its client's current policy, and compares the verdicts with those
-/// in the logs. Skips a conversation without logged verdicts if it may be older than every log. Logged verdicts on a
-/// conversation that was deleted, or that was held under another policy or other settings, cannot be compared and
-/// count as `gone`; such a conversation without logged verdicts counts as `unread`.
+/// Replays each conversation of the snapshot under its client's current policy, and compares the verdicts with those in
+/// the logs. Skips a conversation without logged verdicts if it may be older than every log. Logged verdicts on a
+/// conversation that was deleted, or that was held under another policy or other settings, cannot be compared and count
+/// as `gone`; such a conversation without logged verdicts counts as `unread`.
 ///
 /// # Errors
 /// If the database cannot be read.
@@ -240,10 +240,10 @@ struct ComparisonCounts {
     earlier: u64,
 }
 
-/// Matches the replayed verdicts against the logs, in order. Every replayed verdict must be in a log; further
-/// verdicts in a log belong to turns that were not stored, and count as `unsent`. The first verdicts of a conversation
-/// that `is_older` than the log may be missing; they count as `earlier`. A conversation may have verdicts in several
-/// logs, such as those of gateways that share a database.
+/// Matches the replayed verdicts against the logs, in order. Every replayed verdict must be in a log; further verdicts
+/// in a log belong to turns that were not stored, and count as `unsent`. The first verdicts of a conversation that
+/// `is_older` than the log may be missing; they count as `earlier`. A conversation may have verdicts in several logs,
+/// such as those of gateways that share a database.
 ///
 /// # Errors
 /// The description of the first replayed verdict that is in no log.

@@ -436,8 +436,8 @@ pub(crate) async fn run(
 }
 
 impl ConversationState {
-    /// Offers the tools of a request to the model, unless the same tools are on offer already. Adds their names to
-    /// `names`, so that an admin can freeze them.
+    /// Offers the tools of the request `decoded` to the model, unless the same tools are on offer already. Adds their
+    /// names to `names`, so that an admin can freeze them.
     ///
     /// # Errors
     /// If the session has no room for the descriptions of the tools.

@@ -173,7 +173,7 @@ impl TurnTrace {
         if let Some(name) = outcome.conversation {
             span.set(names::CONVERSATION, name.to_owned());
         }
-        // Absent if the turn did not reach the model.
+        // Absent if no turn ran.
         if let Some(tokens) = outcome.tokens {
             set_usage(span, tokens);
             span.set(names::METHOD, client.method.name());

@@ -48,8 +48,8 @@ impl Database {
         .await
     }
 
-    /// Approves the tools of the first list that a tenant receives from a server, without a decision of a person (trust
-    /// on first use). Leaves existing approvals unchanged.
+    /// Approves `offers`, the tools of the first list that a tenant receives from a server, without a decision of a
+    /// person (trust on first use). Leaves existing approvals unchanged.
     pub(crate) async fn approve_first(
         &self,
         tenant: &str,

@@ -157,9 +157,10 @@ impl Database {
         .await
     }
 
-    /// Persists a turn with effects, and commits its transaction. `record` is the new record of its tenant's stores, if
-    /// the record has changed; `shown` are the texts that its client was shown, if there are any. With `shown`, returns
-    /// the texts that other gateways have persisted in the meantime, and the number that the next text will have.
+    /// Persists a turn with effects, and commits `begun`, its transaction. `record` is the new record of its tenant's
+    /// stores, if the record has changed; `shown` are the texts that its client was shown, if there are any. With
+    /// `shown`, returns the texts that other gateways have persisted in the meantime, and the number that the next text
+    /// will have.
     pub(crate) async fn finish_turn(
         &self,
         begun: BegunTurn,

@@ -100,7 +100,8 @@ impl ConnectionServer {
     }
 
     /// Serves a socket until its connection ends. With TLS, performs the handshake first, which also decides between
-    /// HTTP/1.1 and HTTP/2; a failed handshake is logged and ends the connection.
+    /// HTTP/1.1 and HTTP/2; a failed handshake is logged and ends the connection. `place` is the connection's place
+    /// among the open ones.
     async fn serve_socket(&self, stream: TcpStream, place: &Arc<ConnectionPlace>) {
         // Small parts of streams are sent at once. A socket without this option only delays them.
         let _ = stream.set_nodelay(true);

@@ -44,8 +44,9 @@ pub(crate) enum HandshakeError {
 /// A socket with TLS.
 pub(crate) type TlsSocket = TlsStream<WriteTimeout<TcpStream>>;
 
-/// Performs the TLS handshake of a connection within the time for the head of a request. `place` is its place among the
-/// open connections. A client that speaks HTTP without TLS receives an HTTP error that says so.
+/// Performs the TLS handshake of a connection within the time for the head of a request, which is one of `limits`.
+/// `place` is its place among the open connections. A client that speaks HTTP without TLS receives an HTTP error that
+/// says so.
 ///
 /// # Errors
 /// Why the handshake failed, for the operator's log.

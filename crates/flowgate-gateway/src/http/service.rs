@@ -100,9 +100,9 @@ pub(crate) struct GatewayService {
 }
 
 impl GatewayService {
-    /// Opens the service: the model routes, if there is a configuration (`models`), the policy API, and the threads
-    /// for both. `access` controls the policy API, whose policies are in `dialect`. `loader` reads the configuration
-    /// again for a reload; without it, none is possible.
+    /// Opens the service: the model routes, if there is a configuration (`models`), the policy API, and the threads for
+    /// both. `access` controls the policy API, whose policies are in `dialect` and have the extern predicates of
+    /// `predicate_sources`. `loader` reads the configuration again for a reload; without it, none is possible.
     ///
     /// # Errors
     /// If the database, the audit log or the webhook cannot be opened, or a thread cannot be started.

@@ -66,7 +66,10 @@ impl BoundedHttp {
     }
 }
 
-/// Reads the status and the text of an answer. Any status is accepted.
+/// Reads the status and the text of an answer, and returns both. Any status is accepted.
+///
+/// # Errors
+/// If there is no answer in time, or it is too long or not UTF-8: a sentence for the operator.
 fn read(response: Result<ureq::http::Response<ureq::Body>, ureq::Error>) -> Result<(u16, String), String> {
     // Errors do not contain what was sent.
     let mut response = response.map_err(|error| match error {

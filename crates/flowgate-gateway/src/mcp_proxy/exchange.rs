@@ -140,7 +140,8 @@ impl<'e> McpExchange<'e> {
     }
 
     /// Writes the log line of a request, or of another message that failed. Also reports if the evaluation of a call
-    /// reached a limit, such as the limit on fuel. `took` is the time that the message took.
+    /// reached a limit, such as the limit on fuel. `took` is the time that the message took, and `failure` why it
+    /// failed, if it did.
     fn log(&self, took: Duration, is_request: bool, failure: Option<&RequestError>) {
         let McpRequest { client, server, conversation, .. } = self.request;
         let is_watching = client.spec.watch.is_some();

@@ -131,8 +131,8 @@ impl McpExchange<'_> {
         Ok((actions, None))
     }
 
-    /// Forwards server messages until the stream ends or breaks off, a freeze stops the server, the client disconnects,
-    /// or the server has sent too many messages or requests. Logs the limit in the last case.
+    /// Forwards the messages in `events` until the stream ends or breaks off, a freeze stops the server, the client
+    /// disconnects, or the server has sent too many messages or requests. Logs the limit in the last case.
     ///
     /// # Errors
     /// If a message cannot be processed or stored.

@@ -181,11 +181,11 @@ impl<'e> McpExchange<'e> {
         })
     }
 
-    /// Reads a stream up to the answer to the request `id`, and performs the actions that result from the messages
-    /// before the answer. Resumes the stream if the server ends it early. `session` is the id of the MCP session, which
-    /// a resumption needs. Returns the actions that result from the answer, and the problem if the stream broke off. If
-    /// the stream ends without an answer and cannot be resumed, returns neither: the caller notices that the answer is
-    /// missing.
+    /// Reads the stream `events` up to the answer to the request `id`, and performs the actions that result from the
+    /// messages before the answer. Resumes the stream if the server ends it early. `session` is the id of the MCP
+    /// session, which a resumption needs, and `stop` ends the wait. Returns the actions that result from the answer,
+    /// and the problem if the stream broke off. If the stream ends without an answer and cannot be resumed, returns
+    /// neither: the caller notices that the answer is missing.
     async fn read_stream(
         &mut self,
         id: &Value,

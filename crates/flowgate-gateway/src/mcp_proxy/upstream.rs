@@ -249,9 +249,10 @@ async fn deliver(
     let _ = answer.send(sent);
 }
 
-/// Interprets the status and the media type of an answer. Reads a body with one JSON message completely; the caller
-/// reads a stream. `kind` is the kind of answer that the request expects. `has_session` says whether the request named
-/// an MCP session: only then, the status 404 means that the session is unknown.
+/// Interprets the status and the media type of an answer, whose body is still to be read (`bytes`). Reads a body with
+/// one JSON message completely, unless `stop` ends the wait; the caller reads a stream. `kind` is the kind of answer
+/// that the request expects. `has_session` says whether the request named an MCP session: only then, the status 404
+/// means that the session is unknown.
 ///
 /// # Errors
 /// If the server answers with a redirect or an error without a JSON body, the answer is too large or breaks off, or the

@@ -44,8 +44,9 @@ impl PolicyCache {
         Self { policies, bytes, cached: Mutex::default() }
     }
 
-    /// Returns the compiled policy of `source`, from the cache if it is there; otherwise compiles and caches it. The
-    /// error is the diagnostics of the compiler. A policy that is larger than the cache is not cached.
+    /// Returns the compiled policy of the text `source` in this dialect, from the cache if it is there; otherwise
+    /// compiles and caches it. The error is the diagnostics of the compiler. A policy that is larger than the cache is
+    /// not cached.
     pub(super) fn get_or_insert(
         &self,
         dialect: Dialect,

@@ -136,9 +136,10 @@ impl ModelRoutes {
 pub(super) type ConversationVisitor<'a> = dyn FnMut(&str, &Monitor, &[CallVerdict]) -> Option<()> + 'a;
 
 impl StoredConversations {
-    /// Replays the conversations, and calls `each` after each replay that does not diverge. The monitor that `each`
-    /// receives has recorded the inputs of the conversation, so it can judge them again under another policy. Returns
-    /// the numbers of conversations; `None` if the request no longer waits for the answer, or `each` returns `None`.
+    /// Replays the conversations, and calls `each` after each replay that does not diverge. `run` says whether the
+    /// request still waits. The monitor that `each` receives has recorded the inputs of the conversation, so it can
+    /// judge them again under another policy. Returns the numbers of conversations; `None` if the request no longer
+    /// waits for the answer, or `each` returns `None`.
     pub(super) fn replay_each(
         self,
         run: &ReviewRun,

@@ -192,7 +192,8 @@ impl ModelRoutes {
         Ok(HttpReply::json(StatusCode::OK, &made).with_header(header::CACHE_CONTROL.as_str(), "no-store"))
     }
 
-    /// Returns the reply to a request for a key that is not made, and logs the limit if it is the reason.
+    /// Returns the reply to a request for a key that is not made, because of `outcome`: its name is taken, or the
+    /// client has too many keys. Logs the limit in the second case.
     fn refuse_key(&self, client: &ClientSettings, outcome: AddedKey) -> HttpReply {
         if outcome != AddedKey::Full {
             let message = "the client has a key of this name: choose another one, or revoke that key";

@@ -26,8 +26,8 @@ use crate::random;
 type Obstacle = String;
 
 impl Conversations {
-    /// Carries a conversation that was stored under another policy over to the present one. If that is not possible, says
-    /// why in the log, and returns `None`.
+    /// Carries the conversation `opened`, which was stored under another policy, over to the present one. If that is
+    /// not possible, says why in the log, and returns `None`. `handle` names the conversation.
     ///
     /// # Errors
     /// If the system has no random bytes, the conversation cannot be created, or the database fails.

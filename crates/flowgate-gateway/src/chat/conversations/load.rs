@@ -41,8 +41,9 @@ impl Conversations {
         self.store.open_conversation(name, &client.spec.config_fingerprint, &random::hex(&key), turns).await
     }
 
-    /// Replays a conversation from its stored inputs, or carries it over from another policy. If neither is possible,
-    /// deletes and recreates it without turns. When a client has begun several new conversations, also deletes its surplus ones.
+    /// Replays the conversation `opened`, which `handle` names, from its stored inputs, or carries it over from another
+    /// policy. If neither is possible, deletes and recreates it without turns. When a client has begun several new
+    /// conversations, also deletes its surplus ones.
     ///
     /// # Errors
     /// If the database fails, or the conversation is damaged such that it cannot be recreated.

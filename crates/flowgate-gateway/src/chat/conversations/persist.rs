@@ -237,9 +237,9 @@ impl Conversations {
     }
 }
 
-/// Returns the texts that a client was shown in a turn, in the form in which the database stores them; `None` if
-/// there are none, and no source has forgotten any. `next_text` is the number of the first stored text that this
-/// gateway has not loaded.
+/// Returns `learned`, the texts that a client was shown in a turn, in the form in which the database stores them;
+/// `None` if there are none, and no source has forgotten any. `next_text` is the number of the first stored text that
+/// this gateway has not loaded.
 fn new_shown_texts(client: &str, next_text: i64, learned: &history::LearnedTexts) -> Option<NewShownTexts> {
     if learned.texts.is_empty() && learned.full.is_empty() {
         return None;

@@ -398,7 +398,7 @@ fn decode_answer(api: Api, form: AnswerForm, text: &str) -> Result<Completion, N
     }
 }
 
-/// Encodes an answer in the form in which it arrived.
+/// Encodes the answer `completion` to the request `decoded`, in the form in which it arrived.
 fn encode_answer(api: Api, form: AnswerForm, decoded: &ReceivedRequest, completion: &Completion) -> Vec<u8> {
     let created = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
     // The id only tells answers apart.

@@ -343,7 +343,8 @@ fn named_for_model(client: &ClientState, conversation: &Conversation, call: Tool
     ToolCall { name: name.unwrap_or_else(|| format!("{} (not on offer)", call.name)), ..call }
 }
 
-/// Checks that each call of a message was permitted as it was written.
+/// Checks that each call of a message was permitted as it was written. `calls` are the calls as the model has written
+/// them, and `turn` has those that ran, and the verdicts.
 fn check_calls(client: &ClientState, calls: &[ToolCall], turn: &Turn) -> Result<(), NotPermitted> {
     let stopped = |reason| {
         let (judged, withheld) = (turn.judged.clone(), turn.withheld.clone());
