@@ -228,8 +228,7 @@ impl Issuer {
     pub(super) async fn recent_description(self: &Arc<Self>) -> Result<IssuerDescription, String> {
         let mut described = self.described.lock().await;
         if let Some((at, description)) = &*described {
-            let cached_for =
-                if description.is_ok() { DESCRIPTION_TIME } else { DESCRIPTION_FAILURE_TIME };
+            let cached_for = if description.is_ok() { DESCRIPTION_TIME } else { DESCRIPTION_FAILURE_TIME };
             if at.elapsed() < cached_for {
                 return description.clone();
             }

@@ -166,7 +166,7 @@ impl DryRun {
             self.calls += 1;
             let (was, would_be) = (old.judgement.outcome(), new.judgement.outcome());
             // The verdict on the call in the conversation. The verdicts are in the order of the calls, so the search
-            // goes on after the last one that was found; a call without a verdict takes none.
+            // continues after the last one that was found; a call without a verdict takes none.
             let is_its =
                 |verdict: &CallVerdict| verdict.event == old.events_before && verdict.tool == old.call.tool;
             let mut rest = unmatched.clone();

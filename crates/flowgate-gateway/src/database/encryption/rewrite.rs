@@ -298,8 +298,10 @@ impl Rewriter<'_> {
         let new = self.value(&old, &ContentPlace::turn((&client, &name), id, number))?;
         // The digests are stored with spaces between them. An encrypted database stores them keyed.
         let prefixes: Vec<&str> = prefixes.split(' ').filter(|prefix| !prefix.is_empty()).collect();
-        let keyed: Vec<StoredDigest> =
-            prefixes.iter().map(|prefix| self.ring.keyed(DigestColumn::ChatPrefix, &client, prefix)).collect();
+        let keyed: Vec<StoredDigest> = prefixes
+            .iter()
+            .map(|prefix| self.ring.keyed(DigestColumn::ChatPrefix, &client, prefix))
+            .collect();
         let changed: Vec<(&&str, &StoredDigest)> =
             prefixes.iter().zip(&keyed).filter(|(prefix, keyed)| **prefix != keyed.as_str()).collect();
         if new.is_none() && changed.is_empty() {
