@@ -282,7 +282,7 @@ async fn accept_losses(
     let anchors = store.anchors().await?;
     let witnessed = read_configured_witness(witness.as_ref())?;
     let key = AuditKey::load_or_create(&key).map_err(to_database_error)?;
-    // Finds the losses while the log is opened, since only then its last lines are compared with the records.
+    // Notes the losses before the opening writes to the log.
     let (mut database_loss, mut witness_loss) = (None, None);
     let check = |past: &mut UnopenedLog<'_>| {
         (database_loss, witness_loss) = (anchors.loss(past)?, witnessed.loss(past)?);

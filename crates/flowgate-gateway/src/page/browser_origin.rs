@@ -25,7 +25,7 @@ pub(crate) fn is_foreign(headers: &HeaderMap) -> bool {
     match (only(&FETCH_SITE), only(&header::ORIGIN), only(&header::HOST)) {
         // A proxy before the gateway may change `Host`, so this header decides if the browser sends it.
         (Ok(Some(site)), Ok(_), _) => site != "same-origin",
-        // A browser sends `Origin` with a request from a page of another origin, so this one is from no such page.
+        // A browser sends `Origin` with each request of a page of another origin, apart from `GET` and `HEAD`.
         (Ok(None), Ok(None), _) => false,
         (Ok(None), Ok(Some(origin)), Ok(Some(host))) => !is_origin_of(origin, host),
         _ => true,
