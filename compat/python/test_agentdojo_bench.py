@@ -272,7 +272,10 @@ def test_a_run_goes_on_where_it_stopped(tmp_path, capsys):
         (["--version", "v9"], "AgentDojo has no benchmark version `v9`"),
         (["--model", "gpt-9"], "`gpt-9` is no double: name its server with --base-url URL"),
         (["--sample", "0"], "--sample wants a positive number"),
-        (["--defence", "lowest-first", "--policy-folder", "nowhere"], "the policy nowhere/workspace.flow cannot be read"),
+        (
+            ["--defence", "lowest-first", "--policy-folder", "nowhere"],
+            "the policy nowhere/workspace.flow cannot be read (No such file or directory): pass the folder with `--policy-folder`",
+        ),
     ],
 )
 def test_mistakes_are_explained(arguments, message, capsys, tmp_path):
