@@ -282,8 +282,6 @@ class Guard:
 
 
 _UNASKED: Any = object()
-# Stands for the refusal of an equal call of the same message.
-_REFUSED: Any = object()
 """The answer to a question that nobody is asked, since the budget of questions is used up."""
 
 _REFUSED: Any = object()
