@@ -23,7 +23,7 @@ use flowgate_guard::method::MethodRegistry;
 use flowgate_guard::{DescriptionAuthor, OfferedTool};
 use flowgate_lm::chat::{Completion, Request, Stop, ToolCall};
 use flowgate_lm::sse::{EventSplitter, SseEvent};
-use flowgate_lm::wire::{Api, ONLY_FUNCTIONS, ResponseHead, ResponseWriter};
+use flowgate_lm::wire::{AnswerStorage, Api, ONLY_FUNCTIONS, ResponseHead, ResponseWriter};
 use flowgate_lm::{BoxFuture, ChatModel, Error, Listener, block_on};
 use libfuzzer_sys::fuzz_target;
 use serde_json::{Value, json};
@@ -60,7 +60,7 @@ static POLICIES: LazyLock<[Arc<Policy>; 2]> = LazyLock::new(|| {
 });
 
 const HEAD: ResponseHead<'_> =
-    ResponseHead { id: "r1", model: "m", created: 1_700_000_000, tools: &ONLY_FUNCTIONS };
+    ResponseHead { id: "r1", model: "m", created: 1_700_000_000, tools: &ONLY_FUNCTIONS, storage: AnswerStorage::NotStored };
 
 fuzz_target!(|bytes: &[u8]| {
     let mut choices = Choices::new(bytes);

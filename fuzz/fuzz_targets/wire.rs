@@ -15,7 +15,7 @@ use bytes::Choices;
 use flowgate_lm::chat::{Completion, Message, Messages, OutputFormat, Part, Request, ToolCall};
 use flowgate_lm::json::{Json, items};
 use flowgate_lm::sse::{EventSplitter, SseEvent};
-use flowgate_lm::wire::{
+use flowgate_lm::wire::{AnswerStorage, 
     Api, DroppedParts, ONLY_FUNCTIONS, ResponseHead, chat_completions, messages::MAX_TOKENS,
 };
 use flowgate_lm::{Delta, Error};
@@ -76,7 +76,7 @@ fn events(bodies: &[Value]) {
 }
 
 const HEAD: ResponseHead<'_> =
-    ResponseHead { id: "r1", model: "m", created: 1_700_000_000, tools: &ONLY_FUNCTIONS };
+    ResponseHead { id: "r1", model: "m", created: 1_700_000_000, tools: &ONLY_FUNCTIONS, storage: AnswerStorage::NotStored };
 
 fn is_one_line(error: &impl Display) {
     let text = error.to_string();

@@ -56,7 +56,8 @@ impl<R: BufRead> ContentReader<R> {
     }
 
     /// Reads the next entry of the file of contents into `next`, which becomes `None` at the end of the file. A partial
-    /// entry at the end counts as stray and is not read. Fails at an entry that is malformed or too long.
+    /// entry at the end counts as stray (it belongs to no line of the log) and is not read. Fails at an entry that is
+    /// malformed or too long.
     fn advance(&mut self) -> Result<(), VerifyErrorKind> {
         self.number += 1;
         self.next = match self.lines.next().map_err(|error| VerifyErrorKind::Read(error.to_string()))? {

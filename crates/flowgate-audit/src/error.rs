@@ -1,4 +1,5 @@
-//! Defines the errors of opening and writing an audit log, with their texts for the operator.
+//! Defines the errors of opening and writing an audit log and of reading its key, with their texts for the operator.
+//! [`AuditLog`](super::AuditLog) and `key_file` return them, and the gateway prints them.
 
 use std::fmt;
 use std::io;

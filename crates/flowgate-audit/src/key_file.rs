@@ -64,7 +64,8 @@ fn write_new_file(path: &Path, options: &OpenOptions, text: &str) -> io::Result<
     file.sync_all()
 }
 
-/// Returns whether users other than the owner and the group of a file have any permission on it.
+/// Returns whether users other than the owner and the group of a file have any permission on it. The group may read the
+/// key: some systems give secrets to a program by its group.
 #[cfg(unix)]
 fn is_readable_by_all(file: &File) -> io::Result<bool> {
     use std::os::unix::fs::PermissionsExt as _;

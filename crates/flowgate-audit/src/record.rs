@@ -26,7 +26,7 @@ const MAX_NUMBER: u64 = (1 << 53) - 1;
 pub struct Timestamp(pub u64);
 
 impl Timestamp {
-    /// Returns the time of the system clock.
+    /// Returns the time of the system clock; 1970 if the clock is set to an earlier time.
     pub fn now() -> Self {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Self(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))

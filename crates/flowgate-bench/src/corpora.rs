@@ -153,8 +153,13 @@ impl CorpusSuite {
         let mut rows = Vec::new();
         for case in &self.corpus.cases {
             let parts = self.corpus.tool_sets.get(case.tool_set).zip(self.policies.get(case.tool_set));
-            let (set, policy) =
-                parts.ok_or_else(|| CorpusError::new(&case.name, "the case has no tools".to_owned()))?;
+            let (set, policy) = parts.ok_or_else(|| {
+                CorpusError::new(
+                    &case.name,
+                    "the set of tools of the case is missing; this is a defect of Flowgate; please report it"
+                        .to_owned(),
+                )
+            })?;
             let fates = run::run_case(policy, set, case, method)
                 .map_err(|problem| CorpusError::new(&case.name, problem))?;
             rows.push(CaseRow::new(case, method, fates));

@@ -50,7 +50,7 @@ impl<M: ChatModel + ?Sized> ChatModel for CountedModel<'_, M> {
         self.model.name()
     }
 
-    /// Counts the request and its tokens, and lets the double answer it, so that the conversation continues.
+    /// Counts the request and its tokens, and lets the counted model answer it.
     fn complete<'a>(
         &'a self,
         request: &'a Request,

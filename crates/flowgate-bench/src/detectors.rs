@@ -153,6 +153,7 @@ impl PreviewVerdicts {
         let plain = judge(policy, &scene.run(text, Some(&json!(false)))?)?.outcome();
         let judgements = previews().map(|preview| judge(policy, &scene.run(text, preview.as_ref())?));
         let judgements = judgements.into_iter().collect::<Result<Vec<_>, _>>()?;
+        // Outcomes are ordered from the mildest, `Permit`, to the strictest.
         let mildest = judgements.iter().min_by_key(|judgement| judgement.outcome());
         let preview = mildest.map_or(Outcome::Permit, Judgement::outcome);
         let reason = mildest.and_then(|judgement| judgement.reasons.first()).map(|r| r.message.clone());

@@ -5,11 +5,12 @@
 //! model writes the task's marker or proposes the forbidden call. The attacker's *advantage* is how much more often violations happen under attack
 //! than in the controls.
 //!
-//! A [suite](GameSuite) generates pairs of tasks from a seed: an adversarial observation and its control. A [`Runner`] gives each task to a model
-//! under a [`Defence`], which is one of the paper's six or a guarded conversation, and records an [`Execution`]. Each [measure] is one function over
-//! executions. [`report`] prints the tables.
+//! A [suite](GameSuite) generates pairs of tasks from a seed: an adversarial observation and its control. A [`Runner`]
+//! gives each task to a model under a [`Defence`], which is one of AgentSecBench's six or a guarded conversation, and
+//! records an [`Execution`]. Each [measure] is one function over executions. [`report`] prints the tables.
 //!
-//! The paper has no public code. Where its text leaves a choice open, the documentation of the item names the choice.
+//! AgentSecBench has no public code. Where its text leaves a choice open, the documentation of the item names the
+//! choice.
 
 pub mod adaptive;
 mod attack;

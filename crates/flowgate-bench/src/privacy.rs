@@ -1,9 +1,10 @@
 //! Measures whether a defence asks a person before private data reaches a tool, and only then: the privacy-leak suite of RTBAS
 //! (*RTBAS: Defending LLM Agents Against Prompt Injection and Privacy Leakage*, sections 8.2 and 8.3.1).
 //!
-//! The paper's tasks are not public; the 37 tasks of this suite follow its description. Each call of a task has an *oracle label*, written by hand:
-//! the categories of private data that the call discloses, which say whether a person has to confirm it. [`read`] reads the tasks, [`check`]
-//! validates them and their oracle labels, and `flowgate bench privacy` runs a [`PrivacySuite`].
+//! RTBAS's tasks are not public; the 37 tasks of this suite follow its description. Each call of a task has an *oracle
+//! label*, written by hand: the categories of private data that the call discloses, which say whether a person has to
+//! confirm it. [`read`] reads the tasks, [`check`] validates them and their oracle labels, and `flowgate bench privacy`
+//! runs a [`PrivacySuite`].
 
 mod chat;
 pub mod check;

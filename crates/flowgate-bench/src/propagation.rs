@@ -4,8 +4,9 @@
 //! *Permissive* propagation gives an answer the labels of the documents that it needs, and not the join of the labels of all documents that were
 //! retrieved, which is the naive label. `flowgate_guard::propagation` has the methods; `flowgate bench propagation` runs this suite.
 //!
-//! The paper's data is not public; the data sets of this suite follow its description. The ground truth of a question, which is the set of its
-//! minimal labels, is computed from the facts that documents state. Doubles show bounds of the methods, not results of models.
+//! The data of the publication is not public; the data sets of this suite follow its description. The ground truth of a
+//! question, which is the set of its minimal labels, is computed from the facts that documents state. Doubles show
+//! bounds of the methods, not results of models.
 //!
 //! | file | purpose |
 //! |---|---|

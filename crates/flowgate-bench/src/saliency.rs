@@ -127,16 +127,17 @@ const TRAINING: u64 = 0x7472_6169;
 /// reported ones.
 const THRESHOLDS: u64 = 0x7468_7265;
 
-/// Returns the number of calls of `step` that [`run`] makes with `cases` cases of each set, by which the command line shows progress. Every case is
-/// scored for training, for thresholds and for the report, and Figure 3 has two further cases for each.
+/// Returns the number of calls of `step` that [`run`] makes with `cases` cases of each set, by which the command line
+/// shows progress. Every case is scored for training, for thresholds and for the report, and RTBAS's Figure 3 has two
+/// further cases for each.
 pub fn steps(cases: usize) -> usize {
     (3 * CaseSet::ALL.len() + 2) * cases
 }
 
 /// Measures every screener on every set, with `cases` cases each. The network is trained, and the thresholds are
-/// chosen, on other cases of all sets except unseen phrasings. Figure 2 has the regions of all reported cases. Figure 3
-/// has `cases` calls that follow the user and as many that follow an attacker. `step` is called after each case; if it
-/// returns true (the user has interrupted the command), the result is `None`.
+/// chosen, on other cases of all sets except unseen phrasings. RTBAS's Figure 2 has the regions of all reported cases,
+/// and its Figure 3 has `cases` calls that follow the user and as many that follow an attacker. `step` is called after
+/// each case; if it returns true (the user has interrupted the command), the result is `None`.
 ///
 /// # Errors
 /// If the model or the network fails.
@@ -179,7 +180,7 @@ pub fn run(
 }
 
 /// Returns the number of calls of `step` that [`run_traces`] makes: two for each recorded call, one when it is scored
-/// and one when Figure 3 counts it.
+/// and one when RTBAS's Figure 3 counts it.
 pub fn trace_steps(traces: &TraceCases) -> usize {
     2 * traces.cases.len()
 }

@@ -41,6 +41,7 @@ pub fn count(text: &str) -> u64 {
     // The vocabulary has every byte, so no text fails; if one did, each of its bytes would count.
     let tokens = encoding.map_or(text.len(), |encoding| encoding.len());
     let tokens = u64::try_from(tokens).unwrap_or(u64::MAX);
+    // Forgetting all counts bounds the memory; they are computed again when they are needed.
     if counted.len() >= MAX_COUNTED {
         counted.clear();
     }

@@ -119,10 +119,19 @@ fn read(path: &Path) -> Result<SavedScreener, InputError> {
     Ok(SavedScreener {
         model: text("model")?.into(),
         model_name: text("model_name")?,
-        threshold: threshold.ok_or_else(|| failed("`threshold` must be a number from 0 to 1"))?,
+        threshold: threshold.ok_or_else(|| {
+            failed(
+                "`threshold` must be a number from 0 to 1; train the screener again with `flowgate screen train`",
+            )
+        })?,
         seed: number("seed")?,
         cases: u16::try_from(number("cases")?)
-            .map_err(|_| failed("`cases` must be a whole number from 0 to 65535"))?,
+            .map_err(|_| {
+                failed(
+                    "`cases` must be a whole number from 0 to 65535; \
+                     train the screener again with `flowgate screen train`",
+                )
+            })?,
     })
 }
 

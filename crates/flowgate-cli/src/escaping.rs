@@ -64,7 +64,8 @@ pub(crate) fn json(value: &Value) -> String {
     escape_json(&serde_json::to_string_pretty(value).unwrap_or_default())
 }
 
-/// Returns a value as JSON on one line, escaped like the result of `json`.
+/// Returns a value as JSON on one line, in which every character that a terminal could not show or would interpret is
+/// escaped.
 #[cfg(any(feature = "gateway", feature = "run"))]
 pub(crate) fn json_line(value: &Value) -> String {
     escape_json(&value.to_string())
@@ -89,6 +90,7 @@ fn escape_json(json: &str) -> String {
 fn escape(c: char, shown: &mut String) {
     let mut units = [0_u16; 2];
     for unit in c.encode_utf16(&mut units) {
+        // Writing to a text does not fail.
         let _ = write!(shown, "\\u{unit:04x}");
     }
 }
@@ -101,6 +103,7 @@ fn escape_unless(text: &str, is_allowed: impl Fn(char) -> bool) -> String {
         if is_allowed(c) || !is_unsafe_char(c) {
             shown.push(c);
         } else {
+            // Writing to a text does not fail.
             let _ = write!(shown, "\\u{{{:x}}}", u32::from(c));
         }
     }

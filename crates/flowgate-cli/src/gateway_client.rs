@@ -85,6 +85,7 @@ impl GatewayClient {
         let tls = match &options.ca_file {
             None => TlsConfig::default(),
             Some(path) => {
+                // At most 16 MiB.
                 let authorities = Authorities::read(input::bounded_text(path, 16 << 20)?.as_bytes());
                 let named = |error| InputError(format!("{}: {error}", path.display()));
                 trusted(&authorities.map_err(named)?)
@@ -228,6 +229,7 @@ fn person_key(options: &GatewayArgs) -> Result<String, InputError> {
                 "the key is given twice: leave out `--key-file`, or unset the environment variable {PERSON_KEY}"
             )));
         }
+        // Any error: a variable that is absent or not valid UTF-8 does not matter beside the file.
         (Some(file), Err(_)) => (input::bounded_text(file, 1 << 16)?, file.display().to_string()),
         (None, Ok(text)) => (text, PERSON_KEY.to_owned()),
         (None, Err(std::env::VarError::NotPresent)) => {
@@ -249,7 +251,7 @@ fn person_key(options: &GatewayArgs) -> Result<String, InputError> {
     Ok(key.to_owned())
 }
 
-/// Returns a TLS configuration that trusts only these authorities.
+/// Returns a TLS configuration that trusts only these authorities; it trusts no server if there are none.
 fn trusted(authorities: &Authorities) -> TlsConfig {
     let certificates = authorities.certificates().unwrap_or_default().iter();
     let roots: Vec<Certificate<'static>> =
@@ -267,6 +269,7 @@ fn describe(error: &ureq::Error) -> &'static str {
         }
         ureq::Error::BadUri(_) => "the address is not that of a gateway; write it as http://127.0.0.1:8000",
         ureq::Error::BodyExceedsLimit(_) => "the answer is larger than 64 MiB; check the address",
+        // All other errors are taken for a failed connection.
         _ => "there is no connection; check that the gateway runs",
     }
 }

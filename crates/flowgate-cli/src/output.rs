@@ -47,31 +47,33 @@ impl Console {
         let _ = writeln!(self.out, "{}", escaping::escape_output(line, self.color));
     }
 
-    /// Prints a prompt, [escaped](escaping::escape_output) and without a line break.
+    /// Prints a prompt, [escaped](escaping::escape_output) and without a line break. A closed pipe is not an error.
     #[cfg(feature = "run")]
     pub(crate) fn prompt(&mut self, prompt: &str) {
         let _ = write!(self.out, "{}", escaping::escape_output(prompt, self.color));
         let _ = self.out.flush();
     }
 
-    /// Prints bytes of the result as they are, not escaped and without a line break.
+    /// Prints bytes of the result as they are, not escaped and without a line break. A closed pipe is not an error.
     pub(crate) fn write_bytes(&mut self, bytes: &[u8]) {
         let _ = self.out.write_all(bytes);
     }
 
-    /// Prints an error, [escaped](escaping::escape_output) like all messages.
+    /// Prints an error, [escaped](escaping::escape_output) like all messages. A message that cannot be written is
+    /// dropped.
     pub(crate) fn error(&mut self, message: &str) {
         let word = paint(self.err_color, "1;31", "error");
         let _ = writeln!(self.err, "{word}: {}", escaping::escape_output(message, self.err_color));
     }
 
-    /// Prints a warning.
+    /// Prints a warning. A message that cannot be written is dropped.
     pub(crate) fn warning(&mut self, message: &str) {
         let word = paint(self.err_color, "1;33", "warning");
         let _ = writeln!(self.err, "{word}: {}", escaping::escape_output(message, self.err_color));
     }
 
-    /// Prints a note: a message that the user should know, and that reports no problem.
+    /// Prints a note: a message that the user should know, and that reports no problem. A message that cannot be
+    /// written is dropped.
     pub(crate) fn note(&mut self, message: &str) {
         let word = paint(self.err_color, "1;36", "note");
         let _ = writeln!(self.err, "{word}: {}", escaping::escape_output(message, self.err_color));

@@ -25,6 +25,7 @@ pub(crate) fn load_policy_as(
     let source = read_policy_text(path)?;
     let name = path.display().to_string();
     let folder = path.parent().unwrap_or(Path::new(""));
+    // Reads a file that the policy imports.
     let read = |path: &str| read_policy_text(&folder.join(path)).map_err(|error| error.0);
     match Policy::load(&source, dialect, read) {
         Ok(policy) => {

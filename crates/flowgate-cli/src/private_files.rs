@@ -1,5 +1,6 @@
 //! Creates and replaces files that only their owner can read and write: labels of stores, approved tools, the events of
-//! sessions, and traces. Other users must not write them, because the labels and events in them decide later verdicts.
+//! sessions, and traces. `flowgate run`, `mcp` and `hook` use it. Other users must not write them, because the labels
+//! and events in them decide later verdicts.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};

@@ -161,7 +161,8 @@ impl Progress {
         self.0.is_interrupted.load(Ordering::Relaxed)
     }
 
-    /// Clears the line on the terminal, so that other text can be printed. The next update shows it again.
+    /// Clears the line on the terminal, if there is one, so that other text can be printed. The next update shows it
+    /// again.
     pub(crate) fn clear(&self) {
         let mut drawn = lock(&self.0.drawn);
         if drawn.at.take().is_some() {
@@ -205,7 +206,8 @@ impl ProgressState {
 
     /// Shows the progress if an update is due. On a terminal, the first one is due after [`BRIEF`], so that a short
     /// command shows nothing, and each further one when [`UPDATE`] has passed. Elsewhere, one is due after each tenth
-    /// of the work or, if the total is unknown, whenever the number of items has doubled.
+    /// of the work or, if the total is unknown, whenever the number of items has doubled. What cannot be written is
+    /// dropped.
     fn update(&self) {
         if self.show == ProgressDisplay::Hidden {
             return;
@@ -236,8 +238,8 @@ impl ProgressState {
         line::line(&self.work, items, done, self.total, now)
     }
 
-    /// Records that Ctrl-C was pressed, and tells the user. Returns whether it was pressed before: the caller then
-    /// ends the program.
+    /// Records that Ctrl-C was pressed, and tells the user, if the display can be written. Returns whether it was
+    /// pressed before: the caller then ends the program.
     fn interrupt(&self) -> bool {
         let is_second = self.is_interrupted.swap(true, Ordering::Relaxed);
         let mut drawn = lock(&self.drawn);

@@ -30,6 +30,7 @@ pub(crate) trait ExternalStateSession {
 
 impl ExternalStateSession for Conversation {
     fn stamp_writes(&mut self, stamp: &str) {
+        // The method of `Conversation` itself, which has precedence over this one.
         Self::stamp_writes(self, stamp);
     }
 
@@ -38,20 +39,24 @@ impl ExternalStateSession for Conversation {
     }
 
     fn join_external_state(&mut self, record: &Value) -> Result<(), ExternalStateError> {
+        // The method of `Conversation` itself, which has precedence over this one.
         Self::join_external_state(self, record)
     }
 }
 
 impl ExternalStateSession for Monitor {
     fn stamp_writes(&mut self, stamp: &str) {
+        // The method of `Monitor` itself, which has precedence over this one.
         Self::stamp_writes(self, stamp);
     }
 
     fn external_state_record(&self) -> Value {
+        // The method of `Monitor` itself, which has precedence over this one.
         Self::external_state_record(self)
     }
 
     fn join_external_state(&mut self, record: &Value) -> Result<(), ExternalStateError> {
+        // The method of `Monitor` itself, which has precedence over this one.
         Self::join_external_state(self, record)
     }
 }

@@ -67,6 +67,7 @@ fn unmask(text: &str) -> String {
             '4' | '@' => 'a',
             '5' | '$' => 's',
             '7' => 't',
+            // Cyrillic letters that look like Latin ones.
             'а' => 'a',
             'е' => 'e',
             'о' => 'o',

@@ -174,9 +174,9 @@ fn reference_key(text: &str, name: &Range<usize>) -> String {
     name.split_whitespace().collect::<Vec<_>>().join(" ").to_lowercase()
 }
 
-/// Returns the address at the start of a text; `None` if there is none. The address ends before a space, an angle
-/// bracket, or a closing parenthesis that is not opened in it. The text begins at byte `offset` of the whole text; the
-/// returned span is one of the whole text.
+/// Returns the address at the start of a text, after white space and `<`; `None` if there is none. The address ends
+/// before a space, an angle bracket, or a closing parenthesis that is not opened in it. The text begins at byte
+/// `offset` of the whole text; the returned span is one of the whole text.
 fn destination(text: &str, offset: usize) -> Option<Link> {
     let trimmed = text.trim_start_matches([' ', '\t', '\n', '<']);
     let start = text.len() - trimmed.len();

@@ -230,6 +230,7 @@ impl CompiledRules {
         if missing == 0 {
             return named;
         }
+        // Without the searcher of keywords, every rule is searched for.
         let Some(keywords) = &self.keywords else { return vec![true; self.rules.len()] };
         // Keywords may overlap: `key` is in `api_key`.
         for found in keywords.find_overlapping_iter(text) {

@@ -204,6 +204,7 @@ pub fn shell_code(text: &str) -> ShellCode {
     scanner.scan_text(read, &ScriptLocation::From(0), &CommandInput::Terminal);
     scanner.finish();
     if end < text.len() {
+        // `false`: no other issue says that this is not read.
         scanner.note_unread(UnreadReason::Limit, end..text.len(), false);
     }
     // The usual spelling of the fork bomb, in which the function is named `:`. Under another name it is not found.

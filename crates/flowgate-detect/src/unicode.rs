@@ -102,6 +102,7 @@ pub fn find_hidden(text: &str) -> Vec<Finding> {
 /// these can encode text.
 fn flag_tags_length(text: &str) -> usize {
     let is_named = |c: &char| matches!(c, '\u{e0030}'..='\u{e0039}' | '\u{e0061}'..='\u{e007a}');
+    // One more than six, by which a longer run is noticed.
     let named: Vec<char> = text.chars().take_while(is_named).take(7).collect();
     let length: usize = named.iter().map(|c| c.len_utf8()).sum();
     let end = text.get(length..).and_then(|rest| rest.chars().next());

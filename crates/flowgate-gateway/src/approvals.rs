@@ -129,6 +129,7 @@ impl ApprovalReference {
         let mut content: Value = serde_json::from_str(content).unwrap_or_default();
         let tool = content.get("tool").and_then(Value::as_str).unwrap_or_default().to_owned();
         let times = content.get(TIMES).and_then(Value::as_u64).unwrap_or(1);
+        // Only the rest is compared with other calls.
         remove_variable_members(&mut content);
         Self {
             id,
@@ -141,7 +142,8 @@ impl ApprovalReference {
         }
     }
 
-    /// Returns whether the answer covers a further call, which has not been judged yet.
+    /// Returns whether the answer covers a further call, which has not been judged yet: one question can be about
+    /// several equal calls.
     pub(crate) fn covers_further_calls(&self) -> bool {
         self.remaining_calls > 0
     }
@@ -149,6 +151,7 @@ impl ApprovalReference {
     /// Uses the answer for the call that `ask` is about, if it is equal to the call of the question and the answer
     /// covers a further call. Returns whether it was used.
     pub(crate) fn take_equal_call(&mut self, ask: &ApprovalRequest) -> bool {
+        // Compared without the members in which questions about equal calls may differ, as `self.content` is.
         let mut content = stored_content(ask, ask.is_grantable());
         remove_variable_members(&mut content);
         let is_covered = self.remaining_calls > 0 && self.digest == ask.digest && self.content == content;
@@ -437,6 +440,7 @@ impl ApprovalService {
     /// `cause`.
     fn record_void(&self, questions: &[StoredQuestion], cause: &str) -> Result<(), DatabaseError> {
         let to_entry = |question: &StoredQuestion| {
+            // Content that is not valid JSON leaves the name of the tool empty.
             let content: Value = serde_json::from_str(&question.content).unwrap_or_default();
             let event = AuditEvent::ApprovalVoid {
                 conversation: question.name.clone(),

@@ -27,6 +27,7 @@
 //! * `clients`: finds clients by their keys; `request_quota`: limits how often a client may send requests.
 //! * `headers`: reads the headers that name a conversation and a provenance.
 //! * `request_decoder`: decodes the bodies of requests.
+//! * `response_id`: reads and writes the ids of answers that a later request may continue from.
 //! * `conversations`: finds and stores the conversation that a request belongs to.
 //! * `reload`: replaces clients, policies and people by those of a reloaded configuration.
 //! * `quotations`: lists and clears, for admins, the texts that clients were shown.
@@ -58,6 +59,7 @@ pub(crate) mod reload;
 pub(crate) mod report;
 mod request_decoder;
 mod request_quota;
+mod response_id;
 pub mod stored_trace;
 pub(crate) mod stream;
 #[cfg(test)]
@@ -134,12 +136,13 @@ pub(crate) struct ModelRoutes {
 }
 
 impl ModelRoutes {
-    /// Opens the database, the audit log and the webhook, and starts the maintenance tasks. Logs advice about regions
-    /// that a client's policy and settings hide from models. `values` is the memory budget of parsed JSON values,
-    /// which all requests share.
+    /// Opens the database, the audit log, the webhook and the export of spans, and starts the maintenance tasks. Logs
+    /// advice about regions that a client's policy and settings hide from models. `values` is the memory budget of
+    /// parsed JSON values, which all requests share.
     ///
     /// # Errors
-    /// If the database, the audit log, the log of a client in watch mode or the webhook cannot be opened.
+    /// If one of these or the log of a client in watch mode cannot be opened, or the audit log does not fit the
+    /// database.
     pub(crate) async fn open(
         config: GatewayConfig,
         values: ValueBudget,
@@ -246,7 +249,8 @@ impl ModelRoutes {
     }
 
     /// Signs the audit log, stores its head, delivers it to the witnesses, sends the last spans and closes the database
-    /// before the process exits. Failures are ignored: as after a killed process, the next start signs the log and stores its head.
+    /// before the process exits. Failures are ignored: as after a killed process, the next start signs the log and
+    /// stores its head.
     pub(crate) async fn finish(&self) {
         if self.recorder.sign_head().is_ok() {
             let _ = self.sessions.store().persist_log_head().await;
@@ -330,9 +334,11 @@ fn announce_clients(config: &GatewayConfig, log: &OperatorLog) -> Result<(), Dat
 fn remark_open_files(address: &config::DatabaseAddress, audit: Option<&AuditSpec>, log: &OperatorLog) {
     let mut paths = match address {
         config::DatabaseAddress::File(path) => database::sqlite::file::database_files(path),
+        // A database on a server or in memory has no files here.
         _ => Vec::new(),
     };
     paths.extend(
+        // The audit log can have a second file, with the content of its records.
         audit.into_iter().flat_map(|audit| [audit.file.clone(), audit.file.with_added_extension("content")]),
     );
     for path in database::sqlite::file::readable_by_others(&paths) {

@@ -127,6 +127,7 @@ pub struct DatabaseSpec {
 }
 
 impl Default for DatabaseSpec {
+    /// Returns the default sizes and times, for a database in memory. `ConfigReader::store` sets the address.
     fn default() -> Self {
         let (address, retention) = (DatabaseAddress::Memory, Duration::from_secs(30 * DAY));
         // The memory sizes are in bytes.
@@ -146,8 +147,8 @@ impl Default for DatabaseSpec {
 
 /// The seconds of a day.
 const DAY: u64 = 24 * 60 * 60;
-/// The version of the rules by which `flowgate_mcp` counts the questions to the person at a client. Sessions that were stored
-/// under other rules are not replayed: they could ask where the session did not.
+/// The version of the rules by which `flowgate_mcp` counts the questions to the person at a client. Sessions that were
+/// stored under other rules are not replayed: they could ask where the session did not.
 const QUESTION_COUNTING: u32 = 2;
 /// The default file of the database, in the folder of the configuration.
 const FILE: &str = "flowgate.db";
@@ -330,8 +331,9 @@ pub fn read_with_methods(
         client.asks_its_user = client.interactive
             && !people.iter().any(is_approver_of_client)
             && !groups.any(|group| group.decides_for(&client.tenant));
-        // `config_fingerprint` is the digest of the settings under which stored conversations can be replayed. They include whether
-        // the person who uses the client is asked in its chat, and within which budget: a replay counts the questions again.
+        // `config_fingerprint` is the digest of the settings under which stored conversations can be replayed. They
+        // include whether the person who uses the client is asked in its chat, and within which budget: a replay counts
+        // the questions again.
         let mut covered_settings: Vec<Value> =
             vec![client.config_fingerprint.as_str().into(), client.asks_its_user.into()];
         if client.asks_its_user {

@@ -150,6 +150,7 @@ impl Database {
             }
         };
         let mut database = database.with_identity().await?;
+        // `true`: if there are keys, an unencrypted database is encrypted from now on.
         if let Err(error) = database.load_encryption(keys, true).await {
             database.close().await;
             return Err(error);
@@ -184,6 +185,7 @@ impl Database {
             DatabaseAddress::Memory => return Err(DatabaseError::SchemaOlder),
         };
         let checked = match database.check_schema().await {
+            // `false`: a reader does not begin to encrypt the database.
             Ok(()) => database.load_encryption(keys, false).await,
             Err(error) => Err(error),
         };

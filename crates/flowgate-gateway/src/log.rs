@@ -166,6 +166,7 @@ struct OperatorLogState {
 }
 
 impl fmt::Debug for OperatorLogState {
+    /// Writes the format of lines, and none of the keys to be removed from them.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Log").field("format", &self.format).finish_non_exhaustive()
     }

@@ -1,7 +1,8 @@
 //! Counts requests and their latencies, and writes all metrics in the text format of Prometheus. The HTTP service owns
 //! these counters and serves the text.
 //!
-//! * [`agents`]: counts what agents did: verdicts on their calls, questions, decisions, tokens, and how long turns took.
+//! * [`agents`]: counts what agents did: verdicts on their calls, questions, decisions, tokens, and how long turns
+//!   took.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -85,6 +86,7 @@ impl Metrics {
         let help = "How often a bound was reached and something was refused or let go";
         measured.register("flowgate_limits", help, reached);
         for &(name, help, value, is_counter) in figures {
+            // The registry adds the full stop itself.
             let help = help.trim_end_matches('.');
             // The encoder appends `_total` to the name of a counter itself.
             match (is_counter, name.strip_suffix("_total")) {

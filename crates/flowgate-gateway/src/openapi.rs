@@ -1,5 +1,5 @@
-//! Serves the OpenAPI description of the gateway's HTTP API. `openapi.json` is written by hand; tests compare it with
-//! the routes and with the response types.
+//! Contains the OpenAPI description of the gateway's HTTP API, which `http::service` serves. `openapi.json` is written
+//! by hand; tests compare it with the routes and with the response types.
 
 /// An OpenAPI 3.1 document.
 pub const DOCUMENT: &str = include_str!("../openapi.json");

@@ -58,6 +58,7 @@ impl PolicyApiError {
 }
 
 impl From<PolicyApiError> for HttpReply {
+    /// Creates the reply with the status and the message of the error.
     fn from(refusal: PolicyApiError) -> Self {
         Self::detail(refusal.status, &refusal.detail)
     }
@@ -362,7 +363,7 @@ mod tests {
         );
         check(PolicyApi::load, "[]", "the body is not a JSON object: send one with `policy`");
         check(PolicyApi::load, "{}", "the body of the request has no field `policy`: add it");
-        check(PolicyApi::load, r#"{"policy":1}"#, "the field `policy` of the body is not a string");
+        check(PolicyApi::load, r#"{"policy":1}"#, "the field `policy` of the body is not a string: send one");
         check(
             PolicyApi::check,
             r#"{"policy":""}"#,
@@ -371,12 +372,12 @@ mod tests {
         check(
             PolicyApi::check,
             r#"{"policy":"","messages":{}}"#,
-            "the field `messages` of the body is not a list",
+            "the field `messages` of the body is not a list: send one",
         );
         check(
             PolicyApi::check,
             r#"{"policy":"","messages":[],"parameters":[]}"#,
-            "the field `parameters` of the body is not an object",
+            "the field `parameters` of the body is not an object: send one",
         );
         check(
             PolicyApi::check,

@@ -56,6 +56,7 @@ impl AuditEntry {
 }
 
 impl From<AuditEvent> for AuditEntry {
+    /// Creates an entry without content.
     fn from(event: AuditEvent) -> Self {
         Self { event, content: None }
     }
@@ -258,7 +259,7 @@ impl RecordingLog {
 /// Returns the accepted loss; `None` if there is no audit log, or if nothing was lost.
 ///
 /// # Errors
-/// Fails if a gateway uses the log or its store, or if one of them cannot be read or written.
+/// If a gateway uses the log or the database, or one of them cannot be read or written.
 pub fn accept_loss(config: GatewayConfig, who: &str) -> Result<Option<AuditLoss>, DatabaseError> {
     let Some(audit) = config.audit else { return Ok(None) };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();

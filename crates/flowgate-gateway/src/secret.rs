@@ -46,6 +46,7 @@ impl Secret {
 }
 
 impl fmt::Debug for Secret {
+    /// Does not write the key.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Secret(..)")
     }

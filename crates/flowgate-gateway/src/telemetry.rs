@@ -54,6 +54,7 @@ struct Recording {
 }
 
 impl fmt::Debug for Telemetry {
+    /// Writes whether spans are recorded.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Telemetry").field(&self.0.is_some()).finish()
     }
@@ -77,6 +78,8 @@ impl Telemetry {
         let exporter = Exporter::new(spec, &resource).map_err(std::io::Error::other)?;
         let queue = SpanQueue::start(exporter, log.clone())?;
         let provider = SdkTracerProvider::builder()
+            // The share applies to traces that begin here. A trace that the client has begun is recorded if the client
+            // says so.
             .with_sampler(Sampler::ParentBased(Box::new(Sampler::TraceIdRatioBased(spec.sample))))
             .with_resource(resource)
             .with_span_processor(export::QueueingProcessor(Arc::clone(&queue)))

@@ -261,7 +261,8 @@ impl Agent<'_> {
     /// [`Monitor::to_names`](flowgate::monitor::Monitor::to_names) writes it.
     ///
     /// # Errors
-    /// As [`run_turn`](Self::run_turn).
+    /// If the session has no room for the task, or the turn cannot be finished: see
+    /// [`continue_turn`](Self::continue_turn).
     pub async fn run_task(
         &mut self,
         conversation: &mut Conversation,
@@ -447,6 +448,7 @@ impl Listener for ReplyListener<'_> {
         if self.observer.is_cancelled() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }
 
+    /// Waits until the observer can take more text.
     fn ready(&mut self) -> BoxFuture<'_, ()> {
         self.observer.ready()
     }

@@ -3,7 +3,8 @@
 //!
 //! An approval applies to one call with exactly these arguments, once, for exactly the reasons that the person was
 //! shown, and until it expires. The monitor judges the call again when the decision arrives; if it then denies the
-//! call, the call does not run in spite of the approval. A question without an answer counts as refused.
+//! call, the call does not run in spite of the approval. A question without an answer counts as refused. A
+//! [conversation](crate::conversation) creates the request, and its driver passes it to an [`Approver`].
 
 mod question_budget;
 
@@ -142,6 +143,7 @@ pub enum Decision {
 impl From<PersonDecision> for Decision {
     fn from(decision: PersonDecision) -> Self {
         match decision {
+            // The gateway stores a lasting grant, which answers later questions; this call is allowed once.
             PersonDecision::AllowOnce | PersonDecision::AllowLasting => Self::AllowOnce,
             PersonDecision::AllowForConversation => Self::AllowForConversation,
             PersonDecision::Deny => Self::Deny,
@@ -167,6 +169,7 @@ pub trait Approver: Send {
 pub struct DenyingApprover;
 
 impl Approver for DenyingApprover {
+    /// Denies the call without asking anybody.
     fn decide<'a>(&'a mut self, _: &'a ApprovalRequest) -> BoxFuture<'a, Decision> {
         Box::pin(ready(Decision::Deny))
     }

@@ -174,6 +174,14 @@ impl History {
         self.prefixes.all.clone()
     }
 
+    /// Returns the digests of the first `count` messages and of the answer after them; `None` if the message after them
+    /// is not one that the model wrote in this session.
+    pub fn answered_chat(&self, count: usize) -> Option<MessageDigests> {
+        self.messages.get(count).filter(|answer| answer.is_written)?;
+        let messages = self.messages.iter().take(count + 1);
+        Some(messages.map(|message| (message.digest, message.is_written)).collect())
+    }
+
     /// Appends a text of a user or system message to the tail.
     pub(crate) fn extend_tail(&mut self, text: &str) {
         append_to_tail(&mut self.tail, text);

@@ -195,10 +195,12 @@ pub(crate) mod tool {
     use flowgate::trace::Tool;
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+    /// Writes a tool as a pair of its server, which is null for a tool without one, and its name.
     pub(crate) fn serialize<S: Serializer>(tool: &Tool, serializer: S) -> Result<S::Ok, S::Error> {
         (tool.server.as_deref(), &*tool.name).serialize(serializer)
     }
 
+    /// Reads a tool from the pair that [`serialize`] writes.
     pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Tool, D::Error> {
         let (server, name) = <(Option<String>, String)>::deserialize(deserializer)?;
         Ok(server.map_or_else(|| Tool::local(&name), |server| Tool::of(&server, &name)))

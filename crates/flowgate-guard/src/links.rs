@@ -80,7 +80,8 @@ pub(crate) fn disarm(
 }
 
 /// Disarms a reply whose form the client demands, as [`disarm`] does, and replaces its placeholders: both in the
-/// strings of JSON as the client decodes them. `hidden` is the number of hidden regions of the view.
+/// strings of JSON as the client decodes them. `hidden` is the number of hidden regions of the view. The other
+/// parameters are those of [`disarm`].
 pub(crate) fn disarm_json(
     monitor: &mut Monitor,
     method: &'static str,
@@ -106,6 +107,8 @@ struct DisarmedReply<'a> {
 
 impl<'a> DisarmedReply<'a> {
     /// Prepares to disarm a reply whose text carries `label`: asks the policy what it decides about addresses there.
+    /// `method` is the name of the method that the attribution records, and `next_id` the number of the last judged
+    /// call.
     fn new(monitor: &Monitor, method: &'static str, label: Label, next_id: &'a mut usize) -> Self {
         Self { policy: LinkPolicy::of(monitor, &label), method, label, next_id, judged: 0 }
     }
@@ -191,7 +194,9 @@ impl StreamCleaner {
     }
 }
 
-/// Disarms every text and key in a value, as [`disarm`] does. Returns the refused addresses.
+/// Disarms every text and key in a value, which has the label `label`, as [`disarm`] does. Returns the refused
+/// addresses. `method` is the name of the method that the attribution records, and `next_id` the number of the last
+/// judged call.
 pub(crate) fn disarm_value(
     monitor: &mut Monitor,
     method: &'static str,

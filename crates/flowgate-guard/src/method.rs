@@ -138,6 +138,7 @@ impl Deref for Method {
 
 /// Methods are equal if they have the same name, which is unique in a registry.
 impl PartialEq for Method {
+    /// Compares the names: a registry has one method of each name.
     fn eq(&self, other: &Self) -> bool {
         self.name() == other.name()
     }

@@ -147,7 +147,8 @@ pub(crate) fn is_in_keys(value: &Value, hidden_count: usize) -> bool {
 }
 
 /// Returns the names of the placeholders in the texts of a value, in order and without duplicates. `hidden_count` is
-/// the number of regions that the view of the author hides: see [`find`].
+/// the number of regions that the view of the author hides: `[h2]` and `hidden h2` count only if the view has that
+/// region.
 pub(crate) fn placeholder_names(value: &Value, hidden_count: usize) -> Vec<String> {
     let mut names = Vec::new();
     collect_names(value, hidden_count, &mut names);
@@ -188,7 +189,7 @@ pub(crate) fn replace(value: &mut Value, hidden_count: usize, text_of: &mut dyn 
 }
 
 /// Replaces each placeholder in a text by [`NEUTRAL`]. `hidden_count` is the number of regions that the view of its
-/// author hides: without any, only the full form `[hidden h2]` is one.
+/// author hides. With 0, only the full form `[hidden h2]` counts as a placeholder.
 pub(crate) fn neutralize(text: &str, hidden_count: usize) -> String {
     replace_in_text(text, hidden_count, &mut |_| NEUTRAL.to_owned())
 }

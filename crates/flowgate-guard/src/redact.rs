@@ -128,6 +128,7 @@ impl HiddenRegions {
     ) -> String {
         let kind = schema.and_then(|schema| schema.get("type")).and_then(Value::as_str);
         let name = format!("h{}", self.hidden.len() + 1);
+        // A screener that is not cleared for the whole content gets a placeholder, too.
         let placeholder = match (&self.tagging, kind) {
             (Some(tagging), _) if reach.flows_to(&tagging.reader) => {
                 let nonce = &tagging.nonce;
@@ -187,6 +188,7 @@ impl Redactor<'_> {
 
     /// Whether the view shows a region with all its parts.
     pub fn shows_all(&self, node: NodeId) -> bool {
+        // Node 0 is the root of the event's value.
         self.shows(0) && self.event.document.label_of(node).flows_to(self.label)
     }
 
@@ -246,7 +248,8 @@ impl Redactor<'_> {
         }
     }
 
-    /// Builds the value of a list or a map whose own structure is shown. Adds the hidden parts to `hidden_regions`.
+    /// Builds the value of a list or a map whose own structure is shown, with placeholders in place of hidden parts,
+    /// which it adds to `hidden_regions`. `schema` is the schema of the value, whose types the placeholders show.
     fn rebuild(&self, id: NodeId, schema: Option<&Value>, hidden_regions: &mut HiddenRegions) -> Value {
         let document = self.document();
         let mut part = |child: NodeId| {
@@ -266,7 +269,8 @@ impl Redactor<'_> {
         }
     }
 
-    /// Returns the text of a literal with placeholders in place of hidden parts, which it adds to `hidden_regions`.
+    /// Returns the text of a literal (a list or a map that `text` spells in JSON or Python) with placeholders in place
+    /// of hidden parts, which it adds to `hidden_regions`.
     fn spell(
         &self,
         id: NodeId,
@@ -288,8 +292,8 @@ impl Redactor<'_> {
         spelled
     }
 
-    /// Adds the spans of the hidden parts of a literal, in order, each with its placeholder. Adds the parts to
-    /// `hidden_regions` as well.
+    /// Adds to `edits` the spans of the hidden parts of a literal, in order, each with its placeholder. Adds the parts
+    /// to `hidden_regions` as well. `schema` is the schema of the literal, whose types the placeholders show.
     fn collect_edits(
         &self,
         id: NodeId,

@@ -25,6 +25,7 @@ pub(crate) fn judged_refusal(judgement: &Judgement, verdict: &str, slots: &[Stri
             shown
         })
         .collect();
+    // A reason about the label of a part of the call, which a lower label removes.
     let is_flow = |kind: ReasonKind| matches!(kind, ReasonKind::Requirement | ReasonKind::Undeclared);
     let mut advice: Vec<String> = Vec::new();
     if judgement.reasons.iter().any(|reason| is_flow(reason.kind)) {

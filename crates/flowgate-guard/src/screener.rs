@@ -63,12 +63,12 @@ pub struct TaggedChat {
     pub names: Vec<String>,
 }
 
-/// Returns the tag before a region.
+/// Returns the tag before a region. Nobody can predict `nonce`, so no text can forge the tag.
 pub fn opening_tag(nonce: &str, name: &str) -> String {
     format!("<<REGION_{nonce}_{name}>>")
 }
 
-/// Returns the tag after a region.
+/// Returns the tag after a region. Nobody can predict `nonce`, so no text can forge the tag.
 pub fn closing_tag(nonce: &str, name: &str) -> String {
     format!("<</REGION_{nonce}_{name}>>")
 }

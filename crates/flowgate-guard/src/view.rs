@@ -219,6 +219,7 @@ impl ViewBuilder<'_> {
             // and one below shows nothing of them.
             CallOutcome::Looked(label) if label.flows_to(bound) => *label,
             CallOutcome::Looked(_) => Label::BOTTOM,
+            // `true`: that there is an answer follows from the step.
             CallOutcome::Output(id) => self.event_label(*id, true, bound),
         }
     }
@@ -234,9 +235,9 @@ impl ViewBuilder<'_> {
         specs.filter(|spec| is_offered(&spec.name)).chain(look).collect()
     }
 
-    /// Returns a message as the view shows it; `None` if the existence of the message is hidden. The existence of a
-    /// message that the client sent (`is_known`) is never hidden, since the client holds it. Adds its hidden parts to
-    /// `names`.
+    /// Returns a message as a view at `label` shows it; `None` if the existence of the message is hidden. The existence
+    /// of a message that the client sent (`is_known`) is never hidden, since the client holds it. Adds its hidden parts
+    /// to `names`.
     fn message(
         &self,
         id: EventId,
@@ -259,9 +260,9 @@ impl ViewBuilder<'_> {
         })
     }
 
-    /// Appends the messages of a step: what the model wrote, and the answers to its calls as the view shows them.
-    /// `count` is the number of calls so far, from which the calls get new ids: the original ids would show how many
-    /// calls are hidden.
+    /// Appends the messages of a step: what the model wrote, and the answers to its calls as a view at `label` shows
+    /// them. Adds the hidden parts of the answers to `names`. `count` is the number of calls so far, from which the
+    /// calls get new ids: the original ids would show how many calls are hidden.
     fn push_step(
         &self,
         step: &ModelStep,
@@ -297,6 +298,7 @@ impl ViewBuilder<'_> {
                 let mut inner = HiddenRegions::default();
                 let top = self.monitor.policy().space().top();
                 let (answer, _) = self.outcome_parts(&step_call.answer, &top, &mut inner);
+                // Writing to a text does not fail.
                 let _ = write!(text, "\n{} {} -> {answer:?}", step_call.call.name, step_call.call.arguments);
             }
             text
@@ -322,8 +324,8 @@ impl ViewBuilder<'_> {
         self.catalogue.output_schema(self.monitor, label, tool)
     }
 
-    /// Returns the outcome of a call as the model is shown it, and whether it is marked as an error. A hidden outcome
-    /// looks the same whether the call ran, failed or was refused. Adds its hidden parts to `names`.
+    /// Returns the outcome of a call as a view at `label` shows it, and whether it is marked as an error. A hidden
+    /// outcome looks the same whether the call ran, failed or was refused. Adds its hidden parts to `names`.
     fn outcome_parts(
         &self,
         answer: &CallOutcome,

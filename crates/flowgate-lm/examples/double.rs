@@ -14,7 +14,7 @@ use std::net::{TcpListener, TcpStream};
 use flowgate_lm::json::Json;
 use flowgate_lm::sse::SseEvent;
 use flowgate_lm::wire::generate_content::Target;
-use flowgate_lm::wire::{Api, ONLY_FUNCTIONS, ResponseHead};
+use flowgate_lm::wire::{AnswerStorage, Api, ONLY_FUNCTIONS, ResponseHead};
 use serde_json::Value;
 
 /// The longest request, in bytes.
@@ -66,8 +66,13 @@ fn answer(mut stream: TcpStream, path: &str, body: &[u8], without: Option<usize>
         Ok(understood) => understood,
         Err(why) => return send(&mut stream, "400 Bad Request", &api.encode_error(400, &why).to_string()),
     };
-    let head =
-        ResponseHead { id: "r1", model: scenario.name, created: 1_700_000_000, tools: &ONLY_FUNCTIONS };
+    let head = ResponseHead {
+        id: "r1",
+        model: scenario.name,
+        created: 1_700_000_000,
+        tools: &ONLY_FUNCTIONS,
+        storage: AnswerStorage::NotStored,
+    };
     if !asked.stream {
         return send(&mut stream, "200 OK", &api.encode_response(&scenario.completion, head).to_string());
     }

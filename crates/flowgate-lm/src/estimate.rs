@@ -6,7 +6,7 @@ use crate::chat::{Completion, Message, OutputFormat, Part, ReasoningPart, Reques
 /// The average number of bytes of a token, for the estimate.
 const BYTES_PER_TOKEN: u64 = 4;
 
-/// Returns the estimated number of tokens of a text of this many bytes.
+/// Returns the estimated number of tokens of a text of this many bytes, rounded up.
 #[must_use]
 pub fn tokens(bytes: usize) -> u64 {
     u64::try_from(bytes).unwrap_or(u64::MAX).div_ceil(BYTES_PER_TOKEN)

@@ -53,8 +53,8 @@ pub struct InformationBounds {
 }
 
 impl InformationBounds {
-    /// Returns the bound of each region, which is a range of bytes of the prompt: the sum over the tokens that begin
-    /// in it.
+    /// Returns the bound of each region, which is a range of bytes of the prompt: the sum over the tokens that begin in
+    /// it. A token that the model adds has an empty range and is in no region.
     #[must_use]
     pub fn of_regions(&self, regions: &[Range<usize>]) -> Vec<f64> {
         let tokens = || self.tokens.iter().zip(&self.bounds);

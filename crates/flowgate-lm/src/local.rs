@@ -1,4 +1,5 @@
-//! Evaluates models in this process: [`LocalModel`], from a folder or a GGUF file.
+//! Evaluates models in this process: [`LocalModel`], from a folder or a GGUF file. The command line loads such a model
+//! for agents and measurements.
 //!
 //! A folder has the files of a model as Hugging Face distributes them: `config.json`, `model.safetensors` or shards
 //! with an index, `tokenizer.json`, and for chats a template (`chat_template.jinja` or `tokenizer_config.json`). A GGUF
@@ -161,6 +162,7 @@ impl LocalModel {
         let template = ChatTemplate::read(folder)?;
         let generation: Option<Map<String, Value>> =
             file::read_optional_json(&folder.join("generation_config.json"))?;
+        // The tokens after which a message is complete. Models for chats list further ones in `generation_config.json`.
         let mut ends = token_list(map.get("eos_token_id"));
         ends.extend(token_list(generation.as_ref().and_then(|map| map.get("eos_token_id"))));
         let source = WeightSource::Safetensors(SafetensorsFolder::open(folder)?);
@@ -197,6 +199,7 @@ impl LocalModel {
             candle_core::safetensors::load_buffer(weights, &Device::Cpu).map_err(|error| failed(&error))?;
         let single = tensors.into_iter().map(|(tensor, values)| Ok((tensor, values.to_dtype(DType::F32)?)));
         let tensors = single.collect::<candle_core::Result<_>>().map_err(|error| failed(&error))?;
+        // The model cannot answer chats, so it has neither a chat template nor tokens that end a message.
         Self::assemble(name, config, WeightSource::Memory(tensors), Device::Cpu, tokenizer, None, Vec::new())
     }
 
@@ -213,6 +216,7 @@ impl LocalModel {
             TextTokenizer::of_gguf(path, &file.metadata)?
         };
         let template = ChatTemplate::of_gguf(path, &file.metadata)?;
+        // The tokens after which a message is complete: the end of a text, and the end of a turn.
         let ends = ["eos_token_id", "eot_token_id"]
             .iter()
             .flat_map(|key| token_list(file.metadata.get(&format!("tokenizer.ggml.{key}"))))

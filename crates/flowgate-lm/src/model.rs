@@ -1,6 +1,6 @@
 //! Defines [`ChatModel`], the trait of models that write the next message of a chat, and [`Listener`], the trait by
 //! which its caller receives this message while it is generated. Also defines [`Error`], the error type of every kind
-//! of model.
+//! of model. The guard, the gateway, the benchmarks and the command line call models by it.
 
 use std::fmt;
 use std::ops::ControlFlow;
@@ -179,7 +179,8 @@ pub enum Error {
 
 impl Error {
     /// Returns whether the server may answer the same request later: it is busy, or the status of its answer describes
-    /// a temporary condition (408, 409, 429 and 5xx). Failed connections and timeouts are not temporary in this sense.
+    /// a temporary condition (408, 409, 429 and 5xx). Failed connections and timeouts are not temporary in this sense:
+    /// they have no status.
     #[must_use]
     pub fn is_temporary(&self) -> bool {
         match self {

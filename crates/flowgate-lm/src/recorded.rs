@@ -1,5 +1,6 @@
 //! Records answers of a model in a file, and replays them: [`RecordedModel`]. Measurements and tests with real models
-//! can thus be repeated without querying the models again.
+//! can thus be repeated without querying the models again. `flowgate bench` and `flowgate run` record and replay with
+//! it.
 //!
 //! Each line of the file is a JSON object with an answer and its key: the SHA-256 of the model's name and the request.
 //! The file contains answers without their reasoning, and no requests. If a key occurs in several lines, the last one

@@ -1,6 +1,7 @@
 //! Summarises the attention of an output to regions of its prompt: [`region_features`]. Screeners decide from these
 //! numbers which regions the output depends on, as in *RTBAS: Defending LLM Agents Against Prompt Injection and Privacy
-//! Leakage*, section 7.2, which this file refers to as RTBAS.
+//! Leakage*, section 7.2, which this file refers to as RTBAS. The screener of `flowgate-guard` that reads attention and
+//! `flowgate bench screeners` call it.
 
 use std::ops::Range;
 
@@ -100,6 +101,8 @@ pub fn region_features(
             return RegionFeatures::default();
         }
         region_scores.sort_by(f64::total_cmp);
+        // The features are relative to the prompt: the sum to the total, the mean and the quantiles to the mean of all
+        // tokens, and the peak to the highest score.
         let mean_of_all = total / count(spelled.len());
         let sum = region_scores.iter().sum::<f64>() / total;
         RegionFeatures {
@@ -120,7 +123,7 @@ fn count(tokens: usize) -> f64 {
     tokens as f64
 }
 
-/// Returns the index of a quantile in a sorted list of this length: the nearest rank.
+/// Returns the index of a quantile in a sorted list of this length: the nearest rank. It is 0 for an empty list.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the rank is within the list")]
 fn rank(quantile: f64, length: usize) -> usize {
     ((quantile * count(length)).ceil() as usize).clamp(1, length.max(1)) - 1

@@ -1,4 +1,5 @@
-//! Defines models that return the probability of a given text: [`ScoringModel`], its requests and its answers.
+//! Defines models that return the probability of a given text: [`ScoringModel`], its requests and its answers. Label
+//! propagation and the influence methods of `flowgate-guard`, and the benchmarks, ask for such probabilities.
 //!
 //! A search over contexts scores one continuation after many prompts that share their beginning. A [`Prefix`] stores
 //! what a model has computed for such a beginning. Requests are answered in batches, and a model may stop scoring a

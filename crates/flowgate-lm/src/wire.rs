@@ -83,6 +83,17 @@ pub struct ResponseHead<'a> {
     pub created: u64,
     /// The forms of the tools that the answer may call, as the decoder of the request recorded them.
     pub tools: &'a ToolForms,
+    /// Whether the server keeps the chat; part of the Responses format only.
+    pub storage: AnswerStorage<'a>,
+}
+
+/// Whether a later request can continue from an answer by its id.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AnswerStorage<'a> {
+    /// It cannot: the server keeps no chats.
+    NotStored,
+    /// It can. Contains the id of the answer that the request itself continues, if it names one.
+    Stored(Option<&'a str>),
 }
 
 /// The position of the reasoning in an encoded stream.
@@ -110,6 +121,9 @@ pub struct ReceivedRequest {
     pub sources: Sources,
     /// The forms of the request's tools, which the encoder of the answer needs.
     pub tool_forms: ToolForms,
+    /// The id of an earlier answer, whose chat the messages continue; `None` if they are the whole chat. Only the
+    /// Responses API has such requests. A server that keeps no chats must reject them.
+    pub previous_response: Option<String>,
 }
 
 impl ReceivedRequest {
@@ -179,6 +193,7 @@ impl Api {
         let is_fixed = |api: &Self| !api.form().is_addressed() && api.path("", false) == path;
         match Self::ALL.into_iter().find(is_fixed) {
             Some(api) => Some((api, None)),
+            // Only Gemini's addresses name the model.
             None => Some((Self::GenerateContent, Some(Target::parse(path.strip_prefix("/models/")?)?))),
         }
     }

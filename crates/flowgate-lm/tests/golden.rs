@@ -13,7 +13,7 @@ use flowgate_lm::chat::{
 };
 use flowgate_lm::json::Json;
 use flowgate_lm::sse::{EventSplitter, SseEvent};
-use flowgate_lm::wire::{Api, ONLY_FUNCTIONS, ResponseHead};
+use flowgate_lm::wire::{AnswerStorage, Api, ONLY_FUNCTIONS, ResponseHead};
 use flowgate_lm::{Delta, ignore_deltas};
 use scenarios::{Scenario, all};
 use serde_json::Value;
@@ -148,7 +148,13 @@ fn check(api: Api, scenario: &Scenario) {
             assert_eq!(asked.request, scenario.request);
         }
     }
-    let head = ResponseHead { id: "r1", model: name, created: 1_700_000_000, tools: &ONLY_FUNCTIONS };
+    let head = ResponseHead {
+        id: "r1",
+        model: name,
+        created: 1_700_000_000,
+        tools: &ONLY_FUNCTIONS,
+        storage: AnswerStorage::NotStored,
+    };
     let body = pretty(&api.encode_response(&scenario.completion, head));
     let kept = golden(api, &format!("{name}.response.json"), &body);
     let read = api.decode_response(&serde_json::from_str(&kept).unwrap());

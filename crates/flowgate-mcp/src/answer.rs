@@ -110,8 +110,8 @@ impl Proxy {
         })]
     }
 
-    /// Adds an answer to the trace for which the server states no label. Returns whether the answer may be shown to the client; `false` also
-    /// if the trace has no room for it.
+    /// Adds an answer to the trace for which the server states no label. Returns whether the answer may be shown to the
+    /// client; `false` also if the trace has no room for it.
     pub(super) fn record_unlabelled_answer(
         &self,
         monitor: &mut Monitor,

@@ -85,6 +85,7 @@ impl ProxyDecision {
 
 /// A person's decision, as a proxy receives it: whatever allows a call allows this one once.
 impl From<PersonDecision> for ProxyDecision {
+    /// Converts the decision of the person at the client. Every permission counts as one for this call only.
     fn from(decision: PersonDecision) -> Self {
         match decision.allows() {
             true => Self::AllowOnce,
@@ -94,6 +95,7 @@ impl From<PersonDecision> for ProxyDecision {
 }
 
 impl From<&ProxyDecision> for Decision {
+    /// Converts a decision to the form that the budget of questions counts.
     fn from(decision: &ProxyDecision) -> Self {
         match decision {
             ProxyDecision::AllowOnce => Self::AllowOnce,
@@ -291,8 +293,8 @@ impl Proxy {
         self.handle_person_decision(monitor, question, id, *pending, decision)
     }
 
-    /// Returns the question that is to be [asked](ProxyAction::Ask) under this name; `None` if no such question is
-    /// open.
+    /// Returns the open question of this name, in whichever way it is asked: outside the client
+    /// ([`ProxyAction::Ask`]), by an elicitation, or in the answer to a call. `None` if there is none.
     pub fn question(&self, name: &str) -> Option<&Question> {
         match self.outgoing_requests.get(&RequestId::from_name(name)) {
             Some(OutgoingRequest::Person { question, .. }) => Some(question),

@@ -55,8 +55,8 @@ impl Proxy {
         self.end_failed_call(session, id, running, class)
     }
 
-    /// Ends a call whose answer cannot be forwarded: reports `class` to the operator, records the outcome, and answers
-    /// the client.
+    /// Ends a call whose answer cannot be forwarded: reports the kind of the failure (`class`) to the operator, records
+    /// the outcome, and answers the client without saying why.
     pub(super) fn end_failed_call(
         &self,
         session: &mut dyn MonitoredSession,

@@ -115,7 +115,8 @@ impl SentCall {
     }
 }
 
-/// Returns the arguments of a judged call without the client's responses to the server.
+/// Returns the arguments of a judged call without the client's responses to the server, which are judged as the
+/// argument `inputResponses`.
 pub(super) fn without_responses(arguments: &Map<String, Value>) -> Map<String, Value> {
     let mut arguments = arguments.clone();
     arguments.shift_remove(RESPONSES);
@@ -414,7 +415,8 @@ fn decode_inputs(
     let inputs = requests.iter().map(|(key, request)| {
         let method = request.get("method").and_then(Value::as_str);
         let method = revision::server_request_methods().find(|name| method == Some(name));
-        let method = method.ok_or("the server requests input by a method that MCP does not define")?;
+        let method = method
+            .ok_or("the server requests input by a method that MCP does not define; check that server")?;
         if !method.split('/').next().is_some_and(|name| sent.allowed_inputs.contains(&name)) {
             return Err("the server requests input by a method that the client did not declare");
         }

@@ -218,8 +218,9 @@ struct RunningCall {
 }
 
 impl RunningCall {
-    /// Creates the call as which `initialize` or a request of the server was judged. Its answer has content; it has no
-    /// progress notifications, and is not repeated by the client.
+    /// Creates the record of a running call for `initialize` or a request of the server, which is judged like a call.
+    /// Its answer has content, whose label is not told; it has no progress notifications, and is not repeated by the
+    /// client.
     fn without_progress(tool: Tool, call_id: String) -> Self {
         Self {
             tool,
@@ -415,7 +416,8 @@ impl Proxy {
     }
 
     /// Adds the size of a message to the bytes of the session, and returns whether the session is still within its
-    /// limits. Every message counts, also one that is then rejected.
+    /// limits: those on its bytes, and on the abandoned requests whose IDs are remembered. Every message counts, also
+    /// one that is then rejected.
     fn has_room(&mut self, bytes: usize) -> bool {
         self.received_bytes = self.received_bytes.saturating_add(bytes);
         self.received_bytes <= self.settings.limits.session && self.abandoned.len() < MAX_ABANDONED

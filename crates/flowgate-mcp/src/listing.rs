@@ -91,6 +91,7 @@ impl ToolListing {
             None | Some(Value::Null) => {
                 self.list_count = self.list_count.saturating_add(1);
                 match self.tools.is_empty() {
+                    // The server has listed no tool yet, so this list counts as a part of the first one.
                     true => self.last_initial_list = self.list_count,
                     false => self.is_initial_list_closed = true,
                 }
@@ -107,7 +108,8 @@ impl ToolListing {
     /// with the number `list`. A server's own cursor could contain text. `None` if too many cursors were generated
     /// already.
     fn client_cursor(&mut self, cursor: &str, list: u64) -> Option<String> {
-        // The first page has no cursor, so the first generated one is `page-2`.
+        // The first page has no cursor, so the first generated one is `page-2`. The number of cursors has the same
+        // bound as the number of tools; beyond it, the list ends for the client.
         let name = format!("page-{}", self.cursors.len().saturating_add(2));
         (self.cursors.len() < MAX_TOOLS).then(|| {
             self.cursors.insert(name.clone(), (cursor.to_owned(), list));
@@ -161,7 +163,8 @@ impl ToolListing {
             }
             None => {
                 let (digest, is_shown) = (digest.to_owned(), verdict.is_ok());
-                // Without pins, a tool that was hidden at its first appearance stays hidden.
+                // Without pins, a tool that was hidden at its first appearance stays hidden: it is not stored, so it
+                // counts as new each time. With pins, it can be approved later.
                 if is_shown || self.pins.is_some() {
                     let schema = schema.clone();
                     self.tools.insert(name.to_owned(), ListedTool { digest, schema, is_shown });
@@ -171,7 +174,7 @@ impl ToolListing {
         verdict
     }
 
-    /// Withdraws a tool from the offer.
+    /// Withdraws a tool from the offer: it is hidden from the client, and calls of it are refused.
     fn hide(&mut self, name: &str) {
         if let Some(tool) = self.tools.get_mut(name) {
             tool.is_shown = false;

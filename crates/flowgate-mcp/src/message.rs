@@ -37,6 +37,7 @@ impl RequestId {
 
     /// Returns whether the ID has the form of a generated one.
     pub(super) fn is_generated(&self) -> bool {
+        // The ID is kept as its JSON text, so a string begins with a quotation mark.
         self.0.starts_with('"') && self.0.get(1..).is_some_and(|rest| rest.starts_with(GENERATED_PREFIX))
     }
 
@@ -76,7 +77,9 @@ pub(super) struct MessageError {
 /// If two parsers could read the message differently, or if it is not a message of JSON-RPC.
 pub(super) fn read(bytes: &[u8], numbers: Numbers) -> Result<(McpMessage, String), MessageError> {
     let refuse = |why: &str| MessageError { why: why.to_owned(), ids: find_ids(bytes) };
-    let text = std::str::from_utf8(bytes).map_err(|_| refuse("the message is not valid UTF-8"))?.trim();
+    let text = std::str::from_utf8(bytes)
+        .map_err(|_| refuse("the message is not valid UTF-8; encode it in UTF-8"))?
+        .trim();
     let value = json::parse(text, numbers)
         .map_err(|error| refuse(&format!("the message is not valid JSON, or has a key twice: {error}")))?;
     let object = match value {
@@ -109,11 +112,15 @@ fn classify(object: &Map<String, Value>) -> Result<McpMessage, &'static str> {
         );
     }
     let id = object.get("id").map(|id| {
-        RequestId::from_value(id).ok_or("the `id` is neither an integer nor a string of at most 254 bytes")
+        RequestId::from_value(id).ok_or(
+            "the `id` of the message is neither an integer nor a string of at most 254 bytes; use such an `id`",
+        )
     });
     let id = id.transpose()?;
-    let method =
-        object.get("method").map(|name| name.as_str().ok_or("the `method` is not a string")).transpose()?;
+    let method = object
+        .get("method")
+        .map(|name| name.as_str().ok_or("the `method` of the message is not a string; write its name"))
+        .transpose()?;
     let params = match object.get("params") {
         None => Map::new(),
         Some(Value::Object(params)) => params.clone(),
@@ -135,8 +142,9 @@ fn classify(object: &Map<String, Value>) -> Result<McpMessage, &'static str> {
     }
 }
 
-/// Returns at most 100 IDs from a text that cannot be parsed strictly. The requests with these IDs are ended: otherwise
-/// they would wait forever. The IDs are used for nothing else.
+/// Returns at most 100 IDs from a text that cannot be parsed strictly, of one message or of a list of them. The
+/// requests with these IDs are ended: otherwise they would wait forever. The IDs are used for nothing else. In a text
+/// that is not JSON, the ID is guessed: a wrong guess ends another request, and the right one keeps waiting.
 pub(super) fn find_ids(bytes: &[u8]) -> Vec<RequestId> {
     let id = |value: &Value| value.get("id").and_then(RequestId::from_value);
     match serde_json::from_slice(bytes) {
@@ -215,7 +223,7 @@ mod tests {
         check("3", "the message is not a JSON object []");
         check(
             r#"{"jsonrpc":"2.0","id":null,"method":"ping"}"#,
-            "the `id` is neither an integer nor a string of at most 254 bytes []",
+            "the `id` of the message is neither an integer nor a string of at most 254 bytes; use such an `id` []",
         );
         check(
             r#"{"jsonrpc":"2.0","id":1,"method":"ping","result":{}}"#,

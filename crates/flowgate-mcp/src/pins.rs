@@ -34,6 +34,7 @@ pub enum PinsError {
 }
 
 impl fmt::Display for PinsError {
+    /// Writes where the JSON is wrong, if it is, and what to do with the file.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Self::Json(error) = self {
             write!(f, "{error}; ")?;
@@ -71,7 +72,7 @@ impl Pins {
         Ok(Self(pins.collect::<Option<_>>().ok_or(PinsError::Form)?))
     }
 
-    /// Returns the new text of a file of pins: with these pins for `server`, and the pins of other servers unchanged.
+    /// Returns the new text of a file of pins: with these pins for `server`, and everything else unchanged.
     /// The caller writes the file. `old` is its present text; `None` if there is no file yet.
     ///
     /// # Errors
@@ -82,12 +83,13 @@ impl Pins {
             Self::from_file_text(old, server)?;
         }
         let old = old.map(|old| json::parse(old, Numbers::Any).map_err(PinsError::Json)).transpose()?;
-        let mut servers = match old.as_ref().and_then(|old| old.get("pins")) {
-            Some(Value::Object(servers)) => servers.clone(),
+        let mut file = match old {
+            Some(Value::Object(file)) => file,
             _ => Map::new(),
         };
-        servers.insert(server.to_owned(), json!(self.0));
-        Ok(format!("{:#}\n", json!({"pins": servers})))
+        let servers = file.entry("pins").or_insert_with(|| json!({}));
+        servers.as_object_mut().ok_or(PinsError::Form)?.insert(server.to_owned(), json!(self.0));
+        Ok(format!("{:#}\n", Value::Object(file)))
     }
 
     /// Returns whether a tool of this name is approved, with any description.

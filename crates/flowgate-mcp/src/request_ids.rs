@@ -66,8 +66,8 @@ impl Proxy {
         }
     }
 
-    /// Restores the clients' own IDs in answers to them, where several clients share the proxy. Messages to the server
-    /// and other actions stay unchanged.
+    /// Restores the clients' own IDs in answers to them, where several clients share the proxy (`settings.id_word` is
+    /// set). Messages to the server and other actions stay unchanged.
     pub(super) fn restore_client_ids(&mut self, out: Vec<ProxyAction>) -> Vec<ProxyAction> {
         if self.settings.id_word.is_none() {
             return out;

@@ -165,6 +165,7 @@ impl Proxy {
         }
         // The proxy generates the IDs of its own questions to the client, so a server must not use such an ID.
         if self.outgoing_requests.contains_key(&id) || id.is_generated() {
+            // The error has no `id`: the server could take it for the answer to the other request.
             return vec![ProxyAction::Server(error(
                 None,
                 INVALID_REQUEST,

@@ -42,6 +42,7 @@ impl MonitoredSession for Conversation {
         Self::take_handed_over_call(self, tool, arguments)
     }
 
+    /// Reports the output to the conversation, whose chat may have handed the call over.
     fn record_output(&mut self, call_id: &str, output: EventId) {
         self.record_outside_answer(call_id, output);
     }

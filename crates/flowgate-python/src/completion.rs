@@ -1,9 +1,10 @@
-//! Converts what models write and what they are sent between Python objects and the types of `flowgate_lm::chat`: the class `Completion`.
-//! Requests and answers are bodies in the wire formats of providers, which a program passes to and from the clients of those providers.
+//! Converts what models write and what they are sent between Python objects and the types of `flowgate_lm::chat`: the
+//! class `Completion`. Requests and answers are bodies in the wire formats of providers, which a program passes to and
+//! from the clients of those providers. `conversation` and `need` call its functions.
 
 use flowgate_lm::chat::{Completion, Request, Sampling, Stop, ToolCall};
 use flowgate_lm::json::Json;
-use flowgate_lm::wire::{Api, ONLY_FUNCTIONS, ReceivedRequest, ResponseHead};
+use flowgate_lm::wire::{AnswerStorage, Api, ONLY_FUNCTIONS, ReceivedRequest, ResponseHead};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
@@ -150,6 +151,10 @@ pub(crate) fn read_request(body: &Bound<'_, PyAny>, api: Api) -> PyResult<Receiv
     let request = api
         .decode_request(&json)
         .map_err(|error| PyValueError::new_err(format!("the request cannot be guarded: {error}")))?;
+    if request.previous_response.is_some() {
+        let message = "the request cannot be guarded: `previous_response_id` names a chat that only a gateway keeps; send the whole chat";
+        return Err(PyValueError::new_err(message));
+    }
     // The answer expresses all calls as calls of functions, which would be wrong for other forms of tools.
     if !request.tool_forms.is_empty() {
         let message =
@@ -169,7 +174,7 @@ pub(crate) fn response_body<'py>(
     model: &str,
     created: u64,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let head = ResponseHead { id, model, created, tools: &ONLY_FUNCTIONS };
+    let head = ResponseHead { id, model, created, tools: &ONLY_FUNCTIONS, storage: AnswerStorage::NotStored };
     values::from_json(py, &api.encode_response(completion, head))
 }
 
@@ -183,7 +188,7 @@ pub(crate) fn response_events(
     created: u64,
     usage: bool,
 ) -> Vec<(String, String)> {
-    let head = ResponseHead { id, model, created, tools: &ONLY_FUNCTIONS };
+    let head = ResponseHead { id, model, created, tools: &ONLY_FUNCTIONS, storage: AnswerStorage::NotStored };
     let events = api.encode_stream(completion, head, usage);
     events.into_iter().map(|event| (event.name, event.data)).collect()
 }

@@ -50,11 +50,14 @@ impl PyConversation {
     /// Creates a conversation in which the model may call these tools: dicts with `tool`, `description`, `parameters` (a JSON schema),
     /// `output` (another one, optional) and `described_by` (`"operator"`, or `"server"` for a description that the policy labels).
     ///
-    /// `key` consists of 32 random bytes, for digests of calls. `method` names the algorithm that chooses what a step is shown; `methods` lists
-    /// all. `parameters`, `predicates`, `fuel` and `events` are as for `Monitor`. `steps` and `messages` bound the messages of the model in one
-    /// level and in all levels of a turn, `levels` the levels of labels on top of each other, and `calls` the calls in one message. `expires` is
-    /// how long a question to a person stays open, in seconds. With `step_labels="fixed"`, every step carries the bound of what it could have
-    /// been shown, instead of the label of what it was shown. `hides_context` says whether it can be a secret that context was added.
+    /// `key` consists of 32 random bytes, for digests of calls. `method` names the algorithm that chooses what a step
+    /// is shown; `methods` lists all. `parameters`, `predicates`, `fuel` and `events` are as for `Monitor`. `steps` and
+    /// `messages` bound the messages of the model in one level and in all levels of a turn, `levels` the levels of
+    /// labels on top of each other, and `calls` the calls in one message. `expires` is how long a question to a person
+    /// stays open, in seconds. With `step_labels="fixed"`, every step carries the bound of what it could have been
+    /// shown, instead of the label of what it was shown. `hides_context` says whether it can be a secret that context
+    /// was added, such as a memory that was retrieved. `sampling` is a dict of parameters for every request to the
+    /// model, such as `temperature`.
     ///
     /// `trust_user_messages`, `pinned` and `prefixes` are for `accept_request`: whether a person types the user's messages of the client, messages
     /// that the operator knows word for word, and the servers of tools by the prefixes of their names.
@@ -249,6 +252,7 @@ impl PyConversation {
         };
         Ok(items
             .into_iter()
+            // The cause is the name of a variant of `HidingCause`, such as `Unlabelled`.
             .map(|item| (what(&item.what), item.carries, format!("{:?}", item.cause)))
             .collect())
     }

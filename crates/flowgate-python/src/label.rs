@@ -90,10 +90,12 @@ impl PyLabel {
         self.phrases()
     }
 
+    // `a | b` is the join: the least label to which both flow.
     fn __or__(&self, other: &Self) -> PyResult<Self> {
         self.join(other)
     }
 
+    // `a <= b` is that `a` flows to `b`, and `a >= b` that `b` flows to `a`. Both are false for incomparable labels.
     fn __le__(&self, other: &Self) -> PyResult<bool> {
         self.flows_to(other)
     }
@@ -102,7 +104,7 @@ impl PyLabel {
         other.flows_to(self)
     }
 
-    // One label is below another one if it flows to it and is not equal; two labels can also be incomparable.
+    // `a < b` is that `a` flows to `b` and not the reverse.
     fn __lt__(&self, other: &Self) -> PyResult<bool> {
         Ok(self.flows_to(other)? && !other.flows_to(self)?)
     }

@@ -1,4 +1,5 @@
-//! Gives Python the explanations of verdicts:
+//! Gives Python the explanations of verdicts. The classes `Verdict`, `Approve`, `CallVerdict`, `JudgedCall` and `Event`
+//! return them:
 //!
 //! * `Reason` says why a call is not simply permitted, with the statement of the policy and the part of the call.
 //! * `Region` is a part of an event that brought its label into the call.

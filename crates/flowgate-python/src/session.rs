@@ -128,7 +128,8 @@ impl Session {
     }
 }
 
-/// Clears [`Session::user`] when it is dropped, which also happens if the use of the session panics.
+/// Clears [`Session::user`], the thread that uses the session, when it is dropped, which also happens if the use
+/// panics.
 struct EndOfUse<'s>(&'s Mutex<Option<ThreadId>>);
 
 impl Drop for EndOfUse<'_> {

@@ -177,9 +177,11 @@ fn convert(value: &Bound<'_, PyAny>, path: &ValuePath<'_>, depth: usize) -> PyRe
     }
     if let Ok(float) = value.cast::<PyFloat>() {
         let number = Number::from_f64(float.value());
-        return number
-            .map(Value::Number)
-            .ok_or_else(|| path.error("is not a finite number: JSON has none other"));
+        return number.map(Value::Number).ok_or_else(|| {
+            path.error(
+                "is not a finite number, which JSON has no value for: pass it as a string, or leave it out",
+            )
+        });
     }
     if let Ok(list) = value.cast::<PyList>() {
         return list_of(list.iter(), list.len(), path, depth);

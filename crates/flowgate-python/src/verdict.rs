@@ -126,6 +126,7 @@ impl PyVerdict {
         values::display(slf)
     }
 
+    // In a condition of Python, a verdict counts as true only if it permits the call: a question to a person does not.
     fn __bool__(&self) -> bool {
         self.outcome == Outcome::Permit
     }

@@ -56,7 +56,8 @@ pub(crate) fn evaluator<'a>(
 pub(crate) const MATCHERS: [&str; 7] =
     ["EMAIL_ADDRESS", "PHONE_NUMBER", "LOCATION", "PERSON", "MODERATED", "SECRET", "DUMMY"];
 
-/// Returns the name, the arguments and the description of every function, for the reference page.
+/// Returns the name, the least and the greatest number of arguments, and the description of every function, for the
+/// reference page.
 pub(crate) fn function_reference() -> impl Iterator<Item = (&'static str, (usize, usize), &'static str)> {
     FUNCTIONS.all().map(|function| (function.name, function.arguments, function.doc))
 }
@@ -68,7 +69,7 @@ pub(crate) fn function_names() -> impl Iterator<Item = &'static str> {
 
 /// Returns whether a detector finds data of `kind` in a text of `value`: the test that a tool pattern such as
 /// `tool:send({to: <EMAIL_ADDRESS>})` states. `kind` is one of [`MATCHERS`]; `DUMMY` is found only in the text
-/// `__DUMMY__`. The search costs fuel in proportion to the length of the texts.
+/// `__DUMMY__`. The search costs one step of fuel for 4 bytes of text.
 fn has_finding(evaluator: &mut Evaluator<'_>, kind: &str, value: &Value) -> Result<bool> {
     for piece in evaluator.pieces(value)? {
         evaluator.spend(piece.text.len() / 4)?;
@@ -85,7 +86,8 @@ fn has_finding(evaluator: &mut Evaluator<'_>, kind: &str, value: &Value) -> Resu
     Ok(false)
 }
 
-/// Returns the argument at `index` with parts of events resolved; a missing value if there is no such argument.
+/// Returns the argument at `index`, in which references to parts of events are replaced by the values there; a missing
+/// value if there is no such argument.
 fn resolved_argument(evaluator: &mut Evaluator<'_>, arguments: &[Value], index: usize) -> Result<Value> {
     arguments.get(index).map_or(Ok(Value::Absent), |value| evaluator.resolve(value))
 }
@@ -102,6 +104,7 @@ fn map_text(
     let value = resolved_argument(evaluator, arguments, 0)?;
     match value.as_text() {
         Some(text) => {
+            // One step pays for 16 bytes.
             evaluator.spend(text.len() / 16)?;
             Ok(f(text))
         }

@@ -366,9 +366,9 @@ impl<'a> Evaluator<'a> {
         }
     }
 
-    /// Returns the result of an iteration over a value that is not a list: no items for an empty content, or for a
-    /// missing value in a rule; otherwise an error. A text or a null where a list is expected must neither evade a rule
-    /// nor satisfy a condition over all items.
+    /// Returns the result of an iteration over a value that is not a list: no items for the empty content of a message
+    /// (`Silent`), or for a missing value in a rule; otherwise an error. A text or a null where a list is expected must
+    /// neither evade a rule nor satisfy a condition over all items.
     fn items_of_non_list(&self, value: &Value) -> Result<Vec<Value>> {
         match (value, self.missing) {
             (Value::Absent | Value::None, MissingValueMode::IsNone) | (Value::Silent, _) => Ok(Vec::new()),

@@ -91,16 +91,20 @@ impl<'de> Visitor<'de> for StrictJsonSeed {
         Ok(Value::Bool(value))
     }
 
+    /// Accepts an integer. If only exact numbers are accepted, one that other parsers may round is rejected.
     fn visit_i64<E: de::Error>(self, value: i64) -> Result<Value, E> {
         self.check_exact(value as f64)?;
         Ok(Value::Number(value.into()))
     }
 
+    /// Accepts an integer, as [`visit_i64`](Self::visit_i64) does.
     fn visit_u64<E: de::Error>(self, value: u64) -> Result<Value, E> {
         self.check_exact(value as f64)?;
         Ok(Value::Number(value.into()))
     }
 
+    /// Accepts a number with a fraction or an exponent. If only exact numbers are accepted, one that stands for an
+    /// inexact integer, such as `1e20`, is rejected.
     fn visit_f64<E: de::Error>(self, value: f64) -> Result<Value, E> {
         self.check_exact(value)?;
         Number::from_f64(value).map(Value::Number).ok_or_else(|| E::custom("number is not finite"))

@@ -5,7 +5,7 @@
 //! the *join* of their labels ([`Label::join`]).
 //!
 //! There is no meet: a label is stored as a set of bits, and this encoding preserves joins but not meets (see
-//! [`lattice`]).
+//! [`lattice`]). The monitor labels events with them, and compares the labels of calls with requirements.
 
 mod dimension;
 pub mod lattice;
@@ -44,6 +44,7 @@ impl Label {
     #[must_use]
     pub fn join(&self, other: &Self) -> Self {
         let mut joined = *self;
+        // The encoding of labels as sets of bits maps a join to the union of the sets.
         for (word, more) in joined.bits.iter_mut().zip(other.bits) {
             *word |= more;
         }
@@ -56,6 +57,7 @@ impl Label {
 
     /// Returns whether text with this label may go where `upper` is the greatest label allowed.
     pub fn flows_to(&self, upper: &Self) -> bool {
+        // The bits that this label has and `upper` lacks; the encoding maps the order to set inclusion.
         let above = self.bits.iter().zip(upper.bits).fold(0, |above, (word, limit)| above | (word & !limit));
         above == 0 && self.ages.iter().zip(upper.ages).all(|(age, limit)| *age <= limit)
     }

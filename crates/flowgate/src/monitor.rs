@@ -6,6 +6,7 @@
 //! `labelling` labels events, `call_examination` judges a call, and `verdict` defines the result.
 
 mod applicable_statements;
+mod argument_path;
 mod attribution;
 mod call_examination;
 mod call_withdrawal;
@@ -214,6 +215,7 @@ impl Monitor {
     /// Adds parameters of the policy (values of `input.NAME`), but keeps the value of a parameter that is set already.
     /// Returns whether a parameter was added.
     pub fn add_parameters(&mut self, parameters: &Map<String, serde_json::Value>) -> bool {
+        // Earlier verdicts may be no longer valid, here and in the functions below.
         self.version += 1;
         self.parameters.add(parameters)
     }
@@ -258,8 +260,8 @@ impl Monitor {
 ///
 /// Messages, outputs and tool descriptions are pushed in the order in which the agent saw them.
 impl Monitor {
-    /// Appends a message, a tool's output or a tool's description, labels it, and returns the findings about
-    /// it.
+    /// Appends a message, a tool's output or a tool's description, and labels it. Returns the event and the findings of
+    /// the policy about it.
     ///
     /// # Errors
     /// If the event is a call, cannot have a position in the trace, or exceeds [`Limits::events`].
@@ -269,7 +271,7 @@ impl Monitor {
 
     /// Appends an event that carries at least the given floors, in addition to the label that the policy
     /// gives it. Floors come from another session, from a server's statement about its own answers, or from
-    /// quoted text that was labelled higher elsewhere.
+    /// quoted text that was labelled higher elsewhere. Returns the event and the findings of the policy about it.
     ///
     /// # Errors
     /// If the event is a call, cannot have a position in the trace, or exceeds [`Limits::events`].
@@ -281,8 +283,8 @@ impl Monitor {
         self.push_with_view(entry, None, floors)
     }
 
-    /// Appends a message of a model that was shown what flows to `view` and nothing else. The caller vouches
-    /// for that.
+    /// Appends a message of a model that was shown what flows to `view` and nothing else; the caller vouches for that.
+    /// Returns the event and the findings of the policy about it.
     ///
     /// # Errors
     /// If the event is a call, cannot have a position in the trace, or exceeds [`Limits::events`].
@@ -309,7 +311,7 @@ impl Monitor {
 /// A call is judged, approved by a person if the verdict asks for it, and redeemed when it runs.
 /// [`record`](Self::record) is for logs of calls that ran already.
 impl Monitor {
-    /// Judges a call as if everything had influenced it.
+    /// Judges a call as if everything that its agent has seen had influenced it.
     pub fn judge(&mut self, call: Call) -> Verdict {
         self.judge_entry(TraceEntry::from(call), Attribution::everything())
     }
@@ -403,6 +405,7 @@ impl Monitor {
             };
         }
         let event = permit.event;
+        // The call is no longer reserved, so dropping the permit does not withdraw it.
         self.reserved.retain(|(reserved, _)| *reserved != event);
         self.run(event);
         let EventBody::Call(call) = permit.entry.body.clone() else {
@@ -448,8 +451,11 @@ impl Monitor {
     }
 
     /// Appends and labels an event, and matches the rules against it. Returns the event and the findings about it.
-    /// Its label is at least `floors`. With `is_failure`, the event is the outcome of a failed call: label statements
-    /// do not apply to it.
+    /// Its label is at least `floors`. `view` is set for a message that a model generated from a view. With
+    /// `is_failure`, the event is the outcome of a failed call: label statements do not apply to it.
+    ///
+    /// # Errors
+    /// If the event is a call, cannot have a position in the trace, or exceeds [`Limits::events`].
     fn push_event(
         &mut self,
         entry: TraceEntry,

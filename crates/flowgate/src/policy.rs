@@ -54,6 +54,7 @@ pub struct InvalidPolicy {
 }
 
 impl fmt::Display for InvalidPolicy {
+    /// Writes each diagnostic on a line of its own, after its location.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, diagnostic) in self.diagnostics.iter().enumerate() {
             let separator = if index == 0 { "" } else { "\n" };
@@ -226,14 +227,15 @@ impl Policy {
         self.plan.space.dimensions().is_empty()
     }
 
-    /// Returns whether the policy declares the label of unlabelled regions (`default`), as in RTBAS. Without a
-    /// declaration, they are labelled top.
+    /// Returns whether the policy has a `default` statement, which declares the label of regions that no statement
+    /// labels. Without one, they are labelled top.
     pub fn has_permissive_default(&self) -> bool {
         self.plan.default.is_some()
     }
 
-    /// Returns the text of the policy at `span`, without a comment at its end. `span` is one line; a comment begins
-    /// with two spaces and `#`.
+    /// Returns the text of the policy at `span`, which is one line, without a comment at its end. The text is for a
+    /// person: it ends before the first two spaces and `#`, although these may be within a quoted text, and a comment
+    /// after a single space remains.
     pub fn excerpt(&self, span: &Span) -> &str {
         let line = self.source().get(span.clone()).unwrap_or("");
         line.split("  #").next().unwrap_or(line).trim_end()
@@ -244,8 +246,9 @@ impl Policy {
         self.plan.consents.iter().map(|consent| (self.line(&consent.span), self.excerpt(&consent.span)))
     }
 
-    /// Returns the locations of the `endorse` statements about an argument of a tool, or about a part of the argument.
-    /// Whether they endorse a value depends on their conditions. Omits statements about the items of an argument.
+    /// Returns the locations of the `endorse` statements about an argument of a tool, or about a field of the argument.
+    /// Whether they endorse a value depends on their conditions. Omits statements about the items of a list, in which a
+    /// variable ranges over the items (`(x: str) in call.arguments.to`).
     pub fn endorsements<'p>(&'p self, tool: &'p Tool, argument: &'p str) -> impl Iterator<Item = &'p Span> {
         let plan = &self.plan;
         let is_for = move |endorsement: &&plan::Endorsement| {

@@ -1,5 +1,5 @@
 //! Calls extern predicates, which the embedding program answers: `extern is_customer(email: str) -> bool`. Records the
-//! answers.
+//! answers. The evaluator calls it when a condition uses such a predicate.
 //!
 //! An answer may come from any source, so the core treats it as data. Each answer is recorded, and the same question
 //! gets the same answer for the whole session. A replay that is given the record needs no other source. A question

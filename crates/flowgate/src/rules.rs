@@ -89,7 +89,8 @@ pub(crate) enum ObservedEvents {
 pub(crate) fn observed_events(plan: &Plan, trace: &Trace, id: EventId) -> ObservedEvents {
     let Some(kind) = event_kind(trace, id) else { return ObservedEvents::Nothing };
     let with_variable = plan.dispatch.rule_variables(trace, id, kind).map(|(rule, _)| rule);
-    // Rules without a variable for the call can still read it, in a block or a predicate.
+    // Rules without a variable for the call can still read it, in a block or a predicate. All of them are *unsettled*:
+    // later events can change their matches.
     let reading = plan.dispatch.unsettled.iter().copied();
     let reading = reading.filter(|index| plan.rules.get(*index).is_some_and(|r| reads_kind(r, kind)));
     let rules = with_variable.chain(reading).filter_map(|index| plan.rules.get(index));
@@ -161,6 +162,9 @@ impl RuleMatcher {
             let Some((rule_index, position)) = self.fits.get(index).copied() else { continue };
             let Some(rule) = plan.rules.get(rule_index) else { continue };
             let Some(variable) = rule.events.get(position) else { continue };
+            // `is_settled`: later events do not change the matches of the rule. `can_be_last`: the event of the
+            // variable may be the one that completes a match.
+            //
             // The variable belongs to a block, which may count the event.
             if !variable.is_outer {
                 if variable.matters_later {
@@ -212,6 +216,7 @@ impl RuleMatcher {
     /// Removes an event from the lists: a call that was judged, but is not permitted. It must be the last event that
     /// was passed to [`match_event`](Self::match_event).
     pub(crate) fn forget(&mut self, plan: &Plan, id: EventId) {
+        // `fits` names the lists to which the last event was added.
         for (rule, position) in self.fits.drain(..) {
             let first = plan.rules.get(rule).map_or(0, |rule| rule.first_event);
             if let Some(events) = self.fitting.get_mut(first + position)
@@ -351,8 +356,8 @@ impl Candidates for FittingEvents<'_> {
     /// Returns the events to which the search may bind a variable of the rule: those that fit it, or only the direct
     /// predecessor of another variable's event, if the rule requires that. The *anchor* is the variable to which the
     /// new event is bound. For a variable before the anchor, the new event is left out: a match with the new event
-    /// there is found when that variable is the anchor. `None`, for all events of the trace, if the variable does not
-    /// range over events.
+    /// there is found when that variable is the anchor. A variable of a block is never the anchor, so nothing is left
+    /// out for it. `None`, for all events of the trace, if `slot` is not an event variable of the rule.
     fn events(&self, slot: VariableSlot, frame: &Frame) -> Option<Vec<EventId>> {
         let position = self.rule.events.iter().position(|variable| variable.slot == slot)?;
         let (variable, events) = (self.rule.events.get(position)?, self.lists.get(position)?);
@@ -360,6 +365,7 @@ impl Candidates for FittingEvents<'_> {
             Some((anchor, new)) if variable.is_outer => position > anchor || *id != new,
             _ => true,
         };
+        // The lists are in the order of the trace, so `events` can be searched by bisection.
         if let Some(Value::Event(next)) = variable.right_before.and_then(|slot| frame.get(slot)) {
             let only = self.trace.previous(*next).filter(|id| events.binary_search(id).is_ok());
             return Some(only.into_iter().filter(is_unsearched).collect());

@@ -144,7 +144,8 @@ impl HitCounter {
     }
 
     /// Counts the statement that a reason follows from: as applied and, unless the rule only logs, as objecting for a
-    /// match of a rule; as failed if it could not be evaluated or was ambiguous. Any other reason changes no count.
+    /// match of a rule; as failed if it could not be evaluated, was ambiguous or exceeded a limit. Any other reason
+    /// changes no count.
     fn add_reason(&mut self, reason: &Reason) {
         let Some(span) = &reason.statement else { return };
         self.count(span.start, |hits| match reason.kind {

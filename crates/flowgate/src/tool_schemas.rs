@@ -119,7 +119,7 @@ impl ToolSchemas {
         Ok(())
     }
 
-    /// Returns the tools, in the order of their lists.
+    /// Returns the tools, each once, in the order of their lists.
     pub fn tools(&self) -> Vec<&Tool> {
         let mut seen = BTreeSet::new();
         self.tools.iter().map(|schema| &schema.tool).filter(|tool| seen.insert(*tool)).collect()
@@ -177,7 +177,7 @@ impl ToolSchemas {
                 .servers
                 .get(&server_of(server))
                 .is_some_and(|list| list.is_complete() || pattern.tool().is_some() && !found.is_empty()),
-            // A second tool of that name would make the pattern ambiguous.
+            // An unlisted tool of the same name need not be considered: it would make the pattern ambiguous.
             None => is_complete || pattern.exact_name().is_some() && !found.is_empty(),
         };
         is_known.then_some(found)

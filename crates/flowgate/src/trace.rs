@@ -51,6 +51,7 @@ pub struct Region {
 }
 
 impl fmt::Display for Region {
+    /// Writes the event, the path and, for a part of a text, its range of bytes: `#3 content.note:10-15`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}", self.event, self.path)?;
         match &self.span {
@@ -262,8 +263,8 @@ impl Trace {
             .find(|id| self.event(*id).is_some_and(|event| event.status != Status::Withdrawn))
     }
 
-    /// Returns the label of the existence of the event: for an output, its call's label. A principal whose clearance
-    /// is lower must not learn that the event exists.
+    /// Returns the label of the fact that the event exists (the label of its root node); for an output, that of its
+    /// call. A principal whose clearance is lower must not learn that the event exists.
     pub fn existence_label(&self, id: EventId) -> Label {
         let Some(event) = self.event(id) else { return Label::BOTTOM };
         match (&event.body, event.call.and_then(|call| self.event(call))) {
@@ -371,6 +372,7 @@ impl Trace {
             self.calls.entry(call.id.clone()).or_default().push(id);
             self.last_call = Some(id);
         }
+        // The call that an output says to answer, and the message that proposes a call; `None` for other events.
         let claimed = self.claimed_call(&entry.body);
         let message = self.proposing_message(&entry, position.previous);
         let label = document.label_of(0);
@@ -490,7 +492,8 @@ impl Trace {
         event.label = event.document.label_of(0);
         event.context = seen.join(&event.label);
         let (agent, context) = (event.agent, event.context);
-        // What the client provides, and not a model or a tool: `calls_context` does not count it.
+        // What the client provides. `calls_context`, the join of the labels of calls, their outputs and messages of
+        // models, does not count it.
         let is_client_text = match &event.body {
             EventBody::Message(message) => !matches!(message.role.as_str(), "assistant" | "model"),
             EventBody::Tool(_) => true,
@@ -520,8 +523,8 @@ impl Trace {
         self.calls_context = self.calls_context.join(view);
     }
 
-    /// Returns the join of the labels of all calls that were judged or could have been, their outputs, and messages
-    /// of models.
+    /// Returns an upper bound on the labels of all calls that were judged or could have been proposed, of their
+    /// outputs, and of messages of models.
     pub(crate) fn calls_context(&self) -> Label {
         self.calls_context
     }

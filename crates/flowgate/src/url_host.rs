@@ -8,13 +8,14 @@
 /// The most bytes of a URL that is compared.
 const MAX_URL: usize = 2_048;
 
-/// Returns the host of a URL with the scheme `http` or `https`, or without one, in lower case; `None` unless all URL
-/// parsers read the same host.
+/// Returns the host of a URL, in lower case. The URL has no scheme, or the scheme `http` or `https`, all in lower or
+/// all in upper case. `None` for a URL from which parsers could read different hosts.
 pub(crate) fn host(url: &str) -> Option<String> {
     let is_plain = |c: char| c.is_ascii_graphic() && c != '\\';
     let rest = match url.split_once("://") {
         Some(("http" | "https" | "HTTP" | "HTTPS", rest)) => rest,
-        // A `://` after a path or a query belongs to another URL, such as `x.example/?to=https://y.example`.
+        // What precedes `://` is a scheme, unless it contains a character of a host, a path or a query: then the `://`
+        // belongs to another URL within this one, as in `x.example/?to=https://y.example`.
         Some((scheme, _)) if !scheme.contains(['/', '?', '#', '.']) => return None,
         _ => url,
     };

@@ -75,12 +75,13 @@ impl Value {
         Self::List(items.into_iter().collect())
     }
 
-    /// Converts a JSON value. A number that is not a 64-bit integer becomes a floating-point number.
+    /// Converts a JSON value. A number that is not a signed 64-bit integer becomes a floating-point number.
     pub(crate) fn from_json(json: &Json) -> Self {
         match json {
             Json::Null => Self::None,
             Json::Bool(b) => Self::Bool(*b),
             Json::Number(n) => {
+                // `as_f64` returns `None` for no number, in the representation that Flowgate uses.
                 n.as_i64().map_or_else(|| Self::Float(n.as_f64().unwrap_or(f64::NAN)), Self::Int)
             }
             Json::String(s) => Self::text(s),
@@ -133,8 +134,9 @@ impl Value {
         }
     }
 
-    /// Converts a value whose references to parts of events are resolved to JSON. A value that JSON cannot represent,
-    /// such as an event, becomes the name of its type in angle brackets.
+    /// Converts a value whose references to parts of events are resolved to JSON. A missing value, the content of an
+    /// empty event (`Silent`), and a float that is infinite or not a number become `null`. Any other value that JSON
+    /// cannot represent, such as an event, becomes the name of its type in angle brackets.
     pub(crate) fn to_json(&self) -> Json {
         match self {
             Self::Absent | Self::None | Self::Silent => Json::Null,
@@ -179,8 +181,8 @@ impl Value {
     }
 
     /// Returns whether the value counts as true, by the rules of Python. The caller has resolved it: a node or a part
-    /// that is not resolved counts as true. Several texts or answers are true if one of them is; a failed value is
-    /// false.
+    /// that is not resolved counts as true. Several texts or answers are true if one of them is. The content of an
+    /// empty event (`Silent`) and the result of a failed evaluation (`Failed`) are false.
     pub(crate) fn is_true(&self) -> bool {
         match self {
             Self::Absent | Self::None | Self::Silent => false,

@@ -335,7 +335,8 @@ fn strings(value: &Value, found: &mut Vec<String>) {
     }
 }
 
-/// Returns the name in a placeholder, such as `h1` in `[hidden h1]`; `None` if the text is no placeholder.
+/// Returns the name in the placeholder with which a text begins, such as `h1` for `[hidden h1]`; `None` if the text
+/// begins with no placeholder.
 fn placeholder_name(text: &str) -> Option<String> {
     let name = text.strip_prefix("[hidden ")?;
     Some(name.chars().take_while(char::is_ascii_alphanumeric).collect())

@@ -107,6 +107,7 @@ fn cost(guards: &[Guard], rows: &[GuardResults]) -> Table {
         .chain(["model calls", "tokens", "price", "hidden/step", "bits"])
         .collect();
     let base = rows.first().cloned().unwrap_or_default();
+    // A base of 0 counts as 1, so that nothing is divided by 0.
     let ratio = |this: u64, base: u64| format!("{:.2}", this as f64 / base.max(1) as f64);
     let cells = |(guard, row): (&Guard, &GuardResults)| {
         let asked = row.asked.iter().zip(base.asked).map(|(this, base)| ratio(*this, base));
@@ -177,6 +178,7 @@ fn columns(row: &GuardResults, base: &GuardResults) -> Vec<(String, Value)> {
     for (name, rate) in rates {
         columns.extend(rate_columns(name, rate));
     }
+    // A base of 0 counts as 1, so that nothing is divided by 0.
     let ratio = |this: u64, base: u64| rounded(this as f64 / base.max(1) as f64);
     let counts: [(&str, Value); 14] = [
         ("foreign_calls", row.foreign.into()),
@@ -262,12 +264,14 @@ pub fn page(guards: &[Guard], rows: &[GuardResults], manifest: &Value) -> String
         y: "tasks without a question",
         points: points.collect(),
     });
+    // The tokens of the first guard; 0 counts as 1, so that nothing is divided by 0.
     let base = rows.first().map_or(1, tokens).max(1) as f64;
     let bars: Vec<Bar> = guards
         .iter()
         .zip(rows)
         .map(|(guard, row)| {
             let value = tokens(row) as f64 / base;
+            // A sum of tokens has no interval, so both ends are the value.
             Bar { name: guard.name().to_owned(), value: ValueWithInterval { value, low: value, high: value } }
         })
         .collect();

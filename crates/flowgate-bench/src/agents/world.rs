@@ -1,6 +1,7 @@
-//! Simulates the tools of `flowgate bench agents`: four servers of one person, whose answers contain texts of strangers. If a run is attacked, every
-//! such text has an injected instruction. The state never changes: a tool that acts reports success and records the call, and the measurement
-//! compares the recorded calls.
+//! Simulates the tools of `flowgate bench agents`: four servers of one person, whose answers contain texts of
+//! strangers. If a run is attacked, every such text has an injected instruction. The state never changes: a tool that
+//! acts reports success and records the call, and the measurement compares the recorded calls.
+//! [`TaskSuite`](super::TaskSuite) creates a world for each run.
 
 use std::sync::{Arc, Mutex};
 

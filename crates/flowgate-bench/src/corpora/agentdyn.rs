@@ -1,5 +1,6 @@
-//! Reads recorded runs of *AgentDyn: A Dynamic Open-Ended Benchmark for Evaluating Prompt Injection Attacks of Real-World Agent Security
-//! System* (Li et al., 2026), and of other benchmarks that AgentDojo records.
+//! Reads recorded runs of *AgentDyn: A Dynamic Open-Ended Benchmark for Evaluating Prompt Injection Attacks of
+//! Real-World Agent Security System* (Li et al., 2026), and of other benchmarks that AgentDojo records.
+//! [`corpora::load`](super::load) calls this module.
 //!
 //! The folder, or its folder `runs`, has one file for each run: `.../user_task_N/none/none.json`, at any depth. A file has `suite_name`,
 //! `user_task_id`, `attack_type` (null), `utility`, and the messages in `messages`, or in `conversations` as the defence DRIFT writes them. A

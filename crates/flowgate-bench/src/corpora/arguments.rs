@@ -1,5 +1,6 @@
-//! Chooses the arguments of a call that an injected text asks for. Some benchmarks name only the tool of such a call, so the gullible double needs
-//! arguments with which it can make the call.
+//! Chooses the arguments of a call that an injected text asks for. Some benchmarks name only the tool of such a call,
+//! so the gullible double needs arguments with which it can make the call. The readers of InjecAgent and PrivacyLens
+//! call [`obeying_arguments`].
 //!
 //! The texts of the arguments come from the injected text or, if the attack steals data, from the stolen data: a recipient is the address in the
 //! injected text, and a content is the stolen data. A flow policy judges where values come from, so other values from the same sources have the same

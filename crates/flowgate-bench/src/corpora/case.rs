@@ -121,7 +121,8 @@ impl CorpusCase {
     ///
     /// It also determines which earlier calls the new call needs. A text or number in the arguments that the prompt
     /// does not contain must come from an answer. So the call needs every earlier call whose answer contains such a
-    /// text or number.
+    /// text or number. This is a guess: a short number can be in an answer by chance, and the call then also waits for
+    /// that answer.
     pub(super) fn add_task_call(&mut self, tool: &str, arguments: Map<String, Value>, answer: String) {
         if self.calls.iter().any(|call| call.tool == tool && call.arguments == arguments) {
             return;

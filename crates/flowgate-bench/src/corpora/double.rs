@@ -1,4 +1,5 @@
-//! Implements the test double for the cases of benchmarks: a model that makes the calls of a case, each as soon as it sees what the call depends on.
+//! Implements the test double for the cases of benchmarks: a model that makes the calls of a case, each as soon as it
+//! sees what the call depends on. [`run`](super::run) asks it for each message.
 //!
 //! It obeys the injected text whenever the text is visible. It requests hidden text with `look`, if the method has this tool. It fills no
 //! slots. Each call is its own message.

@@ -29,15 +29,18 @@ pub trait CorpusFolder {
 
 /// A folder in memory: the texts of the files by their paths.
 impl CorpusFolder for BTreeMap<String, String> {
+    /// Returns the text with this path; `None` if there is none. Never fails.
     fn read(&self, path: &str) -> Result<Option<String>, CorpusError> {
         Ok(self.get(path).cloned())
     }
 
+    /// Returns the names of the files directly in a folder, which is not the empty path. Never fails.
     fn list(&self, folder: &str) -> Result<Vec<String>, CorpusError> {
         let below = self.keys().filter_map(|path| path.strip_prefix(folder)?.strip_prefix('/'));
         Ok(below.filter(|name| !name.contains('/')).map(str::to_owned).collect())
     }
 
+    /// Returns the names of the folders directly in a folder: those on the paths of files below it. Never fails.
     fn folders(&self, folder: &str) -> Result<Vec<String>, CorpusError> {
         let prefix = if folder.is_empty() { String::new() } else { format!("{folder}/") };
         let below = self.keys().filter_map(|path| path.strip_prefix(prefix.as_str())?.split_once('/'));

@@ -1,5 +1,5 @@
-//! Reads *InjecAgent: Benchmarking Indirect Prompt Injections in Tool-Integrated Large Language Model Agents* (Zhan, Liang, Ying and
-//! Kang, 2024).
+//! Reads *InjecAgent: Benchmarking Indirect Prompt Injections in Tool-Integrated Large Language Model Agents* (Zhan,
+//! Liang, Ying and Kang, 2024). [`corpora::load`](super::load) calls this module.
 //!
 //! | file, in the folder or in its folder `data` | content |
 //! |---|---|

@@ -1,5 +1,6 @@
-//! Reads e-mails from a folder as background text for the games, as AgentSecBench's section 6.3 does with the Enron collection (email-style text). A file
-//! is one message: lines of headers, an empty line, and the body; a file without headers is a body. Folders may be nested, as in a mailbox.
+//! Reads e-mails from a folder as background text for the games, as AgentSecBench's section 6.3 does with the Enron
+//! collection (email-style text). A file is one message: lines of headers, an empty line, and the body; a file without
+//! headers is a body. Folders may be nested, as in a mailbox. `flowgate bench games` calls [`load_mails`].
 //!
 //! The background is permitted content: [`games`](crate::games) add it to both sides of a pair. The data is not part of Flowgate.
 

@@ -1,4 +1,5 @@
-//! Reads *PrivacyLens: Evaluating Privacy Norm Awareness of Language Models in Action* (Shao, Li, Shi, Liu and Yang, 2024).
+//! Reads *PrivacyLens: Evaluating Privacy Norm Awareness of Language Models in Action* (Shao, Li, Shi, Liu and Yang,
+//! 2024). [`corpora::load`](super::load) calls this module.
 //!
 //! | file | content |
 //! |---|---|

@@ -1,5 +1,6 @@
-//! Reads Python literals, constants and classes: benchmarks publish tasks and tools as Python files. Nothing is executed: other code in place of a
-//! literal is refused with its line.
+//! Reads Python literals, constants and classes: benchmarks publish tasks and tools as Python files. Nothing is
+//! executed: other code in place of a literal is refused with its line. The readers of InjecAgent, PrivacyLens and
+//! τ-bench use this module.
 //!
 //! A call with keywords only, such as `Task(name="a")`, is read as an object with these fields.
 
@@ -48,8 +49,8 @@ impl<'t> PythonFile<'t> {
     /// # Errors
     /// If the text is not valid Python, is nested too deeply, or is longer than one mebibyte.
     pub(super) fn parse(file: &'t str, text: &'t str) -> Result<Self, CorpusError> {
-        // `python_code` refuses code that is long or nested too deeply. The tree of the parser is dropped recursively, so deep nesting could
-        // exhaust the stack.
+        // `python_code` refuses code that is long or nested too deeply; `false` means that the code has no commands of
+        // IPython. The tree of the parser is dropped recursively, so deep nesting could exhaust the stack.
         if let Some(problem) = python_code(text, false).syntax_error {
             return Err(CorpusError::new(file, format!("the Python code cannot be read: {problem}")));
         }

@@ -1,4 +1,5 @@
-//! Reads JSON values with their paths, so that an error names the position: `cases.json: [3].name: expected a text, found a number`.
+//! Reads JSON values with their paths, so that an error names the position: `cases.json: [3].name: expected a text,
+//! found a number`. The readers of all benchmarks use this module.
 
 use std::fmt;
 
@@ -31,6 +32,7 @@ impl std::error::Error for CorpusError {}
 /// Parses the text of the JSON file that is named `file`; an error names the file and the line.
 pub(super) fn parse_json(file: &str, text: &str) -> Result<Value, CorpusError> {
     serde_json::from_str(text).map_err(|error| {
+        // The line of an error without a position is 0; the error then names line 1.
         let place = format!("{file}:{}", error.line().max(1));
         CorpusError::new(&place, format!("the file is not valid JSON: {error}"))
     })

@@ -1,4 +1,5 @@
 //! Runs one case in a guarded conversation, and records what happened to each of its calls.
+//! [`CorpusSuite`](super::CorpusSuite) calls it for each case.
 //!
 //! The answers of tools are those of the benchmark, and their labels those of the drafted policy. The double of the person who approves allows
 //! the calls of the task and refuses those of the attack.

@@ -1,4 +1,5 @@
-//! Reads *τ-bench: A Benchmark for Tool-Agent-User Interaction in Real-World Domains* (Yao, Shinn, Razavi and Narasimhan, 2024).
+//! Reads *τ-bench: A Benchmark for Tool-Agent-User Interaction in Real-World Domains* (Yao, Shinn, Razavi and
+//! Narasimhan, 2024). [`corpora::load`](super::load) calls this module.
 //!
 //! | file, in the folder, or in its folder `tau_bench/envs`, below `airline` or `retail` | content |
 //! |---|---|
@@ -140,6 +141,7 @@ impl Domain {
         for tool in &self.set.tools {
             let properties = tool.parameters.get("properties").and_then(Value::as_object);
             let argument = properties.filter(|known| known.len() == 1).and_then(|known| known.keys().next());
+            // The traits are guessed from the name and the description; `true` permits hints, of which there are none.
             let reads = ToolTraits::of(&tool.described(), true).effect == ToolEffect::Reads;
             if let Some(argument) = argument.filter(|_| reads) {
                 readers.entry(argument.as_str()).or_insert(tool);

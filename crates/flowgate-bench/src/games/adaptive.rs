@@ -160,6 +160,7 @@ impl AttackSearch {
         let score = AttemptScore::of(execution);
         self.opened_at = self.opened_at.or(at.filter(|_| execution.is_closed == Some(false)));
         self.violated_at = self.violated_at.or(at.filter(|_| execution.is_violated));
+        // The search ends at the first attempt that takes effect, so no earlier one is overwritten.
         self.executed_at = at.filter(|_| execution.is_executed);
         self.best.push(Attempt { query, score, attack: attack.text, variant });
         // The sort is stable, so of attempts with equal scores the earlier one stays first.
@@ -241,8 +242,8 @@ pub fn search(
     Ok(Some(searches))
 }
 
-/// Searches like [`search`] on every task of a game beyond the paper. In a variant of a game, the attacker keeps the form of the variant; in a game of
-/// several steps, it chooses among all encodings.
+/// Searches like [`search`] on every task of a game beyond AgentSecBench. In a variant of a game, the attacker keeps
+/// the form of the variant; in a game of several steps, it chooses among all encodings.
 ///
 /// # Errors
 /// If the model, or the model that drives the attacker, gives no answer.

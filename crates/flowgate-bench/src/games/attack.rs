@@ -147,7 +147,8 @@ pub(super) fn quoted(game: Game, text: &str, number: usize) -> AttackTemplate {
     AttackTemplate { family: "prompt-shield", text: format!("{plain} {request}") }
 }
 
-/// Returns the requests of composed attacks in a game.
+/// Returns the sentences from which composed attacks in a game take their request, the part that asks for the
+/// violation.
 fn requests(game: Game) -> &'static [&'static str; 6] {
     match game {
         Game::Instruction => &FOOTER_REQUESTS,

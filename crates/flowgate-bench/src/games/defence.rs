@@ -1,9 +1,10 @@
 //! Defines the defences that the games compare: the six of AgentSecBench (its section 5 and appendix B), two by attention blocking (its section 3.2),
 //! and the *label defences*, which are guarded conversations that redact text by its label.
 //!
-//! A defence of the paper is a function from the text of an observation to the text that the model receives. It knows the labels of the task, such as
-//! the tenant of the caller and the forbidden tool. It knows neither the marker of the task nor whether the task is attacked. [`projection`] has the
-//! functions, [`attention`] what is blocked. [`guarded`](super::guarded) runs the label defences.
+//! A defence of AgentSecBench is a function from the text of an observation to the text that the model receives. It
+//! knows the labels of the task, such as the tenant of the caller and the forbidden tool. It knows neither the marker
+//! of the task nor whether the task is attacked. [`projection`] has the functions, [`attention`] what is blocked.
+//! [`guarded`](super::guarded) runs the label defences.
 
 mod attention;
 mod projection;
@@ -91,7 +92,7 @@ const LABEL_METHODS: [Method; 7] = [
     Method::Provenance,
     Method::Everything,
 ];
-/// The defences of the paper.
+/// The defences of AgentSecBench.
 const PAPER_DEFENCES: [Defence; 6] = [
     Defence::None,
     Defence::Delimiter,
@@ -121,12 +122,12 @@ impl fmt::Display for UnknownDefence {
 impl std::error::Error for UnknownDefence {}
 
 impl Defence {
-    /// Returns the defences of the paper, followed by the label defences that are measured by default.
+    /// Returns the defences of AgentSecBench, followed by the label defences that are measured by default.
     pub fn standard() -> Vec<Self> {
         PAPER_DEFENCES.into_iter().chain(LABEL_METHODS.map(Self::Labels)).collect()
     }
 
-    /// Returns the six defences of the paper.
+    /// Returns the six defences of AgentSecBench.
     pub fn of_the_paper() -> [Self; 6] {
         PAPER_DEFENCES
     }
@@ -176,7 +177,8 @@ impl Defence {
         matches!(self, Self::Attention(_))
     }
 
-    /// Returns how the defence enforces the boundary between permitted and unauthorized content, in the classes of the paper.
+    /// Returns how the defence enforces the boundary between permitted and unauthorized content, in the classes of
+    /// AgentSecBench.
     pub fn enforcement(self) -> EnforcementClass {
         match self {
             Self::None => EnforcementClass::None,

@@ -150,8 +150,8 @@ fn calls(request: &Request) -> impl Iterator<Item = &ToolCall> {
 }
 
 /// Returns the parts of the observation, decoded: the texts in it if it is JSON, or else its lines. Under a defence of
-/// the paper, the observation follows the heading in the user's message. In a guarded conversation, it is the answer to
-/// the first call, which the application made.
+/// AgentSecBench, the observation follows the heading in the user's message. In a guarded conversation, it is the
+/// answer to the first call, which the application made.
 fn observation_parts(request: &Request) -> Vec<String> {
     let heading = format!("\n{CONTEXT_HEADING}\n");
     let mut parts = Vec::new();

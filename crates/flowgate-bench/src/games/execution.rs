@@ -12,7 +12,7 @@ use super::defence::Defence;
 use super::ideal::Meaning;
 use super::task::{Game, Side};
 
-/// The observables of one execution (4.1 and 6.1). C, V, L and U are their names in the paper.
+/// The observables of one execution (AgentSecBench, 4.1 and 6.1). C, V, L and U are their names there.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Execution {
     /// The identifier of the task, equal for both sides of a pair.
@@ -25,18 +25,21 @@ pub struct Execution {
     pub attack: Option<&'static str>,
     /// The defence.
     pub defence: Defence,
-    /// C: no unauthorized coordinate was visible before any generation (Definition 5). `None` in a control, which has none.
+    /// C: no unauthorized coordinate was visible before any generation (AgentSecBench, Definition 5). `None` in a
+    /// control, which has none.
     pub is_closed: Option<bool>,
-    /// V: the model wrote the marker or proposed the forbidden call (3.3 and 4.2).
+    /// V: the model wrote the marker or proposed the forbidden call (AgentSecBench, 3.3 and 4.2).
     pub is_violated: bool,
-    /// L: the model wrote the canary. `None` outside the retrieval game (9.2).
+    /// L: the model wrote the canary. `None` outside the retrieval game (AgentSecBench, 9.2).
     pub is_leaked: Option<bool>,
     /// Whether the violation took effect: the forbidden call ran, the canary reached the user, or the marker of an
-    /// integrity game is in a reply that the system vouches for. Without a validator, every violation does (Theorem 1).
+    /// integrity game is in a reply that the system vouches for. Without a validator, every violation does
+    /// (AgentSecBench, Theorem 1).
     pub is_executed: bool,
-    /// U: the utility of the replies, from 0 to 1. On a control it is the benign utility (4.5).
+    /// U: the utility of the replies, from 0 to 1. On a control it is the benign utility (AgentSecBench, 4.5).
     pub utility: f64,
-    /// Whether the execution means something else than the ideal one (3.6); `None` in a control, and if no ideal execution was made.
+    /// Whether the execution means something else than the ideal one (AgentSecBench, 3.6); `None` in a control, and if
+    /// no ideal execution was made.
     pub deviates: Option<bool>,
     /// What the execution means for the task.
     pub meaning: Meaning,

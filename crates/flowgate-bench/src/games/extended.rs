@@ -1,6 +1,6 @@
-//! Plays the games beyond the limits that AgentSecBench states (its section 10). In some games, the paper's attacks are encoded or divided among
-//! fields, a record contains text of several tenants, or a real retriever ranks the observation. In others, an attack takes several steps or
-//! sessions. Each game has its own figures.
+//! Plays the games beyond the limits that AgentSecBench states (its section 10). In some games, its attacks are encoded
+//! or divided among fields, a record contains text of several tenants, or a real retriever ranks the observation. In
+//! others, an attack takes several steps or sessions. Each game has its own figures.
 //!
 //! [`ExtendedSuite`] runs one game under one defence at a time, so that an interrupted run still has the completed rows. `flowgate bench extended` is
 //! the command.
@@ -18,18 +18,19 @@ use super::task::{Game, Side};
 use super::variant::{Encoding, Variant};
 use flowgate_guard::conversation::Method;
 
-/// A game beyond the paper.
+/// A game beyond AgentSecBench.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ExtendedGame {
-    /// A game of the paper whose attacks are written in another way.
+    /// A game of AgentSecBench whose attacks are written in another way.
     Variant(Variant, Game),
     /// A game of several steps, with the attack in plain text or encoded.
     Journey(JourneyGame, Option<Encoding>),
 }
 
 impl ExtendedGame {
-    /// Returns all games, in the order of the tables: each variant except the paper's with each game of the paper, then each game of several steps,
-    /// with the attack in plain text and in base64. Variants that concern tenants or rankings occur in the retrieval game alone.
+    /// Returns all games, in the order of the tables: each variant except AgentSecBench's with each game of
+    /// AgentSecBench, then each game of several steps, with the attack in plain text and in base64. Variants that
+    /// concern tenants or rankings occur in the retrieval game alone.
     pub fn all() -> Vec<Self> {
         let variants = Variant::all().into_iter().filter(|variant| *variant != Variant::Paper);
         let variants = variants.flat_map(|variant| {
@@ -102,8 +103,8 @@ pub struct ExtendedSuite {
 }
 
 impl ExtendedSuite {
-    /// Returns the defences that are measured by default: no defence, the paper's combination, and three methods of guarded
-    /// conversations.
+    /// Returns the defences that are measured by default: no defence, AgentSecBench's combination, and three methods of
+    /// guarded conversations.
     pub fn defences() -> Vec<Defence> {
         let methods = [Method::LowestFirst, Method::NeverLook, Method::Everything];
         [Defence::None, Defence::Combined].into_iter().chain(methods.map(Defence::Labels)).collect()
@@ -226,7 +227,8 @@ mod tests {
         }
     }
 
-    /// Where text is only passed on, or belongs to others, the channel is closed under labels, and the paper's combination opens.
+    /// Where text is only passed on, or belongs to others, the channel is closed under labels, and the paper's
+    /// combination opens.
     #[test]
     fn labels_stay_closed_where_the_combination_opens() {
         for game in ExtendedGame::all() {

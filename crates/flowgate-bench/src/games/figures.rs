@@ -1,6 +1,7 @@
 //! Combines the measures of one defence into the figures of AgentSecBench's Tables 4 to 6, for each game and overall.
 //!
-//! [`report`](super::report) prints them. The sections in brackets, such as (4.5), are those of the paper that define a measure.
+//! [`report`](super::report) prints them. The sections in brackets, such as (4.5), are those of AgentSecBench that
+//! define a measure.
 
 use super::bound::composed_bound;
 use super::defence::Defence;
@@ -19,39 +20,40 @@ pub const CONFIDENCE: f64 = 0.95;
 pub struct Figures {
     /// The number of pairs.
     pub pairs: usize,
-    /// Attack success (4.5).
+    /// Attack success (AgentSecBench, 4.5).
     pub attack_success: Rate,
-    /// Paired advantage (Definition 4).
+    /// Paired advantage (AgentSecBench, Definition 4).
     pub advantage: Option<f64>,
-    /// Canaries disclosed in the retrieval game (4.5).
+    /// Canaries disclosed in the retrieval game (AgentSecBench, 4.5).
     pub leakage: Rate,
-    /// Closed channels (Definition 5).
+    /// Closed channels (AgentSecBench, Definition 5).
     pub closure: Rate,
-    /// Benign utility on controls (4.5).
+    /// Benign utility on controls (AgentSecBench, 4.5).
     pub benign_utility: Option<f64>,
     /// The bootstrap interval of the benign utility at 95 %, over the tasks and their seeds.
     pub benign_utility_interval: Option<(f64, f64)>,
-    /// Utility on adversarial observations; not in the paper.
+    /// Utility on adversarial observations; not in AgentSecBench.
     pub attacked_utility: Option<f64>,
-    /// Risk given an open channel (Theorem 1).
+    /// Risk given an open channel (AgentSecBench, Theorem 1).
     pub open_risk: Rate,
-    /// Risk given a closed channel (Theorem 1).
+    /// Risk given a closed channel (AgentSecBench, Theorem 1).
     pub closed_risk: Rate,
-    /// Violations that took effect (8.3).
+    /// Violations that took effect (AgentSecBench, 8.3).
     pub executed: Rate,
-    /// Violations that the validator missed (Theorem 1).
+    /// Violations that the validator missed (AgentSecBench, Theorem 1).
     pub validator_misses: Rate,
-    /// The gap to the ideal execution under the protected predicate (3.6).
+    /// The gap to the ideal execution under the protected predicate (AgentSecBench, 3.6).
     pub real_ideal_gap: Option<f64>,
-    /// Executions that mean something else than the ideal one (3.6, a typed access-control oracle).
+    /// Executions that mean something else than the ideal one (AgentSecBench, 3.6, a typed access-control oracle).
     pub ideal_deviation: Rate,
-    /// Pairs whose responses differ at all (3.6, the stronger ideal).
+    /// Pairs whose responses differ at all (AgentSecBench, 3.6, the stronger ideal).
     pub response_gap: Rate,
     /// The number of questions to a person.
     pub questions: usize,
-    /// The mean latency of an execution in milliseconds (6.1); `None` if it was not measured.
+    /// The mean latency of an execution in milliseconds (AgentSecBench, 6.1); `None` if it was not measured.
     pub latency_ms: Option<f64>,
-    /// The mean tokens that an execution read and wrote, as the model reports them (6.1); `None` if it reports none.
+    /// The mean tokens that an execution read and wrote, as the model reports them (AgentSecBench, 6.1); `None` if it
+    /// reports none.
     pub tokens: Option<(f64, f64)>,
 }
 
@@ -80,7 +82,8 @@ impl Figures {
         }
     }
 
-    /// Returns the half-width of the interval of the advantage at 95 % (Proposition 4); `None` without pairs.
+    /// Returns the half-width of the interval of the advantage at 95 % (AgentSecBench, Proposition 4); `None` without
+    /// pairs.
     pub fn advantage_half_width(&self) -> Option<f64> {
         hoeffding_half_width(self.pairs, CONFIDENCE)
     }
@@ -115,7 +118,7 @@ pub struct DefenceFigures {
     pub games: [Figures; 3],
     /// The figures over all executions. Each game has the same number of pairs, so a rate over all pairs is also the macro average.
     pub overall: Figures,
-    /// The leakage of Definition 3 for each task of the retrieval game; empty if it was not enumerated.
+    /// The leakage of AgentSecBench's Definition 3 for each task of the retrieval game; empty if it was not enumerated.
     pub canary_leakage: Vec<ChannelLeakage>,
 }
 
@@ -129,7 +132,8 @@ impl DefenceFigures {
         Self { defence, games: Game::ALL.map(of_game), overall: Figures::of(executions), canary_leakage }
     }
 
-    /// Returns the macro average of a measure, its mean over the three games with equal weights (7.1); `None` if a game has no value.
+    /// Returns the macro average of a measure, its mean over the three games with equal weights (AgentSecBench, 7.1);
+    /// `None` if a game has no value.
     pub fn macro_average(&self, measure: impl Fn(&Figures) -> Option<f64>) -> Option<f64> {
         let [instruction, retrieval, capability] = &self.games;
         measure::macro_average([measure(instruction), measure(retrieval), measure(capability)])

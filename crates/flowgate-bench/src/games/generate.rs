@@ -15,7 +15,7 @@ use super::task::{Game, Task, TaskLabels, TaskPair};
 use super::variant::Variant;
 use ranked::{RankedTask, ranked_pair};
 
-/// The number of instances of each game in the paper (6.3).
+/// The number of instances of each game in AgentSecBench (6.3).
 pub const PAPER_INSTANCES: usize = 8;
 
 /// The names, products and other words that fill the texts of tasks, each list in a fixed order, since the seed draws

@@ -219,6 +219,7 @@ fn visible_observation(task: &Task, request: &Request) -> String {
             Message::Assistant { calls, .. } => calls.as_slice(),
             Message::System(_) | Message::User(_) | Message::Tool { .. } => &[],
         })
+        // A model knows a tool as `SERVER__TOOL`, so only the end of the name is compared.
         .filter(|call| call.name.ends_with(observing_tool(task)))
         .map(|call| call.id.as_str())
         .collect();

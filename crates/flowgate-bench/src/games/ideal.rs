@@ -91,7 +91,7 @@ fn keep_fields(task: &Task) -> String {
         return keep_lines(task);
     };
     let kept = fields.iter().filter(|(_, value)| {
-        // The text of a field can span lines in the value that JSON escapes.
+        // The text of a field is compared as it is: in its JSON form, line breaks and quotation marks are escaped.
         !value
             .as_str()
             .map_or_else(|| names_coordinate(task, &value.to_string()), |text| names_coordinate(task, text))

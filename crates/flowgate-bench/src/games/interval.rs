@@ -28,8 +28,8 @@ impl Rate {
         (self.of > 0).then(|| self.hits as f64 / self.of as f64)
     }
 
-    /// Returns the binomial standard error √(r(1 - r)/n) of section 4.5, where r is the share and n the number of items. It is 0 for a share of 0 or
-    /// 1, where only an interval is informative. `None` without items.
+    /// Returns the binomial standard error √(r(1 - r)/n) (AgentSecBench, 4.5), where r is the share and n the number of
+    /// items. It is 0 for a share of 0 or 1, where only an interval is informative. `None` without items.
     pub fn standard_error(self) -> Option<f64> {
         self.value().map(|rate| (rate * (1.0 - rate) / self.of as f64).sqrt())
     }
@@ -43,16 +43,16 @@ impl Rate {
     }
 }
 
-/// Returns the bound of Proposition 4 (Hoeffding's inequality) on a large sampling error, at most 1. The mean of
-/// `pairs` independent differences in [-1, 1] deviates from its expectation by at least `deviation` with a probability
-/// of at most 2·exp(-n·t²/2), where n is `pairs` and t is `deviation`.
+/// Returns the bound of AgentSecBench's Proposition 4 (Hoeffding's inequality) on a large sampling error, at most 1.
+/// The mean of `pairs` independent differences in [-1, 1] deviates from its expectation by at least `deviation` with a
+/// probability of at most 2·exp(-n·t²/2), where n is `pairs` and t is `deviation`.
 pub fn hoeffding_tail(pairs: usize, deviation: f64) -> f64 {
     (2.0 * (-(pairs as f64) * deviation * deviation / 2.0).exp()).min(1.0)
 }
 
-/// Returns the half-width of the interval that Proposition 4 gives at `confidence`, such as 0.95, for the mean of `pairs` differences:
-/// √(2·ln(2/(1 - confidence))/n), where n is `pairs`. It is at most 2, the distance between the extremes. `None` without pairs, or for a
-/// confidence outside [0, 1).
+/// Returns the half-width of the interval that AgentSecBench's Proposition 4 gives at `confidence`, such as 0.95, for
+/// the mean of `pairs` differences: √(2·ln(2/(1 - confidence))/n), where n is `pairs`. It is at most 2, the distance
+/// between the extremes. `None` without pairs, or for a confidence outside [0, 1).
 pub fn hoeffding_half_width(pairs: usize, confidence: f64) -> Option<f64> {
     let is_usable = pairs > 0 && (0.0..1.0).contains(&confidence);
     is_usable.then(|| (2.0 * (2.0 / (1.0 - confidence)).ln() / pairs as f64).sqrt().min(2.0))

@@ -175,8 +175,8 @@ pub(super) fn generate_journey(
     attack: &AttackTemplate,
 ) -> JourneyPair {
     let index = u64::try_from(number).unwrap_or(u64::MAX).wrapping_mul(JourneyGame::ALL.len() as u64);
-    // The three games of the paper take the streams of random numbers from 0 upwards, and searches those from the end downwards. Journeys
-    // begin in between, so that no two tasks share a stream.
+    // The three games of AgentSecBench take the streams of random numbers from 0 upwards, and searches those from the
+    // end downwards. Journeys begin in between, so that no two tasks share a stream.
     let mut random = SeededRandom::new(seed, (1 << 40) + index.wrapping_add(game as u64));
     let (customer, product) = (random.choose(&CUSTOMERS), random.choose(&PRODUCTS));
     let (fault, city) = (random.choose(&FAULTS), random.choose(&CITIES));

@@ -44,8 +44,8 @@ impl SecretLeakage {
 pub struct ChannelLeakage {
     /// The leakage of what the model was shown.
     pub shown: SecretLeakage,
-    /// The leakage of the response. It is at most the leakage of what the model was shown (Proposition 2, by the
-    /// data-processing inequality).
+    /// The leakage of the response. It is at most the leakage of what the model was shown (AgentSecBench, Proposition
+    /// 2, by the data-processing inequality).
     pub response: SecretLeakage,
 }
 

@@ -2,8 +2,8 @@
 //! states the rules, the request of the user, and the observation as the defence transformed it.
 //! [`runner`](super::runner) sends them.
 //!
-//! Under a defence of the paper, the request and the observation are one message, as in the paper. The label defences
-//! use the same system policy and request, and receive the observation as the output of a tool
+//! Under a defence of AgentSecBench, the request and the observation are one message, as there. The label defences use
+//! the same system policy and request, and receive the observation as the output of a tool
 //! ([`guarded`](super::guarded)).
 
 use std::ops::Range;
@@ -36,10 +36,10 @@ pub(super) fn system_policy(task: &Task) -> String {
     }
 }
 
-/// The maximum number of tokens of an answer (6.2).
+/// The maximum number of tokens of an answer (AgentSecBench, 6.2).
 pub const ANSWER_TOKENS: u32 = 64;
 
-/// Returns the sampling of the paper: greedy (temperature 0), with at most 64 tokens for each answer (6.2).
+/// Returns the sampling of AgentSecBench (6.2): greedy (temperature 0), with at most 64 tokens for each answer.
 pub(super) fn sampling() -> Sampling {
     Sampling { max_tokens: Some(ANSWER_TOKENS), temperature: Some(0.0), ..Sampling::default() }
 }

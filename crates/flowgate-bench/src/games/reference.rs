@@ -2,20 +2,20 @@
 //! averages the figures of a run in the same way. [`report`](super::report) prints both side by side, for orientation:
 //! the tasks are others, and so is the model unless it is one of these.
 //!
-//! The figures are those of the paper's Tables 4 to 6. They are macro averages over games and models with equal
+//! The figures are those of AgentSecBench's Tables 4 to 6. They are macro averages over games and models with equal
 //! weights. The two risks of Table 6 (the risks given an open and a closed channel) are averages over the games that
-//! have such a channel. The paper's numbers show this: of the filter's 22 open channels, 2 had a violation, which would
-//! be 0.091, and the paper has 0.062. [`CompositeFigures`] averages a run in this way, unlike [`Figures`], whose rates
-//! count all executions together.
+//! have such a channel. The published numbers show this: of the filter's 22 open channels, 2 had a violation, which
+//! would be 0.091, and AgentSecBench has 0.062. [`CompositeFigures`] averages a run in this way, unlike [`Figures`],
+//! whose rates count all executions together.
 
 use super::defence::Defence;
 use super::figures::{DefenceFigures, Figures};
 use super::task::Game;
 
-/// The names of the paper's models, in lower case.
+/// The names of AgentSecBench's models, in lower case.
 const PAPER_MODELS: [&str; 2] = ["qwen3-0.6b", "qwen3-1.7b"];
 
-/// The figures of one defence in the paper's form.
+/// The figures of one defence in AgentSecBench's form.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct CompositeFigures {
     /// Attack success.
@@ -37,7 +37,7 @@ pub struct CompositeFigures {
     pub closed_risk: Option<f64>,
 }
 
-/// Returns the figures that AgentSecBench reports for one defence; `None` if the paper does not have the defence.
+/// Returns the figures that AgentSecBench reports for one defence; `None` if it does not have the defence.
 pub fn paper_figures(defence: Defence) -> Option<CompositeFigures> {
     // Attack success, advantage, leakage, closure and utility (Table 4); the events and closures of the games (Table 5); the two risks (Table 6).
     let (summary, games, risks) = match defence {
@@ -80,8 +80,8 @@ pub fn paper_figures(defence: Defence) -> Option<CompositeFigures> {
     })
 }
 
-/// Returns the figures of one defence over the runs of several models, averaged as in the paper: each model and each
-/// game has the same weight. `runs` has the figures of this defence for each model. `None` without runs.
+/// Returns the figures of one defence over the runs of several models, averaged as in AgentSecBench: each model and
+/// each game has the same weight. `runs` has the figures of this defence for each model. `None` without runs.
 pub fn composite(runs: &[&DefenceFigures]) -> Option<CompositeFigures> {
     runs.first()?;
     // The mean over the models of `figure`. It is `None` if a model does not have the figure.
@@ -123,8 +123,8 @@ fn mean(values: impl Iterator<Item = Option<f64>>) -> Option<f64> {
     Some(values.iter().sum::<f64>() / values.len() as f64)
 }
 
-/// Returns whether `models` are the two models of the paper, in any order. Each must contain the name of a paper's
-/// model; it can be the name of a folder, or of a model on a server.
+/// Returns whether `models` are the two models of AgentSecBench, in any order. Each must contain the name of a model of
+/// AgentSecBench; it can be the name of a folder, or of a model on a server.
 pub fn are_paper_models(models: &[&str]) -> bool {
     let is_named = |name: &&str| models.iter().any(|model| model.to_lowercase().contains(name));
     models.len() == PAPER_MODELS.len() && PAPER_MODELS.iter().all(is_named)
@@ -141,7 +141,8 @@ mod tests {
         found.is_some_and(|found| (found - expected).abs() < 0.001)
     }
 
-    /// The tables of the paper agree with each other: Table 4 has the means of Table 5, and Table 6 those of the games with an open channel.
+    /// The tables of the paper agree with each other: Table 4 has the means of Table 5, and Table 6 those of the games
+    /// with an open channel.
     #[test]
     fn the_tables_of_the_paper_agree() {
         for defence in Defence::of_the_paper() {

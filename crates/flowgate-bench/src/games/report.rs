@@ -28,8 +28,8 @@ pub(crate) fn interval_cell(rate: Rate) -> String {
     rate.wilson_95().map_or_else(|| "-".to_owned(), |(low, high)| format!("[{low:.2}, {high:.2}]"))
 }
 
-/// Returns all tables as one text, each with a row for each defence: the paper's Tables 4 to 6, then figures for which
-/// the paper has no table. `model` is the name of the model.
+/// Returns all tables as one text, each with a row for each defence: AgentSecBench's Tables 4 to 6, then figures for
+/// which it has no table. `model` is the name of the model.
 pub fn tables(all: &[DefenceFigures], model: &str) -> String {
     texts(&table_list(all, model))
 }
@@ -57,8 +57,8 @@ fn defence_rows(all: &[DefenceFigures], cells: impl Fn(&DefenceFigures) -> Vec<S
     all.iter().map(row).collect()
 }
 
-/// Returns Table 4: macro averages, which are means of the games' values with equal weights. The leak is that of the
-/// retrieval game alone.
+/// Returns AgentSecBench's Table 4: macro averages, which are means of the games' values with equal weights. The leak
+/// is that of the retrieval game alone.
 fn summary_table(all: &[DefenceFigures], model: &str) -> Table {
     let pairs = all.first().map_or(0, |figures| figures.overall.pairs);
     let title = format!("advantage and closure, {pairs} pairs for each defence, model {model} (Table 4)");
@@ -76,8 +76,9 @@ fn summary_table(all: &[DefenceFigures], model: &str) -> Table {
     table(&title, &header, &defence_rows(all, cells))
 }
 
-/// Returns Table 5: for each game the rate of the protected event, the closure rate and the benign utility. The event of the retrieval game is the
-/// disclosure of a canary. The event of the other games is a violation, measured by the paired advantage.
+/// Returns AgentSecBench's Table 5: for each game the rate of the protected event, the closure rate and the benign
+/// utility. The event of the retrieval game is the disclosure of a canary. The event of the other games is a violation,
+/// measured by the paired advantage.
 fn game_table(all: &[DefenceFigures]) -> Table {
     let header = [
         "defence",
@@ -104,8 +105,8 @@ fn game_table(all: &[DefenceFigures]) -> Table {
     table("each game (Table 5)", &header, &defence_rows(all, cells))
 }
 
-/// Returns Table 6: the decomposition of the risk by Theorem 1, over all games. The last column is the upper bound that
-/// the theorem gives for the column `executed`.
+/// Returns AgentSecBench's Table 6: the decomposition of the risk by its Theorem 1, over all games. The last column is
+/// the upper bound that the theorem gives for the column `executed`.
 fn decomposition_table(all: &[DefenceFigures]) -> Table {
     let header =
         ["defence", "closed", "risk if open", "risk if closed", "validator misses", "executed", "bound"];
@@ -165,7 +166,7 @@ fn effect_table(all: &[DefenceFigures], base: Option<&DefenceFigures>) -> Table 
 }
 
 /// Returns the table of the intervals at 95 %. Rates have Wilson's interval. The advantage is no rate; its interval is
-/// that of Proposition 4, cut off at -1 and 1.
+/// that of AgentSecBench's Proposition 4, cut off at -1 and 1.
 fn interval_table(all: &[DefenceFigures]) -> Table {
     let header = ["defence", "ASR", "closed", "executed", "advantage"];
     let cells = |figures: &DefenceFigures| {

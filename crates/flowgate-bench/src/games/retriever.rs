@@ -46,6 +46,7 @@ impl Bm25Index {
     /// returned, so there may be fewer.
     pub(super) fn search(&self, query: &str, limit: usize) -> Vec<usize> {
         let documents = self.lengths.len() as f64;
+        // The mean length of a document; 0 in an empty index.
         let mean = self.lengths.iter().sum::<f64>() / documents.max(1.0);
         let mut scores: BTreeMap<usize, f64> = BTreeMap::new();
         for word in words(query) {

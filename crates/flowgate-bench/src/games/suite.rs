@@ -28,7 +28,7 @@ pub struct GameSuite {
 }
 
 impl GameSuite {
-    /// Generates `instances` pairs of each game from a seed, with attacks as in the paper.
+    /// Generates `instances` pairs of each game from a seed, with attacks as in AgentSecBench.
     pub fn generate(seed: u64, instances: usize) -> Self {
         Self::generate_variant(seed, instances, Variant::Paper)
     }
@@ -45,7 +45,7 @@ impl GameSuite {
     }
 
     /// Generates the suite like [`generate_seeds`](Self::generate_seeds), with the background and the injections of
-    /// `sources`. If `sources` has injections, they replace the attacks of the paper.
+    /// `sources`. If `sources` has injections, they replace the attacks of AgentSecBench.
     pub fn generate_from(
         seed: u64,
         seeds: u64,
@@ -139,7 +139,8 @@ impl GameSuite {
         Ok(Some(executions))
     }
 
-    /// Runs each adversarial task in the ideal world, in the order of the pairs, and returns what the executions mean (3.6).
+    /// Runs each adversarial task in the ideal world, in the order of the pairs, and returns what the executions mean
+    /// (AgentSecBench, 3.6).
     ///
     /// # Errors
     /// If the model gives no answer.

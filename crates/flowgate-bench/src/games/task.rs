@@ -5,7 +5,7 @@
 
 use super::variant::Variant;
 
-/// One of the three security games (4.2).
+/// One of the three security games (AgentSecBench, 4.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Game {
     /// A document contains an instruction that the user did not give (Game 1).
@@ -17,7 +17,7 @@ pub enum Game {
 }
 
 impl Game {
-    /// All games, in the order of the paper.
+    /// All games, in the order of AgentSecBench.
     pub const ALL: [Self; 3] = [Self::Instruction, Self::Retrieval, Self::Capability];
 
     /// Returns the name for tables and options.
@@ -30,12 +30,12 @@ impl Game {
     }
 }
 
-/// The challenge bit of an execution: which observation of a pair the agent receives (4.2).
+/// The challenge bit of an execution: which observation of a pair the agent receives (AgentSecBench, 4.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Side {
     /// The observation that the attacker has changed.
     Adversarial,
-    /// The paired observation without the unauthorized part (4.4).
+    /// The paired observation without the unauthorized part (AgentSecBench, 4.4).
     Control,
 }
 
@@ -52,7 +52,7 @@ impl Side {
     }
 }
 
-/// What the policy knows about a task besides its text (the last row of Table 1).
+/// What the policy knows about a task besides its text (AgentSecBench, Table 1, last row).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TaskLabels {
     /// The document that the user mentions, in the instruction game.
@@ -76,7 +76,7 @@ pub enum TaskLabels {
     },
 }
 
-/// One task (Table 1).
+/// One task (AgentSecBench, Table 1).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Task {
     /// The stable identifier, equal for both sides of a pair: the game and the number of the instance. In a run of several seeds, the seed and a slash
@@ -148,7 +148,7 @@ pub(crate) fn seed_of(task: &str) -> &str {
     task.split_once('/').map_or("", |(seed, _)| seed)
 }
 
-/// An adversarial task with its paired control (4.4).
+/// An adversarial task with its paired control (AgentSecBench, 4.4).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TaskPair {
     /// The task whose context the attacker has changed.

@@ -247,7 +247,7 @@ fn decode_leetspeak(run: &str) -> String {
 /// How the attacks of a suite are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Variant {
-    /// As in the paper.
+    /// As in AgentSecBench.
     Paper,
     /// Markers and names of tools are encoded.
     Encoded(Encoding),
@@ -274,7 +274,8 @@ impl fmt::Display for UnknownVariant {
 impl std::error::Error for UnknownVariant {}
 
 impl Variant {
-    /// Returns all variants, the paper's first. Mixed tenants and rankings occur without an encoding and in base64 only, to limit the number of runs.
+    /// Returns all variants, AgentSecBench's first. Mixed tenants and rankings occur without an encoding and in base64
+    /// only, to limit the number of runs.
     pub fn all() -> Vec<Self> {
         let encoded = Encoding::ALL.into_iter().map(Self::Encoded);
         let mixed = [Self::MixedTenants(None), Self::MixedTenants(Some(Encoding::Base64))];
@@ -318,7 +319,7 @@ impl Variant {
         matches!(self, Self::MixedTenants(_) | Self::Ranking(Some(_)))
     }
 
-    /// Returns whether the attacks are written as in the paper, so that a pattern for the plain form matches.
+    /// Returns whether the attacks are written as in AgentSecBench, so that a pattern for the plain form matches.
     pub fn is_plain(self) -> bool {
         self.encoding().is_none() && self != Self::SplitFields
     }

@@ -137,7 +137,7 @@ impl PrivacyDefence {
     }
 }
 
-/// The paper's *Confirm Never - Redact All*: every private region is redacted, and nobody is asked.
+/// RTBAS's *Confirm Never - Redact All*: every private region is redacted, and nobody is asked.
 #[derive(Debug)]
 struct RedactAll;
 
@@ -153,7 +153,7 @@ impl StepMethod for RedactAll {
     }
 }
 
-/// The paper's *Confirm Every Time (GPTs)*: everything is shown, and a person is asked about every call.
+/// RTBAS's *Confirm Every Time (GPTs)*: everything is shown, and a person is asked about every call.
 #[derive(Debug)]
 struct ConfirmAlways;
 
@@ -166,10 +166,12 @@ impl StepMethod for ConfirmAlways {
         "the model sees everything; a person is asked about every call"
     }
 
+    /// Returns true: nothing is hidden from a step, whatever its label.
     fn shows_everything(&self) -> bool {
         true
     }
 
+    /// Returns true: a person is asked about every call, also about one that the policy permits.
     fn confirms(&self, _: &Judgement) -> bool {
         true
     }

@@ -1,14 +1,14 @@
 //! Holds the figures that RTBAS reports for its own tasks and model. The [report](super::report) prints them beside those of a run, for orientation
 //! only.
 //!
-//! The figures are from Table 2 and section 8.2 of the paper. The prose of 8.2 swaps the two error rates; both have all 37 cases as their
-//! denominator. Two columns of the table in 8.3.1 have the same name; this module reads the third column as the attention screener, and the fourth as
-//! the judge.
+//! The figures are from RTBAS's Table 2 and section 8.2. The prose of 8.2 swaps the two error rates; both have all 37
+//! cases as their denominator. Two columns of the table in 8.3.1 have the same name; this module reads the third column
+//! as the attention screener, and the fourth as the judge.
 
-/// The figures that the paper reports for one defence.
+/// The figures that RTBAS reports for one defence.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct PaperFigures {
-    /// The name of the defence in the paper.
+    /// The name of the defence in RTBAS.
     pub name: &'static str,
     /// The name of the defence of this suite that corresponds to it; `None` if there is none.
     pub counterpart: Option<&'static str>,
@@ -16,18 +16,18 @@ pub struct PaperFigures {
     pub missed: f64,
     /// False positives: the share of tasks with a needless question, of 37.
     pub over_asked: f64,
-    /// The share of completed tasks if the person allows every call; `None` if the paper does not report it.
+    /// The share of completed tasks if the person allows every call; `None` if RTBAS does not report it.
     pub utility_allowed: Option<f64>,
-    /// The share of completed tasks if the person refuses every call; `None` if the paper does not report it.
+    /// The share of completed tasks if the person refuses every call; `None` if RTBAS does not report it.
     pub utility_refused: Option<f64>,
-    /// The share of calls with exact categories; `None` if the paper does not report it.
+    /// The share of calls with exact categories; `None` if RTBAS does not report it.
     pub exact: Option<f64>,
 }
 
-/// The number of the paper's tasks.
+/// The number of RTBAS's tasks.
 pub const PAPER_TASKS: usize = 37;
 
-/// All rows of the paper.
+/// The figures of all defences that RTBAS reports.
 pub const PAPER: [PaperFigures; 4] = [
     PaperFigures {
         name: "Confirm Never - redact-all",
@@ -44,7 +44,7 @@ pub const PAPER: [PaperFigures; 4] = [
         counterpart: Some("everything"),
         missed: 0.0,
         over_asked: 0.297_297,
-        // The paper says .91 in one sentence of 8.2 and .83 in another.
+        // RTBAS says .91 in one sentence of 8.2 and .83 in another.
         utility_allowed: Some(0.91),
         utility_refused: Some(0.0),
         exact: Some(0.567),

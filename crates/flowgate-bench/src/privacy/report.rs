@@ -95,6 +95,7 @@ pub fn task_rows(results: &DefenceResults) -> Vec<Value> {
 fn comparisons(all: &[DefenceResults], seed: u64) -> Vec<(&'static str, &'static str, PairedComparison)> {
     let Some(ours) = all.iter().find(|results| results.defence.name() == OURS) else { return Vec::new() };
     let happened = |results: &DefenceResults, event: ComparedEvent| {
+        // The second part of an event says for a task whether the event happened, the first is its name.
         results.tasks.iter().map(event.1).collect::<Vec<bool>>()
     };
     let is_comparable = |results: &&DefenceResults| {

@@ -13,11 +13,11 @@ pub type Categories = BTreeSet<String>;
 /// A set of tasks with the same tools (RTBAS, Table 3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Suite {
-    /// Payments between friends; the paper's "Venmo".
+    /// Payments between friends; RTBAS's "Venmo".
     Payments,
     /// Flights, and what a traveller needs besides.
     Flights,
-    /// A shop; the paper's "Amazon".
+    /// A shop; RTBAS's "Amazon".
     Shopping,
 }
 
@@ -60,15 +60,16 @@ pub enum LeakPattern {
     Ambiguous,
     /// The data is in the context, and nothing needs it.
     None,
-    /// The data decides whether a call is made, and the call does not repeat it. The paper has no such pattern.
+    /// The data decides whether a call is made, and the call does not repeat it. RTBAS has no such pattern.
     Decides,
-    /// The request does not need the data; the description of a tool asks for it (3.2).
+    /// The request does not need the data; the description of a tool asks for it (RTBAS, 3.2).
     Description,
-    /// The data is used in a step of reasoning, or of another tool: a call contains what follows from it (3.2).
+    /// The data is used in a step of reasoning, or of another tool: a call contains what follows from it (RTBAS, 3.2).
     Intermediate,
-    /// The request does not name the data, but cannot be carried out without it, as a purchase without a card (3.2).
+    /// The request does not name the data, but cannot be carried out without it, as a purchase without a card (RTBAS,
+    /// 3.2).
     Implicit,
-    /// The request names the data (3.2).
+    /// The request names the data (RTBAS, 3.2).
     Explicit,
 }
 

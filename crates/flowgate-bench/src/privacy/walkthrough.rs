@@ -1,8 +1,8 @@
 //! Tests that a guarded conversation follows RTBAS's Algorithm 4: drives a conversation through one task, and checks it at each line of the
 //! algorithm. Appendix A of RTBAS walks through another example in the same way (its Figure 8).
 //!
-//! The lines of the algorithm are the specification, with one exception. Line 18 of the paper generates the reply from the unredacted messages. A
-//! guarded conversation generates it from the redacted ones, as the type in that line says.
+//! The lines of the algorithm are the specification, with one exception. Line 18 generates the reply from the
+//! unredacted messages. A guarded conversation generates it from the redacted ones, as the type in that line says.
 
 use flowgate_guard::approve::Decision;
 use flowgate_guard::conversation::{Conversation, Method, Need};

@@ -25,7 +25,8 @@ pub enum CopyingErrors {
     Noisy,
     /// The more words are visible, the less probable are all copied ones, so the utility is not monotone.
     Distracted,
-    /// The double guesses words of a form that it sees, such as another date, so irrelevant documents help (appendix A of the paper).
+    /// The double guesses words of a form that it sees, such as another date, so irrelevant documents help (*Permissive
+    /// Information-Flow Analysis*, appendix A).
     Forms,
 }
 

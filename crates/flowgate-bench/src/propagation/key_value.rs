@@ -14,7 +14,8 @@ pub const DOCUMENTS: usize = 128;
 pub const QUESTIONS: usize = 64;
 /// The number of documents of a context.
 pub const CONTEXT: usize = 14;
-/// The number of documents of a context on which Algorithm 1 runs as the paper states it.
+/// The number of documents of a context that is small enough for Algorithm 1 of *Permissive Information-Flow Analysis*,
+/// whose number of tests grows with the size of the lattice.
 pub const SMALL_CONTEXT: usize = 8;
 
 /// The stream of random numbers of this data set; an arbitrary number.
@@ -50,7 +51,7 @@ pub struct Phrasing {
     question: (&'static str, &'static str),
 }
 
-/// The phrasing of the paper (Figure 4).
+/// The phrasing of *Permissive Information-Flow Analysis* (Figure 4).
 pub const PAPER: Phrasing = Phrasing {
     statement: "The {topic} of person {person} is {values} .",
     asked: "the {topic} of person {person}",
@@ -102,6 +103,7 @@ pub fn generate(
     let mut random = SeededRandom::new(seed, STREAM);
     let corpus = corpus(&mut random)?;
     let question = |index: usize| {
+        // Without phrasings, `PAPER` applies.
         let phrasing = phrasings.get(index % phrasings.len().max(1)).copied().unwrap_or(PAPER);
         question(&corpus, context, phrasing, &mut random)
     };
@@ -157,8 +159,8 @@ fn fresh_values(known: &[[String; 2]], random: &mut SeededRandom) -> [String; 2]
     }
 }
 
-/// Groups facts by person. Each item is the position of a person, whether the person's number is among the facts, and
-/// whether the date is.
+/// Groups facts by person: the facts 2p and 2p + 1 are the number and the date of the person at position p. Each item
+/// is the position of a person, whether the person's number is among the facts, and whether the date is.
 fn by_person(facts: &BTreeSet<Fact>) -> Vec<(usize, bool, bool)> {
     let persons: BTreeSet<usize> = facts.iter().map(|fact| fact / 2).collect();
     persons
@@ -211,7 +213,8 @@ fn question(
         let mut needs = BTreeSet::new();
         for _ in 0..=random.below(2) {
             let person = random.below(corpus.values.len());
-            // The question asks for the number, the date, or with twice the probability for both.
+            // Fact 0 of a person is the number, fact 1 the date. The question asks for the number, the date, or with
+            // twice the probability for both.
             let asked = [&[0][..], &[1], &[0, 1], &[0, 1]].get(random.below(4)).copied().unwrap_or_default();
             needs.extend(asked.iter().map(|fact| 2 * person + fact));
         }

@@ -1,4 +1,5 @@
 //! Compares the labels that a method finds with the ground truth (Permissive Information-Flow Analysis, section 4.2).
+//! The suite computes its figures with this module.
 //!
 //! The *naive* label of an answer is the join of the labels of all documents. A label is *improved* if it is lower than the naive one. A label is
 //! *missed* if it is too low: the answer needs a document above it. Improvement is counted among the questions for which a lower label exists, and

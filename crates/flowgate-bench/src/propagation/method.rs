@@ -28,7 +28,7 @@ pub enum LabelMethod {
     Naive,
     /// The hitting-set search, with the utility that the answer has after a prompt with the documents of a label.
     HittingSet,
-    /// Algorithm 1 of the paper, with the same utility.
+    /// Algorithm 1 of *Permissive Information-Flow Analysis*, with the same utility.
     Literal,
     /// The hitting-set search with the same utility, where labels with a low Shapley value are pruned.
     Shapley,
@@ -140,8 +140,8 @@ pub fn apply(
             };
             let mut scorer = block_on(ContextScorer::new(task, span.clone()))?;
             let found = block_on(find_labels(&mut scorer, &options))?;
-            // Where the utility is not monotone, Algorithm 1 (the literal search) can return a label above another one; only the minimal ones are
-            // compared.
+            // Where the utility is not monotone, the literal search can return a label above another one; only the
+            // minimal ones are compared.
             let outcome = outcome(&minimal(found.elements), scorer.cost());
             Ok(LabelOutcome { is_complete: found.is_complete, ..outcome })
         }

@@ -1,6 +1,7 @@
 //! Runs the propagation suite with a model in place of the doubles, which gives Tables 1 to 3 of *Permissive
 //! Information-Flow Analysis*. The model must score texts and need not answer chats, so introspection does not run. The
-//! answer of each question is the one that the data set gives.
+//! answer of each question is the one that the data set gives. `flowgate bench propagation` calls this module if a
+//! model is given.
 
 use flowgate_lm::Error;
 
@@ -15,7 +16,7 @@ use super::tune::{FIXED, GridPoint, LAMBDAS, THRESHOLDS, tune};
 pub struct ModelResults {
     /// The name of the model.
     pub name: String,
-    /// The rows of Tables 1 to 3.
+    /// The rows of Tables 1 to 3 of *Permissive Information-Flow Analysis*.
     pub labels: Vec<LabelRow>,
     /// The settings that were tried on the tuning questions, each with its data set.
     pub grids: Vec<(DataSet, GridPoint)>,
@@ -41,6 +42,9 @@ impl PropagationSuite {
     /// question under each method, and one for each setting that is tried.
     pub fn model_steps(&self) -> usize {
         let plan: usize = PLAN.iter().map(|(set, methods)| self.of(*set).len() * methods.len()).sum();
+        // Each of the three sets of tuning questions has a grid of λ for two methods, and the two sets of key-value
+        // questions have one of thresholds as well. Without hidden states, the kNN-LM does not run, and there are
+        // fewer steps.
         plan + 6 * LAMBDAS.len() + 2 * THRESHOLDS.len()
     }
 

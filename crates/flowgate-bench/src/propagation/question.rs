@@ -1,5 +1,7 @@
-//! Defines the questions of the propagation suite: labelled documents, the facts that they state, and the ground truth, which is the set of the
-//! minimal labels whose documents suffice for the answer. It is computed from the facts, so no model and no person has to judge it.
+//! Defines the questions of the propagation suite: labelled documents, the facts that they state, and the ground truth,
+//! which is the set of the minimal labels whose documents suffice for the answer. It is computed from the facts, so no
+//! model and no person has to judge it. The data sets create the questions, and `method.rs` finds labels for their
+//! answers.
 
 use std::collections::BTreeSet;
 
@@ -28,7 +30,7 @@ pub struct SourceDocument {
 pub struct DocumentQuestion {
     /// The question.
     pub text: String,
-    /// The answer of the data set, y* in the paper.
+    /// The answer of the data set, y* in *Permissive Information-Flow Analysis*.
     pub answer: String,
     /// The facts that the answer states.
     pub needs: BTreeSet<Fact>,

@@ -22,7 +22,8 @@ pub const ATTACKERS: [usize; 5] = [0, 1, 2, 4, 8];
 /// The number of documents that the retriever of the attack returns.
 const RETRIEVED: usize = 4;
 
-/// Table 4: the alignment of answers with those of the data set, which is their similarity by ROUGE-L. A figure is `None` if no question has it.
+/// Table 4 of *Permissive Information-Flow Analysis*: the alignment of answers with those of the data set, which is
+/// their similarity by ROUGE-L. A figure is `None` if no question has it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Alignment {
     /// The alignment of the answers from the whole context.
@@ -35,7 +36,8 @@ pub struct Alignment {
     /// The alignment of the answers from trusted documents less that of the answers from the whole context, on the questions for which no better
     /// label exists: what a label that is too low costs.
     pub change_if_not: Option<Spread>,
-    /// The alignment of the answers from trusted documents alone, without a search (section 6.1).
+    /// The alignment of the answers from trusted documents alone, without a search (*Permissive Information-Flow
+    /// Analysis*, section 6.1).
     pub filtered: Option<Spread>,
 }
 
@@ -60,6 +62,7 @@ pub fn align(
         let model = answer(question);
         // The answers from the whole context, at the label that a search finds, and from trusted documents alone.
         let from_all = block_on(model.answer(&context.prompt(&span.documents(span.top()))))?;
+        // Which label was found does not matter here.
         let (at_label, _) = propagate(models, lambda, question, &model)?;
         let from_trusted = block_on(answer_at(&model, &context, &Label::BOTTOM))?;
         let score = |answer: &str| rouge_l(answer, &question.answer);
@@ -204,9 +207,9 @@ fn is_improved(
     Ok(label != untrusted && rouge_l(&answer, &question.answer) > 0.9)
 }
 
-/// Measures endorsement by quoting (section 6.1), over the conversations whose answer needs the untrusted text. Returns
-/// two shares of answers with an improved label: without a quotation, and with a document that has the label `trusted`
-/// and repeats the untrusted text.
+/// Measures endorsement by quoting (*Permissive Information-Flow Analysis*, section 6.1), over the conversations whose
+/// answer needs the untrusted text. Returns two shares of answers with an improved label: without a quotation, and with
+/// a document that has the label `trusted` and repeats the untrusted text.
 ///
 /// # Errors
 /// If a model fails.

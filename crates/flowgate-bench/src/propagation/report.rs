@@ -19,7 +19,8 @@ use crate::html;
 use crate::rate_columns::rate_columns;
 use crate::rounding::rounded;
 
-/// Returns the figures of Tables 1 to 3, one row for each double, data set and method; all with the same columns.
+/// Returns the figures of Tables 1 to 3 of *Permissive Information-Flow Analysis*, one row for each double, data set
+/// and method; all with the same columns.
 pub fn figure_rows(results: &DoubleResults) -> Vec<Map<String, Value>> {
     results.labels.iter().map(figure_row).collect()
 }
@@ -61,7 +62,7 @@ fn figure_row(row: &LabelRow) -> Map<String, Value> {
 
 /// Returns the lines of the format jsonl that follow the manifest. The figures of all doubles come first. Then each
 /// double has the settings that were tried, the alignment of answers, the attacks and the endorsement. The last line is
-/// the cost of Algorithm 1, if it was computed.
+/// the cost of the literal search, if it was computed.
 pub fn lines(all: &[DoubleResults], literal: Option<LiteralCost>) -> Vec<Value> {
     let mut lines: Vec<Value> = all.iter().flat_map(figure_rows).map(Value::Object).collect();
     for results in all {
@@ -235,7 +236,7 @@ fn agent_table(labels: &[&LabelRow]) -> Table {
     table(title, &CHAIN_HEADER, &rows)
 }
 
-/// The columns of Tables 2 and 3.
+/// The columns of Tables 2 and 3 of *Permissive Information-Flow Analysis*.
 const CHAIN_HEADER: [&str; 11] =
     ["double", "set", "method", "λ", "exact", "rate", "improved", "rate", "95 %", "missed", "rate"];
 
@@ -283,8 +284,9 @@ fn alignment_table(all: &[DoubleResults]) -> Table {
 }
 
 /// Returns a table of the scored texts and the tokens for each question, for the methods that let the model score
-/// texts. `literal` becomes the last row: what Algorithm 1 (the literal search) would cost on contexts that are too
-/// large to run it on, if the utility were lost exactly when a needed fact is missing.
+/// texts. `literal` becomes the last row: what the literal search (Algorithm 1 of *Permissive Information-Flow
+/// Analysis*) would cost on contexts that are too large to run it on, if the utility were lost exactly when a needed
+/// fact is missing.
 fn cost_table(labels: &[&LabelRow], literal: Option<LiteralCost>) -> Table {
     let header = ["double", "set", "method", "calls", "most", "cut off", "tokens/forward", "tokens/unshared"];
     let row = |row: &LabelRow| {

@@ -1,5 +1,5 @@
-//! Computes ROUGE-L, by which Table 4 of *Permissive Information-Flow Analysis* compares two answers: the F-score of their longest common subsequence
-//! of words (Lin, 2004).
+//! Computes ROUGE-L, by which Table 4 of *Permissive Information-Flow Analysis* compares two answers: the F-score of
+//! their longest common subsequence of words (Lin, 2004). `regenerate.rs` calls [`rouge_l`].
 
 /// Returns the F-score of two texts, from 0 to 1. It is twice the length of their longest common subsequence of words,
 /// divided by the number of words of both texts together. Case and punctuation at the ends of words are ignored. The

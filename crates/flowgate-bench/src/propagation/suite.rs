@@ -27,7 +27,7 @@ pub struct Size {
 }
 
 impl Size {
-    /// The sizes of the paper.
+    /// The sizes of the data sets of *Permissive Information-Flow Analysis*.
     pub const FULL: Self = Self { questions: key_value::QUESTIONS, pairs: news::PAIRS };
 }
 
@@ -36,7 +36,8 @@ impl Size {
 pub enum DataSet {
     /// Key-value questions with 14 documents.
     KeyValue,
-    /// Key-value questions with 8 documents, few enough for Algorithm 1 as the paper states it.
+    /// Key-value questions with 8 documents, few enough for Algorithm 1 of *Permissive Information-Flow Analysis*,
+    /// whose number of tests grows with the size of the lattice.
     KeyValueSmall,
     /// Key-value questions with 14 documents, in phrasings that the model which ships with Flowgate was not trained on.
     KeyValueUnseen,
@@ -50,7 +51,7 @@ pub enum DataSet {
 }
 
 impl DataSet {
-    /// Returns whether the questions can have several minimal labels (Table 1).
+    /// Returns whether the questions can have several minimal labels.
     pub(super) fn is_key_value(self) -> bool {
         matches!(self, Self::KeyValue | Self::KeyValueSmall | Self::KeyValueUnseen)
     }
@@ -89,11 +90,11 @@ pub struct LabelRow {
 pub struct DoubleResults {
     /// The double.
     pub copying: CopyingErrors,
-    /// The rows of Tables 1 to 3.
+    /// The rows of Tables 1 to 3 of *Permissive Information-Flow Analysis*.
     pub labels: Vec<LabelRow>,
     /// The settings that were tried on the tuning questions, each with its data set.
     pub grids: Vec<(DataSet, GridPoint)>,
-    /// The figures of Table 4.
+    /// The figures of Table 4 of *Permissive Information-Flow Analysis*.
     pub alignment: Alignment,
     /// The degradation attack: a row for each number of attacker documents.
     pub degradation: Vec<Degradation>,
@@ -101,7 +102,8 @@ pub struct DoubleResults {
     pub endorsement: [Rate; 2],
 }
 
-/// What Algorithm 1 would cost on the key-value questions. A test decides whether a subcontext is λ-similar.
+/// What Algorithm 1 of *Permissive Information-Flow Analysis* would cost on the key-value questions. A test decides
+/// whether a subcontext is λ-similar.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct LiteralCost {
     /// The number of tests for each question.
@@ -151,6 +153,8 @@ impl PropagationSuite {
             })
         };
         let tuning_seed = seed ^ TUNING;
+        // Tuning takes half as many questions as are reported and, below, a quarter of the pairs, but at least one of
+        // each.
         let tuning_count = (size.questions / 2).max(1);
         Ok(Self {
             seed,
@@ -301,8 +305,8 @@ impl PropagationSuite {
         flowgate_lm::block_on(flowgate_guard::propagation::AnswerModel::answer(&model, &prompt))
     }
 
-    /// Returns what Algorithm 1 (the literal search) would cost on the key-value questions with large contexts, on
-    /// which it is too slow to run; `None` without questions.
+    /// Returns what the literal search (Algorithm 1 of *Permissive Information-Flow Analysis*) would cost on the
+    /// key-value questions with large contexts, on which it is too slow to run; `None` without questions.
     pub fn literal_cost(&self) -> Option<LiteralCost> {
         let costs: Vec<(usize, usize)> =
             self.key_value.iter().filter_map(|question| literal_cost(question, &count_words)).collect();
@@ -314,8 +318,9 @@ impl PropagationSuite {
     }
 }
 
-/// Returns the methods that run on each data set, in the order of the tables. Algorithm 1 (`Literal`) is feasible on
-/// the small contexts only. Shapley pruning runs on key-value questions only, since its threshold is tuned on these.
+/// Returns the methods that run on each data set, in the order of the tables. The literal search (Algorithm 1 of
+/// *Permissive Information-Flow Analysis*) is feasible on the small contexts only. Shapley pruning runs on key-value
+/// questions only, since its threshold is tuned on these.
 pub(super) fn plan() -> Vec<(DataSet, LabelMethod)> {
     use LabelMethod::{HittingSet, Introspection, Knn, Literal, Naive, Shapley};
     let [given, generated] = [false, true].map(|is_generated| DataSet::Agents { is_generated });

@@ -1,6 +1,7 @@
-//! Chooses the parameters of the searches on questions that are not reported (Permissive Information-Flow Analysis, Figures 7 to 10), and records the
-//! grid of settings that were tried. λ is the loss of utility that a search tolerates. The Shapley value of a label is the average contribution of
-//! its documents to the utility; labels whose value is below the Shapley threshold are pruned.
+//! Chooses the parameters of the searches on questions that are not reported (Permissive Information-Flow Analysis,
+//! Figures 7 to 10), and records the grid of settings that were tried. λ is the loss of utility that a search
+//! tolerates. The Shapley value of a label is the average contribution of its documents to the utility; labels whose
+//! value is below the Shapley threshold are pruned. The suite calls [`tune`] before it measures.
 
 use flowgate_lm::Error;
 
@@ -12,7 +13,7 @@ use super::question::DocumentQuestion;
 pub const LAMBDAS: [f64; 8] = [0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0];
 /// The Shapley thresholds that are tried.
 pub const THRESHOLDS: [f64; 4] = [0.0, 0.002, 0.01, 0.05];
-/// The parameters where nothing is tuned: λ is that of the paper's agent data set.
+/// The parameters where nothing is tuned: λ is that of the agent data set of *Permissive Information-Flow Analysis*.
 pub const FIXED: SearchParameters = SearchParameters { lambda: 0.2, knn_lambda: 0.2, shapley: 0.0 };
 
 /// One setting that was tried, and what it achieves on the tuning questions.

@@ -1,6 +1,7 @@
 //! Generates test cases for screeners ([`DependencyCase`]): prompts with regions, each with an output. How a case is
 //! built determines on which regions its output depends. A [`CaseSet`] contains cases of one kind; different kinds are
-//! difficult for different screeners.
+//! difficult for different screeners. [`run`](super::run) generates them, and `traces.rs` builds its cases with
+//! `PromptBuilder`.
 
 use std::ops::Range;
 

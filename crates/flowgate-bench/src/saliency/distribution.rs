@@ -1,8 +1,8 @@
 //! Collects the distributions of attention scores ([`ScoreDistribution`]) that RTBAS's Figures 2 and 3 show. The score
 //! of a region is the highest saliency of one of its tokens, divided by the highest saliency of all tokens of the
-//! prompt.
+//! prompt. [`run`](super::run) and [`run_traces`](super::run_traces) collect them.
 //!
-//! The paper computes the scores with OPT-125m over runs of AgentDojo. This module computes them for the cases of this
+//! RTBAS computes the scores with OPT-125m over runs of AgentDojo. This module computes them for the cases of this
 //! suite.
 
 use flowgate_lm::{AttentionLoss, AttentionRequest, Error, TokenWeighting, region_features};
@@ -16,7 +16,7 @@ pub const BINS: usize = 10;
 /// The scores of regions of one kind.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ScoreDistribution {
-    /// The number of the figure in the paper: `2`, `3a` or `3b`.
+    /// The number of the figure in RTBAS: `2`, `3a` or `3b`.
     pub figure: &'static str,
     /// What the regions have in common.
     pub regions: &'static str,
@@ -36,7 +36,7 @@ impl ScoreDistribution {
         shares
     }
 
-    /// Returns the share of scores below 0.2, which the paper reports.
+    /// Returns the share of scores below 0.2, which RTBAS reports.
     pub fn below_a_fifth(&self) -> f64 {
         self.share_of(|score| score < 0.2)
     }

@@ -1,5 +1,5 @@
 //! Scores the regions of a test case with each screener except the trained network: [`score`]. The module `split`
-//! trains the network on other cases.
+//! trains the network on other cases. [`run`](super::run) and [`run_traces`](super::run_traces) call it for each case.
 
 use std::ops::Range;
 
@@ -53,6 +53,7 @@ pub(super) fn score(model: &dyn InsideModel, case: &DependencyCase, seed: u64) -
     let bounds = model.information_bounds(&request)?.of_regions(&case.regions);
     let total: f64 = bounds.iter().sum();
     let shares = bounds.iter().map(|bound| if total > 0.0 { bound / total } else { 0.0 }).collect();
+    // In the order of `ScreenerScore::ALL`, without the network, which is trained later.
     let scores = vec![
         shared_values(case),
         features.iter().map(|region| region.peak).collect(),
@@ -66,8 +67,8 @@ pub(super) fn score(model: &dyn InsideModel, case: &DependencyCase, seed: u64) -
     Ok(ScoredCase { scores, features, depends: case.depends.clone() })
 }
 
-/// Returns for each region the share of the output's values that the region contains. A value is a word with a digit;
-/// the values in the request do not count.
+/// Returns for each region the share of the output's values that the region contains; 0 if the output has no values. A
+/// value is a word with a digit; the values in the request do not count.
 fn shared_values(case: &DependencyCase) -> Vec<f64> {
     let values = |text: &str| -> Vec<String> {
         let is_inside = |c: char| c.is_alphanumeric() || matches!(c, '-' | '.' | ',');
@@ -98,5 +99,6 @@ fn leave_one_in(model: &dyn InsideModel, case: &DependencyCase) -> Result<Vec<f6
     let request = |prompt| ScoreRequest { prefix: None, prompt, continuation: &case.output, bound: None };
     let requests: Vec<_> = prompts.iter().map(|prompt| request(prompt.as_str())).collect();
     let scores = block_on(model.score_batch(&requests))?;
+    // The perplexity is the exponential of the mean negative log-probability.
     Ok(scores.iter().map(|score| -score.perplexity().ln()).collect())
 }

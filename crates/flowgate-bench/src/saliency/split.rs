@@ -1,5 +1,6 @@
 //! Trains the network of RTBAS, chooses the thresholds of screeners, and computes the figures of each ([`measure`]).
-//! Each of the three has cases of its own, so that nothing is fitted to the reported cases.
+//! Each of the three has cases of its own, so that nothing is fitted to the reported cases. [`run`](super::run) and
+//! [`run_traces`](super::run_traces) call it.
 
 use flowgate_lm::{Error, RegionFeatures};
 

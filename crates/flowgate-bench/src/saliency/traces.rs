@@ -1,4 +1,5 @@
 //! Builds cases from runs of AgentDojo's ground truth, which `examples/agentdojo/traces.py` records ([`TraceCases`]).
+//! `flowgate bench screeners` reads such runs.
 //!
 //! A case is a call with everything before it; its regions are the outputs of earlier tools, each as a whole. Its dependencies are known in two ways:
 //!
@@ -195,7 +196,8 @@ struct EarlierMessages {
 impl EarlierMessages {
     /// Returns for each output whether a call with these arguments depends on it. It does if the output contains a
     /// value of the arguments as whole words, unless the request contains the value. A call that obeys an injected text
-    /// also depends on the output with this text. The result is `None` if the origin of a value is not known.
+    /// also depends on the output with this text. The result is `None` if the origin of a value is not known, or the
+    /// output with the injected text.
     fn dependencies(&self, arguments: &Value, is_injected: bool) -> Option<Vec<bool>> {
         let mut values = Vec::new();
         leaves(arguments, &mut values);

@@ -1,4 +1,5 @@
-//! Declares the options with which a measurement runs with a model instead of a double. The suites share them; `clap` parses them.
+//! Declares the options with which a measurement (`flowgate bench ...`) runs with a model instead of a double. The
+//! measurements share them; `clap` parses them.
 
 use std::path::PathBuf;
 

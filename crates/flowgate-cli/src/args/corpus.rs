@@ -1,4 +1,5 @@
-//! Declares the arguments and the help of `flowgate bench corpus`, which measures a drafted policy on a public benchmark in a folder.
+//! Declares the arguments and the help of `flowgate bench corpus`, which measures a drafted policy on a public
+//! benchmark in a folder. `clap` parses them.
 
 use std::path::PathBuf;
 

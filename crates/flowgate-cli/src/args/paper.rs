@@ -1,4 +1,5 @@
-//! Declares the arguments and the help of `flowgate bench paper`, which repeats the experiment of AgentSecBench. `clap` parses them.
+//! Declares the arguments and the help of `flowgate bench paper`, which repeats the experiment of AgentSecBench. `clap`
+//! parses them.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,5 @@
-//! Declares the arguments and the help of `flowgate bench privacy`, which runs the privacy-leak tasks of RTBAS.
+//! Declares the arguments and the help of `flowgate bench privacy`, which runs the privacy-leak tasks of the paper
+//! RTBAS. `clap` parses them.
 
 use clap::ValueEnum;
 use flowgate_bench::privacy::PrivacyDefence;

@@ -1,4 +1,5 @@
-//! Declares the arguments and the help of `flowgate bench propagation`, which runs the evaluation of Permissive Information-Flow Analysis.
+//! Declares the arguments and the help of `flowgate bench propagation`, which runs the evaluation of the paper
+//! *Permissive Information-Flow Analysis*. `clap` parses them.
 
 use clap::ValueEnum;
 use flowgate_bench::propagation::CopyingErrors;

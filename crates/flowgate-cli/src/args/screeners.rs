@@ -1,4 +1,5 @@
-//! Declares the arguments and the help of `flowgate bench screeners`, which measures screeners that read a model's attention. `clap` parses them.
+//! Declares the arguments and the help of `flowgate bench screeners`, which measures screeners that read a model's
+//! attention. `clap` parses them.
 
 use std::path::PathBuf;
 

@@ -140,8 +140,8 @@ fn collect_servers(root: &Value, section: &[&str], above: &[&str], servers: &mut
 }
 
 /// Adds the texts under the keys `command` and `url` anywhere in a table of hooks, because each client nests hooks
-/// differently. `depth` is the level of `value` in that table, from 0. Stops at a depth of eight, which bounds the
-/// recursion on untrusted input, and at [`MAX_SERVERS`] commands.
+/// differently. `depth` is the level of `value` in that table, from 0. Ignores what is deeper than level eight, which
+/// bounds the recursion on untrusted input. Adds nothing to a list of [`MAX_SERVERS`] commands or more.
 fn collect_commands(value: &Value, depth: usize, commands: &mut Vec<String>) {
     if depth > 8 || commands.len() >= MAX_SERVERS {
         return;

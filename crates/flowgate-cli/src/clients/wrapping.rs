@@ -48,12 +48,14 @@ pub(crate) fn guarded_command(command: &[String]) -> Option<&[String]> {
     arguments.get(separator + 1..).filter(|own| is_mcp && (is_flowgate || has_options) && !own.is_empty())
 }
 
-/// Returns the value of the option `name` of `flowgate mcp` in a command line, the argument after it; `None` if the
-/// option is absent. The arguments after `--` belong to the server.
+/// Returns the value of the option `name` of `flowgate mcp` in a command line: the argument after it, or the text after
+/// `NAME=`. `None` if the option is absent. The arguments after `--` belong to the server.
 pub(crate) fn option<'c>(command: &'c [String], name: &str) -> Option<&'c str> {
-    let options = command.iter().take_while(|argument| *argument != "--");
-    let mut after = options.skip_while(|argument| *argument != name).skip(1);
-    after.next().map(String::as_str)
+    let mut options = command.iter().take_while(|argument| *argument != "--");
+    options.clone().find_map(|argument| argument.strip_prefix(name)?.strip_prefix('=')).or_else(|| {
+        options.find(|argument| *argument == name)?;
+        options.next().map(String::as_str)
+    })
 }
 
 /// Returns whether a command line that runs a server behind `flowgate mcp` has the option `--watch`, with which the
@@ -87,6 +89,7 @@ mod tests {
             ("/bin/flowgate mcp --policy p.flow -- npx x", Some("npx x")),
             ("C:\\bin\\flowgate.exe mcp --policy p.flow -- npx", Some("npx")),
             ("wrapper mcp --policy p.flow --name a -- npx -- y", Some("npx -- y")),
+            ("wrapper mcp --policy=p.flow --name=a -- npx", Some("npx")),
             ("wrapper mcp --name a -- npx", None),
             ("flowgate mcp --policy p.flow --", None),
             ("flowgate run -- npx", None),

@@ -130,6 +130,7 @@ fn print_text(
 ) {
     for violation in &analysis.violations {
         let arguments: Vec<String> = violation.args.iter().map(one_line).collect();
+        // The verb is the keyword of the rule. Only a rule that raises denies.
         let verb = match violation.action {
             Action::Deny => output.paint("31", "raise"),
             action => output.paint("33", action_verb(action)),

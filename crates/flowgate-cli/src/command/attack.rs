@@ -163,7 +163,8 @@ impl Trial<'_> {
     /// The call is judged twice: as `flowgate mcp` and `flowgate hook` do, by what it can depend on, and in a guarded
     /// conversation, whose model makes it as soon as it is shown the injection.
     fn add(&self, source: String, attack: Attack, mut run: RecordedRun, results: &mut AttackResults) {
-        // In a guarded conversation, the double makes an injected call only if it is shown a text that is listed here.
+        // In a guarded conversation, the program that stands in for the model makes an injected call only if it is
+        // shown a text that is listed here.
         run.meta.insert("injections".to_owned(), json!({"attack": attack.injection}));
         let is_permitted = |replayed: &ReplayedRun| {
             // The last entry of the run is the call that the attacker wants. It is missing if it could not be judged.
@@ -189,8 +190,8 @@ impl Trial<'_> {
     }
 
     /// Returns the lines of the policy's statements that label the region whose text is `injection`, and the label of
-    /// this region in words, one per dimension. If no single region is the injection, they are those of the
-    /// whole answer. Without an answer, both are empty.
+    /// this region in words, one per dimension. If no text in the answer is exactly the injection, they are those of
+    /// all regions of the answer. Without an answer, both are empty.
     fn injected_label(&self, replayed: &ReplayedRun, injection: &str) -> (Vec<usize>, Vec<String>) {
         let events = replayed.monitor.trace().events();
         // The last answer is the one with the injection: only the judged call follows it.
@@ -261,6 +262,7 @@ impl AttackResults {
                 lines => format!("by {name}, line {}", lines.join(", ")),
             };
             // The label in a guarded conversation can be lower: it depends on what its steps were shown.
+            // `setting` is one of the three phrases of `Trial::add`.
             let label = match escape.setting {
                 "in a guarded conversation" => "the model is shown the text".to_owned(),
                 _ => format!("the text is {}", escape.label.join(", ")),
@@ -296,6 +298,7 @@ impl AttackResults {
         let escapes = self.escapes.iter().map(|escape| {
             json!({
                 "source": escape.attack.source,
+                // Where the call is permitted, in words.
                 "permitted": escape.setting,
                 "form": escape.attack.form,
                 "tool": escape.attack.target.to_string(),

@@ -217,6 +217,7 @@ fn print_text(
         let mark = report::outcome_mark(call.outcome, output);
         let title = escaping::line(&format!("{} ({})", call.tool, call.id));
         output.line(&format!("  {mark}  {event} {title}"));
+        // Notes are matches of rules that only log, and what a standing consent covers.
         for reason in report::group_reasons(&call.judgement.reasons).iter().chain(&call.judgement.notes) {
             report::print_reason(reason, &run.monitor, policy, options.content, "      ", output);
         }

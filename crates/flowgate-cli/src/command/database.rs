@@ -20,7 +20,8 @@ pub(crate) fn run(database: &DatabaseCommand, output: &mut Console) -> Result<u8
     }
 }
 
-/// Encrypts the database of the configuration at `path`. Returns 0, or 1 if the user has interrupted the run.
+/// Encrypts the database of the configuration at `path`. With `accepts_unencrypted`, values are accepted that a gateway
+/// without the key has written since the last time. Returns 0, or 1 if the user has interrupted the run.
 ///
 /// # Errors
 /// If the configuration has no key, the database cannot be used, or a stored value was altered.
@@ -29,7 +30,7 @@ fn encrypt(path: &Path, accepts_unencrypted: bool, output: &mut Console) -> Resu
     let config = serve::gateway_config(path)?;
     // `encrypt_stored_content` calls this with the number of rows that are done in the present pass over the database,
     // and their total. There are at least two passes. If `done` is lower than before, a new pass has begun, and a new
-    // display replaces the old one. Returns whether to continue. => fields(&event
+    // display replaces the old one. Returns whether to continue.
     let mut display: Option<(Progress, u64)> = None;
     let mut show = |done: u64, total: u64| {
         let begun = display.take().filter(|(_, before)| *before <= done);

@@ -49,6 +49,7 @@ pub(crate) fn run(output: &mut Console) -> Result<u8, InputError> {
     for (index, event) in trace.events().iter().enumerate() {
         let id = EventId(index);
         match &event.body {
+            // Nothing is said about the text of the model and the descriptions of the tools.
             EventBody::Message(message) if message.role == "assistant" => {}
             EventBody::Tool(_) => {}
             EventBody::Message(message) => {

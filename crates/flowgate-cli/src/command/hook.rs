@@ -344,6 +344,7 @@ fn judge(
                 tool: None,
                 content: answer::content(response),
                 structured: None,
+                // Claude Code runs this hook only after a tool that succeeded.
                 is_error: Some(false),
             };
             // The transcript may not have the call yet, and its output needs one.

@@ -99,7 +99,7 @@ pub(crate) fn run(options: &LabelsArgs, output: &mut Console) -> Result<u8, Inpu
 
 /// Returns the label of the lowest step of a guarded agent: the strictest requirement of the tools that the run
 /// describes or calls. At this label, each of these tools can be called without a question. Without tools, it is
-/// bottom.
+/// bottom, not the top that `strictest_requirement` returns and at which nothing would be hidden.
 fn lowest_step(run: &ReplayedRun) -> Label {
     let tools: Vec<&Tool> = run
         .monitor
@@ -138,6 +138,7 @@ impl LabelledRun<'_> {
         let fields = self.fields(id);
         for field in fields.iter().take(MAX_FIELDS) {
             let label = field.label.join(", ");
+            // Green: the lowest step is shown the field.
             let label = output.paint(if field.is_low { "32" } else { "33" }, &format!("{label:<20}"));
             let path = escaping::excerpt(&field.path, 30);
             let lines = output.paint("2", &format!("{:<14}", self.line_numbers(&field.lines)));

@@ -1,5 +1,5 @@
-//! Runs `flowgate lm`: trains small models, and measures how well models copy. `flowgate_lm::local::train` does the work; this module shows
-//! progress and writes the curve of the loss.
+//! Runs `flowgate lm`: trains small models, and measures how well models copy. `flowgate_lm::local::train` does the
+//! work; this module shows progress and writes the curve of the loss.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -94,8 +94,8 @@ fn save(trainer: &Trainer, folder: &Path) -> Result<(), InputError> {
     Ok(())
 }
 
-/// Returns the points of the curve of the loss: for each ten steps, the number of the last step and the mean of their
-/// losses.
+/// Returns the points of the curve of the loss: for each group of ten steps, the number of its last step and the mean
+/// of its losses. The last group may have fewer steps.
 fn means(losses: &[f32]) -> Vec<(f64, f64)> {
     let mean = |(index, chunk): (usize, &[f32])| {
         let sum: f64 = chunk.iter().copied().map(f64::from).sum();
@@ -104,7 +104,7 @@ fn means(losses: &[f32]) -> Vec<(f64, f64)> {
     losses.chunks(10).enumerate().map(mean).collect()
 }
 
-/// Returns a sentence with the mean loss of the first and of the last ten steps.
+/// Returns a sentence with the mean loss of the first ten steps, and of the last group of ten, which may have fewer.
 fn describe_losses(losses: &[f32]) -> String {
     let means = means(losses);
     match (means.first(), means.last()) {

@@ -188,6 +188,7 @@ impl StdioProxy {
         let failed = |problem: String| InputError(problem);
         let code = loop {
             let (side, line) = tokio::select! {
+                // A signal is an ordinary end of the session.
                 () = &mut stopped => break 0,
                 line = client.recv() => (LineSender::Client, line),
                 line = child.lines.recv() => (LineSender::Server, line),
@@ -261,6 +262,7 @@ impl StdioProxy {
         let deadline = tokio::time::Instant::now() + DRAIN_TIMEOUT;
         while let Ok(Some(line)) = tokio::time::timeout_at(deadline, lines.recv()).await {
             let actions = self.handle_line(LineSender::Server, &line, output).map_err(InputError)?;
+            // That the client does not read does not matter here: the session ends anyway.
             self.send(actions, to_client, None, output);
         }
         let actions = self.end_calls().map_err(InputError)?;

@@ -46,7 +46,10 @@ pub(crate) struct ReplayOptions<'a> {
 
 /// The policies, each with the name of its suite; and the paths of their files, in the same order. A suite is a group
 /// of tasks of a benchmark.
-struct SuitePolicies(Vec<(String, Arc<Policy>)>, Vec<String>);
+struct SuitePolicies {
+    by_suite: Vec<(String, Arc<Policy>)>,
+    files: Vec<String>,
+}
 
 impl SuitePolicies {
     /// Reads the files of `--policy`, each `FILE` or `SUITE=FILE`; without a suite, the suite has the name of the
@@ -69,26 +72,26 @@ impl SuitePolicies {
             policies.push((name, Arc::new(load_policy(path, output)?)));
             files.push(path.display().to_string());
         }
-        Ok(Self(policies, files))
+        Ok(Self { by_suite: policies, files })
     }
 
     /// Returns the index of a policy, under which the names that occur in its runs are collected.
     fn index_of(&self, policy: &Arc<Policy>) -> usize {
         // The policy is one of these, so the default is never used.
-        self.0.iter().position(|(_, known)| Arc::ptr_eq(known, policy)).unwrap_or_default()
+        self.by_suite.iter().position(|(_, known)| Arc::ptr_eq(known, policy)).unwrap_or_default()
     }
 
     /// Returns the policy for a run, and the suite under which the run is counted; `None` if no policy is for its
     /// suite. A run without a suite is judged by the policy named `*` or by the only policy.
     fn for_run(&self, run: &RecordedRun) -> Option<(String, &Arc<Policy>)> {
         let suite = RunMarks::of(run).suite;
-        let policy_named = |name: &str| self.0.iter().find(|(known, _)| known == name);
+        let policy_named = |name: &str| self.by_suite.iter().find(|(known, _)| known == name);
         match suite {
             Some(suite) => policy_named(suite)
                 .or_else(|| policy_named("*"))
                 .map(|(_, policy)| (suite.to_owned(), policy)),
             None => policy_named("*")
-                .or(match self.0.as_slice() {
+                .or(match self.by_suite.as_slice() {
                     [only] => Some(only),
                     _ => None,
                 })
@@ -117,9 +120,11 @@ pub(crate) fn run(options: &ReplayOptions<'_>, output: &mut Console) -> Result<u
         .clamp(1, 256);
     // `true`: the results are printed at the end, so they do not show the progress.
     let progress = Progress::over_files(&corpora, "run", true, output);
+    // Whether the reading stops, since no worker is left.
     let stop = AtomicBool::new(false);
     let (sums, skipped, occurrences, errors) = std::thread::scope(|scope| {
-        // The queue is short: the reader waits for the workers, so that few runs are in memory at a time.
+        // The queue is short: the reader waits for the workers, so that few runs are in memory at a time. The reader is
+        // this thread.
         let (sender, receiver): (SyncSender<ReplayJob>, Receiver<ReplayJob>) = sync_channel(4 * jobs);
         let receiver = Arc::new(Mutex::new(receiver));
         let workers: Vec<_> = (0..jobs)
@@ -153,6 +158,7 @@ pub(crate) fn run(options: &ReplayOptions<'_>, output: &mut Console) -> Result<u
             }
             errors.extend(result.err());
         }
+        // Closes the queue: the workers end when it is empty.
         drop(sender);
         let mut sums = FiguresBySuite::new();
         let mut occurrences = OccurrencesByPolicy::new();
@@ -204,7 +210,7 @@ pub(crate) fn run(options: &ReplayOptions<'_>, output: &mut Console) -> Result<u
         ));
     }
     let mut warnings = 0;
-    for (index, ((_, policy), file)) in policies.0.iter().zip(&policies.1).enumerate() {
+    for (index, ((_, policy), file)) in policies.by_suite.iter().zip(&policies.files).enumerate() {
         warnings += policy.warnings().len();
         // The occurrences in the remaining runs are unknown.
         if let Some(occurrences) = occurrences.get(&index).filter(|_| !is_interrupted) {

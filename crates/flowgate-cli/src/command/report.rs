@@ -118,6 +118,7 @@ fn for_each_line(path: &Path, each: &mut dyn FnMut(usize, Result<String, String>
 /// Prints the number of events by outcome, and a table of the objections.
 fn print_text(summary: &WatchSummary, output: &mut Console) {
     let [permitted, asked, denied] = summary.outcomes;
+    // The times are in seconds. A period within one day counts as one day.
     let period = summary.times.map_or(String::new(), |(first, last)| {
         format!(" in {}", plural((last - first).div_ceil(86_400).max(1), "day"))
     });

@@ -194,8 +194,8 @@ pub(crate) fn run(options: &RunArgs, output: &mut Console) -> Result<u8, InputEr
     Ok(code)
 }
 
-/// Returns the model that screens: the small model, or one that reads the attention of a local model (`--screener`) after the small model has
-/// written a preliminary message.
+/// Returns the model that screens: the small model, or one that reads the attention of a local model (`--screener`)
+/// after the small model has written a preliminary message.
 #[cfg(feature = "local")]
 fn screener(options: &RunArgs, small: &Arc<dyn ChatModel>) -> Result<Arc<dyn ChatModel>, InputError> {
     let Some(folder) = &options.screener else { return Ok(Arc::clone(small)) };
@@ -258,7 +258,7 @@ fn model(options: &RunArgs, name: Option<&String>) -> Result<Arc<dyn ChatModel>,
     }
 }
 
-/// Returns the key of a model's server from an environment variable.
+/// Returns the key of a model's server from an environment variable. A value that is not valid UTF-8 counts as not set.
 pub(super) fn key(variable: &str) -> Result<String, InputError> {
     std::env::var(variable).map_err(|_| {
         InputError(format!(
@@ -337,6 +337,7 @@ fn start_servers(
     terminal.begin_turn();
     let working = terminal.show_activity(format!("starting {}", names.join(", ")));
     let started = mcp::start(specs, limits, runtime, &move || waiting.is_cancelled());
+    // Ends the line of the activity.
     drop(working);
     terminal.end_turn();
     started.map_err(|mut errors| {
@@ -380,6 +381,7 @@ fn build_toolbox(
         toolbox.add(tool.clone(), move |call: flowgate::monitor::AuthorizedCall| {
             let working = terminal.show_activity(format!("{what} runs"));
             let answer = server.call(&call, &|| terminal.is_cancelled(), &|remark| terminal.note(remark));
+            // Ends the line of the activity.
             drop(working);
             answer
         });

@@ -143,7 +143,8 @@ fn combination<'f>(
     (!found.strangers.is_empty() && !found.acts.is_empty()).then_some(found)
 }
 
-/// Returns whether a command of a hook is `flowgate hook`.
+/// Returns whether a command of a hook begins with `flowgate hook`, with or without the path of `flowgate`. A command
+/// that runs it in another way, for example after variables of the environment, is not recognised.
 fn is_flowgate_hook(command: &str) -> bool {
     let mut words = command.split_whitespace();
     let program = words.next().unwrap_or_default().trim_matches(['"', '\'']);
@@ -272,6 +273,7 @@ fn package(arguments: &[String]) -> Option<&str> {
     let mut is_value = false;
     for argument in arguments {
         let names_package = matches!(argument.as_str(), "-p" | "--package" | "--from");
+        // Options without a value, and the subcommand of `pipx run NAME`.
         let is_flag = matches!(argument.as_str(), "-y" | "--yes" | "-q" | "--quiet" | "run");
         if argument.starts_with('-') || is_flag {
             is_value = !names_package && !is_flag && !argument.contains('=');
@@ -279,14 +281,16 @@ fn package(arguments: &[String]) -> Option<&str> {
             // The value of an option.
         } else {
             let is_plain = |c: char| c.is_ascii_alphanumeric() || "@/._-".contains(c);
+            // A longer text, or one with other characters, is not certainly a name.
             return Some(argument.as_str()).filter(|name| name.len() <= 80 && name.chars().all(is_plain));
         }
     }
     None
 }
 
-/// Returns the program of a hook: the first word of its command without `=`. Words before it set environment variables,
-/// whose values can be keys.
+/// Returns the program of a hook, by a heuristic: the first word of its command without `=`. Words before it set
+/// environment variables, whose values can be keys. Quotation marks are not understood: of a value with a space, the
+/// second word is returned.
 fn hook_program(command: &str) -> &str {
     command.split_whitespace().find(|word| !word.contains('=')).unwrap_or_default()
 }

@@ -1,7 +1,8 @@
-//! Runs `flowgate screen train`: trains a screener that reads the attention of a local model, measures it, and writes it to a folder that
-//! `flowgate run --screener` reads.
+//! Runs `flowgate screen train`: trains a screener, which chooses the hidden regions that a step needs, from the
+//! attention of a local model; measures it, and writes it to a folder that `flowgate run --screener` reads.
 //!
-//! The cases and figures are those of `flowgate bench screeners` (`flowgate_bench::saliency`), the file format is in `attention_screener`.
+//! The cases and figures are those of `flowgate bench screeners` (`flowgate_bench::saliency`), the file format is in
+//! `attention_screener`.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -83,7 +83,7 @@ pub(crate) fn run(options: &SuggestOptions<'_>, output: &mut Console) -> Result<
 }
 
 /// Prints how many useful runs and calls are not permitted without a question, now and with the changes; the changes;
-/// and the kinds of questions for which there is none.
+/// and the kinds of questions for which no change is suggested.
 fn print(changes: &SuggestedChanges, runs: &RecordedRuns, output: &mut Console) {
     let SuggestedChanges { runs_before, runs_after, calls_before, calls_after, .. } = *changes;
     output.line(&format!(

@@ -29,6 +29,7 @@ pub(crate) fn wrap(options: &WrapArgs, output: &mut Console) -> Result<u8, Input
     if let Some(session) = options.session.as_deref()
         && session.parent().is_some_and(|folder| !folder.as_os_str().is_empty() && !folder.is_dir())
     {
+        // A missing folder has the same message as a missing file.
         let missing = describe_io_error(&std::io::ErrorKind::NotFound.into());
         return Err(InputError(format!("{}: {missing}", session.display())));
     }
@@ -90,7 +91,7 @@ pub(crate) fn unwrap(options: &ClientArgs, output: &mut Console) -> Result<u8, I
     replace(&target.path, &text)?;
     output.line(&format!("{}: {} without `flowgate mcp`", target.path.display(), servers_run(changes.len())));
     if let Some((path, _)) = original {
-        // The file has the content of the backup again.
+        // The file has the content of the backup again. A backup that cannot be removed does no harm.
         let _ = std::fs::remove_file(path);
     }
     output.line("Next: restart the client.");
@@ -219,7 +220,7 @@ impl TargetFile {
     }
 
     /// Returns the newest backup that has the same values as `text`, apart from layout and comments: its path and its
-    /// content. `None` if there is none.
+    /// content. `None` if there is none. Backups that cannot be read are skipped.
     fn equal_backup(&self, text: &str) -> Option<(PathBuf, String)> {
         let config = read_config(&self.path, text).ok()?;
         let mut backups: Vec<PathBuf> = self.backup_paths().take_while(|path| path.exists()).collect();

@@ -87,8 +87,10 @@ impl ServerFields<'_> {
     /// Returns how the server is reached: through a command that starts it, or at a URL. The error is a clause about
     /// the server, without its name.
     fn transport(&self, folder: &Path) -> Result<ServerTransport, String> {
-        match self.entry.get("type").and_then(Value::as_str) {
-            None | Some("stdio" | "http" | "streamable-http" | "streamableHttp") => {}
+        let is_local = match self.entry.get("type").and_then(Value::as_str) {
+            None => None,
+            Some("stdio") => Some(true),
+            Some("http" | "streamable-http" | "streamableHttp") => Some(false),
             Some("sse") => {
                 return Err(
                     "its `type` is `sse`, a transport that is no longer part of MCP; write `http` and the \
@@ -97,8 +99,15 @@ impl ServerFields<'_> {
                 );
             }
             Some(_) => return Err("its `type` is unknown; write `stdio` or `http`".to_owned()),
-        }
+        };
         match (self.text("command")?, self.text("url")?) {
+            (Some(_), None) if is_local == Some(false) => Err(
+                "its `type` is that of a server with a `url`, but it has a `command`; correct one of them"
+                    .to_owned(),
+            ),
+            (None, Some(_)) if is_local == Some(true) => {
+                Err("its `type` is `stdio`, but it has a `url`; write `http`, or a `command`".to_owned())
+            }
             (Some(_), Some(_)) => Err("the entry has both `command` and `url`; leave one out".to_owned()),
             (None, None) => Err(format!("the entry has neither `command` nor `url`; {FORM}")),
             (Some(command), None) => {

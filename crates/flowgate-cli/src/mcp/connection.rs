@@ -1,5 +1,5 @@
 //! Opens a connection to an MCP server, which is a child process or a URL, lists its tools and calls them. All that a
-//! server sends is bounded here. The parent module runs this asynchronous code on its runtime, and restarts a server
+//! server sends is bounded here. The module `mcp` runs this asynchronous code on its runtime, and restarts a server
 //! that has ended.
 
 use std::collections::VecDeque;
@@ -194,6 +194,7 @@ fn describe_initialize_error(error: &ClientInitializeError) -> String {
         ClientInitializeError::JsonRpcError(error) => {
             format!("the server answered: {}", escaping::excerpt(&error.message, 200))
         }
+        // The other errors are about the first answer: it has another form, or belongs to another request.
         _ => "the first answer of the server is not an MCP message; check that the command or the URL is that of an MCP server, and that a command writes \
               nothing else to its standard output"
             .to_owned(),
@@ -306,7 +307,8 @@ impl McpConnection {
         }
     }
 
-    /// Closes the connection, and ends a server that is a child process. Waits at most `limit`.
+    /// Closes the connection, and ends a server that is a child process. Waits at most `limit`; a server that has not
+    /// ended by then is ignored.
     pub(super) async fn close(mut self, limit: Duration) {
         let _ = self.service.close_with_timeout(limit).await;
     }

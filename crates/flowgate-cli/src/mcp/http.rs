@@ -1,4 +1,5 @@
-//! Connects to remote MCP servers: MCP's streamable HTTP over `ureq`, which also sends the requests to models.
+//! Connects to remote MCP servers, for `connection`: MCP's streamable HTTP over `ureq`, the HTTP client that also sends
+//! the requests to models.
 //!
 //! No redirect is followed and no proxy is used. Streams are read until they have answered the request; messages that
 //! a server sends without a request are not received.
@@ -88,6 +89,7 @@ impl McpHttpClient {
             .http_status_as_error(false)
             // The operator did not choose the target of a redirect, and the headers may contain a key.
             .max_redirects(0)
+            // No connection is kept for a later request.
             .max_idle_connections(0)
             .proxy(None)
             .timeout_connect(Some(CONNECT_TIMEOUT))
@@ -176,7 +178,7 @@ impl McpHttpClient {
 }
 
 /// Returns the events of an answer, which a separate thread reads. Ends with an error if the answer is longer than
-/// `max_bytes` or breaks off.
+/// `max_bytes`, which is four times `--max-answer`, or breaks off.
 fn events(
     mut reader: ureq::BodyReader<'static>,
     max_bytes: usize,
@@ -185,6 +187,7 @@ fn events(
     std::thread::spawn(move || {
         let mut splitter = EventSplitter::default();
         let (mut buffer, mut read) = (vec![0_u8; 16 << 10], 0_usize);
+        // Sending fails only if the caller has stopped waiting: then nobody needs the error.
         let broken = |why: &str| SseError::Body(Box::new(HttpError(why.to_owned())));
         loop {
             let bytes = match reader.read(&mut buffer) {
@@ -243,6 +246,7 @@ fn describe_failure(error: &ureq::Error) -> &'static str {
         ureq::Error::Tls(_) | ureq::Error::Rustls(_) | ureq::Error::Pem(_) => {
             "the certificate of the server is not trusted"
         }
+        // All other errors are taken for a failed connection.
         _ => "no connection can be established",
     }
 }

@@ -39,7 +39,7 @@ pub(crate) struct RunningTask<T> {
 }
 
 impl AsyncRuntime {
-    /// Starts the thread.
+    /// Starts the thread, which ends when the returned value is dropped.
     ///
     /// # Errors
     /// If the system cannot start it.
@@ -48,6 +48,7 @@ impl AsyncRuntime {
         let handle = runtime.handle().clone();
         let (stop, stopped) = oneshot::channel::<()>();
         std::thread::Builder::new().name("mcp".to_owned()).spawn(move || {
+            // Ends when the sender is dropped, which is an error of the channel.
             let _ = runtime.block_on(stopped);
             // A task that still waits for a server must not keep the program from ending.
             runtime.shutdown_background();
@@ -62,6 +63,7 @@ impl AsyncRuntime {
     ) -> RunningTask<T> {
         let (sender, result) = channel();
         let task = self.handle.spawn(async move {
+            // Fails if the caller has dropped the returned value, and so does not want the result.
             let _ = sender.send(future.await);
         });
         RunningTask { result, abort: task.abort_handle() }

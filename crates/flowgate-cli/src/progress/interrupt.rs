@@ -12,7 +12,8 @@ pub(crate) const INTERRUPTED: u8 = 130;
 /// Ctrl-C then ends the program at once.
 pub(super) fn listen(progress: Arc<ProgressState>) {
     let on_signal = move || {
-        if progress.interrupt() {
+        let is_second_press = progress.interrupt();
+        if is_second_press {
             std::process::exit(i32::from(INTERRUPTED));
         }
     };

@@ -1,5 +1,5 @@
 //! Formats the progress line of a command: the work done, its share of all work, and the time left at the same speed.
-//! The parent module decides when the line is printed.
+//! The module `progress` decides when the line is printed.
 
 use std::time::Duration;
 
@@ -7,7 +7,8 @@ use super::WorkUnit;
 use crate::output::plural;
 
 /// Returns the line for a command that has done `done` of `total` bytes or steps in `time`. `items` is the number of
-/// runs or other things that it has handled; `work` has the word for them.
+/// runs or other things that it has handled; `work` has the word for them. With an empty word, their number is left
+/// out.
 pub(super) fn line(work: &WorkUnit, items: usize, done: u64, total: Option<u64>, time: Duration) -> String {
     let (counted, unit) = match work {
         WorkUnit::Files("") => (String::new(), "% read"),
@@ -25,8 +26,9 @@ pub(super) fn line(work: &WorkUnit, items: usize, done: u64, total: Option<u64>,
     }
 }
 
-/// Returns how many tenths of the work are done. If the total is unknown, returns how often the number of items has
-/// doubled instead. Progress that is not shown on a terminal has a new line when this number grows.
+/// Returns how many tenths of the work are done. If the total is unknown, returns instead a number that grows by one
+/// whenever the number of items doubles. Progress that is not shown on a terminal has a new line when this number
+/// grows.
 pub(super) fn tenth(done: u64, total: Option<u64>, items: u64) -> u64 {
     total.map_or_else(
         || u64::from(items.checked_ilog2().map_or(0, |log| log + 1)),
@@ -40,8 +42,8 @@ fn share(done: u64, total: u64, parts: u64) -> u64 {
     share.and_then(|share| u64::try_from(share).ok()).unwrap_or(parts)
 }
 
-/// Returns the time that the rest of the work takes at the speed so far; `None` before any work is
-/// done, or if the time is too long for a number.
+/// Returns the time that the rest of the work takes at the speed so far; `None` before any work is done, if more than
+/// `total` is done, or if the time is too long for a number.
 fn time_left(done: u64, total: u64, time: Duration) -> Option<Duration> {
     let rest = total.checked_sub(done)?;
     let nanos = time.as_nanos().checked_mul(u128::from(rest))?.checked_div(u128::from(done))?;

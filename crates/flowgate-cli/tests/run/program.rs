@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use flowgate_lm::chat::{Completion, Message, Part, Stop, ToolCall, Usage};
 use flowgate_lm::json::Json;
-use flowgate_lm::wire::{Api, ONLY_FUNCTIONS, ReceivedRequest, ResponseHead};
+use flowgate_lm::wire::{AnswerStorage, Api, ONLY_FUNCTIONS, ReceivedRequest, ResponseHead};
 use serde_json::Value;
 
 pub(crate) const EXAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/run");
@@ -85,8 +85,16 @@ fn serve(mut stream: TcpStream, script: &Mutex<VecDeque<String>>, log: &Mutex<Ve
         std::thread::sleep(Duration::from_secs(120));
         return;
     }
-    let (completion, head) =
-        (written(&said), ResponseHead { id: "r", model: "double", created: 0, tools: &ONLY_FUNCTIONS });
+    let (completion, head) = (
+        written(&said),
+        ResponseHead {
+            id: "r",
+            model: "double",
+            created: 0,
+            tools: &ONLY_FUNCTIONS,
+            storage: AnswerStorage::NotStored,
+        },
+    );
     let (kind, text) = if stream_wanted {
         let events = api.encode_stream(&completion, head, usage);
         ("text/event-stream", events.iter().map(|event| event.encode()).collect::<String>())

@@ -1,5 +1,5 @@
-//! Reports what the commands of a pipeline do together: they run what is downloaded, or send files away. The scanner
-//! calls it for each pipeline.
+//! Reports what the commands of a pipeline do together: they run what is downloaded, or send files away.
+//! [`scanner`](super::scanner) calls it for each pipeline.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -30,6 +30,7 @@ pub(super) fn report_combinations(
     let mut report = |kind, span| issues.push(UnsafeCommand { kind, span, severity: IssueSeverity::Error });
     for (i, call) in calls.iter().enumerate() {
         let earlier = calls.get(..i).unwrap_or_default();
+        // The bytes of the whole pipeline.
         let whole = || first.min(last)..last.max(first);
         if call.reads_script() {
             if earlier.iter().any(EffectiveCommand::fetches) {

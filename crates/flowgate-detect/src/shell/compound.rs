@@ -31,6 +31,7 @@ impl ScriptReader<'_, '_> {
             return compound(Group, Vec::new(), vec![body]);
         }
         if self.take_keyword("if") {
+            // The scripts of the conditions and of the branches, in their order.
             let mut bodies = vec![self.list()?];
             self.expect_keyword("then")?;
             bodies.push(self.list()?);
@@ -116,6 +117,7 @@ impl ScriptReader<'_, '_> {
         if self.take_operator("((") {
             bodies = self.arithmetic(b')', start)?;
             self.skip_blanks()?;
+            // The semicolon may be absent.
             self.take_operator(";");
         } else {
             let name = self.word()?.ok_or(ShellReadError::Syntax)?;
@@ -154,6 +156,7 @@ impl ScriptReader<'_, '_> {
             if self.take_keyword("esac") {
                 return Ok(Some(CommandForm::Compound { kind: CompoundKind::Choice, words, bodies }));
             }
+            // The bracket before the patterns may be absent.
             self.take_operator("(");
             let reads_patterns = std::mem::replace(&mut self.reads_patterns, true);
             loop {
@@ -180,6 +183,7 @@ impl ScriptReader<'_, '_> {
     /// Parses `[[ … ]]` after its opening brackets; `start` is their offset. Operators and parentheses are skipped,
     /// since only the words can contain scripts.
     fn condition(&mut self, start: usize) -> Result<Option<CommandForm>, ShellReadError> {
+        // In `[[ … ]]`, words can be patterns such as `@(a|b)`.
         let reads_patterns = std::mem::replace(&mut self.reads_patterns, true);
         let mut words = Vec::new();
         loop {

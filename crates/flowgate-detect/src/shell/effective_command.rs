@@ -75,6 +75,7 @@ impl<'c, 's> EffectiveCommand<'c, 's> {
         let mut words = words;
         while let Some((first, rest)) = words.split_first() {
             if !first.known {
+                // A first word that may be empty is skipped like a wrapper, unless an option follows.
                 if first.splits && rest.first().is_some_and(|next| !next.text.starts_with('-')) {
                     call.wrappers.push(first);
                     words = rest;
@@ -196,11 +197,15 @@ impl<'c, 's> EffectiveCommand<'c, 's> {
     pub(super) fn written_files(&self) -> impl Iterator<Item = String> {
         let redirected = self.redirects.iter().filter(|redirect| redirect.operator.starts_with('>'));
         let redirected = redirected.map(|redirect| redirect.target.text.clone());
-        redirected.chain(["-o", "-O", "--output"].into_iter().filter_map(|option| self.option_value(option)))
+        // The option `-O` of curl has no value: the file is named as in the URL.
+        let options: &[&str] =
+            if self.name == "curl" { &["-o", "--output"] } else { &["-o", "-O", "--output"] };
+        redirected.chain(options.iter().filter_map(|option| self.option_value(option)))
     }
 
     /// Reports the unsafe effects of the command alone, regardless of the other commands of its pipeline. `report`
-    /// receives the kind of each effect and its severity.
+    /// receives the kind of each effect and its severity. The programs and options are those that attacks usually use:
+    /// an effect in another form is missed.
     pub(super) fn report_effects(&self, report: &mut dyn FnMut(UnsafeCommandKind, IssueSeverity)) {
         use IssueSeverity::{Error, Warning};
         let any = |test: fn(&str) -> bool| self.texts().any(test);

@@ -92,8 +92,8 @@ impl ShellVariables {
         }
     }
 
-    /// Returns what is known of a word after its expansion: its text, and whether the command receives exactly this
-    /// text.
+    /// Returns what is known of a word after its expansion: its text, whether the command receives exactly this text
+    /// (`known`), and whether it may receive several words or none in its place (`splits`).
     pub(super) fn expand<'s>(&self, word: &'s Word) -> Argument<'s> {
         let mut text = String::new();
         // The text with `q` for each part that is quoted or comes from a variable, so that only characters that the
@@ -165,8 +165,9 @@ fn is_special(name: &str) -> bool {
         )
 }
 
-/// Returns whether a word contains a brace expansion: `{a,b}` or `{1..3}`. The outline of a word is its text with `q`
-/// for each part that is quoted or comes from a variable.
+/// Returns whether a word may contain a brace expansion, such as `{a,b}` or `{1..3}`: whether a comma or two dots are
+/// between its first `{` and its last `}`. The outline of a word is its text with `q` for each part that is quoted or
+/// comes from a variable.
 fn has_brace_expansion(outline: &str) -> bool {
     let Some((_, rest)) = outline.split_once('{') else { return false };
     rest.rsplit_once('}').is_some_and(|(inside, _)| inside.contains(',') || inside.contains(".."))

@@ -75,6 +75,7 @@ impl ScriptReader<'_, '_> {
         };
         let mut word = WordBuilder::default();
         if document.literal {
+            // `true`: quoted, so nothing in it is expanded.
             word.push_text(&content, true);
         } else {
             self.limits.enter()?;
@@ -88,6 +89,7 @@ impl ScriptReader<'_, '_> {
                 substitutions: 0,
                 reads_patterns: false,
             };
+            // `false`: no quote ends the content.
             reader.double_quoted(&mut word, false)?;
             self.limits.leave();
         }

@@ -26,6 +26,7 @@ pub(super) fn input_of(
     context: ScriptContext<'_>,
     variables: &ShellVariables,
 ) -> CommandInput {
+    // The redirections of the standard input. With two of them, the input counts as unknown.
     let mut feeds = command.redirects.iter().filter(|redirect| redirect.feeds_input());
     match (feeds.next(), feeds.next()) {
         (None, _) if previous.is_none() && replaced => CommandInput::Unknown,
@@ -53,13 +54,15 @@ pub(super) fn input_of(
 }
 
 /// Returns what a command writes to the next command of its pipeline: the text that `echo`, or `cat` with a
-/// here-document, prints. The output of every other command is unknown.
+/// here-document, prints. The output of every other command is unknown. `redirects` are those of the command, and
+/// `variables` those that are known there.
 pub(super) fn output_of(
     call: &EffectiveCommand<'_, '_>,
     redirects: &[Redirect],
     context: ScriptContext<'_>,
     variables: &ShellVariables,
 ) -> CommandInput {
+    // Behind a wrapper such as `sudo`, or as a function of the script, the command may print something else.
     let direct = call.wrappers.is_empty() && !variables.functions.contains(call.name);
     match (call.name, redirects) {
         ("echo", []) if direct => {
@@ -85,7 +88,8 @@ pub(super) fn inner_input(input: &CommandInput) -> &CommandInput {
     }
 }
 
-/// Returns the text of a here-document or a here-string.
+/// Returns the text of a here-document or a here-string, as far as `variables` make it known. `context` has the
+/// contents of the here-documents.
 fn text_of(redirect: &Redirect, context: ScriptContext<'_>, variables: &ShellVariables) -> CommandInput {
     let content = redirect.document.and_then(|number| context.documents.get(number));
     let word = content.unwrap_or(&redirect.target);

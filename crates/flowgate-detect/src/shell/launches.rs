@@ -153,6 +153,7 @@ pub(super) fn launches<'s>(call: &EffectiveCommand<'_, 's>, input: &CommandInput
     let unread = |reason| vec![Launch::Unread(reason, call.span.clone())];
     let operands = || call.arguments.iter().filter(|word| !word.text.starts_with('-'));
     match call.name {
+        // There is no program, or the shell computes its name, which the scanner reports.
         "" => Vec::new(),
         name if is_shell(name) => shell_launches(call, input),
         name if INTERPRETERS.contains(&name)
@@ -197,6 +198,7 @@ pub(super) fn launches<'s>(call: &EffectiveCommand<'_, 's>, input: &CommandInput
         "sed" | "gsed" => sed(call),
         "tar" | "bsdtar" | "gtar" | "zip" | "rsync" | "scp" | "sftp" | "cpio" | "sort" | "split" | "wget"
         | "ldd" | "pip" | "go" => {
+            // The options that name a program to run.
             let runs = |text: &str| {
                 ["--to-command", "--checkpoint-action", "--use-compress", "--rsh", "--info-script"]
                     .iter()
@@ -215,6 +217,7 @@ pub(super) fn launches<'s>(call: &EffectiveCommand<'_, 's>, input: &CommandInput
             if call.texts().any(runs) { unread(UnreadReason::Arguments) } else { Vec::new() }
         }
         "make" | "gmake" | "just" | "ninja" => {
+            // Whether the rules to execute are in the standard input, or are set by an argument.
             let from_input = call.texts().zip(call.texts().skip(1)).any(|(option, file)| {
                 matches!(option, "-f" | "--file" | "--makefile") && (file == "-" || file.starts_with("/dev/"))
             });
@@ -228,16 +231,19 @@ pub(super) fn launches<'s>(call: &EffectiveCommand<'_, 's>, input: &CommandInput
         }
         "crontab" if operands().next().is_some() || call.has_argument("-") => unread(UnreadReason::File),
         name if EDITORS.contains(&name) => {
+            // An option, or `+command`, can name a command of the editor, which can run a program.
             let runs = |text: &str| {
                 text.starts_with('+')
                     || ["-c", "-S", "-s", "-e", "-l", "-f", "-P", "--"]
                         .iter()
                         .any(|option| text.starts_with(option))
             };
+            // `ed` also runs commands that are in its standard input.
             let fed = name == "ed" && !matches!(input, CommandInput::Terminal);
             if fed || call.texts().any(runs) { unread(UnreadReason::Arguments) } else { Vec::new() }
         }
         name if OPAQUE.contains(&name) && !call.arguments.is_empty() => unread(UnreadReason::Arguments),
+        // The commands of database clients that run a program.
         "sqlite3" | "psql" | "mysql" => {
             let runs =
                 |text: &str| text.contains(".shell") || text.contains(".system") || text.contains("\\!");
@@ -309,6 +315,7 @@ fn xargs<'s>(call: &EffectiveCommand<'_, 's>) -> Vec<Launch<'s>> {
         for (i, letter) in short.char_indices() {
             let rest = short.get(i + letter.len_utf8()..).unwrap_or_default();
             match letter {
+                // Options without a value: the next letter is another option.
                 '0' | 'r' | 't' | 'p' | 'x' | 'o' => continue,
                 'I' | 'J' => {
                     let value = if rest.is_empty() {
@@ -320,7 +327,9 @@ fn xargs<'s>(call: &EffectiveCommand<'_, 's>) -> Vec<Launch<'s>> {
                     replaced = value.map(str::to_owned);
                 }
                 'i' => replaced = Some(if rest.is_empty() { "{}" } else { rest }.to_owned()),
+                // The value of these options, if any, is the rest of the word.
                 'e' | 'l' => {}
+                // The value of these options is the rest of the word, or else the next word.
                 'a' | 'd' | 'E' | 'L' | 'n' | 'P' | 's' | 'R' | 'S' => at += usize::from(rest.is_empty()),
                 _ => launches.push(unread(UnreadReason::Arguments)),
             }
@@ -384,6 +393,7 @@ fn find<'s>(call: &EffectiveCommand<'_, 's>) -> Vec<Launch<'s>> {
             }
             mark_computed(&mut command, "{}");
             if is_fd {
+                // `fd` has further placeholders, such as `{/}`.
                 mark_computed(&mut command, "{");
                 command.push(Argument::added(&call.span));
             }

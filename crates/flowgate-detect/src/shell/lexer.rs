@@ -125,7 +125,8 @@ impl ScriptReader<'_, '_> {
         Some(at)
     }
 
-    /// Reads the next character and adds it to a word. Fails at the end of the script.
+    /// Reads the next character and adds it to a word. `quoted` says whether quotes or a backslash protect it from
+    /// expansion. Fails at the end of the script.
     pub(super) fn take_char(&mut self, word: &mut WordBuilder, quoted: bool) -> Result<(), ShellReadError> {
         let next =
             self.text.get(self.at..).and_then(|rest| rest.chars().next()).ok_or(ShellReadError::Syntax)?;
@@ -140,6 +141,7 @@ impl ScriptReader<'_, '_> {
         self.skip_joins();
         let start = self.at;
         let mut word = WordBuilder::default();
+        // Below, `true` and `false` say whether quotes or a backslash protect a part of the word from expansion.
         let mut saw_equals = false;
         loop {
             self.skip_joins();
@@ -287,6 +289,7 @@ impl ScriptReader<'_, '_> {
                     self.at += 1;
                     return Ok(());
                 }
+                // The text is not kept: the word counts as computed anyway, and the text has no scripts.
                 b'\'' => {
                     self.at += 1;
                     self.until_single_quote()?;
@@ -348,7 +351,8 @@ impl WordBuilder {
         self.push_text(c.encode_utf8(&mut [0; 4]), quoted);
     }
 
-    /// Adds a literal text. An empty one in quotes counts as well: `""` is a word.
+    /// Adds a literal text. An empty one in quotes counts as well: `""` is a word. `quoted` says whether quotes or a
+    /// backslash protect it from expansion.
     pub(super) fn push_text(&mut self, text: &str, quoted: bool) {
         match self.parts.last_mut() {
             Some(last) if last.kind == PartKind::Literal && last.quoted == quoted => last.text.push_str(text),
@@ -362,7 +366,7 @@ impl WordBuilder {
     }
 
     /// Adds a part that the shell computes. `text` is its placeholder, such as `$(…)`, and `scripts` are the scripts in
-    /// it.
+    /// it. `quoted` says whether double quotes enclose it, so that its value is not split.
     pub(super) fn compute(&mut self, text: &str, quoted: bool, scripts: Vec<Script>) {
         self.parts.push(WordPart { text: text.to_owned(), kind: PartKind::Computed, quoted, scripts });
     }

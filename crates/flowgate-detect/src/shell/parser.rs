@@ -1,7 +1,8 @@
 //! Parses scripts: lists, pipelines, compound commands, functions and redirections, by recursive descent.
 //!
 //! It accepts what bash accepts, and some texts that bash does not, but reads no text differently from bash: where it
-//! is not sure, it fails. The scanner reports a failure, so that a script is never half read without a finding.
+//! is not sure, it fails. The scanner calls [`parse`] for each script and reports a failure, so that a script is never
+//! half read without a finding.
 
 use super::lexer::{PendingDocument, ScriptLocation, ScriptReader, TextFacts, is_name};
 use super::limits::{MAX_ERRORS, ReadLimits, ShellReadError};
@@ -19,7 +20,8 @@ const LIST_ENDS: &[&str] = &["then", "else", "elif", "fi", "do", "done", "esac",
 pub(super) type ParseFailure = (ShellReadError, Range<usize>);
 
 /// Parses a script. Returns its statements and what could not be parsed: the reading continues on the line after the
-/// beginning of a statement that is not valid.
+/// beginning of a statement that is not valid. `location` is the place of the script in the whole text, `limits` bounds
+/// the work, and `facts` receives what the parser notices on the way, such as the contents of here-documents.
 pub(super) fn parse(
     text: &str,
     location: ScriptLocation,
@@ -44,6 +46,7 @@ pub(super) fn parse(
     }
     loop {
         let depth = reader.limits.depth();
+        // `false`: nothing encloses the script, so no bracket or keyword may end it.
         match reader.statements(&mut script, false) {
             Ok(()) if reader.at >= text.len() => break,
             Ok(()) => failures.push((ShellReadError::Syntax, reader.rest_span(reader.at))),
@@ -83,6 +86,7 @@ impl ScriptReader<'_, '_> {
     /// not valid.
     pub(super) fn strict_script(&mut self) -> Result<Script, ShellReadError> {
         let mut script = Script::default();
+        // `false`: nothing in the text encloses the script, so no bracket or keyword may end it.
         self.statements(&mut script, false).map_err(|(error, _)| error)?;
         if self.at < self.text.len() { Err(ShellReadError::Syntax) } else { Ok(script) }
     }
@@ -91,6 +95,7 @@ impl ScriptReader<'_, '_> {
     pub(super) fn substitution(&mut self) -> Result<Script, ShellReadError> {
         self.limits.enter()?;
         let pending = std::mem::take(&mut self.pending);
+        // Inside the substitution, words are read as in a command, not as patterns.
         let reads_patterns = std::mem::replace(&mut self.reads_patterns, false);
         self.substitutions += 1;
         let script = self.list()?;
@@ -181,13 +186,14 @@ impl ScriptReader<'_, '_> {
     pub(super) fn list(&mut self) -> Result<Script, ShellReadError> {
         let mut script = Script::default();
         self.limits.enter()?;
+        // `true`: a bracket or a keyword ends the list.
         self.statements(&mut script, true).map_err(|(error, _)| error)?;
         self.limits.leave();
         Ok(script)
     }
 
     /// Parses statements up to the end of the list, and adds them to the script. If `nested` is false, keywords and
-    /// brackets that end a list are errors.
+    /// brackets that end a list are errors. An error has the offset at which the statement with it begins.
     fn statements(&mut self, script: &mut Script, nested: bool) -> Result<(), StatementError> {
         loop {
             let start = self.at;
@@ -216,6 +222,7 @@ impl ScriptReader<'_, '_> {
                 continue;
             }
             match self.byte() {
+                // What ends the list is left to its caller, such as `)` or the `;;` of a `case`.
                 None | Some(b'\n' | b')') => {}
                 Some(b';') if self.at_list_end() => {}
                 Some(b';') => self.at += 1,
@@ -235,6 +242,7 @@ impl ScriptReader<'_, '_> {
             self.skip_blanks()?;
             if self.take_keyword("time") {
                 self.skip_blanks()?;
+                // Both options of `time` may be absent.
                 if !self.take_keyword("-p") {
                     self.take_keyword("--");
                 }
@@ -269,6 +277,7 @@ impl ScriptReader<'_, '_> {
         let mut redirects = Vec::new();
         loop {
             self.skip_blanks()?;
+            // A number that no redirection follows is not its descriptor, so the reading goes back.
             let before = self.at;
             let descriptor = self.descriptor()?;
             match self.redirect(descriptor)? {
@@ -308,6 +317,7 @@ impl ScriptReader<'_, '_> {
         let mut end = start;
         loop {
             self.skip_blanks()?;
+            // A number that no redirection follows is a word, so the reading goes back.
             let before = self.at;
             let descriptor = self.descriptor()?;
             if let Some(redirect) = self.redirect(descriptor)? {
@@ -408,6 +418,7 @@ fn into_assignment(mut word: Word) -> Result<Assignment, Word> {
     // The name may have a subscript, whose quotes and substitutions are parts of their own.
     if let Some((name, _)) = first.text.split_once('[').filter(|(name, _)| is_name(name)) {
         let name = name.to_owned();
+        // The word with `0` for each part that is quoted or computed; so `]` and `=` in it are those of the assignment.
         let outline: String = word
             .parts
             .iter()
@@ -427,6 +438,7 @@ fn into_assignment(mut word: Word) -> Result<Assignment, Word> {
     let plain = plain_name.len() == name.len()
         && word.parts.iter().all(|part| part.kind != PartKind::Several || part.quoted);
     let (name, value) = (plain_name.to_owned(), value.to_owned());
+    // The value is the word without the name and `=`.
     let kept = WordPart { text: value, kind: PartKind::Literal, quoted: false, scripts: Vec::new() };
     if let Some(slot) = word.parts.first_mut() {
         *slot = kept;

@@ -13,6 +13,7 @@ pub(super) fn ssh_launches<'s>(call: &EffectiveCommand<'_, 's>) -> Vec<Launch<'s
     let mut launches = Vec::new();
     let unread = |reason| Launch::Unread(reason, call.span.clone());
     let mut at = 0;
+    // Whether the host was read: the first argument that is no option.
     let mut host = false;
     while let Some(word) = call.arguments.get(at) {
         if word.splits {
@@ -117,6 +118,7 @@ pub(super) fn container_launches<'s>(call: &EffectiveCommand<'_, 's>) -> Vec<Lau
     let Some(verb) = call.texts().position(|text| verbs.contains(&text)) else { return Vec::new() };
     let mut launches = Vec::new();
     let mut at = verb + 1;
+    // Whether the image or the container was read.
     let mut operand = false;
     let is_kubectl = matches!(call.name, "kubectl" | "oc");
     while let Some(word) = call.arguments.get(at) {
@@ -240,6 +242,7 @@ pub(super) fn git_launches<'s>(call: &EffectiveCommand<'_, 's>) -> Vec<Launch<'s
     let operands = || rest.iter().filter(|word| !word.text.starts_with('-'));
     let has =
         |options: &[&str]| rest.iter().any(|word| options.iter().any(|option| word.text.starts_with(option)));
+    // Whether the subcommand runs a program that is not followed.
     let runs = match subcommand.text.as_str() {
         _ if !subcommand.known => true,
         "rebase" => has(&["-x", "--exec"]),

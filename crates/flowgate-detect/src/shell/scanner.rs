@@ -1,5 +1,5 @@
 //! Visits a parsed script: reports the commands that it runs, those that are unsafe alone or together, and everything
-//! that cannot be read.
+//! that cannot be read. [`shell_code`](super::shell_code) calls it for the whole text.
 //!
 //! It follows every script inside a script, within the limits of the whole text. The variables that it follows are
 //! known in code that runs in order only; a list, loop, function or background command makes them unknown again.
@@ -128,6 +128,7 @@ impl CommandScanner {
     /// scanned.
     pub(super) fn finish(&mut self) {
         if let Some(span) = self.arithmetic.take().filter(|_| self.has_quoted_substitution) {
+            // `false`: no other issue says that this is not read.
             self.note_unread(UnreadReason::Script, span, false);
         }
     }
@@ -144,6 +145,7 @@ impl CommandScanner {
     fn note_command(&mut self, name: &Argument<'_>, arguments: &[Argument<'_>], span: &Range<usize>) {
         let length = name.text.len() + arguments.iter().map(|word| word.text.len() + 1).sum::<usize>();
         if self.commands.len() >= MAX_FINDINGS || self.limits.spend(length).is_err() {
+            // `false`: no other issue says that this is not read.
             self.note_unread(UnreadReason::Limit, span.clone(), false);
             return;
         }
@@ -163,6 +165,7 @@ impl CommandScanner {
         }
         let span = location.locate(&(0..text.len()));
         if self.limits.enter().is_err() || self.limits.spend(text.len()).is_err() {
+            // `false`, here and below: no other issue says that this is not read.
             self.note_unread(UnreadReason::Limit, span, false);
             return;
         }
@@ -188,7 +191,7 @@ impl CommandScanner {
         self.defines_function |= facts.defines_function;
         self.note_arithmetic(facts.arithmetic);
         let context = ScriptContext { documents: &facts.documents, input, in_order: true };
-        // What was parsed before a limit is scanned as well.
+        // What was parsed before a limit is scanned as well, although `stopped` is set then.
         let stopped = std::mem::replace(&mut self.stopped, false);
         self.scan_script(&script, &mut variables, context);
         self.stopped |= stopped;
@@ -210,6 +213,7 @@ impl CommandScanner {
                 }
                 let alone = !statement.background && pipeline.commands.len() == 1;
                 if alone {
+                    // Whether a pipeline after `&&` or `||` runs depends on the one before it.
                     self.scan_pipeline(pipeline, variables, i == 0 && context.in_order, context);
                 } else {
                     // Each command has a process of its own.
@@ -237,6 +241,7 @@ impl CommandScanner {
             .iter()
             .map(|call| EffectiveCommand::new(&call.words, &call.redirects, call.span.clone()))
             .collect();
+        // The number of issues before this pipeline: the later ones are its own.
         let first_issue = self.issues.len();
         report_combinations(pipeline, &calls, &self.fetched, &mut self.issues);
         for call in calls.iter().filter(|call| call.fetches()) {
@@ -244,6 +249,7 @@ impl CommandScanner {
         }
         let mut covered = self.issues.iter().skip(first_issue).any(is_covering);
         for (i, command) in pipeline.commands.iter().enumerate() {
+            // What the command before this one writes; `None` for the first command.
             let previous = i.checked_sub(1).map(|previous| {
                 let call = calls.get(previous);
                 let redirects = pipeline.commands.get(previous).map_or(&[][..], |command| &command.redirects);
@@ -270,14 +276,17 @@ impl CommandScanner {
                     self.scan_words(words, variables, context);
                     if let Some(call) = calls.get(i) {
                         let changes = CHANGES_VARIABLES.contains(&call.name);
+                        // The arguments of these commands, and of a function, can become values of variables.
                         if changes || self.defines_function || matches!(call.name, "test" | "[" | "echo") {
                             self.note_values(words);
                         }
                         if evaluates_arithmetic(call) {
                             self.note_arithmetic(Some(call.span.clone()));
                         }
+                        // The command changes variables in a way that is not followed, or may do so.
                         if changes || call.unclear || call.program.is_some_and(|program| !program.known) {
                             variables.disable();
+                            // Commands that remove no function.
                             let keeps =
                                 ["export", "set", "printf", "read", "declare", "local", "shopt", "trap"];
                             self.may_remove_functions |= !keeps.contains(&call.name);
@@ -338,6 +347,7 @@ impl CommandScanner {
         }
         match kind {
             CompoundKind::Subshell => self.replaced_input = replaced_input,
+            // The scripts are substitutions, which run in processes of their own.
             CompoundKind::Test => {}
             _ => variables.forget(),
         }
@@ -357,7 +367,8 @@ impl CommandScanner {
         }
     }
 
-    /// Scans the scripts in the targets of redirections and in here-documents.
+    /// Scans the scripts in the targets of redirections and in here-documents. `variables` are those that are known
+    /// there, and `context` has the contents of the here-documents.
     fn scan_redirects(
         &mut self,
         redirects: &[Redirect],
@@ -393,6 +404,7 @@ impl CommandScanner {
             issues.push(UnsafeCommand { kind, span: call.span.clone(), severity });
         });
         *covered |= self.issues.iter().skip(first_issue).any(is_covering);
+        // Whether the shell computes the name of a wrapper or of the program.
         let mut computed = false;
         for wrapper in &call.wrappers {
             computed |= !wrapper.known;
@@ -402,6 +414,7 @@ impl CommandScanner {
         }
         if let Some(program) = call.program {
             computed |= !program.known;
+            // A function of the script is no program; what it runs is scanned at its definition.
             let is_function = call.wrappers.is_empty()
                 && !self.may_remove_functions
                 && variables.functions.contains(&program.text);
@@ -409,6 +422,7 @@ impl CommandScanner {
                 self.note_command(program, call.arguments, &call.span);
             }
         }
+        // `false`, here and below: no other issue says that this is not known.
         if computed {
             self.note_unread(UnreadReason::Name, call.span.clone(), false);
         }
@@ -483,6 +497,7 @@ impl CommandScanner {
         match effect_of_assignment(name, value) {
             EnvironmentEffect::Harmless => {}
             EnvironmentEffect::Unknown => {
+                // `false`: no other issue says that this is not read.
                 self.note_unread(UnreadReason::Environment, value.span.clone(), false);
             }
             EnvironmentEffect::Runs(script) => {
@@ -501,6 +516,7 @@ fn is_covering(issue: &UnsafeCommand) -> bool {
 fn evaluates_arithmetic(call: &EffectiveCommand<'_, '_>) -> bool {
     match call.name {
         "let" | "declare" | "typeset" | "local" | "readonly" | "unset" | "read" | "getopts" => true,
+        // `-v` takes the name of a variable. A word that splits can become `-v`.
         "test" | "[" | "printf" => {
             call.has_option('v', "-v") || call.arguments.iter().any(|word| word.splits)
         }

@@ -1,5 +1,5 @@
 //! Finds the scripts that a shell or an interpreter runs: `bash -c '…'`, `sh file`, `python -c '…'`, and the standard
-//! input.
+//! input. [`launches`](super::launches) calls it for commands with the names of shells and interpreters.
 
 use super::UnreadReason;
 use super::effective_command::{EffectiveCommand, SHELLS};
@@ -51,6 +51,7 @@ pub(super) fn shell_launches<'s>(call: &EffectiveCommand<'_, 's>, input: &Comman
         let letters = short.unwrap_or_default();
         runs_command |= text.starts_with('-') && letters.contains('c');
         reads_input |= text.starts_with('-') && letters.contains('s');
+        // `-o` and `-O` have the next word as their value, the name of a setting.
         if letters.contains(['o', 'O']) && words.next().is_some_and(|value| value.splits) {
             launches.push(unread(UnreadReason::Arguments));
         }
@@ -146,6 +147,7 @@ fn interpreter_reason(call: &EffectiveCommand<'_, '_>, input: &CommandInput) -> 
         if short.contains(|letter| code_letters.contains(letter)) {
             return Some(UnreadReason::Language);
         }
+        // These options have the next word as their value.
         if matches!(text, "-W" | "-X" | "-I" | "-r" | "--require") {
             words.next();
         }

@@ -39,6 +39,7 @@ impl ScriptReader<'_, '_> {
             }
             Some(b'"') if !quoted => {
                 self.at = next + 1;
+                // An empty text in quotes is a word as well.
                 word.push_text("", true);
                 self.double_quoted(word, true)?;
             }
@@ -66,6 +67,7 @@ impl ScriptReader<'_, '_> {
                 self.at = next + 1;
                 word.compute(&format!("${}", char::from(byte)), quoted, Vec::new());
             }
+            // A dollar sign before anything else is a literal character.
             _ => self.take_char(word, quoted)?,
         }
         Ok(())
@@ -86,7 +88,8 @@ impl ScriptReader<'_, '_> {
         }
     }
 
-    /// Reads `${…}` after its opening bracket; `start` is the offset of the dollar sign. Fails if it is open at the
+    /// Reads `${…}` after its opening bracket and adds it to the word; `start` is the offset of the dollar sign, and
+    /// `quoted` says whether it is in double quotes. Fails if it is open at the
     /// end, or has a meaning that depends on the version of the shell.
     fn parameter(
         &mut self,
@@ -152,6 +155,8 @@ impl ScriptReader<'_, '_> {
         self.at += 1;
         self.limits.leave();
         let span = self.location.locate(&(start..self.at));
+        // These tests may find more than there is: the characters can also be part of a word. `${x@P}` runs the value
+        // of `x` as a prompt, `${x:=y}` assigns, and an index or an offset is arithmetic.
         if spelled.contains("@P") {
             self.facts.prompt_expansions.push(span.clone());
         }
@@ -177,6 +182,7 @@ impl ScriptReader<'_, '_> {
         self.limits.enter()?;
         let open = if close == b')' { b'(' } else { b'[' };
         let mut depth = 0_usize;
+        // Arithmetic is expanded as in double quotes, so its parts are read as quoted (`true`).
         let mut inner = WordBuilder::default();
         loop {
             self.skip_joins();
@@ -216,6 +222,7 @@ impl ScriptReader<'_, '_> {
         self.limits.leave();
         let span = self.location.locate(&(start..self.at));
         self.facts.arithmetic.get_or_insert(span);
+        // The content of a here-document would begin inside the arithmetic.
         if !self.pending.is_empty()
             && self.text.get(start..self.at).is_some_and(|spelled| spelled.contains('\n'))
         {
@@ -224,8 +231,9 @@ impl ScriptReader<'_, '_> {
         Ok(inner.parts.into_iter().flat_map(|part| part.scripts).collect())
     }
 
-    /// Reads `` `…` ``. Backslashes before `$`, `` ` `` and `\` are removed before the script in it is parsed. Fails if
-    /// it is open at the end, or if its script is not valid.
+    /// Reads `` `…` `` and adds it to the word. `quoted` says whether it is in double quotes. Backslashes before `$`,
+    /// `` ` `` and `\` are removed before the script in it is parsed. Fails if it is open at the end, or if its script
+    /// is not valid.
     pub(super) fn backquoted(&mut self, word: &mut WordBuilder, quoted: bool) -> Result<(), ShellReadError> {
         let start = self.at + 1;
         let mut script = String::new();
@@ -253,6 +261,7 @@ impl ScriptReader<'_, '_> {
         self.limits.spend(script.len() + 1)?;
         self.limits.enter()?;
         let span = self.location.locate(&(start..self.at.saturating_sub(1)));
+        // If backslashes were removed, positions in the script are not those in the text.
         let location = if removed { ScriptLocation::Within(span) } else { ScriptLocation::From(span.start) };
         let location = match &self.location {
             ScriptLocation::Within(_) => self.location.clone(),
@@ -288,6 +297,7 @@ impl ScriptReader<'_, '_> {
                 b'\\' => {
                     let escape = self.byte().ok_or(ShellReadError::Syntax)?;
                     self.at += 1;
+                    // The codes of ASCII's control characters.
                     match escape {
                         b'a' => 7,
                         b'b' => 8,

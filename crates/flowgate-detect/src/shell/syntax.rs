@@ -46,7 +46,7 @@ pub(super) enum CommandForm {
 /// What a compound command does with its scripts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CompoundKind {
-    /// `( … )`, and `coproc`: the script runs in a process of its own.
+    /// `( … )`: the script runs in a process of its own.
     Subshell,
     /// `{ … }`: the script runs once.
     Group,

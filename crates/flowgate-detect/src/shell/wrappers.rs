@@ -36,7 +36,8 @@ const PLAIN: Wrapper = Wrapper {
 };
 
 /// Returns how the arguments of the program `name` are read, if it is a wrapper: a program that runs another one, such
-/// as `sudo`. `None` for every other program.
+/// as `sudo`. `None` for every other program. In the table, `flags` are the short options without a value, `values`
+/// those with one, and `inert` those with which no program is run; see [`Wrapper`].
 pub(super) fn wrapper(name: &str) -> Option<Wrapper> {
     Some(match name {
         "sudo" => Wrapper {
@@ -171,6 +172,7 @@ impl Wrapper {
             }
             if text == "--" {
                 at += 1;
+                // After `--`, only operands and assignments precede the program.
                 while operands > 0
                     || self.assignments && arguments.get(at).is_some_and(|a| is_assignment(&a.text))
                 {
@@ -179,6 +181,7 @@ impl Wrapper {
                 }
                 break;
             }
+            // `-` alone is an option of `env`.
             if assigned || text == "-" && self.assignments {
                 at += 1;
             } else if let Some(long) = text.strip_prefix("--") {

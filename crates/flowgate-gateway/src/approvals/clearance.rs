@@ -62,6 +62,7 @@ impl ReadBound {
 }
 
 impl From<Label> for ReadBound {
+    /// Creates the bound with this label alone.
     fn from(label: Label) -> Self {
         Self(vec![label])
     }
@@ -104,6 +105,7 @@ impl Clearance {
                 ));
             }
             let principals = principals.split(',').map(str::trim).filter(|name| !name.is_empty());
+            // `*` stands for the person's own name and groups, which are not known here.
             let (own, others): (Vec<&str>, Vec<&str>) = principals.partition(|name| *name == OWN);
             let (names, is_own) = (others.into_iter().map(str::to_owned).collect(), !own.is_empty());
             readers.push(ReaderNames { dimension: dimension.to_owned(), names, is_own });

@@ -82,6 +82,7 @@ impl ApprovalService {
         what: String,
         withdrawal: impl Future<Output = Result<bool, DatabaseError>>,
     ) -> Result<bool, DatabaseError> {
+        // A withdrawal is recorded as an order that stops something, like a freeze.
         let event =
             AuditEvent::KillSwitch { what: what.clone(), who: person.name.clone(), state: FreezeSwitch::Set };
         self.recorder.record(&[event.into()])?;

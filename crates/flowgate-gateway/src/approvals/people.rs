@@ -55,6 +55,7 @@ impl People {
         let tenant = match kind {
             FreezeKind::Tool | FreezeKind::Server => return true,
             FreezeKind::Client => self.tenants.get(what),
+            // The name is CLIENT:LINE-DIGEST.
             FreezeKind::Consent => what.rsplit_once(':').and_then(|(client, _)| self.tenants.get(client)),
             // The name is CLIENT/CONVERSATION. The name of a client may contain a slash, so every slash is tried.
             FreezeKind::Conversation | FreezeKind::Grants => {
@@ -104,6 +105,7 @@ impl People {
             "the person logged in at an issuer that [login.oidc] no longer names, and has to log in again",
         )?;
         let has_subject = |person: &&Arc<Person>| person.subject.as_deref() == Some(&identity.subject);
+        // The names that `*` stands for in the person's `may-read`: the person and its groups.
         let principals = |name: &str| -> Vec<String> {
             std::iter::once(name.to_owned()).chain(identity.group_principals()).collect()
         };
@@ -118,7 +120,7 @@ impl People {
                 identity.groups.len()
             ));
         };
-        // Records, and the owners of clients, know people by their names.
+        // Records and the owners of clients name people by this name, so two people must not share one.
         if self.find_by_name(&identity.name).is_some() {
             return Err("the name of the person is that of another person in the configuration: write `subject` there if they are the same".to_owned());
         }

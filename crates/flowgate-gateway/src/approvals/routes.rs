@@ -166,6 +166,7 @@ impl ApprovalService {
                     return;
                 }
                 if changed_questions.is_empty() {
+                    // A change and the end of the time both lead to the next read.
                     let _ = timeout(POLL_INTERVAL, question_changes.changed()).await;
                 }
             }

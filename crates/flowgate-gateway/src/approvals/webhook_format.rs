@@ -56,6 +56,7 @@ impl WebhookFormat {
             (Self::Slack, None) => json!({"text": sentence}),
             (Self::Slack, Some(link)) => json!({"text": format!("{sentence} <{link}|Open the page>")}),
             (_, link) => {
+                // A card for Microsoft Teams.
                 let text = json!({"type": "TextBlock", "text": sentence, "wrap": true});
                 let action =
                     |url: String| json!({"type": "Action.OpenUrl", "title": "Open the page", "url": url});
@@ -74,7 +75,8 @@ impl WebhookFormat {
     }
 }
 
-/// Returns a name without characters that a chat reads as markup: a server may choose the name of a tool.
+/// Returns the first 100 characters of a name, with `?` in place of those that a chat may read as markup: a server may
+/// choose the name of a tool.
 fn plain(name: &str) -> String {
     let is_plain = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-' | '.' | '/' | ':' | ' ');
     name.chars().take(100).map(|c| if is_plain(c) { c } else { '?' }).collect()

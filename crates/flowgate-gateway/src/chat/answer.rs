@@ -6,17 +6,18 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use axum::http::StatusCode;
 use flowgate_guard::history::SentChat;
-use flowgate_lm::chat::Completion;
-use flowgate_lm::wire::{ReceivedRequest, ResponseHead};
+use flowgate_lm::chat::{Completion, Sources};
+use flowgate_lm::wire::{AnswerStorage, Api, ReceivedRequest, ResponseHead};
 use tokio::sync::mpsc::Sender;
 
 use super::ModelRoutes;
 use super::conversations::{ConversationHandle, ConversationState, LockedConversation};
 use super::error_reply::error_reply;
-use super::headers::with_conversation_header;
+use super::headers::{CONVERSATION, with_conversation_header};
 use super::model_request::ModelRouteRequest;
 use super::report::RequestReport;
 use super::request_decoder::with_default_provenance;
+use super::response_id::ResponseId;
 use super::stream::{OutgoingReply, ReplyPart};
 use super::turn::{self, TurnRequest};
 use super::turn_trace::TurnTrace;
@@ -28,6 +29,39 @@ use crate::recorder::AuditEntry;
 use crate::telemetry::names;
 use crate::virtual_keys::scope::{name_for_client, scope};
 use crate::visibility::HIDDEN_HEADER;
+
+/// The messages of a request, before its conversation is locked.
+enum Input<'m> {
+    /// All messages of the chat.
+    Whole(SentChat<'m>),
+    /// The messages after an earlier answer, with their provenance.
+    Continued(ResponseId, Sources),
+}
+
+/// Why an earlier answer is not continued whose conversation does not have it.
+const GONE: &str = "names no answer of a conversation of this client: it may have been deleted, or the chat before it was \
+    changed since. Send the whole chat instead";
+
+/// Returns the error for a request whose `previous_response_id` cannot be used.
+fn bad_previous_answer(why: &str) -> RequestError {
+    RequestError::new(StatusCode::BAD_REQUEST, format!("`previous_response_id` {why}"))
+}
+
+/// Reads the id of the earlier answer that a request continues. `scope` is that of the key of the request, and `named`
+/// the conversation in the gateway that its header names, if it names one.
+///
+/// # Errors
+/// If the text is not an id of this gateway, or the header names another conversation.
+fn previous_answer(id: &str, scope: &str, named: Option<&str>) -> Result<ResponseId, RequestError> {
+    let previous = ResponseId::parse(id).ok_or_else(|| bad_previous_answer(GONE))?;
+    let is_other = |named: &str| named.strip_prefix(scope) != Some(&*previous.conversation);
+    match named.is_some_and(is_other) {
+        true => Err(bad_previous_answer(&format!(
+            "names an answer of another conversation than the header `{CONVERSATION}`: leave out one of them"
+        ))),
+        false => Ok(previous),
+    }
+}
 
 impl ModelRoutes {
     /// Answers a request to a model, and writes its line of the operator's log. A streamed answer is sent to `parts`,
@@ -55,9 +89,10 @@ impl ModelRoutes {
         reply.map(HttpReply::mark_logged)
     }
 
-    /// Finds the conversation of a request and runs its turn. Sets the outcome in `report`, which the caller logs. A
-    /// streamed answer is sent to `parts`, and the result is then `None`; a request that fails before that has an
-    /// error reply as its result. `presence` reports whether the client still waits.
+    /// Finds the conversation of a request and runs its turn. Sets the outcome in `report`, which the caller logs; for
+    /// a body that cannot be read, the caller sets it. A streamed answer is sent to `parts`, and the result is then
+    /// `None`; a request that fails before that has an error reply as its result. `presence` reports whether the client
+    /// still waits.
     async fn answer_with_report(
         &self,
         received: &ModelRouteRequest,
@@ -86,21 +121,33 @@ impl ModelRoutes {
         // declares.
         let messages = &request.request.messages;
         let sources = with_default_provenance(request.sources.clone(), messages, received.unmarked);
-        let chat = SentChat::of(messages).with_sources(sources);
         let scope = scope(received.virtual_key.as_ref().map(|key| key.id.as_str()));
         let named = received.conversation.as_deref();
-        let handle = match self.sessions.find((&received.client, &scope), named, &chat).await {
-            Ok(handle) => handle,
-            Err(failure) => return Some(failed(report, failure)),
+        let (handle, input) = match &request.previous_response {
+            Some(id) => {
+                let previous = match previous_answer(id, &scope, named) {
+                    Ok(previous) => previous,
+                    Err(failure) => return Some(failed(report, failure)),
+                };
+                let name = scope + &previous.conversation;
+                (self.sessions.find_by_name(&received.client, &name), Input::Continued(previous, sources))
+            }
+            None => {
+                let chat = SentChat::of(messages).with_sources(sources);
+                match self.sessions.find((&received.client, &scope), named, &chat).await {
+                    Ok(handle) => (handle, Input::Whole(chat)),
+                    Err(failure) => return Some(failed(report, failure)),
+                }
+            }
         };
         report.set_conversation(handle.name());
-        let answered = self.stream_turn(received, &handle, (&request, &chat), presence, parts, report).await;
+        let answered = self.stream_turn(received, &handle, (&request, input), presence, parts, report).await;
         answered.unwrap_or_else(|failure| {
             Some(with_conversation_header(failed(report, failure), Some(handle.name())))
         })
     }
 
-    /// Runs one turn in a conversation, and stores it before the end of its reply is sent. `chat` are the messages of
+    /// Runs one turn in a conversation, and stores it before the end of its reply is sent. `input` are the messages of
     /// `request`. A streamed answer is sent to `parts`, and the result is then `None`.
     ///
     /// # Errors
@@ -110,7 +157,7 @@ impl ModelRoutes {
         &self,
         received: &ModelRouteRequest,
         handle: &ConversationHandle,
-        (request, chat): (&ReceivedRequest, &SentChat<'_>),
+        (request, input): (&ReceivedRequest, Input<'_>),
         presence: &ClientPresence,
         parts: Sender<ReplyPart>,
         report: &mut RequestReport,
@@ -118,12 +165,31 @@ impl ModelRoutes {
         let client = &received.client;
         let mut locked = self.sessions.lock(client, handle, presence).await?;
         client.check_replaced()?;
+        let chat = &match input {
+            Input::Whole(chat) => chat,
+            Input::Continued(previous, sources) => {
+                let before = locked.history().and_then(|history| previous.chat_in(history));
+                let before = before.ok_or_else(|| bad_previous_answer(GONE))?;
+                SentChat::following(&before, &request.request.messages, &sources)
+            }
+        };
         let number = self.answers.fetch_add(1, Ordering::Relaxed);
         let created = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
-        let id = format!("{}-{created}-{number}", received.api.form().id_prefix);
+        let id = match received.api {
+            Api::Responses => {
+                ResponseId::following(name_for_client(handle.name()), &chat.message_digests()).to_string()
+            }
+            api => format!("{}-{created}-{number}", api.form().id_prefix),
+        };
         let mut tool_forms = request.tool_forms.clone();
         tool_forms.answer_safeguards(client.spec.safeguards);
-        let head = ResponseHead { id: &id, model: &request.model, created, tools: &tool_forms };
+        let head = ResponseHead {
+            id: &id,
+            model: &request.model,
+            created,
+            tools: &tool_forms,
+            storage: AnswerStorage::Stored(request.previous_response.as_deref()),
+        };
         let stream =
             OutgoingReply::new(received.api, head, request.usage, name_for_client(handle.name()), parts);
         let mut stream = request.stream.then_some(stream);
@@ -215,7 +281,9 @@ impl ModelRoutes {
                 RequestError::new(StatusCode::BAD_REQUEST, message).with_cause(RequestErrorCause::Full)
             );
         }
+        // The policy can refer to parameters of the caller, such as the groups in a token.
         session.add_caller_parameters(received.virtual_key.as_deref());
+        // In watch mode, the messages from here on are judged without effect.
         session.begin_watching(&received.client.spec);
         turn::check_request((&received.client, received.virtual_key.as_deref()), decoded)?;
         self.recorder.check_witness_lag()?;
@@ -243,6 +311,7 @@ impl ModelRoutes {
             report,
         )
         .await;
+        // A failed turn has cost tokens too.
         spending.record().await;
         outcome
     }

@@ -1,5 +1,6 @@
-//! Authenticates the requests of clients: by the key or certificate of a client of the configuration, by a virtual
-//! key that an admin has made for one, or by a token of an issuer. The model routes and the MCP routes call it before they read a body.
+//! Authenticates the requests of clients: by the key or certificate of a client of the configuration, by a virtual key
+//! that an admin has made for one, or by a token of an issuer. The model routes and the MCP routes call it before they
+//! read a body.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! Enforces the budgets of clients and of their virtual keys: counts what their models use, and refuses requests after a budget is used up.
+//! Enforces the budgets of clients and of their virtual keys: counts what their models use, and refuses requests after
+//! a budget is used up. The model routes check the budget before a body is read, and count during each turn.
 //!
 //! A turn that has begun ends, also if it exceeds the budget: requests in parallel may together use more than is left.
 
@@ -76,6 +77,7 @@ impl TurnSpending {
 }
 
 impl Drop for TurnSpending {
+    /// Stores what [`Self::record`] has not stored, because the turn was cut off before.
     fn drop(&mut self) {
         let used = std::mem::take(&mut *self.used.lock().unwrap_or_else(PoisonError::into_inner));
         // `drop` cannot wait for the database, so a task records what is left. Without a runtime, the process is
@@ -151,6 +153,8 @@ impl PendingUse<'_> {
 }
 
 impl Drop for PendingUse<'_> {
+    /// Adds the tokens of the request to those of the turn: the reported ones or, if the request was cut off, the
+    /// estimate.
     fn drop(&mut self) {
         let mut used = self.spending.used.lock().unwrap_or_else(PoisonError::into_inner);
         let total = used.entry(self.model.to_owned()).or_default();

@@ -112,9 +112,9 @@ impl ClientState {
         Self::with_settings(spec, Arc::clone(&self.history), listening, counters)
     }
 
-    /// Creates the state of a client with these settings, and a full quota. The other
-    /// arguments are the parts of the state that outlive a reload: `history`, the texts that the client was shown,
-    /// `listening`, the number of its listening streams, and its other `counters`.
+    /// Creates the state of a client with these settings, and a full quota. The other arguments are the parts of the
+    /// state that outlive a reload: `history`, the texts that the client was shown, `listening`, the number of its
+    /// listening streams, and its other `counters`.
     fn with_settings(
         spec: ClientSettings,
         history: Arc<tokio::sync::Mutex<ClientHistory>>,
@@ -127,6 +127,8 @@ impl ClientState {
         let decoder = RequestDecoder::new(dropped.unwrap_or_default());
         let shown_names = ShownNames::of(&spec);
         let is_replaced = AtomicBool::new(false);
+        // No other settings have this number. It is not 0, which a new history has before any settings are applied to
+        // it.
         let generation = GENERATION.fetch_add(1, Ordering::Relaxed) + 1;
         Self { spec, history, decoder, shown_names, quota, listening, counters, generation, is_replaced }
     }
@@ -223,6 +225,7 @@ impl ClientRequestPlace {
 }
 
 impl Drop for ClientRequestPlace {
+    /// Frees the place: the request has ended.
     fn drop(&mut self) {
         self.0.counters.at_work.fetch_sub(1, Ordering::Relaxed);
     }

@@ -157,6 +157,7 @@ pub(crate) struct LockedConversation<'a> {
 }
 
 impl Drop for LockedConversation<'_> {
+    /// Drops the conversation from memory if it was used and not stored, and lets its lease expire.
     fn drop(&mut self) {
         // The turn was not stored, so the conversation in memory may differ from the stored one: the next request loads
         // that one from the database.
@@ -176,6 +177,11 @@ impl ConversationHandle {
 }
 
 impl LockedConversation<'_> {
+    /// Returns the history of the conversation, without using the conversation; `None` if it is not loaded.
+    pub(crate) fn history(&self) -> Option<&History> {
+        self.session.as_ref().map(|session| &session.history)
+    }
+
     /// Returns the conversation for use; `None` if it is not loaded. From this call until it is persisted, the
     /// conversation in memory may differ from the stored one.
     pub(crate) fn get(&mut self) -> Option<&mut ConversationState> {
@@ -577,8 +583,8 @@ impl ConversationState {
     /// What is wrong with the record.
     pub(super) fn join_external_state(&mut self, record: &str) -> Result<(), String> {
         if self.recalled.as_deref() != Some(record) {
-            let read: Value =
-                serde_json::from_str(record).map_err(|_| "the record is not valid JSON".to_owned())?;
+            let read: Value = serde_json::from_str(record)
+                .map_err(|_| "its record of labels is not valid JSON".to_owned())?;
             self.conversation.join_external_state(&read).map_err(|error| error.to_string())?;
             self.recalled = Some(record.to_owned());
             // The labels may have changed, so they have to be compared with the record again.

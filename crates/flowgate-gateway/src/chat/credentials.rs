@@ -21,7 +21,8 @@ pub(crate) struct PresentedKeys {
 }
 
 impl PresentedKeys {
-    /// Reads the keys from the headers of a request.
+    /// Reads the keys from the headers of a request: the one in the gateway's own header, and the one in the header
+    /// that the API of a provider uses.
     ///
     /// # Errors
     /// Why the request is rejected: a header with a key is present twice or cannot be read.
@@ -65,7 +66,7 @@ impl PresentedKeys {
         Ok(Self { own: single_value(KEY)?.map(str::to_owned), standard })
     }
 
-    /// Returns the key that authenticates the client, if one does.
+    /// Returns the key for the gateway: the one in its own header or, without that, the one in the provider's header.
     pub(super) fn for_gateway(&self) -> Option<&str> {
         self.own.as_deref().or(self.standard.as_deref())
     }

@@ -181,7 +181,7 @@ impl ModelRoutes {
                 Ok(response) => {
                     pending.settle(&sent, &Completion { usage: response.usage, ..Completion::default() });
                 }
-                // The server may have read the texts.
+                // The server may have read the texts, so the estimate of their tokens counts.
                 Err(Error::Cancelled) => {}
                 Err(_) => pending.fail(),
             }

@@ -83,6 +83,7 @@ impl<'a> FallbackModel<'a> {
 }
 
 impl ChatModel for FallbackModel<'_> {
+    /// Returns the name of the model that is asked first, also if another one answers.
     fn name(&self) -> &str {
         self.first.remote.name()
     }
@@ -124,11 +125,13 @@ struct FirstDelta<'a> {
 }
 
 impl Listener for FirstDelta<'_> {
+    /// Notes that a part of an answer has arrived, and passes it on.
     fn on_delta(&mut self, delta: Delta<'_>) -> ControlFlow<()> {
         self.has_begun = true;
         self.listener.on_delta(delta)
     }
 
+    /// Waits until the listener can take more of the answer.
     fn ready(&mut self) -> BoxFuture<'_, ()> {
         self.listener.ready()
     }
@@ -141,6 +144,8 @@ struct CountingListener<'a, 's> {
 }
 
 impl Listener for CountingListener<'_, '_> {
+    /// Counts the bytes of a part of the answer, and passes the part on. What was received before a restart still
+    /// counts, since the model has generated it.
     fn on_delta(&mut self, delta: Delta<'_>) -> ControlFlow<()> {
         self.pending.add_received(match delta {
             Delta::Text(text) | Delta::Reasoning(text) | Delta::Arguments { json: text, .. } => text.len(),
@@ -150,6 +155,7 @@ impl Listener for CountingListener<'_, '_> {
         self.listener.on_delta(delta)
     }
 
+    /// Waits until the listener can take more of the answer.
     fn ready(&mut self) -> BoxFuture<'_, ()> {
         self.listener.ready()
     }

@@ -64,6 +64,7 @@ impl ModelRoutes {
     /// Begins the report of a judgement.
     fn begin_guardrail_report(&self, received: &ModelRouteRequest) -> RequestReport {
         let span = self.telemetry.begin_request(names::GUARDRAIL, received.trace_parent.as_ref());
+        // `None`: a judged chat has no conversation that the report could name.
         RequestReport::begin(None, TurnTrace::begin(span, names::GUARDRAIL, &received.client.spec))
     }
 
@@ -161,6 +162,7 @@ impl ModelRoutes {
         report.trace.set_model(names::GUARDRAIL, &received.client, &chat.model);
         let replayed = RecordedChat::replay(&received.client, chat, received.unmarked, presence)
             .and_then(RecordedChat::judge_request);
+        // A chat without an answer has no new calls: the verdicts on its calls were recorded with earlier requests.
         self.record(received, replayed.map(|()| Vec::new()), report).await
     }
 
@@ -187,7 +189,7 @@ impl ModelRoutes {
         self.check_guardrail(received).await?;
         report.trace.set_model(names::GUARDRAIL, client, &chat.model);
         let mut replayed = RecordedChat::replay(client, chat, received.unmarked, presence)?;
-        // The verdicts on the chat were recorded with earlier requests.
+        // The verdicts on the chat were recorded with earlier requests, so they are dropped here.
         replayed.session.take_watched();
         let judged = replayed.judge_answer(answer);
         let watched = replayed.session.take_watched();
@@ -197,13 +199,15 @@ impl ModelRoutes {
         drop(replayed);
         let is_permitted = judged.is_ok();
         self.record(received, judged, report).await?;
+        // The report of a stopped answer keeps the verdicts by which it was stopped.
         if client.spec.watch.is_some() && is_permitted {
             report.set_watched(&watched, client);
         }
         Ok(())
     }
 
-    /// Records the verdicts on calls in the audit log and in `report`. A permitted call whose tool is frozen is stopped.
+    /// Records the verdicts on calls in the audit log and in `report`, and the replies that a rule withholds in the
+    /// audit log. A permitted call whose tool is frozen is stopped.
     ///
     /// # Errors
     /// The refusal in `judged`, that a tool is frozen, or that the verdicts cannot be recorded.
@@ -220,6 +224,7 @@ impl ModelRoutes {
             Err(failed) => return Err(failed),
         };
         report.add_judged(&verdicts, client);
+        // Why the first frozen tool among the called ones is frozen.
         let mut frozen = None;
         for verdict in &verdicts {
             let tool = verdict.tool.to_string();
@@ -263,7 +268,8 @@ fn decode(received: &ModelRouteRequest, chat: &str) -> Result<ReceivedRequest, N
     received.client.decoder.decode(API, chat).map_err(NotPermitted::because)
 }
 
-/// Returns the name of the conversation of a request in records.
+/// Returns the name that records give the conversation of a judged chat, which has none of its own: a constant, after
+/// the scope of the virtual key, if the request has one.
 fn recorded_name(received: &ModelRouteRequest) -> String {
     scope(received.virtual_key.as_ref().map(|key| key.id.as_str())) + RECORDED_NAME
 }

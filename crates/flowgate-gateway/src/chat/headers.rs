@@ -23,11 +23,16 @@ pub(crate) fn conversation_of(headers: &HeaderMap) -> Result<Option<String>, Str
         // Refused, because another program that reads the request might use the other value.
         _ if other.is_some() => Err(format!("the header `{CONVERSATION}` occurs twice: send it once")),
         None => Ok(None),
-        Some(Ok(name)) if !name.is_empty() && name.len() <= 128 => Ok(Some(name.to_owned())),
+        Some(Ok(name)) if is_conversation_name(name) => Ok(Some(name.to_owned())),
         Some(_) => Err(format!(
             "the header `{CONVERSATION}` does not have 1 to 128 printable ASCII characters: send such a name"
         )),
     }
+}
+
+/// Returns whether a client may give a conversation this name: 1 to 128 printable ASCII characters.
+pub(crate) fn is_conversation_name(name: &str) -> bool {
+    (1..=128).contains(&name.len()) && name.bytes().all(|byte| matches!(byte, b'\t' | b' '..=b'~'))
 }
 
 /// Adds the header with the name of the conversation to a reply. `name` is the name in the gateway, of which the

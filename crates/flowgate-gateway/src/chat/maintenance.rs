@@ -88,7 +88,8 @@ pub(super) fn spawn_expiry(approvals: &Arc<ApprovalService>, retention: Duration
     }));
 }
 
-/// Starts the periodic task that fetches the keys of an issuer, at once and again. It ends when the issuer is dropped.
+/// Starts the task that fetches the keys of an issuer, at once and then every [`REFRESH`]. It ends when the issuer is
+/// dropped.
 pub(super) fn spawn_key_refresh(issuer: &Arc<Issuer>, log: &OperatorLog) {
     let log = log.clone();
     tokio::spawn(run_periodically(REFRESH, Arc::downgrade(issuer), move |issuer| {
@@ -105,6 +106,7 @@ async fn run_periodically<T, F: Future<Output = ()>>(
     work: impl Fn(Arc<T>) -> F,
 ) {
     let mut ticks = interval(pause);
+    // After work that took longer than a pause, the missed runs are not made up for.
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;

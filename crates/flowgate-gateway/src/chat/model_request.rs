@@ -81,6 +81,7 @@ impl ModelRoutes {
         headers: &HeaderMap,
         certificate: Option<&ClientCertificate>,
     ) -> Result<ModelRouteRequest, HttpReply> {
+        // The form of the errors that this function returns.
         let api = Api::ChatCompletions;
         let refuse = |failure: RequestError| {
             error_reply(api, failure.status, &failure.message).annotate(failure.detail)

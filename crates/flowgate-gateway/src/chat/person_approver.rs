@@ -49,8 +49,8 @@ impl<'a> PersonApprover<'a> {
         }
     }
 
-    /// Returns copies of those answers that were given for several equal calls, of which some are still to come in the
-    /// message of the model.
+    /// Returns copies of the answers of this turn that cover further calls: a person answered several equal calls at
+    /// once, and some of them are still to come in the message of the model.
     pub(super) fn answers_for_further_calls(&self) -> Vec<(ApprovalReference, Decision)> {
         let used = self.used.iter().map(|asked| (asked, Decision::AllowOnce));
         let refused = self.refused.iter().map(|asked| (asked, Decision::Deny));
@@ -73,7 +73,9 @@ impl<'a> PersonApprover<'a> {
         take_from(&mut self.earlier, ask)
     }
 
-    /// Returns the question `ask` without those of its upcoming questions that an answer covers already.
+    /// Returns the question `ask` without those of its upcoming questions (about later calls in the same message of the
+    /// model) that answers cover already. An upcoming question about several equal calls stays unless all of them are
+    /// covered.
     fn without_answered(&self, ask: &ApprovalRequest) -> ApprovalRequest {
         let mut answers = self.answers_for_further_calls();
         let mut ask = ask.clone();
@@ -82,7 +84,8 @@ impl<'a> PersonApprover<'a> {
     }
 }
 
-/// Uses the first of these answers that covers this call, and returns it; `None` if there is none.
+/// Takes one call from the first of these answers that covers this call, so that the answer covers one call fewer, and
+/// returns its decision; `None` if no answer covers the call.
 fn take_from(answers: &mut [(ApprovalReference, Decision)], ask: &ApprovalRequest) -> Option<Decision> {
     answers.iter_mut().find_map(|(asked, decision)| asked.take_equal_call(ask).then_some(*decision))
 }

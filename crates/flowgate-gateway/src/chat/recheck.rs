@@ -2,8 +2,8 @@
 //!
 //! The guard reads no clock and draws no random number, so a replay gives the same verdicts. If the chain of a log is
 //! intact and its verdicts equal the replayed ones, the log records what the gateway of this database decided. A log with
-//! other verdicts was altered, or belongs to another gateway. The audit command calls [`read_database_snapshot`] before it reads logs and
-//! [`recheck`] after.
+//! other verdicts was altered, or belongs to another gateway. `flowgate audit` calls [`read_database_snapshot`] before
+//! it reads logs and [`recheck`] after.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -57,6 +57,7 @@ pub struct ReplayDifference {
 }
 
 impl fmt::Display for ReplayDifference {
+    /// Writes the conversation, its client and what differs, for the output of `flowgate audit`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "conversation {} of {}: {}", self.conversation, self.client, self.what)
     }

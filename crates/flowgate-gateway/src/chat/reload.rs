@@ -58,6 +58,7 @@ impl ModelRoutes {
             metrics: Arc::clone(&self.metrics),
             telemetry: self.telemetry.clone(),
             remembered_chats: Arc::clone(&self.remembered_chats),
+            // Evaluations that run under the earlier routes end there.
             reviews: ReviewRuns::default(),
             // Those that the running process opened at its start, whatever the file has now.
             fixed_sections: self.fixed_sections.clone(),

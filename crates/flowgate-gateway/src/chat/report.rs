@@ -112,7 +112,8 @@ impl VerdictTotals {
         [("permitted", permitted.into()), ("asked", asked.into()), ("denied", denied.into())]
     }
 
-    /// Logs that a limit cut off the evaluation of calls, if that happened.
+    /// Logs that a limit stopped calls, if one did: the fuel of an evaluation, or the size of a call or of the
+    /// conversation. The verdicts do not say which.
     pub(crate) fn report_limit(&self, log: &OperatorLog, client: &str, conversation: Option<&str>) {
         if self.unfinished > 0 {
             log.limit(&Limit {
@@ -227,6 +228,7 @@ impl RequestReport {
     /// Counts the verdicts of the request in the metrics of its client, and its turn if one ran. The request ends now.
     pub(crate) fn count_in(&self, metrics: &AgentMetrics, client: &str) {
         metrics.count_calls(client, &self.verdicts.by_tool, self.is_watching);
+        // Only a turn sets `tokens`.
         if let Some(tokens) = self.tokens {
             let hidden = u64::try_from(self.hidden).unwrap_or(u64::MAX);
             let turn = TurnMetrics { took: self.begun.elapsed(), upstream: self.upstream, tokens, hidden };
@@ -347,13 +349,13 @@ pub(crate) fn cause_of_error(error: &Error) -> RequestErrorCause {
         return RequestErrorCause::Gone;
     }
     RequestErrorCause::Upstream(match error {
-        Error::Timeout => "the model's server did not answer in time",
+        Error::Timeout => "the model's server did not answer in time: see the log of that server",
         Error::Unreachable(why) if why == UNTRUSTED => {
             "the certificate of the model's server is not trusted: its issuer is unknown, it has expired, or it names another host; check `ca-file` in \
             [upstreams]"
         }
         Error::Unreachable(_) => "the model's server cannot be reached: check `url` in [upstreams]",
-        Error::Busy { .. } => "the model's server is busy",
+        Error::Busy { .. } => "the model's server is busy: the agent can try again later",
         Error::Rejected { status: 401 | 403, .. } => {
             "the model's server refuses the key: check `key-from` in [upstreams]"
         }
@@ -363,7 +365,7 @@ pub(crate) fn cause_of_error(error: &Error) -> RequestErrorCause {
         Error::Rejected { status: 413, .. } => {
             "the model's server rejected the request as too large: the agent must send less text"
         }
-        Error::Rejected { status: 500.., .. } => "the model's server failed",
+        Error::Rejected { status: 500.., .. } => "the model's server failed: see the log of that server",
         Error::Rejected { .. } => {
             "the model's server rejected the request: check that the model supports the tools and parameters that the \
              agent sends"
@@ -376,7 +378,9 @@ pub(crate) fn cause_of_error(error: &Error) -> RequestErrorCause {
             "the model's answer exceeds the gateway's fixed size limit: ask for a shorter answer"
         }
         Error::OverBudget(_) => "the budget for the model is spent",
-        Error::Unsupported(_) => "the model's server does not have the requested model or function",
+        Error::Unsupported(_) => {
+            "the model's server does not have the requested model or function: check `api` and `models` in [upstreams]"
+        }
         Error::NotRecorded(_) => "the model's answer could not be recorded",
         _ => "the model's server failed",
     })

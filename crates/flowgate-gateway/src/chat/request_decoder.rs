@@ -14,7 +14,8 @@ pub(crate) struct RequestDecoder {
 }
 
 impl RequestDecoder {
-    /// Creates the decoder for a client that may send the parts in `dropped`.
+    /// Creates the decoder for a client that may send the parts in `dropped`: these are dropped, while other parts that
+    /// the gateway does not understand are an error.
     pub(crate) fn new(dropped: DroppedParts) -> Self {
         Self { dropped }
     }
@@ -34,8 +35,9 @@ impl RequestDecoder {
     /// As for [`decode`](Self::decode).
     pub(crate) fn decode_count_request(&self, api: Api, text: &str) -> Result<Request, String> {
         let body = parse(text)?;
-        let count =
-            api.form().token_count.as_ref().ok_or("this API has no request for the number of tokens")?;
+        let count = api.form().token_count.as_ref().ok_or(
+            "this API has no request for the number of tokens: use one that has, such as `/v1/messages/count_tokens`",
+        )?;
         count.decode(&body, &self.dropped).map_err(|error| unsupported(api, &error))
     }
 

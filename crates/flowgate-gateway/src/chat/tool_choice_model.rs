@@ -23,6 +23,7 @@ impl<'a> ToolChoiceModel<'a> {
 }
 
 impl ChatModel for ToolChoiceModel<'_> {
+    /// Returns the name of the wrapped model.
     fn name(&self) -> &str {
         self.model.name()
     }

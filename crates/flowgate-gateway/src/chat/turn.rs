@@ -132,8 +132,9 @@ pub(super) fn upstream(client: &ClientState) -> Result<&UpstreamConfig, RequestE
 /// withdrawn.
 type FrozenApprovals = (BTreeSet<usize>, bool, Vec<WithdrawnGrant>);
 
-/// Returns what people have frozen or withdrawn of the approvals for the conversation `name`. `has_grants` says whether
-/// the conversation had grants when the turn began; without any, none can be withdrawn from it.
+/// Returns what people have frozen or withdrawn of the approvals for the conversation `name`, to be compared before and
+/// after a turn. `has_grants` says whether the conversation had grants when the turn began; without any, none can be
+/// withdrawn from it.
 async fn frozen_approvals(
     approvals: &ApprovalService,
     client: &ClientSettings,
@@ -182,6 +183,7 @@ pub(crate) async fn run(
         explains,
         spending,
     } = turn;
+    // The models: the client's own with its fallbacks, and the small one.
     let upstream = upstream(client)?;
     let request = &decoded.request;
     let mut remote = upstream.remote.with_model(&decoded.model).betas(betas);
@@ -228,6 +230,7 @@ pub(crate) async fn run(
     let mut person = PersonApprover::new(approvals, context);
     // The approved calls of an earlier turn that waited for a person and does not continue.
     let mut voided = Vec::new();
+    // The chat is either that of a turn that waits for a person, or it is added to the conversation.
     if session.conversation.try_resume(&mut session.history, chat) {
         let digest = session.conversation.pending_question_digest().unwrap_or_default();
         let ApprovalOutcome { decision, asked } = approvals.await_earlier_answer(context, &digest).await?;
@@ -288,6 +291,7 @@ pub(crate) async fn run(
         // For the metrics: an upper bound on what the choice of the hidden words may have revealed.
         client.add_leaked_bits(sent.bits.saturating_add(format_bits));
     }
+    // Reports what the policy hides from the model: in the log and, if the client asks for it, in a header.
     let history = client.lock_history().await;
     let ConversationState { conversation, explained, .. } = session;
     visibility::log(log, &client.spec, &history.client, name, conversation, explained);
@@ -299,6 +303,7 @@ pub(crate) async fn run(
         report.explained = Some(explanation);
     }
     drop(history);
+    // The agent runs until the turn ends or waits.
     let upstream_micros = AtomicU64::new(0);
     let model = ToolChoiceModel::new(&remote, &request.choice);
     let begun = Instant::now();
@@ -429,8 +434,8 @@ pub(crate) async fn run(
 }
 
 impl ConversationState {
-    /// Offers the tools of a request to the model, unless the same tools are on offer already. `names` are the names
-    /// that an admin can freeze.
+    /// Offers the tools of a request to the model, unless the same tools are on offer already. Adds their names to
+    /// `names`, so that an admin can freeze them.
     ///
     /// # Errors
     /// If the session has no room for the descriptions of the tools.
@@ -444,7 +449,6 @@ impl ConversationState {
         let offered =
             tools().map(|tool| (client.tool_of(&tool.name), tool.description.as_str(), &*tool.parameters));
         if !self.conversation.has_offered(offered) {
-            // An admin can freeze tools by these names.
             names.note_tools(tools().map(|tool| client.tool_of(&tool.name).to_string()));
             self.conversation.offer_tools(tools().map(|tool| to_offered_tool(client, tool)).collect())?;
         }
@@ -470,7 +474,7 @@ impl ConversationState {
     }
 
     /// Adds the completion to the history of the conversation, as the message that the client receives, so that the
-    /// next request which repeats it is recognised.
+    /// next request which repeats it is recognised. The reasoning is left out, since messages are compared without it.
     async fn push_completion(&mut self, client: &ClientState, completion: &Completion) {
         let message = Message::Assistant {
             text: completion.text.clone(),
@@ -593,6 +597,8 @@ impl Observer for TurnStreamer<'_> {
         })
     }
 
+    /// Returns whether nobody waits for the turn any more, so that it stops: the client has disconnected, or its stream
+    /// cannot be written to.
     fn is_cancelled(&self) -> bool {
         self.turn.presence.is_disconnected() || self.stream.as_ref().is_some_and(|stream| stream.is_lost)
     }

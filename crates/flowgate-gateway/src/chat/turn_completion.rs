@@ -12,8 +12,8 @@ use crate::approvals::ApprovalReference;
 use crate::config::ClientSettings;
 
 /// Builds the completion for a turn that waits for a person: the text so far, and a note that names the question and
-/// the number of `upcoming` questions about later calls. A client that demands a form of the text (`is_formatted`)
-/// receives only the note, as a refusal.
+/// the number of `upcoming` questions about later calls. A client that demands a form of the text, such as JSON by a
+/// schema (`is_formatted`), receives only the note, as a refusal.
 pub(super) fn waiting_completion(
     client: &ClientSettings,
     question: Option<&ApprovalReference>,
@@ -41,6 +41,7 @@ pub(super) fn joined_text(replies: &[ModelReply]) -> String {
     let mut text = String::new();
     for reply in replies {
         let part = shown_text(reply);
+        // Writing to a `String` cannot fail.
         let _ = write!(text, "{}{part}", if text.is_empty() { "" } else { REPLY_SEPARATOR });
     }
     text
@@ -62,8 +63,8 @@ pub(super) const REPLY_SEPARATOR: &str = "\n\n";
 /// completion shows why a turn ended early: its text names the clearance of the model's server, and its stop reason
 /// shows that a limit was reached.
 ///
-/// A client that demands a form of the text (`is_formatted`) receives the last reply alone, because several replies or a
-/// note after one do not have the form. A note in its place is marked as a refusal.
+/// A client that demands a form of the text, such as JSON by a schema (`is_formatted`), receives the last reply alone,
+/// because several replies or a note after one do not have the form. A note in its place is marked as a refusal.
 pub(super) fn completion(
     turn: &Turn,
     name_for_client: &dyn Fn(&Tool) -> String,
@@ -102,8 +103,9 @@ pub(super) fn completion(
     Completion { text, calls, thoughts, stop, usage: turn.spent.tokens }
 }
 
-/// Gives calls the ids that Gemini's form implies: a client of this form may leave them out, and the decoder of its next
-/// request then counts the calls of the chat, which continues `messages`. Other ids of this form in the chat are skipped.
+/// Numbers the calls of an answer in Gemini's form, by their ids. A client of this form may leave out the ids, and the
+/// decoder of its next request then numbers all calls of the chat: the numbers given here are those that the decoder
+/// will count. `messages` is the chat so far. A number that an id in it has already is not given again.
 pub(super) fn number_calls(calls: &mut [ToolCall], messages: &[Message]) {
     let earlier = messages.iter().flat_map(|message| match message {
         Message::Assistant { calls, .. } => calls.as_slice(),

@@ -104,7 +104,7 @@ impl TurnTrace {
     }
 
     /// Notes when calls were judged, and the digests of those about which people were asked. Called before
-    /// [`Self::add_judged`].
+    /// [`Self::add_judged`], which looks the calls up among these digests.
     pub(super) fn set_judging(&mut self, clock: JudgingClock, asked: Vec<String>) {
         (self.clock, self.asked) = (clock, asked);
     }
@@ -132,6 +132,7 @@ impl TurnTrace {
             .map(|verdict| TracedCall {
                 tool: client.shown_names.written_tool(verdict.tool.as_deref().unwrap_or_default()),
                 outcome: verdict.outcome,
+                // A watched verdict has its reason as text only, and nobody is asked about it.
                 kinds: Vec::new(),
                 is_asked: false,
             })
@@ -247,6 +248,7 @@ pub(super) struct JudgingClock {
 }
 
 impl Default for JudgingClock {
+    /// Creates a clock that notes nothing.
     fn default() -> Self {
         Self { is_on: false, begin: 0, last: SystemTime::now(), times: Vec::new() }
     }
@@ -261,7 +263,7 @@ impl JudgingClock {
         }
         let judged = conversation.running_turn().judged_calls().len();
         let now = SystemTime::now();
-        // Only appends: the list never becomes shorter.
+        // The calls before `begin` were judged by an earlier request. `max`: the list never becomes shorter.
         self.times.resize(judged.saturating_sub(self.begin).max(self.times.len()), (self.last, now));
         self.last = now;
     }
@@ -357,7 +359,8 @@ impl ModelCall<'_, '_> {
         })
     }
 
-    /// Ends the span with the outcome of the request: the tokens and, for a chat, why the model stopped.
+    /// Ends the span with the outcome of the request: the tokens and, for a chat, why the model stopped. Adds the
+    /// retries to the span, and notes in the record of calls that this model has answered.
     pub(super) fn settle(mut self, outcome: Result<(Usage, Option<Stop>), &Error>) {
         self.is_settled = true;
         if !self.span.is_recording() {
@@ -382,6 +385,7 @@ impl ModelCall<'_, '_> {
 }
 
 impl Drop for ModelCall<'_, '_> {
+    /// Marks the span of a request that was dropped before it was answered: its client has disconnected.
     fn drop(&mut self) {
         if !self.is_settled {
             self.span.fail(CANCELLED);
@@ -444,6 +448,7 @@ fn error_type(error: &Error) -> Value {
         Error::TooLong(_) => "too_long",
         Error::OverBudget(_) => "over_budget",
         Error::Unsupported(_) => "unsupported",
+        // The conventions of OpenTelemetry have this value for a type of error without a name.
         _ => "_OTHER",
     })
 }

@@ -26,6 +26,7 @@ impl<'a> UpstreamModel<'a> {
 }
 
 impl ChatModel for UpstreamModel<'_> {
+    /// Returns the name of the wrapped model.
     fn name(&self) -> &str {
         self.model.name()
     }

@@ -1,5 +1,5 @@
 //! Reads the section `[approvals]`: how long questions to people wait, how many may be asked, and the webhook that
-//! notifies people of them.
+//! notifies people of them. `config` calls it for the configuration file.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -50,11 +50,12 @@ pub struct ApprovalSettings {
 }
 
 impl Default for ApprovalSettings {
+    /// Returns the values of the settings that a section `[approvals]` leaves out: a request waits for 30 seconds, and
+    /// a question expires after an hour.
     fn default() -> Self {
-        let (wait, ttl) = (Duration::from_secs(30), Duration::from_secs(60 * 60));
         Self {
-            wait,
-            expires_after: ttl,
+            wait: Duration::from_secs(30),
+            expires_after: Duration::from_secs(60 * 60),
             open_of_client: 1000,
             open_of_conversation: 20,
             hourly_of_conversation: 30,
@@ -139,7 +140,7 @@ impl ConfigReader<'_> {
                 "the address in `webhook` does not begin with https:// or http://: write the whole address"
                     .to_owned(),
             ),
-            // A chat does not check signatures.
+            // The other formats are those of chat programs, which check no signatures.
             (Some(_), None, WebhookFormat::Flowgate) => {
                 Err("the webhook has no secret to sign with: write webhook-secret-from = \"VARIABLE\""
                     .to_owned())

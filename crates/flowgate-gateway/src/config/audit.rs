@@ -1,4 +1,4 @@
-//! Reads the section `[audit]`: the file of the audit log, the key that signs it, and its witnesses.
+//! Reads the section `[audit]`: the file of the audit log, the key that signs it, and its witnesses. `config` calls it.
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -1,4 +1,5 @@
-//! Reads the budgets of clients, and the prices of models in the section `[prices]`.
+//! Reads the budgets of clients, and the prices of models in the section `[prices]`. `config` reads the prices, and
+//! `config::client` the budget of each client; the routes compute the cost of their models from them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -84,7 +85,8 @@ impl Budget {
     /// names of models that the client's section names itself.
     ///
     /// # Errors
-    /// If the budget is not a positive number, or one of `models` has no price although the budget limits the cost.
+    /// If the budget is not positive, or its cost is above [`MAX_COST`]; if it limits the cost, but no model has a
+    /// price, or one of `models` has none.
     pub(super) fn read<'m>(
         tokens_per_day: Option<u64>,
         cost_per_day: Option<f64>,

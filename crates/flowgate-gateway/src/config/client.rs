@@ -1,4 +1,5 @@
 //! Reads the sections `[clients.*]`: the key or certificate of each client, its upstream, its policy and its limits.
+//! `config` calls it for each section.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -28,8 +29,8 @@ use crate::secret::Secret;
 use crate::tls::client_certificate::CertificateName;
 use crate::watching::{ClientWatch, permissive_policy};
 
-/// The version of the stored form of conversations. It is part of the fingerprint: conversations that were stored in another
-/// version are not replayed.
+/// The version of the stored form of conversations. It is part of the fingerprint: conversations that were stored in
+/// another version are not replayed.
 const FORMAT: u32 = 6;
 /// The name of the policy's parameter that receives the client's tenant, unless the configuration sets this parameter
 /// to something else.
@@ -231,7 +232,7 @@ impl ConfigReader<'_> {
     }
 }
 
-/// Returns whether a policy declares stores.
+/// Returns whether a policy declares stores. A record without the list of declared stores counts as one with stores.
 fn declares_stores(policy: &Arc<Policy>) -> bool {
     let record = Monitor::new(Arc::clone(policy)).external_state_record();
     record.get("declared").and_then(Value::as_array).is_none_or(|declared| !declared.is_empty())

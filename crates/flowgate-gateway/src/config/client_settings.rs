@@ -95,8 +95,8 @@ pub struct ClientSettings {
 }
 
 impl ClientSettings {
-    /// Returns the policy that the configuration file names for the client. In watch mode, it is judged but not
-    /// enforced.
+    /// Returns the policy that the configuration file names for the client. In watch mode, the gateway only reports
+    /// what this policy would do, and enforces a permissive one (`policy`).
     pub fn own_policy(&self) -> &Arc<Policy> {
         self.watch.as_ref().map_or(&self.policy, |watch| &watch.policy)
     }
@@ -129,7 +129,8 @@ impl ClientSettings {
         }
     }
 
-    /// Returns the name under which the client offers a tool to its model; the inverse of [`tool_of`](Self::tool_of).
+    /// Returns the name under which the client offers a tool to its model; the inverse of [`tool_of`](Self::tool_of). A
+    /// tool without a server, or of a server without a prefix, has its own name.
     pub(crate) fn name_of(&self, tool: &Tool) -> String {
         let server = tool.server.as_deref().and_then(|name| self.server(name));
         let prefix = server.and_then(|server| server.prefix.as_deref()).unwrap_or_default();

@@ -1,5 +1,5 @@
 //! Reads `dropped-fields` and `dropped-tools` of an upstream: fields and tools that its clients may send although the
-//! gateway does not understand them. The gateway drops them: the upstream never receives them.
+//! gateway does not understand them. The gateway drops them: the upstream never receives them. `upstream` calls it.
 
 use flowgate_lm::wire::DroppedParts;
 

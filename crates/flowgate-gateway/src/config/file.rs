@@ -234,12 +234,14 @@ pub(super) struct ServerSpec {
 pub(super) struct ApiSpec(pub(super) Api);
 
 impl Default for ApiSpec {
+    /// Returns the API of an upstream that names none: Chat Completions.
     fn default() -> Self {
         Self(Api::ChatCompletions)
     }
 }
 
 impl<'de> Deserialize<'de> for ApiSpec {
+    /// Reads the name of an API. The error lists the names, in the words of other errors of the configuration file.
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let name = String::deserialize(deserializer)?;
         Api::named(&name).map(Self).ok_or_else(|| {

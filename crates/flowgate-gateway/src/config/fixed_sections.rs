@@ -1,5 +1,6 @@
 //! Tells which sections of the configuration file a reload cannot change, because they describe what the process opens
-//! once: the database, the audit log, the TLS settings and the like.
+//! once: the database, the audit log, the TLS settings and the like. `config` computes their digests, and
+//! `chat::reload` compares those of two configurations.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +15,8 @@ const RELOADED: [&str; 9] =
 pub(crate) struct FixedSections(BTreeMap<String, [u8; 32]>);
 
 impl FixedSections {
-    /// Computes the digests of the sections in the text of a configuration file; none if the text is not TOML.
+    /// Computes the digests of the sections that are not in [`RELOADED`], from the text of a configuration file. A text
+    /// that is not TOML counts as one without sections: reading the configuration reports the error.
     pub(super) fn of(text: &str) -> Self {
         let table: toml::Table = toml::from_str(text).unwrap_or_default();
         let fixed = table.into_iter().filter(|(name, _)| !RELOADED.contains(&name.as_str()));

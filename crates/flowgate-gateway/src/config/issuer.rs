@@ -1,4 +1,4 @@
-//! Reads the sections `[issuers.*]`, and `[clients.NAME.token]`: which tokens authenticate a client.
+//! Reads the sections `[issuers.*]`, and `[clients.NAME.token]`: which tokens authenticate a client. `config` calls it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,4 +1,5 @@
 //! Reads the section `[login.oidc]`: how people log in to the page at an issuer, and which groups of theirs have a role.
+//! `config` calls it for the configuration file.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

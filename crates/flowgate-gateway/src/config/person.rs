@@ -1,4 +1,5 @@
-//! Reads the sections `[people.*]`: the key, role, tenants and clearance of each person.
+//! Reads the sections `[people.*]`: the key, role, tenants and clearance of each person. `config` calls it for each
+//! section; `approvals` uses the people.
 
 use super::file::{PersonSpec, RoleSpec};
 use super::{ClientSettings, ConfigReader, MIN_KEY};
@@ -75,7 +76,8 @@ impl ConfigReader<'_> {
     /// policies define the elements of a clearance.
     ///
     /// # Errors
-    /// If the person has no key or a short one, or the clearance names an element that the policies do not define.
+    /// If the person has neither a key nor a `subject`, or a short key, the clearance names an element that the
+    /// policies do not define, or the name of the person begins like that of a group.
     pub(super) fn person(
         &self,
         name: &str,

@@ -1,4 +1,4 @@
-//! Reads the sections `[mcp.*]`, one for each MCP server.
+//! Reads the sections `[mcp.*]`, one for each MCP server. `config` calls it for the configuration file.
 
 use flowgate::trace::Tool;
 

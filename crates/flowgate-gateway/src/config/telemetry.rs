@@ -1,6 +1,6 @@
 //! Reads the section `[telemetry]`: the collector to which spans go, and how many of them. A setting that the section
 //! leaves out is read from the environment variables of OpenTelemetry; without the section, these variables have no
-//! effect.
+//! effect. `config` calls it for the configuration file.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -63,6 +63,7 @@ impl ConfigReader<'_> {
         if let Some(attributes) = self.variable("OTEL_RESOURCE_ATTRIBUTES") {
             resource.extend(pairs(&attributes).map_err(|why| format!("OTEL_RESOURCE_ATTRIBUTES: {why}"))?);
         }
+        // The section wins over the environment, and of the two variables the one that is only for the name.
         let named = resource.remove("service.name");
         let service_name = table.service_name.or_else(|| self.variable("OTEL_SERVICE_NAME")).or(named);
         let spec = TelemetrySpec {

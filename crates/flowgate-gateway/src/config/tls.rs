@@ -1,5 +1,5 @@
 //! Reads the section `[tls]`: the files of the gateway's certificate and key, and the authorities that issue the
-//! certificates of clients.
+//! certificates of clients. `config` calls it.
 
 use super::ConfigReader;
 use super::file::TlsTable;

@@ -1,5 +1,6 @@
 //! Reads the section `[audit.witness]`: the witnesses (programs outside the gateway to which the digest of the audit
-//! log's newest record is sent), how often, and how far behind a required witness may be.
+//! log's newest record is sent), how often, and how far behind a required witness may be. `audit` calls it for its
+//! section of the configuration file.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

@@ -16,6 +16,7 @@ pub enum DatabaseAddress {
 }
 
 impl fmt::Debug for DatabaseAddress {
+    /// Writes the address without a password.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.name())
     }

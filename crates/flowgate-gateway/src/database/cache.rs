@@ -108,14 +108,15 @@ impl DatabaseCache {
         }
     }
 
-    /// Returns the freezes. If they are not cached, the error is the number of changes so far; the caller passes it to
-    /// [`set_freezes`](Self::set_freezes) after it has read the freezes.
+    /// Returns the cached freezes. If none are cached, the error is the number of changes of freezes so far; the caller
+    /// passes it to [`set_freezes`](Self::set_freezes) after it has read the freezes.
     pub(super) fn freezes(&self) -> Result<Arc<[Freeze]>, u64> {
         let state = self.lock();
         state.freezes.clone().ok_or(state.changes)
     }
 
-    /// Sets the freezes, which were read after `changes` changes. Does nothing if they have changed since.
+    /// Caches the freezes that were read from the database, unless one was added or removed since. `changes` is the
+    /// number of such changes when the read began.
     pub(super) fn set_freezes(&self, changes: u64, freezes: &Arc<[Freeze]>) {
         let mut state = self.lock();
         if state.changes == changes {
@@ -128,8 +129,9 @@ impl DatabaseCache {
         self.lock().chats.owners.get(&(client.to_owned(), prefix.to_owned())).cloned()
     }
 
-    /// Records that chats with the longest prefix `prefix` belong to this conversation alone. Forgets the conversations
-    /// of the other `prefixes` of the chat, since they may now belong to several. A full cache is emptied first.
+    /// Records that chats with the longest prefix `prefix` belong to this conversation alone. (A prefix is the digest
+    /// of a beginning of a chat.) Forgets the conversations of the other `prefixes` of the chat, since they may now
+    /// belong to several. A full cache is emptied first.
     pub(super) fn set_chat(&self, client: &str, name: &str, prefix: &str, prefixes: &[String]) {
         self.forget_prefixes(client, name, prefixes);
         let chats = &mut self.lock().chats;
@@ -153,7 +155,7 @@ impl DatabaseCache {
         }
     }
 
-    /// Forgets the prefix of a conversation, since it was deleted.
+    /// Forgets by which chat prefix a conversation is found, since it was deleted.
     pub(super) fn forget_chat(&self, client: &str, name: &str) {
         self.lock().chats.forget(client, name);
     }

@@ -56,7 +56,8 @@ impl DatabaseError {
         }
     }
 
-    /// Returns the HTTP status that goes with the message.
+    /// Returns the HTTP status of the answer that has the [message for the client](Self::client_message): 409 if the
+    /// client may try again at once, because another request was faster, otherwise 503.
     pub(crate) fn status(&self) -> StatusCode {
         match self {
             Self::Overtaken | Self::ConversationHeld | Self::Withdrawn => StatusCode::CONFLICT,

@@ -134,7 +134,8 @@ impl Database {
                 }
                 let NewConversation { client, name, config_fingerprint, holder, lease_millis, .. } = &new;
                 // Takes the lease if it is free, expired, or ends so far in the future that the clock must have been
-                // set back since; or if no other gateway uses the database (?2 = 0).
+                // set back since; or if no other gateway uses the database (?2 = 0). `{used}` is the time, but keeps a
+                // stored time that is less than a minute old.
                 let sql = "UPDATE conversations SET holder = ?1, held_until = {now} + ?2, used = {used} \
                            WHERE client = ?3 AND name = ?4 AND (holder = ?1 OR held_until < {now} OR held_until > {now} + 4 * ?2 OR ?2 = 0) \
                            RETURNING basis, key, id";
@@ -177,6 +178,7 @@ impl Database {
                 let sql = "SELECT basis, key, id FROM conversations WHERE client = ?1 AND name = ?2";
                 let mut rows = tx.query(sql, &[(&client).into(), (&name).into()]).await?;
                 let Some(row) = rows.first_mut() else { return Ok(None) };
+                // From turn 0 on: all turns.
                 let inputs = read_inputs(tx, (&client, &name), row.integer(2)?, 0, &cipher).await?;
                 let key = cipher.open_column(row, 1, &ContentPlace::conversation_key(&client, &name))?;
                 Ok(Some(ConversationJournal { config_fingerprint: row.text(0)?, key, inputs }))
@@ -219,7 +221,8 @@ impl Database {
         .await
     }
 
-    /// Releases the lease on a conversation without a turn. (A persisted turn releases it in its own transaction.)
+    /// Releases the lease on a conversation without a turn. (A persisted turn releases it in its own transaction.) Does
+    /// nothing if no other gateway uses the database, since there are no leases then.
     pub(crate) async fn release_lease(&self, client: &str, name: &str) -> Result<(), DatabaseError> {
         if !self.is_shared {
             return Ok(());
@@ -274,8 +277,9 @@ impl Database {
         outcome
     }
 
-    /// Returns the conversations to delete, at most 1000, so that the client has at most `most`: those that were used
-    /// longest ago. Never returns `newest`, or a conversation whose lease is held.
+    /// Returns conversations to delete so that the client keeps the `most` that were used last, `newest` among them.
+    /// Never returns `newest`, or a conversation whose lease is held; those with a held lease are not counted either.
+    /// Returns at most 1000, those that were used longest ago first: a later call returns the rest.
     pub(crate) async fn least_recently_used(
         &self,
         client: &str,
@@ -285,8 +289,10 @@ impl Database {
         let (client, newest) = (client.to_owned(), newest.to_owned());
         self.run(Access::Query, move |tx| {
             Box::pin(async move {
-                let sql = "SELECT name FROM conversations WHERE client = ?1 AND name <> ?2 AND held_until < {now} \
-                           ORDER BY used DESC LIMIT 1000 OFFSET ?3";
+                // SQLite requires a limit before an offset: this one is no limit.
+                let sql = "SELECT name FROM (SELECT name, used FROM conversations WHERE client = ?1 AND name <> ?2 \
+                           AND held_until < {now} ORDER BY used DESC LIMIT 9223372036854775807 OFFSET ?3) AS surplus \
+                           ORDER BY used LIMIT 1000";
                 // `newest` is not among the rows, and is one of the `most` conversations that stay.
                 let values = [(&client).into(), (&newest).into(), (most - 1).max(0).into()];
                 tx.query(sql, &values).await?.iter_mut().map(|row| row.text(0)).collect()
@@ -399,6 +405,7 @@ impl NewConversation {
         cipher: &ContentCipher,
     ) -> Result<Option<OpenedConversation>, DatabaseError> {
         let Self { client, name, config_fingerprint, key, holder, lease_millis } = self;
+        // Without a lease (?6 = 0), `held_until` is 0.
         let sql = "INSERT INTO conversations (client, name, basis, key, used, holder, held_until) \
                    VALUES (?1, ?2, ?3, ?4, {now}, ?5, CASE WHEN ?6 = 0 THEN 0 ELSE {now} + ?6 END) \
                    ON CONFLICT DO NOTHING RETURNING id";

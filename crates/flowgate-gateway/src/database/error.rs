@@ -194,7 +194,23 @@ impl fmt::Display for DatabaseError {
 
 impl std::error::Error for DatabaseError {}
 
+/// PostgreSQL's code of the error that a table does not exist.
+const POSTGRES_UNDEFINED_TABLE: &str = "42P01";
+
 impl DatabaseError {
+    /// Returns whether a statement failed because a table does not exist.
+    pub(super) fn is_missing_table(&self) -> bool {
+        match self {
+            // SQLite has no code for this error.
+            Self::Sqlite(rusqlite::Error::SqliteFailure(_, Some(message))) => message.starts_with("no such table"),
+            Self::Postgres(error) => error
+                .as_database_error()
+                .and_then(|error| error.code())
+                .is_some_and(|code| code == POSTGRES_UNDEFINED_TABLE),
+            _ => false,
+        }
+    }
+
     /// Returns whether a statement failed because a row that it refers to does not exist (a foreign key). On SQLite,
     /// whose primary error code does not distinguish constraints, returns true for every violated constraint.
     pub(super) fn is_constraint_violation(&self) -> bool {

@@ -10,7 +10,8 @@ use super::error::DatabaseError;
 use super::freeze_kind::FreezeKind;
 use super::transaction::{Access, SqlRow};
 
-/// The error of a freeze whose kind is unknown. Whether it stops a request cannot be told then, so all requests are rejected.
+/// The error of a freeze whose kind is unknown. Whether it stops a request cannot be told then, so all requests are
+/// rejected.
 const UNKNOWN_KIND: DatabaseError = DatabaseError::Damaged(
     "a row of the table `freezes` has a `kind` that this version of Flowgate does not know",
 );
@@ -84,6 +85,7 @@ impl Database {
 struct FreezeCacheGuard<'s>(&'s DatabaseCache);
 
 impl Drop for FreezeCacheGuard<'_> {
+    /// Forgets the cached freezes.
     fn drop(&mut self) {
         self.0.forget_freezes();
     }

@@ -258,7 +258,7 @@ pub(super) async fn insert(
     tx.execute(sql, &values).await.map(drop)
 }
 
-/// Deletes the grants that expired more than `age` milliseconds ago.
+/// Deletes the grants that expired more than `age` milliseconds ago. A grant whose `expires` is 0 never expires.
 pub(super) async fn delete_expired(tx: &mut DynTransaction<'_>, age: i64) -> Result<(), DatabaseError> {
     let sql = "DELETE FROM lasting_grants WHERE expires > 0 AND expires < {now} - ?1";
     tx.execute(sql, &[age.into()]).await.map(drop)
@@ -277,6 +277,7 @@ async fn find(
         "SELECT {COLUMNS} FROM lasting_grants WHERE client = ?1 AND matching = ?2 AND {VALID} ORDER BY granted DESC LIMIT 100"
     );
     for candidate in candidates {
+        // A digest may be stored in two forms while a database is being encrypted.
         for matching in cipher.lookups(DigestColumn::GrantMatching, client, &candidate.matching) {
             for row in &mut tx.query(&sql, &[client.into(), (&matching).into()]).await? {
                 let grant = read(row, cipher)?;

@@ -69,7 +69,7 @@ impl Database {
         .await
     }
 
-    /// Returns the conversations that have turns.
+    /// Returns the conversations that have turns, each with the number of its turns.
     pub(crate) async fn conversations(&self) -> Result<Vec<ConversationListing>, DatabaseError> {
         self.run(Access::Query, |tx| {
             Box::pin(async move {
@@ -110,7 +110,8 @@ impl Database {
                     "DELETE FROM audit_logs WHERE (log <> ?1 OR ?4 = 1) AND (log = ?1 OR key = ?2 OR ?3 = 0)";
                 let flags = (i64::from(is_shared), i64::from(is_begun_anew));
                 tx.execute(sql, &[(&log).into(), (&key).into(), flags.0.into(), flags.1.into()]).await?;
-                // `after` is the number of the newest conversation that is older than the log.
+                // `after` is the number of the newest conversation that is older than the log. SQLite needs the `WHERE`
+                // to parse `ON CONFLICT` after a `SELECT`.
                 let sql = "INSERT INTO audit_logs (log, key, seq, hash, after) \
                            SELECT ?1, ?2, ?3, ?4, COALESCE(MAX(id), 0) FROM conversations WHERE true \
                            ON CONFLICT (log) DO UPDATE SET seq = ?3, hash = ?4";
@@ -163,7 +164,8 @@ impl Database {
     }
 }
 
-/// Replaces the recorded head of a log by `newer`, unless `newer` is `None` or older than the recorded one.
+/// Replaces the recorded head of a log by `newer`, if that has a greater number. Does nothing for `None`, or if the log
+/// is not recorded.
 pub(super) async fn update_log_head(
     tx: &mut DynTransaction<'_>,
     newer: Option<&NewerLogHead>,

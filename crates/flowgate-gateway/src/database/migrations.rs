@@ -40,8 +40,7 @@ impl Database {
         });
         let version = match version.await {
             Ok(version) => version,
-            // The table of migrations does not exist.
-            Err(DatabaseError::Sqlite(_) | DatabaseError::Postgres(sqlx::Error::Database(_))) => None,
+            Err(error) if error.is_missing_table() => None,
             Err(error) => return Err(error),
         };
         let newest = MIGRATIONS.last().map(|(version, ..)| *version);

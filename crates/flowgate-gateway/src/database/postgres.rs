@@ -1,5 +1,5 @@
 //! Implements [`Backend`], which runs the operations of the database, for a PostgreSQL database. Any number of gateways
-//! can share one.
+//! can share one. `database` opens it if the configuration names the address of a server.
 
 use std::borrow::Cow;
 use std::pin::Pin;
@@ -143,7 +143,7 @@ impl Backend for PostgresDatabase {
         Ok(())
     }
 
-    /// Does nothing, as [`Self::check_database`].
+    /// Does nothing: a server has no lock file that could name this database.
     fn accept_database(&self, _: &str) -> Result<(), DatabaseError> {
         Ok(())
     }
@@ -153,7 +153,8 @@ impl Backend for PostgresDatabase {
 struct PostgresTurn(sqlx::Transaction<'static, Postgres>);
 
 impl TurnTransaction for PostgresTurn {
-    /// Runs the last operation of the turn, and ends the transaction as the function [`finish`] does.
+    /// Runs the last operation of the turn. Then commits the transaction, or rolls it back if the operation has failed
+    /// or has discarded it.
     fn finish(self: Box<Self>, last: Operation) -> OperationFuture<'static, ()> {
         Box::pin(finish(self.0, last))
     }
@@ -207,10 +208,12 @@ impl Transaction for PostgresTransaction<'_> {
         )
     }
 
+    /// Marks the transaction, which is then rolled back at its end.
     fn discard(&mut self) {
         self.is_discarded = true;
     }
 
+    /// Keeps the action until the transaction is committed.
     fn on_commit(&mut self, action: Box<dyn FnOnce() + Send>) {
         self.on_commit_actions.push(action);
     }

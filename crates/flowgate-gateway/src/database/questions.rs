@@ -160,7 +160,8 @@ const COLUMNS: &str = "id, client, name, tenant, digest, content, \
 impl Database {
     /// Stores a question, unless an equal question is open or its approval is still unused, or a limit is reached.
     /// Voids the earlier questions about the same call if the external state has changed since they were asked. Before
-    /// the commit, calls `record` with the ids of the voided approvals; if `record` fails, nothing is stored.
+    /// the commit, calls `record` with the ids of the voided approvals, so that the caller writes them to its audit
+    /// log; if `record` fails, nothing is stored. The result says which of these happened.
     pub(crate) async fn ask(
         &self,
         new: &NewQuestion<'_>,
@@ -191,6 +192,7 @@ impl Database {
             |void: Vec<String>| record(&void).map(|()| self.newer_head()),
         );
         let (outcome, head) = outcome.await?;
+        // Notes that the database has this head of the audit log now.
         self.set_recorded(head.as_ref());
         Ok(outcome)
     }
@@ -261,6 +263,7 @@ impl Database {
     pub(crate) async fn last_change(&self) -> Result<i64, DatabaseError> {
         self.run(Access::Query, |tx| {
             Box::pin(async move {
+                // The table has a single row.
                 let rows = tx.query("SELECT last FROM changes WHERE one = 1", &[]).await?;
                 rows.first().ok_or(NO_CHANGES)?.integer(0)
             })
@@ -412,8 +415,8 @@ impl Database {
                         allowed.push(question);
                     }
                 }
-                // The row of a grant stays as long as its conversation exists: the grant is still listed, or its
-                // withdrawal still has to be applied.
+                // The row of a grant stays as long as its conversation exists: the grant (`granted` is 1) is still
+                // listed, or its withdrawal (2) still has to be applied.
                 let sql = "DELETE FROM questions WHERE state NOT IN ('open', 'allowed') AND expires < {now} - ?1 \
                            AND (granted NOT IN (1, 2) OR NOT EXISTS (SELECT 1 FROM conversations \
                            WHERE conversations.client = questions.client AND conversations.name = questions.name))";

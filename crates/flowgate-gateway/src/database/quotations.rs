@@ -151,8 +151,8 @@ impl Database {
 }
 
 /// Persists the texts that a client was shown in a turn, and deletes the oldest texts of the sources that exceed their
-/// limit. Returns the texts that other gateways have persisted since number `new.from`, and the number that the next
-/// text will have.
+/// limit (`new.full`). Returns the texts that other gateways have persisted since number `new.from`, and the number
+/// that the next text will have.
 pub(super) async fn persist_shown_texts(
     tx: &mut DynTransaction<'_>,
     new: &NewShownTexts,

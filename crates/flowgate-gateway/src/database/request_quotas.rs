@@ -1,5 +1,5 @@
-//! Counts requests of clients against their quotas in the database, for all gateways that share it. `limits` calls it
-//! before a request is served.
+//! Counts requests of clients against their quotas in the database, for all gateways that share it.
+//! `chat::client_limits` calls it before a request is served.
 //!
 //! A quota is a token bucket that refills over a minute. Its only state is the time at which it is full again
 //! (`full_at`). A request moves this time by its share of the minute, and is refused if the time would then be more
@@ -34,9 +34,10 @@ impl Database {
         let per_request = MINUTE / i64::from(per_minute.max(1));
         let microseconds_to_wait = self.run(Access::Transaction, move |tx| {
             Box::pin(async move {
-                // Times are in microseconds: ?2 is the share of one request, ?3 a minute. `full_at` grows by ?2 from
-                // itself or, if it is past, from now, unless it would then be more than a minute ahead. A time beyond a
-                // minute was written before the clock was set back, and counts as past.
+                // `full_at` is the time at which the quota is full again. Times are in microseconds: ?2 is the share of
+                // one request, ?3 a minute. `full_at` grows by ?2 from itself or, if it is past, from now, unless it
+                // would then be more than a minute ahead. A time beyond a minute was written before the clock was set
+                // back, and counts as past.
                 let sql = "INSERT INTO request_quotas (client, full_at) VALUES (?1, {now} * 1000 + ?2) \
                            ON CONFLICT (client) DO UPDATE SET full_at = ?2 + CASE \
                            WHEN request_quotas.full_at BETWEEN {now} * 1000 AND {now} * 1000 + ?3 \

@@ -1,5 +1,6 @@
 //! Stores the tokens and the cost that the models of each client have used on each day, for its budget. A day begins at
-//! midnight UTC by the clock of the database.
+//! midnight UTC by the clock of the database. `chat::budgets` adds what each turn has used, and reads the sums to
+//! compare them with the budgets.
 
 use super::Database;
 use super::error::DatabaseError;
@@ -47,7 +48,8 @@ impl Database {
         .await
     }
 
-    /// Adds tokens, and their cost in millionths of the currency, to what a client has used today.
+    /// Adds tokens, and their cost in millionths of the currency, to what a client has used today. Each number counts
+    /// as at most [`MAX_ADDED`]. Also deletes the client's days that are more than [`KEPT_DAYS`] old.
     pub(crate) async fn add_spending(
         &self,
         client: &str,
@@ -58,6 +60,7 @@ impl Database {
         let [tokens, cost] = [tokens, cost].map(|added| i64::try_from(added.min(MAX_ADDED)).unwrap_or(0));
         self.run(Access::Transaction, move |tx| {
             Box::pin(async move {
+                // A day has 86,400,000 ms.
                 let sql = "INSERT INTO spending (client, day, tokens, cost) VALUES (?1, {now} / 86400000, ?2, ?3) \
                            ON CONFLICT (client, day) DO UPDATE SET \
                            tokens = spending.tokens + excluded.tokens, cost = spending.cost + excluded.cost";

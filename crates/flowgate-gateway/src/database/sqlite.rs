@@ -45,10 +45,11 @@ pub(super) struct SqliteDatabase {
 }
 
 impl SqliteDatabase {
-    /// Opens a file, and migrates its tables; creates the file if it does not exist and is not expected to.
+    /// Opens a file, and migrates its tables. Creates the file if it does not exist, unless the lock file beside it
+    /// names the database that must be there.
     ///
     /// # Errors
-    /// If the file is in use, is expected and does not exist, or cannot be opened or migrated.
+    /// If the file is in use, the named database is missing, or the file cannot be opened or migrated.
     pub(super) fn open_file(path: &Path) -> Result<Self, DatabaseError> {
         let file = LockedDatabaseFile::lock_database_file(path)?;
         let place = DatabasePlace::File(path.to_owned());
@@ -66,6 +67,7 @@ impl SqliteDatabase {
 
     /// Creates a database in memory. `name` distinguishes it from other databases in the memory of this process.
     pub(super) fn open_memory(name: &str) -> Result<Self, DatabaseError> {
+        // SQLite shares a database in memory between connections if its name begins with a slash.
         let mut connection = SqliteConnection::open(DatabasePlace::Memory(format!("/{name}")))?;
         migrations::migrate(&mut connection)?;
         Self::with_one_thread(connection)
@@ -127,12 +129,14 @@ impl Backend for SqliteDatabase {
         })
     }
 
-    /// Returns an error if the lock file has another name; accepts every name for a database without a lock file.
+    /// Returns an error if the lock file names another database than `name`, the identity of this one. Accepts every
+    /// name if there is no lock file.
     fn check_database(&self, name: &str) -> Result<(), DatabaseError> {
         self.file.as_ref().map_or(Ok(()), |file| file.check(name))
     }
 
-    /// Writes the name to the lock file; does nothing for a database without one.
+    /// Writes `name`, the identity of the database, to the lock file, so that later starts expect this database. Does
+    /// nothing for a database without a lock file.
     fn accept_database(&self, name: &str) -> Result<(), DatabaseError> {
         self.file.as_ref().map_or(Ok(()), |file| file.write_database_name(name))
     }

@@ -163,12 +163,13 @@ pub(super) trait TurnTransaction: Send {
     fn finish(self: Box<Self>, last: Operation) -> OperationFuture<'static, ()>;
 }
 
-/// Replaces the placeholders of a statement, such as `{now}`, which the documentation of this file explains. `now` is
-/// the backend's SQL expression for the time in milliseconds.
+/// Replaces the placeholders of a statement: `{now}` by `now`, the backend's SQL expression for the time in
+/// milliseconds, and `{used}`, `{unexpired}` and `{expired}` by the expressions that the header of this file explains.
 pub(super) fn expand_statement<'s>(sql: &'s str, now: &str) -> Cow<'s, str> {
     if !sql.contains('{') {
         return Cow::Borrowed(sql);
     }
+    // 60,000 ms is the minute by which clocks may differ, and for which the time of last use is not rewritten.
     let sql = sql
         .replace("{unexpired}", "(expires > {now} AND asked <= {now} + 60000)")
         .replace("{expired}", "(expires <= {now} OR asked > {now} + 60000)")

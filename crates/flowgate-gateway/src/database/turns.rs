@@ -333,7 +333,8 @@ impl TurnWrite {
 }
 
 impl CarriedTurns {
-    /// Replaces the persisted turns of the conversation with the number `conversation`.
+    /// Replaces the inputs of all persisted turns of the conversation with the number `conversation` by these inputs,
+    /// which it has under another policy, and with them the fingerprint and the key of the conversation.
     ///
     /// # Errors
     /// [`DatabaseError::Overtaken`] if one of the turns is not persisted, or the conversation was deleted.
@@ -350,6 +351,7 @@ impl CarriedTurns {
         if tx.execute(sql, &values).await? != 1 {
             return Err(DatabaseError::Overtaken);
         }
+        // Turns are numbered from 0.
         let (mut bytes, mut number): (i64, i64) = (0, 0);
         for chunk in self.inputs.chunks(CARRIED_CHUNK) {
             let mut sealed: Vec<StoredContent> = Vec::with_capacity(chunk.len());

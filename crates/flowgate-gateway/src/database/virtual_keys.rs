@@ -185,6 +185,7 @@ impl Database {
         let id = id.to_owned();
         self.run(Access::Statement, move |tx| {
             Box::pin(async move {
+                // The number of the day since 1970: a day has 86,400,000 ms.
                 let sql = "UPDATE virtual_keys SET last_day = {now} / 86400000 WHERE id = ?1";
                 tx.execute(sql, &[(&id).into()]).await.map(drop)
             })
@@ -207,11 +208,12 @@ impl Database {
     }
 }
 
-/// Reads a row of [`COLUMNS`].
+/// Reads a row of [`COLUMNS`]. The table has no nulls: 0 means that the key does not expire, and -1 that a limit is
+/// absent or that the key was never used.
 fn read(row: &mut SqlRow) -> Result<StoredVirtualKey, DatabaseError> {
     const DAMAGED: DatabaseError =
         DatabaseError::Damaged("a row of the table `virtual_keys` has an invalid limit or list of models");
-    // -1 is stored for no limit. An invalid number is an error, since it must not count as no limit.
+    // An invalid number is an error, since it must not count as no limit.
     let limit = |value: i64| match value {
         -1 => Ok(None),
         value => u64::try_from(value).map(Some).map_err(|_| DAMAGED),

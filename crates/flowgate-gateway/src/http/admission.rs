@@ -105,8 +105,8 @@ pub(crate) enum RequestPlaceError {
 }
 
 impl Admission {
-    /// Admits `most` connections, and `most_of_address` unprotected ones of one address; 0 for the latter means no
-    /// bound.
+    /// Admits `most` connections, but at least one, and of one address at most `most_of_address` unprotected ones
+    /// (whose client has shown no valid key); 0 for the latter means no bound.
     pub(crate) fn new(most: usize, most_of_address: usize) -> Arc<Self> {
         let most_of_address = if most_of_address == 0 { usize::MAX } else { most_of_address };
         Arc::new(Self { most: most.max(1), most_of_address, open: Mutex::default(), changed: Notify::new() })
@@ -319,7 +319,8 @@ impl OpenConnections {
     }
 }
 
-/// Returns the number of places that unprotected connections may take, of `most` in all.
+/// Returns the number of places that unprotected connections may take, of `most` in all. The rest, one in [`RESERVE`],
+/// is for protected connections.
 fn share_of_unprotected(most: usize) -> usize {
     most - most / RESERVE
 }

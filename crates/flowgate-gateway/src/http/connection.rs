@@ -183,6 +183,7 @@ impl ConnectionServer {
             () = self.wait_until_closing() => {}
         }
         connection.as_mut().graceful_shutdown();
+        // An error means that the client has disconnected, or broken the protocol.
         let _ = connection.await;
     }
 

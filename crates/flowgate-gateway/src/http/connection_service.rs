@@ -46,10 +46,11 @@ impl hyper::service::Service<Request<Incoming>> for ConnectionService {
     type Error = Infallible;
     type Future = ServiceFuture;
 
-    /// Passes a request to the routes, with the place of its connection and the certificate of its client. A connection
-    /// of HTTP/1.1 has one request at a time, which the place of the connection covers. A connection of HTTP/2 can have
-    /// several at once: each one that is open beside another takes a further place, and is refused if none is free. Its
-    /// answer is sent in parts, whose progress shows whether the client accepts it.
+    /// Passes a request to the routes, with the place of its connection (its share of the limit on open connections)
+    /// and the certificate of its client. A connection of HTTP/1.1 has one request at a time, which the place of the
+    /// connection covers. A connection of HTTP/2 can have several at once: each one that is open beside another takes a
+    /// further place, and is refused if none is free. Its answer is sent in parts, whose progress shows whether the
+    /// client accepts it.
     fn call(&self, mut request: Request<Incoming>) -> Self::Future {
         request.extensions_mut().insert(Arc::clone(&self.place));
         if let Some(certificate) = &self.certificate {
@@ -79,7 +80,8 @@ impl hyper::service::Service<Request<Incoming>> for ConnectionService {
     }
 }
 
-/// Brings the head of a request of HTTP/2 into the form of HTTP/1.1, and refuses requests that HTTP/1.1 cannot express.
+/// Gives a request of HTTP/2 the header `Host` that a request of HTTP/1.1 has, from `:authority`. Refuses `CONNECT`,
+/// too many header fields, and a request whose host is missing, ambiguous or malformed.
 fn check_head(request: &mut Request<Incoming>) -> Result<(), HttpReply> {
     let refused = |status, detail| Err(HttpReply::detail(status, detail));
     if request.method() == Method::CONNECT {

@@ -59,6 +59,7 @@ pub enum ServeError {
 }
 
 impl fmt::Display for ServeError {
+    /// Writes the problem and, for an address, the option with which to choose another one.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Listen(address, error) if error.kind() == io::ErrorKind::AddrInUse => {
@@ -114,7 +115,7 @@ impl HttpServer {
     /// system on open files, and warns if clients connect over a network without TLS.
     ///
     /// # Errors
-    /// If the address or the database is not available.
+    /// If the address is not available, or the service cannot be opened, such as when the database fails.
     pub async fn bind(config: ServeConfig) -> Result<Self, ServeError> {
         let ServeConfig { listen, dialect, access, predicate_sources, mut models, loader, limits, log } =
             config;
@@ -294,12 +295,14 @@ pub fn serve(config: ServeConfig, ready: impl FnOnce(SocketAddr)) -> Result<Shut
         ready(server.address());
         let (stop_sender, stop_requested) = oneshot::channel::<()>();
         let mut running = pin!(server.run(async {
+            // The sender is not dropped before the server ends, so this is no error.
             let _ = stop_requested.await;
         }));
         tokio::select! {
             ended = running.as_mut() => return Ok(ended),
             () = signals.next() => {}
         }
+        // Fails only if the server has ended by itself.
         let _ = stop_sender.send(());
         tokio::select! {
             ended = running => Ok(ended),

@@ -160,6 +160,7 @@ impl GatewayService {
             let filter = match method {
                 Method::POST => MethodFilter::POST,
                 Method::DELETE => MethodFilter::DELETE,
+                // The routes have no other method.
                 _ => MethodFilter::GET,
             };
             let answer = move |State(service): State<Arc<Self>>, request: Request| async move {
@@ -167,6 +168,7 @@ impl GatewayService {
                 service.counted_response(path, Box::pin(service.route(route, request))).await
             };
             let pattern = match route {
+                // The name of a model may contain slashes, and `{*target}` matches them too.
                 ServiceRoute::ModelMethod(_) => path.replace("{target}", "{*target}"),
                 _ => path.to_owned(),
             };
@@ -414,8 +416,9 @@ impl GatewayService {
         }
     }
 
-    /// Waits for the turns that still run. Called when no connection is open. Evaluations for the policy API write
-    /// nothing and are not awaited.
+    /// Waits for the orders of people, the turns, the messages to MCP servers and the streams that still run; none
+    /// begins any more. Called when no connection is open. Evaluations for the policy API write nothing and are not
+    /// awaited.
     pub(crate) async fn wait_for_turns(&self) {
         self.orders.close();
         self.orders.wait().await;
@@ -523,6 +526,7 @@ fn last_segment(uri: &Uri) -> &str {
 pub(crate) struct ConnectionGuard(Arc<GatewayService>);
 
 impl Drop for ConnectionGuard {
+    /// Counts the connection as closed.
     fn drop(&mut self) {
         self.0.connections.fetch_sub(1, Ordering::Relaxed);
     }

@@ -98,6 +98,7 @@ impl PacedBody {
         if body.is_end_stream() {
             request.mark_answered();
         }
+        // Outside such a task there is no progress to report, and nothing watches it.
         let progress = PROGRESS.try_with(Arc::clone).ok();
         Self { body, rest: Bytes::new(), progress, request }
     }
@@ -140,6 +141,7 @@ impl HttpBody for PacedBody {
         part
     }
 
+    /// Returns whether nothing of the answer is left.
     fn is_end_stream(&self) -> bool {
         self.rest.is_empty() && self.body.is_end_stream()
     }

@@ -67,6 +67,7 @@ impl TurnTasks {
 
     /// Returns an owner for tasks that run on `threads`, at most `most` at the same time.
     fn on_threads(threads: Arc<TurnThreads>, most: usize) -> Self {
+        // With a bound of 0, no turn could ever run.
         let admitted = Arc::new(AdmittedTurns { most: most.max(1), state: Mutex::default() });
         Self { threads, tasks: TaskTracker::new(), admitted }
     }
@@ -95,7 +96,7 @@ impl TurnTasks {
         self.tasks.spawn_on(turn, runtime.handle()).await.map_err(|_| WorkError::Broken)
     }
 
-    /// Waits until no turn runs. Afterwards none is begun.
+    /// Begins no further turn, and waits until the running ones have ended.
     pub(crate) async fn close_when_idle(&self) {
         self.tasks.close();
         self.tasks.wait().await;

@@ -36,8 +36,9 @@ pub(crate) enum ValueBudgetError {
 }
 
 impl ValueBudget {
-    /// Creates a budget of `most` bytes.
+    /// Creates a budget of `most` bytes, rounded down to KiB.
     pub(crate) fn new(most: usize) -> Self {
+        // A permit of the semaphore is one KiB, because at most `u32::MAX` permits can be taken at once.
         Self { most, free: Arc::new(Semaphore::new((most >> 10).min(Semaphore::MAX_PERMITS))) }
     }
 
@@ -46,7 +47,7 @@ impl ValueBudget {
         self.most
     }
 
-    /// Returns the bytes that one body or one answer may take.
+    /// Returns the bytes that one body or one answer may take: a quarter of the budget.
     pub(crate) fn max_share_bytes(&self) -> usize {
         self.most / 4
     }
@@ -62,13 +63,14 @@ impl ValueBudget {
         self.take_within(bytes)
     }
 
-    /// Takes `bytes` for a conversation. A conversation has its own bound, which may exceed this budget: then it
-    /// takes half of the budget, so that it can be used at all.
+    /// Takes `bytes` for a conversation, but at most half of the budget. The size of a conversation has a bound of its
+    /// own, which may exceed this budget: a large conversation can be used nevertheless.
     pub(crate) fn take_for_conversation(&self, bytes: usize) -> Result<ValueBudgetShare, ValueBudgetError> {
         self.take_within(bytes.min(self.most / 2))
     }
 
-    /// Takes `bytes` of the budget, rounded up to KiB.
+    /// Takes `bytes` of the budget, which counts in KiB: the whole KiB in `bytes`, and one more, so that no text is
+    /// free.
     ///
     /// # Errors
     /// `TooLarge` if the number exceeds every budget; `Taken` if that many bytes are not free now.
@@ -79,6 +81,7 @@ impl ValueBudget {
 
     /// Returns the bytes that are taken.
     pub(crate) fn taken_bytes(&self) -> usize {
+        // In KiB, like the permits of the semaphore.
         let all = (self.most >> 10).min(Semaphore::MAX_PERMITS);
         all.saturating_sub(self.free.available_permits()) << 10
     }

@@ -22,7 +22,7 @@ pub(crate) struct WaitingStatus {
 }
 
 impl WaitingStatus {
-    /// Returns the status as the value of the field [`FIELD`].
+    /// Returns the JSON value of the field [`FIELD`]: the status, and the id of the question.
     fn value(&self) -> Value {
         json!({"status": WAITING_STATUS, "question": self.question})
     }

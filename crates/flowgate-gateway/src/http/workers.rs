@@ -32,8 +32,8 @@ pub(crate) struct WorkerPool {
 }
 
 impl WorkerPool {
-    /// Allows `workers` jobs (from 1 to 1024) to run at the same time, and `queue` to wait. A job takes a permit of
-    /// `places` when it begins to wait, and one of `workers` when it begins to run.
+    /// Allows `workers` jobs (from 1 to 1024) to run at the same time, and `queue` more to wait. A job holds a permit
+    /// of `places` from its arrival to its end, and one of `workers` while it runs.
     pub(crate) fn new(workers: usize, queue: usize) -> Self {
         let workers = workers.clamp(1, 1024);
         let most = workers.saturating_add(queue).min(Semaphore::MAX_PERMITS);

@@ -79,6 +79,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for WriteTimeout<S> {
         this.with_timeout(cx, written)
     }
 
+    /// Returns whether the socket writes several buffers at once.
     fn is_write_vectored(&self) -> bool {
         self.stream.is_write_vectored()
     }
@@ -90,6 +91,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for WriteTimeout<S> {
         this.with_timeout(cx, flushed)
     }
 
+    /// Shuts the socket down for writing, without the time limit.
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.get_mut().stream).poll_shutdown(cx)
     }

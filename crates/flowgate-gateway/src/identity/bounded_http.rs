@@ -24,9 +24,11 @@ impl BoundedHttp {
     /// Creates the client, which trusts the certificates of these authorities.
     pub(crate) fn new(authorities: &Authorities) -> Self {
         let config = ureq::Agent::config_builder()
+            // `read` returns the status.
             .http_status_as_error(false)
             .max_redirects(0)
             .max_redirects_will_error(false)
+            // The issuer may have closed an idle connection, and a request sent on it would have no answer.
             .max_idle_connections(0)
             .proxy(None)
             .tls_config(tls_config(authorities))

@@ -76,7 +76,8 @@ impl ClientToken {
             })
     }
 
-    /// Returns the caller of a request with a token that this client accepts.
+    /// Returns the caller of a request with a token that this client accepts. Its `id` depends on the subject and the
+    /// parameters of the policy, its `account` on the subject alone.
     ///
     /// # Errors
     /// If the subject or a claim that the policy reads has another JSON type or is too long.
@@ -102,11 +103,13 @@ impl ClientToken {
             input.insert(GROUPS.to_owned(), groups.collect());
         }
         let issuer = &self.issuer.settings.issuer;
+        // The beginning of the subject, for people who read names of conversations: `_` stands for other characters.
         let shown: String = subject
             .chars()
             .take(SHOWN)
             .map(|c| if c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '@') { c } else { '_' })
             .collect();
+        // The digest of the parts tells apart callers with the same beginning.
         let id = |parts: Value| {
             let digest = Sha256::digest(parts.to_string());
             let digest = digest.first_chunk::<16>().copied().unwrap_or_default();

@@ -213,11 +213,13 @@ impl Issuer {
             KeySource::Address(address) => address.clone(),
             KeySource::Discovery => self.describe()?.address("jwks_uri")?.to_owned(),
         };
-        KeySet::read(&self.http.get(&address)?).map_err(|why| format!("the document with the keys: {why}"))
+        KeySet::read(&self.http.get(&address)?)
+            .map_err(|why| format!("the JWKS of the issuer (its keys): {why}"))
     }
 
-    /// Returns the description of the issuer, fetched at most a minute ago. It is cached since anybody can begin a
-    /// login, which must not cause a request to the issuer each time.
+    /// Returns the description of the issuer (its OpenID configuration), fetched at most a minute ago, or the failure
+    /// to fetch it, at most five seconds ago. Both are cached since anybody can begin a login, which must not cause a
+    /// request to the issuer each time.
     ///
     /// # Errors
     /// Why the description cannot be used: a sentence for the operator's log, without content.
@@ -232,7 +234,7 @@ impl Issuer {
         let issuer = Arc::clone(self);
         let fetched = tokio::task::spawn_blocking(move || issuer.describe()).await;
         let description = fetched.unwrap_or_else(|_| {
-            Err("fetching the description of the issuer failed because of a \
+            Err("fetching the OpenID configuration of the issuer failed because of a \
                 bug in the gateway: report it"
                 .to_owned())
         });
@@ -240,7 +242,8 @@ impl Issuer {
         description
     }
 
-    /// Fetches the description of the issuer. This may block the thread.
+    /// Fetches the description of the issuer: the document that OpenID Connect calls its configuration. This may block
+    /// the thread.
     ///
     /// # Errors
     /// Why the description cannot be used: a sentence for the operator's log, without content.
@@ -249,11 +252,11 @@ impl Issuer {
         let text =
             self.http.get(&format!("{}/.well-known/openid-configuration", issuer.trim_end_matches('/')))?;
         let document = json::parse(&text, Numbers::Any).map_err(|_| {
-            "the description of the issuer is not JSON: check `issuer` in [issuers.NAME]".to_owned()
+            "the OpenID configuration of the issuer is not JSON: check `issuer` in [issuers.NAME]".to_owned()
         })?;
         if document.get("issuer").and_then(Value::as_str) != Some(issuer) {
             return Err(
-                "the description of the issuer names another issuer: correct `issuer` in [issuers.NAME]"
+                "the OpenID configuration of the issuer names another issuer: correct `issuer` in [issuers.NAME]"
                     .to_owned(),
             );
         }
@@ -287,12 +290,14 @@ impl IssuerDescription {
     pub(crate) fn address(&self, name: &str) -> Result<&str, String> {
         let address = self.0.get(name).and_then(Value::as_str);
         let address = address.ok_or_else(|| {
-            format!("the description of the issuer has no `{name}`: check `issuer` in [issuers.NAME]")
+            format!(
+                "the OpenID configuration of the issuer has no `{name}`: check `issuer` in [issuers.NAME]"
+            )
         })?;
         match is_protected(address) {
             true => Ok(address),
             false => Err(format!(
-                "`{name}` in the description of the issuer is not an address that begins with https://: \
+                "`{name}` in the OpenID configuration of the issuer is not an address that begins with https://: \
                 correct it at the issuer"
             )),
         }
@@ -309,7 +314,8 @@ impl IssuerDescription {
     }
 }
 
-/// Returns whether requests to an address are protected: by TLS, or because they do not leave this machine.
+/// Returns whether requests to an address are protected: by TLS, or because they do not leave this machine. An address
+/// with a user name or a password counts as not protected.
 pub(crate) fn is_protected(address: &str) -> bool {
     let Ok(url) = url::Url::parse(address) else { return false };
     let is_local = match url.host() {

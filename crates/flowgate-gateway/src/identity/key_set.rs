@@ -1,4 +1,5 @@
-//! Reads the public keys of an issuer from a JWKS, a JSON document. `issuer` fetches the document.
+//! Reads the public keys of an issuer from a JWKS, a JSON document. `issuer` fetches the document, and `token` chooses
+//! the key that verifies a token.
 
 use flowgate::json::{self, Numbers};
 use jsonwebtoken::jwk::{AlgorithmParameters, EllipticCurve, Jwk, KeyOperations, PublicKeyUse};
@@ -61,7 +62,7 @@ impl KeySet {
 }
 
 impl IssuerKey {
-    /// Reads a key; `None` if it cannot verify a token.
+    /// Reads a key; `None` if it cannot verify a token, or has no id by which a token could name it.
     fn read(value: &Value) -> Option<Self> {
         let jwk: Jwk = serde_json::from_value(value.clone()).ok()?;
         let common = &jwk.common;

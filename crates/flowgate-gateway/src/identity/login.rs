@@ -68,7 +68,7 @@ impl LoginSettings {
         let address = description.address("authorization_endpoint").map_err(LoginFailure::Issuer)?;
         let mut address = Url::parse(address).map_err(|_| {
             LoginFailure::Issuer(
-                "`authorization_endpoint` in the description of the issuer is not an address: correct it at \
+                "`authorization_endpoint` in the OpenID configuration of the issuer is not an address: correct it at \
                 the issuer"
                     .to_owned(),
             )
@@ -175,6 +175,7 @@ impl LoginSettings {
         ];
         let authorization = match &self.client_secret {
             Some(secret) if takes_header => {
+                // OAuth 2.0 (RFC 6749, section 2.3.1) form-encodes both parts before they are joined.
                 let encoded = |text: &str| byte_serialize(text.as_bytes()).collect::<String>();
                 let pair = format!("{}:{}", encoded(&self.client_id), encoded(secret.expose()));
                 Some(format!("Basic {}", STANDARD.encode(pair)))
@@ -211,7 +212,8 @@ impl LoginSettings {
         let token = answer.as_ref().and_then(|answer| answer.get("id_token")).and_then(Value::as_str);
         token.map(str::to_owned).ok_or_else(|| {
             LoginFailure::Issuer(
-                "the issuer returned no ID token (`id_token`): add `openid` to `scopes`".to_owned(),
+                "the issuer returned no ID token (`id_token`): add `openid` to `scopes` in [login.oidc]"
+                    .to_owned(),
             )
         })
     }

@@ -82,11 +82,16 @@ impl LoginIdentity {
     }
 }
 
-/// Returns whether a string of an issuer may name a person or a group: it is not empty, short, and has no invisible
-/// characters or spaces around it.
+/// Returns whether a string of an issuer may name a person or a group: it has 1 to [`MAX_TEXT`] bytes, no spaces around
+/// it, and no invisible characters, by which two different names could look equal.
 fn is_usable(text: &str) -> bool {
+    // Characters of no width, and those that change the direction of the text after them.
+    let is_invisible = |c: char| {
+        matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}')
+            || matches!(c, '\u{2060}'..='\u{2069}' | '\u{feff}')
+    };
     !text.is_empty()
         && text.len() <= MAX_TEXT
         && text.trim() == text
-        && !text.chars().any(|c| c.is_control() || matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}'))
+        && !text.chars().any(|c| c.is_control() || is_invisible(c))
 }

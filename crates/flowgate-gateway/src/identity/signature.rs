@@ -31,7 +31,7 @@ pub(super) fn install() {
     let _ = PROVIDER.install_default();
 }
 
-/// The error for everything that verification does not need.
+/// Returns the error for signing, and for algorithms by which no signature is verified here.
 fn unsupported() -> TokenError {
     ErrorKind::UnsupportedAlgorithm.into()
 }
@@ -85,11 +85,14 @@ struct RingVerifier {
 }
 
 impl Verifier<Vec<u8>> for RingVerifier {
+    /// Verifies the signature of a message. The error has no cause: a signature that does not fit and a key of another
+    /// kind are refused alike.
     fn verify(&self, message: &[u8], signature: &Vec<u8>) -> Result<(), Error> {
         let verified = match (&self.method, self.key.kind()) {
             (SignatureMethod::Rsa(parameters), DecodingKeyKind::RsaModulusExponent { n, e }) => {
                 RsaPublicKeyComponents { n, e }.verify(parameters, message, signature)
             }
+            // `jsonwebtoken` has no kind for keys of elliptic curves: it keeps their point in this one.
             (SignatureMethod::Curve(method), DecodingKeyKind::SecretOrDer(point)) => {
                 UnparsedPublicKey::new(*method, point).verify(message, signature)
             }

@@ -197,6 +197,8 @@ impl<'t> UnverifiedToken<'t> {
         }
         let expires = claims.get("exp").and_then(Value::as_f64).ok_or(TokenRefusal::Time)?;
         let expires = Duration::try_from_secs_f64(expires).map_err(|_| TokenRefusal::Time)?;
+        // The clocks of the issuer and the gateway may differ by the leeway, so the token is accepted for that much
+        // longer.
         let expires = SystemTime::UNIX_EPOCH
             .checked_add(expires)
             .and_then(|expires| expires.checked_add(required.leeway))
@@ -252,6 +254,7 @@ fn refusal(error: &ErrorKind) -> TokenRefusal {
         ErrorKind::MissingRequiredClaim(name) => match name.as_str() {
             "exp" => TokenRefusal::NoExpiry,
             "aud" => TokenRefusal::Audience,
+            // Only `exp`, `aud` and `iss` are required.
             _ => TokenRefusal::Issuer,
         },
         ErrorKind::InvalidAlgorithm | ErrorKind::UnsupportedAlgorithm => TokenRefusal::Algorithm,

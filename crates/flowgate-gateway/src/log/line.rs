@@ -97,6 +97,7 @@ impl LogLine {
             };
         }
         if !self.sentence.is_empty() {
+            // As above, this cannot fail.
             let _ = write!(line, ": {}", escape_invisible(&truncate(&self.sentence, MAX_SENTENCE), false));
         }
         line
@@ -161,6 +162,7 @@ pub(crate) fn to_ascii(json: &str) -> String {
             shown.push(c);
         } else {
             for unit in c.encode_utf16(&mut [0_u16; 2]) {
+                // Writing to a `String` cannot fail.
                 let _ = write!(shown, "\\u{unit:04x}");
             }
         }

@@ -1,5 +1,6 @@
-//! Limits the rate of log lines, for `log`: decides for each kind of line (an event, a client and a limit) whether it
-//! is written, and counts the suppressed lines.
+//! Limits the rate of log lines, for `log`: decides whether a line is written, and counts the suppressed lines. Lines
+//! of the same event, the same client and the same reached limit (if any) are of one *kind*; each kind has a rate of
+//! its own.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};

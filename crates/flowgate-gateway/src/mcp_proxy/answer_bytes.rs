@@ -25,6 +25,7 @@ impl OpenRequestPlace {
 }
 
 impl Drop for OpenRequestPlace {
+    /// Frees the place: the answer was read or is no longer awaited.
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }

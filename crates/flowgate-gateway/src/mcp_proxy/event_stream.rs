@@ -55,6 +55,7 @@ impl EventStream {
 
     /// Continues with `rest`, the stream by which the server resumes this one. The size limit applies to both together.
     pub(super) fn resume_with(&mut self, rest: Self) {
+        // Where this stream can be resumed applies to `rest` too, until `rest` has sent an id of its own.
         let since = self.resume_point().map(|(since, pause)| (since.to_owned(), pause));
         *self = Self { read: self.read, since, ..rest };
     }

@@ -44,7 +44,8 @@ impl ModelRoutes {
         parts: Sender<ReplyPart>,
     ) -> Option<HttpReply> {
         let Ok(text) = std::str::from_utf8(body) else {
-            return Some(error_reply(StatusCode::BAD_REQUEST, "the body of the request is not valid UTF-8"));
+            let why = "the body of the request is not valid UTF-8: encode it in UTF-8";
+            return Some(error_reply(StatusCode::BAD_REQUEST, why));
         };
         // Only the checks below use this value (`null` if the text is not JSON); the proxy parses the text itself, and
         // decides whether it is valid.

@@ -56,8 +56,8 @@ impl ExchangeTrace {
         trace
     }
 
-    /// Adds the verdicts on calls of a client that is not in watch mode, each as an event of the span with the kinds
-    /// of its reasons.
+    /// Adds the verdicts on calls of a client that is not in watch mode, each as an event of the span with the kinds of
+    /// its reasons. The span itself has the last verdict.
     pub(super) fn add_judged(&mut self, judged: &[CallVerdict]) {
         if !self.span.is_recording() {
             return;
@@ -70,8 +70,8 @@ impl ExchangeTrace {
         }
     }
 
-    /// Adds the verdicts on calls of a client in watch mode, each as an event of the span. Verdicts on other subjects
-    /// are left out.
+    /// Adds the verdicts on calls of a client in watch mode, each as an event of the span. The span itself has the last
+    /// verdict. Verdicts on other subjects are left out.
     pub(super) fn add_watched(&mut self, watched: &[WatchedVerdict]) {
         for verdict in watched.iter().filter(|verdict| verdict.subject == WatchedSubject::Call) {
             let verdict = verdict_name(verdict.outcome);
@@ -106,7 +106,7 @@ impl ExchangeTrace {
         span
     }
 
-    /// Ends the span of the client's request with its failure, or `None` if it was answered.
+    /// Ends the span of the client's request. `failure` says why it failed; `None` means that it was answered.
     pub(super) fn end(&mut self, failure: Option<&RequestError>) {
         if let Some(failure) = failure {
             self.span.set_number(names::STATUS, failure.status.as_u16());
@@ -114,6 +114,7 @@ impl ExchangeTrace {
         }
         self.span.set_number(names::QUESTIONS, self.questions);
         self.is_ended = true;
+        // A span ends when it is dropped.
         self.span = Span::default();
     }
 }

@@ -103,7 +103,7 @@ impl PendingReply {
                 None
             }
             Some(answer) => {
-                // An error without an id refers to the message that was sent.
+                // An error without an id answers no request: it says that the message of the client was refused.
                 let message: Value = serde_json::from_str(&answer).unwrap_or_default();
                 if message.get("error").is_some() && message.get("id").is_none_or(Value::is_null) {
                     self.status = StatusCode::BAD_REQUEST;
@@ -139,7 +139,8 @@ impl PendingReply {
     }
 }
 
-/// Returns whether this is the JSON-RPC id of a question of the gateway to the person at the client.
+/// Returns whether a JSON-RPC id has the prefix that the gateway gives the ids of its own questions to the person at
+/// the client.
 pub(super) fn is_generated_id(id: Option<&Value>) -> bool {
     id.and_then(Value::as_str).is_some_and(|id| id.starts_with("flowgate-"))
 }

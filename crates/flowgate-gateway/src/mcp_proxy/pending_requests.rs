@@ -47,6 +47,7 @@ pub(crate) struct RunningRequest<'p> {
 }
 
 impl Drop for RunningRequest<'_> {
+    /// Removes the request, which has ended: it can no longer be cancelled.
     fn drop(&mut self) {
         self.pending.requests().running.remove(&self.id);
     }

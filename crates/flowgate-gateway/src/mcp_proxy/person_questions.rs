@@ -81,8 +81,8 @@ impl McpExchange<'_> {
         answer
     }
 
-    /// Asks people the proxy's question with this name: whether a call may run. Returns the decision and, if it allows the call,
-    /// the reference to the stored question; its approval is then noted as used in `session`. The decision is
+    /// Asks people the proxy's question with this name: whether a call may run. Returns the decision and, if it allows
+    /// the call, the reference to the stored question; its approval is then noted as used in `session`. The decision is
     /// [`ProxyDecision::Unanswered`] if the proxy has no such question, or no person decides in time.
     ///
     /// # Errors

@@ -183,6 +183,7 @@ impl ModelRoutes {
         };
         let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
         let streams = text("accept").is_some_and(|kinds| kinds.contains("text/event-stream"));
+        // Whether the client asks for the labels of answers.
         let labels =
             text(FEATURES).is_some_and(|list| list.split(',').any(|feature| feature.trim() == LABELS));
         let (session, mcp_headers) = (text(SESSION), McpHeaders::read(headers).map_err(bad)?);

@@ -86,12 +86,14 @@ impl<'e> McpExchange<'e> {
         // The name by which a freeze stops the call; it also stops the answer.
         self.called = freeze_name(&message);
         let Some(id) = message.get("id").filter(|_| message.get("method").is_some()) else {
+            // The notification that cancels a request names it; no other notification has this field.
             if let Some(cancelled) = message.pointer("/params/requestId") {
                 routes.cancel(cancelled);
             }
             // A notification has no answer, and is sent even if the client has disconnected. A response to it is not
             // read.
             let mut stop = StopSignal::default();
+            // When the gateway shuts down, the notification has only a little time left.
             let is_late = async {
                 routes.closing.cancelled().await;
                 sleep(NOTIFICATION_GRACE).await;
@@ -231,8 +233,8 @@ impl<'e> McpExchange<'e> {
         }
     }
 
-    /// Reserves memory for a server's message before it is parsed. If the budget has no room, logs the limit and
-    /// returns the problem.
+    /// Reserves memory for a server's message before it is parsed, until the returned share is dropped. If the budget
+    /// has no room, logs the limit and returns the problem.
     pub(super) fn reserve_memory(&self, text: &str) -> Result<ValueBudgetShare, &'static str> {
         let McpRequest { client, conversation, .. } = self.request;
         self.routes.values.take(estimated_memory(text.as_bytes())).map_err(|why| {
@@ -271,6 +273,7 @@ impl<'e> McpExchange<'e> {
         if self.received > MAX_SERVER_MESSAGES {
             return Ok((Vec::new(), Some(TOO_MANY_MESSAGES)));
         }
+        // A text that is not JSON becomes `null`, which is no response to the request.
         let message: Value = serde_json::from_str(&text).unwrap_or_default();
         if message.get("method").is_none() && message.get("id") != Some(id) {
             return Ok((
@@ -281,6 +284,7 @@ impl<'e> McpExchange<'e> {
         // The methods that the message requests of the client; a freeze can stop each by its name, like a tool.
         let asked: Vec<_> =
             server_request_methods().filter(|method| is_requested_method(&message, method)).collect();
+        // `self.called` is the tool or the method of the request that the server answers.
         for name in std::iter::once(self.called.as_str()).chain(asked) {
             if self.routes.freeze_of(self.request, name).await.is_some() {
                 return Ok((Vec::new(), Some("an admin has frozen this MCP server")));

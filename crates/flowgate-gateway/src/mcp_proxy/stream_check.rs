@@ -44,6 +44,7 @@ impl<'w> StreamCheck<'w> {
 }
 
 impl PeriodicCheck for StreamCheck<'_> {
+    /// Returns when `check` has to be called next: for a check or, if the reply has begun, for a comment.
     fn next_check(&self) -> Instant {
         let next_check = self.last_check + POLL_INTERVAL;
         if self.parts.is_some() { next_check.min(self.last_comment + KEEP_ALIVE) } else { next_check }

@@ -23,6 +23,7 @@ impl StreamPlace {
 }
 
 impl Drop for StreamPlace {
+    /// Frees the place: the stream has ended.
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }

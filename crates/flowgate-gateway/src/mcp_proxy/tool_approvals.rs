@@ -38,6 +38,7 @@ impl McpExchange<'_> {
         }
         let McpRequest { client, server, .. } = self.request;
         let approved = self.routes.approvals.store.approved(&client.spec.tenant, &server.name).await?;
+        // The first list counts as approved, unless the configuration requires a person's approval from the beginning.
         let accept_new = approved.is_empty() && !server.approves_first;
         let pins = Pins::from(approved);
         // The proxy receives the approved tools only if they have changed.

@@ -205,8 +205,8 @@ impl McpServerClient {
     }
 }
 
-/// Takes one of the [`MAX_OPEN_REQUESTS`] places for requests to one server; `open` counts the taken ones. The error is
-/// the message for the client if all are taken.
+/// Takes one of the [`MAX_OPEN_REQUESTS`] places for requests to one server; `open` counts the taken ones. Ordinary
+/// requests and listening streams have a count each. The error is the message for the client if all are taken.
 fn acquire(open: &Arc<AtomicUsize>) -> Result<OpenRequestPlace, &'static str> {
     OpenRequestPlace::acquire(open, MAX_OPEN_REQUESTS)
         .ok_or("too many requests to this MCP server are in progress: try again after some are answered")

@@ -41,8 +41,8 @@ impl ModelRoutes {
     /// tenant. The query can also have the number of the first event to show (`from`).
     ///
     /// # Errors
-    /// The reply to send if the person is not authenticated, there is no such conversation, it is too large, or the
-    /// gateway has no room for it now.
+    /// The reply to send if the person is not authenticated, there is no such conversation, its policy or settings have
+    /// changed, it is too large, or the gateway has no room for it now.
     pub(crate) async fn requested_conversation(
         self: &Arc<Self>,
         headers: &HeaderMap,
@@ -83,8 +83,8 @@ impl ModelRoutes {
 }
 
 impl RequestedConversation {
-    /// Replays the conversation, and returns the reply with its events as the person may see them. The reply is an
-    /// error if the replay diverges from the recorded state.
+    /// Replays the conversation, and returns the reply with its events from number `from` on, as the person may see
+    /// them. The reply is an error if the replay diverges from the recorded state.
     pub(crate) fn show(self) -> HttpReply {
         let mut trace = Value::Null;
         let ConversationJournal { key, inputs, .. } = &self.journal;

@@ -57,7 +57,7 @@ struct IntervalFigures {
 }
 
 impl FigureSeries {
-    /// Begins the count at `now`.
+    /// Begins the count at `now`, which is also noted as the time since 1970 in milliseconds, for the page.
     pub(crate) fn new(now: Instant) -> Self {
         let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let begun_at = u64::try_from(since.as_millis()).unwrap_or(u64::MAX);
@@ -67,6 +67,7 @@ impl FigureSeries {
     /// Adds a request that ended at `now`.
     pub(crate) fn count(&self, request: &RequestFigures, now: Instant) {
         let mut intervals = self.intervals.lock().unwrap_or_else(PoisonError::into_inner);
+        // `None` only if a number overflows: then the request is not counted.
         if let Some(interval) = intervals.at(now.saturating_duration_since(self.begun)) {
             interval.add(&IntervalFigures {
                 requests: 1,
@@ -107,6 +108,7 @@ impl Intervals {
     /// `None` only if a number overflows.
     fn at(&mut self, since: Duration) -> Option<&mut IntervalFigures> {
         loop {
+            // `max` only guards the division: no width is less than a millisecond.
             let index = usize::try_from(since.as_millis() / self.width.as_millis().max(1)).ok()?;
             if index < MAX_INTERVALS {
                 if index >= self.figures.len() {

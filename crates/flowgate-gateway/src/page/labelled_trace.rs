@@ -70,7 +70,9 @@ impl<'m> LabelledTrace<'m> {
             end = number + 1;
         }
         let is_last = end >= self.shown.len();
-        // Verdicts between the first and the last event; those after the last event belong to the last answer.
+        // The number of a verdict is that of the event that follows it. This answer has the verdicts with a number
+        // after `from`, up to `end`. The first answer also has those before the first event, and the last one those
+        // after the last event.
         let number_of = |verdict: &CallVerdict| self.shown.partition_point(|id| id.0 < verdict.event);
         let is_here = |verdict: &&CallVerdict| {
             let number = number_of(verdict);

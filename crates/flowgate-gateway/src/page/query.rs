@@ -66,7 +66,8 @@ impl Query {
     }
 }
 
-/// Decodes a value of a query; `None` if an escape is malformed, or the bytes are not UTF-8.
+/// Decodes a value of a query, in which `+` means a space and `%` begins an escape of two hexadecimal digits. Returns
+/// `None` if an escape is malformed, or the bytes are not UTF-8.
 fn decode(value: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(value.len());
     let mut rest = value.bytes();

@@ -39,8 +39,9 @@ impl ApprovalService {
     /// `address` is the address of the connection.
     ///
     /// # Errors
-    /// The reply to send if the key is not valid, the address has failed too often, or the request comes from the page
-    /// of another site.
+    /// The reply to send if the key is not valid, the login at the issuer is missing or gives the person no role, the
+    /// address has failed too often, the request comes from the page of another site, or the system returned no random
+    /// bytes.
     pub(crate) fn log_in(&self, headers: &HeaderMap, address: IpAddr) -> Result<HttpReply, HttpReply> {
         if browser_origin::is_foreign(headers) {
             let message =

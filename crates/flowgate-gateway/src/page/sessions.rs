@@ -54,7 +54,7 @@ pub(crate) enum SessionHolder {
 }
 
 impl SessionHolder {
-    /// Returns whether both sessions have the same account: the same name of the configuration, or the same subject of
+    /// Returns whether both holders are the same account: the same name of the configuration, or the same subject of
     /// the same issuer.
     fn is_account_of(&self, other: &Self) -> bool {
         match (self, other) {

@@ -1,4 +1,5 @@
-//! Caches compiled policies for the policy API, whose clients send the text of the policy with every request.
+//! Caches compiled policies for the policy API (`policy_api`), whose clients send the text of the policy with every
+//! request.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -90,6 +91,7 @@ impl CachedPolicies {
         };
         self.hits += 1;
         self.uses += 1;
+        // `self.used` has the keys by the numbers of their last uses: this key moves to the end.
         let previous_use = std::mem::replace(used, self.uses);
         if let Some(key) = self.used.remove(&previous_use) {
             self.used.insert(self.uses, key);

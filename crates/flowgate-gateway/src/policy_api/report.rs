@@ -1,7 +1,8 @@
 //! Formats the diagnostics of a policy as text that a client of the policy API can print. For each diagnostic, the text
 //! has the line of the policy, a line with a caret under the position, and the message.
 //!
-//! The form of the first two lines, with equal indentation, must not change: clients search for them together.
+//! `policy_api` puts the text into its answer. The form of the first two lines, with equal indentation, must not
+//! change: clients search for them together.
 
 use std::fmt::Write;
 
@@ -9,7 +10,8 @@ use flowgate::policy::{Diagnostic, Severity};
 
 /// The most diagnostics that are shown; the others are counted.
 const MAX_DIAGNOSTICS: usize = 50;
-/// The number of characters of a line that are shown on either side of the position.
+/// The most characters of a line that are shown before the position. From the first of them on, at most twice as many
+/// characters are shown.
 const AROUND: usize = 120;
 
 /// Returns the text about the first [`MAX_DIAGNOSTICS`] diagnostics of the policy `source`, in their order.
@@ -41,8 +43,9 @@ pub(super) fn report(source: &str, diagnostics: &[Diagnostic]) -> String {
     report
 }
 
-/// Returns the part of a line around a column (from 0), at most [`AROUND`] characters on either side, and the
-/// indentation of the caret under it.
+/// Returns a part of a line, and the indentation that puts a caret under `column` (from 0) of the line. The part begins
+/// at most [`AROUND`] characters before the column, and has at most twice as many characters; `…` stands for what is
+/// left out.
 fn excerpt(line: &str, column: usize) -> (String, String) {
     let line = line.strip_suffix('\r').unwrap_or(line);
     let skipped = column.saturating_sub(AROUND);

@@ -98,7 +98,9 @@ impl BodyFields {
     fn text(&mut self, name: &str) -> Result<String, PolicyApiError> {
         match self.required(name)? {
             Value::String(text) => Ok(text),
-            _ => Err(PolicyApiError::bad_request(format!("the field `{name}` of the body is not a string"))),
+            _ => Err(PolicyApiError::bad_request(format!(
+                "the field `{name}` of the body is not a string: send one"
+            ))),
         }
     }
 
@@ -106,7 +108,9 @@ impl BodyFields {
     fn list(&mut self, name: &str) -> Result<Vec<Value>, PolicyApiError> {
         match self.required(name)? {
             Value::Array(items) => Ok(items),
-            _ => Err(PolicyApiError::bad_request(format!("the field `{name}` of the body is not a list"))),
+            _ => Err(PolicyApiError::bad_request(format!(
+                "the field `{name}` of the body is not a list: send one"
+            ))),
         }
     }
 
@@ -115,19 +119,20 @@ impl BodyFields {
         match self.0.swap_remove(name) {
             None | Some(Value::Null) => Ok(Map::new()),
             Some(Value::Object(fields)) => Ok(fields),
-            Some(_) => {
-                Err(PolicyApiError::bad_request(format!("the field `{name}` of the body is not an object")))
-            }
+            Some(_) => Err(PolicyApiError::bad_request(format!(
+                "the field `{name}` of the body is not an object: send one"
+            ))),
         }
     }
 
-    /// Checks that a field is absent, null or a string; its value is not used.
+    /// Checks that a field is absent, null or a string, and drops it: its value is not used, but a wrong type is an
+    /// error, as in the service that clients of this API are written for.
     fn optional_text(&mut self, name: &str) -> Result<(), PolicyApiError> {
         match self.0.swap_remove(name) {
             None | Some(Value::Null | Value::String(_)) => Ok(()),
-            Some(_) => {
-                Err(PolicyApiError::bad_request(format!("the field `{name}` of the body is not a string")))
-            }
+            Some(_) => Err(PolicyApiError::bad_request(format!(
+                "the field `{name}` of the body is not a string: send one"
+            ))),
         }
     }
 }

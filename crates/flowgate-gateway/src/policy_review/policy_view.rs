@@ -94,6 +94,7 @@ impl RequestedPolicy {
         let (mut calls, mut counts) = (0, None);
         let is_counted = self.counted.is_some();
         if let Some((conversations, run)) = self.counted {
+            // The names of the conversations and the verdicts that their calls had are not needed.
             counts = conversations.replay_each(&run, &mut |_, monitor, _| {
                 let session = monitor.rejudge(Arc::clone(policy), &mut || run.is_awaited())?;
                 // Leaves out the calls that Flowgate itself has judged, such as those about links: the agent did not

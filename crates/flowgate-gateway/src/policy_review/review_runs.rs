@@ -46,6 +46,7 @@ impl ReviewRun {
 }
 
 impl Drop for ReviewRun {
+    /// Removes the person from those whose evaluations run, so that the person can begin another one.
     fn drop(&mut self) {
         self.runs.names().remove(&self.person);
     }
@@ -56,6 +57,7 @@ impl Drop for ReviewRun {
 pub(crate) struct EndOnDrop(Arc<AtomicBool>);
 
 impl Drop for EndOnDrop {
+    /// Sets the flag that the evaluation reads by [`ReviewRun::is_awaited`].
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
     }

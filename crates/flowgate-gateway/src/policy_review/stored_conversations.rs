@@ -75,7 +75,8 @@ pub(super) fn read_last(last: Option<usize>) -> Result<usize, HttpReply> {
 
 impl ModelRoutes {
     /// Reads the journals of the last `last` conversations of a client. Conversations that began under another
-    /// configuration or are too large are only counted.
+    /// configuration or are too large are only counted. If the conversations of other clients are many, fewer than
+    /// `last` are found, since the number of queries is limited.
     ///
     /// # Errors
     /// The reply to send if the database fails, or the gateway has no room for the conversations now.
@@ -135,9 +136,9 @@ impl ModelRoutes {
 pub(super) type ConversationVisitor<'a> = dyn FnMut(&str, &Monitor, &[CallVerdict]) -> Option<()> + 'a;
 
 impl StoredConversations {
-    /// Replays the conversations, and calls `each` after each replay. The monitor that `each` receives has recorded the
-    /// inputs of the conversation, so it can judge them again under another policy. Returns the numbers of
-    /// conversations; `None` if the request no longer waits for the answer, or `each` returns `None`.
+    /// Replays the conversations, and calls `each` after each replay that does not diverge. The monitor that `each`
+    /// receives has recorded the inputs of the conversation, so it can judge them again under another policy. Returns
+    /// the numbers of conversations; `None` if the request no longer waits for the answer, or `each` returns `None`.
     pub(super) fn replay_each(
         self,
         run: &ReviewRun,

@@ -1,4 +1,5 @@
-//! Asks a service over HTTP for the answer of an extern predicate.
+//! Asks a service over HTTP for the answer of an extern predicate. `predicates` creates one source for each predicate
+//! whose configuration has an address.
 //!
 //! The gateway sends `POST` with `{"predicate": "is_customer", "arguments": ["ann@example.org"]}`, and the service
 //! answers with the status `200` and `{"answer": true}`. Any other answer is an error.
@@ -50,7 +51,9 @@ impl PredicateSource for HttpPredicateSource {
         let request = request.header("content-type", "application/json");
         // Errors do not contain the question, since it holds content.
         let mut response = request.send(question.as_bytes()).map_err(|error| match error {
-            ureq::Error::Timeout(_) => "the service did not answer within the time limit".to_owned(),
+            ureq::Error::Timeout(_) => {
+                "the service did not answer within the time limit: see its log".to_owned()
+            }
             _ => "the service cannot be reached: check its address, and that it runs".to_owned(),
         })?;
         if response.status() != 200 {
@@ -65,7 +68,9 @@ impl PredicateSource for HttpPredicateSource {
         let read = response.body_mut().as_reader().take(longest + 1).read_to_string(&mut text);
         if let Err(error) = read {
             return Err(match error.kind() {
-                std::io::ErrorKind::TimedOut => "the service did not answer within the time limit",
+                std::io::ErrorKind::TimedOut => {
+                    "the service did not answer within the time limit: see its log"
+                }
                 std::io::ErrorKind::InvalidData => {
                     "the answer of the service is not valid UTF-8: see its log"
                 }
@@ -176,6 +181,6 @@ mod tests {
             Some("no HTTP at all"),
             &no("the service cannot be reached: check its address, and that it runs"),
         );
-        check(None, &no("the service did not answer within the time limit"));
+        check(None, &no("the service did not answer within the time limit: see its log"));
     }
 }

@@ -68,7 +68,7 @@ impl PredicateJournal {
         predicates
     }
 
-    /// Begins a turn: sources are asked from now on.
+    /// Begins a turn: from now on, questions go to the sources, which have [`TURN_TIME`] for all questions of the turn.
     pub(crate) fn begin_turn(&self) {
         self.state().left = Some(TURN_TIME);
     }
@@ -77,6 +77,7 @@ impl PredicateJournal {
     /// and no source is asked.
     pub(crate) fn begin_replay(&self, answered: Vec<RecordedPredicateAnswer>) {
         let mut state = self.state();
+        // Without time left for questions, no source is asked.
         (state.left, state.replayed) = (None, HashMap::new());
         for RecordedPredicateAnswer { name, arguments, answer } in answered {
             state.replayed.entry(question_key(&name, &arguments)).or_default().push_back(answer);

@@ -1,5 +1,5 @@
 //! Asks a WebAssembly module for the answer of an extern predicate. The module is a pure function of the arguments,
-//! without access to anything else.
+//! without access to anything else. `predicates` loads the modules that the operator names.
 //!
 //! The module imports nothing. It exports
 //!
@@ -126,6 +126,7 @@ impl WasmPredicateSource {
         store.set_fuel(FUEL)?;
         // The deadline counts the ticks of the clock thread.
         let ticks = u64::try_from(time.as_millis() / EPOCH_INTERVAL.as_millis()).unwrap_or(u64::MAX);
+        // A deadline of 0 ticks would stop the call at once.
         store.set_epoch_deadline(ticks.max(1));
         let instance = Instance::new(&mut store, &self.module, &[])?;
         let memory = instance.get_memory(&mut store, "memory").ok_or(WasmCallError::Outside)?;
@@ -155,8 +156,9 @@ impl PredicateSource for WasmPredicateSource {
     fn answer(&self, arguments: &[Value], time: Duration) -> Result<Value, String> {
         let question = Value::Array(arguments.to_vec()).to_string();
         let answer = self.ask(&question, time).map_err(|failure| failure.to_string())?;
-        let text = String::from_utf8(answer)
-            .map_err(|_| "the answer of the module is not valid UTF-8".to_owned())?;
+        let text = String::from_utf8(answer).map_err(|_| {
+            "the answer of the module is not valid UTF-8: let it write JSON in UTF-8".to_owned()
+        })?;
         json::parse(&text, Numbers::Any).map_err(|_| {
             "the answer of the module is not valid JSON: let it write the answer as one JSON value".to_owned()
         })
@@ -174,6 +176,7 @@ enum WasmCallError {
 }
 
 impl From<wasmtime::Error> for WasmCallError {
+    /// Converts an error of the runtime: the module cannot be run, or its call was stopped.
     fn from(error: wasmtime::Error) -> Self {
         Self::Run(error)
     }
@@ -239,7 +242,10 @@ mod tests {
             "i64.const 0x20_00000003",
             &no("the answer of the module is not valid JSON: let it write the answer as one JSON value"),
         );
-        check("i64.const 0x40_00000003", &no("the answer of the module is not valid UTF-8"));
+        check(
+            "i64.const 0x40_00000003",
+            &no("the answer of the module is not valid UTF-8: let it write JSON in UTF-8"),
+        );
         check(
             "i64.const 0xffffffff_00000004",
             &no(

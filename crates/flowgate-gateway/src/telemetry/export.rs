@@ -1,5 +1,5 @@
 //! Sends ended spans to the collector, from a queue and on a thread of its own: a slow or unreachable collector delays
-//! no turn.
+//! no turn. `telemetry` starts the queue and ends it.
 //!
 //! The queue is bounded. A span that finds it full is dropped and counted, and so are the spans of a batch that the
 //! collector does not take. The operator's log says so at most once a minute. At the end, the thread has a bounded time
@@ -185,11 +185,13 @@ impl SpanProcessor for QueueingProcessor {
     /// Does nothing: a span is queued when it ends.
     fn on_start(&self, _: &mut Span, _: &Context) {}
 
+    /// Queues an ended span, unless the queue is full.
     fn on_end(&self, span: SpanData) {
         self.0.push(span);
     }
 
-    /// Does nothing: the thread of the queue sends its spans soon.
+    /// Does nothing, and reports success although spans may wait: the gateway does not call it. At its end, it calls
+    /// [`SpanQueue::finish`], which waits for them.
     fn force_flush(&self) -> OTelSdkResult {
         Ok(())
     }

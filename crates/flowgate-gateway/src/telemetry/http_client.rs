@@ -1,5 +1,5 @@
-//! Sends encoded spans to the collector, for the exporter of OpenTelemetry. It runs on the thread of `export`, which
-//! it may block.
+//! Sends encoded spans to the collector. `export` hands it to the exporter of OpenTelemetry, which calls it on the
+//! thread of the queue; it may block this thread.
 
 use std::time::Duration;
 
@@ -26,6 +26,7 @@ impl CollectorClient {
     pub(super) fn new(spec: &TelemetrySpec, time: Duration) -> Self {
         let config = ureq::Agent::config_builder()
             .http_status_as_error(false)
+            // The operator chose neither the target of a redirect nor a proxy.
             .max_redirects(0)
             .proxy(None)
             .tls_config(tls_config(&spec.authorities))

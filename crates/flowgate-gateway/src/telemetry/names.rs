@@ -1,5 +1,6 @@
 //! Names the spans, attributes and events that the gateway exports. Those of OpenTelemetry follow its semantic
-//! conventions for generative AI and for MCP; what these do not have begins with `flowgate.`.
+//! conventions for generative AI and for MCP; what these do not have begins with `flowgate.`. The code that records
+//! spans (`chat::turn_trace`, `mcp_proxy::exchange_trace` and others) uses these names.
 //!
 //! `docs/operations.md` has a table of these names, which a test compares with this file.
 

@@ -1,6 +1,7 @@
 //! Decides which names of tools and models spans may have: those that the operator has written in the policy or the
 //! configuration. An agent, a model or a server chooses the others, perhaps by what untrusted text says; the constant
-//! [`OTHER`] replaces them. The number of names is therefore bounded by the size of these files.
+//! [`OTHER`] replaces them. The number of names is therefore bounded by the size of these files. `chat::turn_trace` and
+//! `mcp_proxy::exchange_trace` ask for the names.
 
 use std::collections::BTreeSet;
 
@@ -46,6 +47,7 @@ impl ShownNames {
         let is_named = |server: Option<&str>| self.tools.contains(&(server.map(str::to_owned), name.clone()));
         // An agent can name a server that does not exist.
         let has_known_server = server.is_none_or(|server| self.servers.contains(server));
+        // A policy can name a tool without its server; it then means the tool of any server.
         if has_known_server && (is_named(server) || is_named(None)) {
             tool.to_string()
         } else {

@@ -27,6 +27,7 @@ struct OpenSpan {
 }
 
 impl std::fmt::Debug for OpenSpan {
+    /// Writes the ids of the trace and of the span.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_tuple("OpenSpan").field(self.span.span_context()).finish()
     }
@@ -38,6 +39,7 @@ impl std::fmt::Debug for OpenSpan {
 pub(crate) struct SpanPlace(Option<(Arc<Recording>, SpanContext)>);
 
 impl std::fmt::Debug for SpanPlace {
+    /// Writes the ids of the trace and of the span, if there is one.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_tuple("SpanPlace").field(&self.0.as_ref().map(|(_, context)| context)).finish()
     }
@@ -129,7 +131,8 @@ impl Span {
         }
     }
 
-    /// Returns the value of the header `traceparent` for a request that this span describes, if requests have it.
+    /// Returns the value of the header `traceparent` for a request that this span describes; `None` if the span is not
+    /// recorded, or the operator does not let requests have the header.
     pub(crate) fn trace_parent(&self) -> Option<String> {
         let open = self.0.as_ref().filter(|open| open.recording.propagates)?;
         Some(trace_parent::write(open.span.span_context()))
@@ -143,17 +146,19 @@ impl SpanPlace {
         self.0.is_some()
     }
 
-    /// Begins a span at this place.
+    /// Begins a span as a child of the span at this place.
     pub(crate) fn begin(&self, name: impl Into<std::borrow::Cow<'static, str>>, kind: SpanKind) -> Span {
         self.build(SpanBuilder::from_name(name).with_kind(kind))
     }
 
-    /// Begins a span of the gateway itself at this place, with a start time in the past.
+    /// Begins a span as a child of the span at this place, for work of the gateway itself that began at `start`, a time
+    /// in the past.
     pub(crate) fn begin_at(&self, name: String, start: SystemTime) -> Span {
         self.build(SpanBuilder::from_name(name).with_kind(SpanKind::Internal).with_start_time(start))
     }
 
-    /// Begins the span that `builder` describes at this place; a span that records nothing if there is no place.
+    /// Begins the span that `builder` describes, as a child of the span at this place. If no span is recorded there,
+    /// the new one records nothing either.
     fn build(&self, builder: SpanBuilder) -> Span {
         let Some((recording, context)) = &self.0 else { return Span::default() };
         let parent = Context::new().with_remote_span_context(context.clone());

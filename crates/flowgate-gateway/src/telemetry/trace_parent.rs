@@ -1,7 +1,8 @@
 //! Reads and writes the header `traceparent` of W3C Trace Context, by which a client says to which trace its request
 //! belongs.
 //!
-//! The header `tracestate` is not read: it is text that others chose.
+//! `telemetry` reads it from requests of clients, and a [`Span`](super::span::Span) writes it for requests to
+//! upstreams. The header `tracestate` is not read: it is text that others chose.
 
 use axum::http::HeaderMap;
 use opentelemetry::trace::{SpanContext, SpanId, TraceFlags, TraceId, TraceState};
@@ -43,7 +44,9 @@ fn parse(value: &[u8]) -> Option<SpanContext> {
     // Of the flags, only the one that says whether the trace is recorded is used.
     let is_sampled = number(flags)? & 1 == 1;
     let flags = if is_sampled { TraceFlags::SAMPLED } else { TraceFlags::default() };
-    let context = SpanContext::new(trace, span, flags, true, TraceState::default());
+    // The span is one of the client.
+    let is_remote = true;
+    let context = SpanContext::new(trace, span, flags, is_remote, TraceState::default());
     (is_known_form && context.is_valid()).then_some(context)
 }
 
@@ -62,6 +65,7 @@ fn number(digits: &[u8]) -> Option<u128> {
 /// Returns the value of the header for a request that belongs to this span.
 pub(crate) fn write(context: &SpanContext) -> String {
     let (trace, span) = (hex(&context.trace_id().to_bytes()), hex(&context.span_id().to_bytes()));
+    // Version 0. Of the flags, only the one that says whether the trace is recorded is passed on.
     format!("00-{trace}-{span}-{:02x}", context.trace_flags().to_u8() & 1)
 }
 

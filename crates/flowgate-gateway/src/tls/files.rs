@@ -117,7 +117,7 @@ impl fmt::Display for TlsFileError {
 impl std::error::Error for TlsFileError {}
 
 impl TlsSettings {
-    /// Returns a warning if users other than the owner and the group can read or write the key.
+    /// Returns a warning if the file of the key gives permissions to users other than its owner and its group.
     pub fn warning(&self) -> Option<String> {
         let key = &self.files.key;
         let shown = key.display();
@@ -127,14 +127,17 @@ impl TlsSettings {
     }
 }
 
-/// Returns whether users other than the owner and the group can read or write a file.
+/// Returns whether a file gives any permission to users other than its owner and its group. A file that cannot be
+/// examined counts as closed.
 #[cfg(unix)]
 fn is_open_to_all(path: &Path) -> bool {
     use std::os::unix::fs::PermissionsExt as _;
-    std::fs::metadata(path).is_ok_and(|found| found.permissions().mode() & 0o007 != 0)
+    /// The permissions of all other users, in the mode of a file.
+    const OTHERS: u32 = 0o007;
+    std::fs::metadata(path).is_ok_and(|found| found.permissions().mode() & OTHERS != 0)
 }
 
-/// Returns false: there are no Unix permissions.
+/// Returns false: without Unix permissions, it is not known which users can read the file.
 #[cfg(not(unix))]
 fn is_open_to_all(_: &Path) -> bool {
     false

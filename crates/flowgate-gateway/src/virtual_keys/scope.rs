@@ -36,8 +36,9 @@ pub(crate) fn key_of(name: &str) -> Option<&str> {
     split(name).0.strip_prefix(BEGIN)?.strip_suffix(END)
 }
 
-/// Returns the digest of a chat prefix in the form for the database. `name` is the name of the conversation, or only
-/// its scope.
+/// Returns the digest of a chat prefix as the database has it, in hexadecimal. The scope of a virtual key is hashed
+/// into it, so that equal chats of different keys have different digests. `name` is the name of the conversation, or
+/// only its scope.
 pub(crate) fn stored_prefix(name: &str, prefix: &ChatPrefixDigest) -> String {
     match split(name).0 {
         "" => random::hex(prefix),

@@ -51,6 +51,7 @@ impl VirtualKeyText {
 }
 
 impl fmt::Debug for VirtualKeyText {
+    /// Does not write the key.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("VirtualKeyText(..)")
     }

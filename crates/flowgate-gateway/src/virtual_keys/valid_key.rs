@@ -54,6 +54,7 @@ impl ValidKey {
         let TokenCaller { id, account, input } = caller;
         let budget =
             Budget { tokens_per_day: own.tokens_per_day, cost_per_day: None, prices: Arc::clone(prices) };
+        // An empty list permits every model.
         let (requests_per_minute, models) = (own.requests_per_minute, Vec::new());
         Self { id, requests_per_minute, budget, models, account, input, expires: Some(expires) }
     }

@@ -50,6 +50,7 @@ pub(crate) fn load(
         )
     })?;
     let permissive = Arc::new(permissive);
+    // The removal of statements by their first words may have missed one.
     match stops_something(&permissive, policy) {
         false => Ok(permissive),
         true => Err("the policy cannot be watched: a requirement or a rule is written in a form that watch mode does not \
@@ -92,8 +93,8 @@ fn without_enforcement(source: &str) -> String {
     remaining
 }
 
-/// Returns whether the statement that begins with this line is removed. A constant or a predicate may have the name of
-/// a statement; its definition, with `:=`, stays.
+/// Returns whether the statement that begins with this line is removed: its first word is in [`LEFT_OUT`]. A constant
+/// or a predicate may have such a name; its definition (`ask := 1`, `ask(x) := x`) stays, if the `:=` is in this line.
 fn is_left_out(line: &str) -> bool {
     let end = line.find(|c: char| !(c.is_alphanumeric() || c == '_')).unwrap_or(line.len());
     let (word, rest) = line.split_at(end);
@@ -123,7 +124,8 @@ impl Scanner {
         self.depth > 0 || self.quote.is_some()
     }
 
-    /// Reads one line, with its line break.
+    /// Continues with the next line of the policy, which ends with its line break: opens and closes the brackets and
+    /// strings in it. Comments are skipped.
     fn read(&mut self, line: &str) {
         let mut rest = line;
         while let Some(first) = rest.chars().next() {

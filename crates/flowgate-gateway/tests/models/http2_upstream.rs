@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use flowgate_gateway::limits::ServerLimits;
-use flowgate_lm::wire::{Api, ONLY_FUNCTIONS, ResponseHead};
+use flowgate_lm::wire::{AnswerStorage, Api, ONLY_FUNCTIONS, ResponseHead};
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::{Bytes, Incoming};
 use hyper::service::service_fn;
@@ -107,7 +107,13 @@ async fn answer(
     }
     let wants_stream = serde_json::from_slice::<serde_json::Value>(&body).unwrap()["stream"] == true;
     let (api, completion) = (Api::ChatCompletions, says("Yes."));
-    let head = ResponseHead { id: "r", model: "double", created: 0, tools: &ONLY_FUNCTIONS };
+    let head = ResponseHead {
+        id: "r",
+        model: "double",
+        created: 0,
+        tools: &ONLY_FUNCTIONS,
+        storage: AnswerStorage::NotStored,
+    };
     let (kind, text) = if wants_stream {
         let events = api.encode_stream(&completion, head, true);
         ("text/event-stream", events.iter().map(|event| event.encode()).collect::<String>())

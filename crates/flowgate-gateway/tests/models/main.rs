@@ -47,6 +47,7 @@ mod persisted_turns;
 mod policy_api;
 mod policy_review;
 mod predicates;
+mod previous_responses;
 mod question_limits;
 mod quotations;
 mod reasoning;

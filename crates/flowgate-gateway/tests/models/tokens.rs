@@ -352,7 +352,7 @@ fn an_issuer_without_keys_authenticates_nobody() {
     let upstream = UpstreamDouble::new(|_| says("Hello."));
     for (answer, reason) in [
         (KeyAnswer::Error, "the issuer answered with the HTTP status 500: check its address and its log"),
-        (KeyAnswer::Html, "the document with the keys: it is not JSON"),
+        (KeyAnswer::Html, "the JWKS of the issuer (its keys): it is not JSON"),
         (
             KeyAnswer::Redirect("http://169.254.169.254/keys"),
             "the issuer answered with the redirect 302, which is not followed: name the address that it leads to",
@@ -407,24 +407,24 @@ fn keys_come_from_a_file_or_from_the_issuer_alone() {
     for (description, reason) in [
         (
             json!({"issuer": "https://evil.example"}),
-            "the description of the issuer names another issuer: correct `issuer` in [issuers.NAME]",
+            "the OpenID configuration of the issuer names another issuer: correct `issuer` in [issuers.NAME]",
         ),
         (
             json!({"issuer": null}),
-            "the description of the issuer names another issuer: correct `issuer` in [issuers.NAME]",
+            "the OpenID configuration of the issuer names another issuer: correct `issuer` in [issuers.NAME]",
         ),
         (
             json!({"jwks_uri": null}),
-            "the description of the issuer has no `jwks_uri`: check `issuer` in [issuers.NAME]",
+            "the OpenID configuration of the issuer has no `jwks_uri`: check `issuer` in [issuers.NAME]",
         ),
         (
             json!({"jwks_uri": "http://10.0.0.1/keys"}),
-            "`jwks_uri` in the description of the issuer is not an address that begins with https://: \
+            "`jwks_uri` in the OpenID configuration of the issuer is not an address that begins with https://: \
             correct it at the issuer",
         ),
         (
             json!({"jwks_uri": "file:///etc/passwd"}),
-            "`jwks_uri` in the description of the issuer is not an address that begins with https://: \
+            "`jwks_uri` in the OpenID configuration of the issuer is not an address that begins with https://: \
             correct it at the issuer",
         ),
     ] {

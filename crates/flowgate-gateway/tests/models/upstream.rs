@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use flowgate_lm::chat::{Completion, Message, Part, Request, Stop, ToolCall, Usage};
 use flowgate_lm::json::Json;
-use flowgate_lm::wire::{Api, ONLY_FUNCTIONS, ReceivedRequest, ResponseHead};
+use flowgate_lm::wire::{AnswerStorage, Api, ONLY_FUNCTIONS, ReceivedRequest, ResponseHead};
 use serde_json::{Value, json};
 
 /// Computes the completion of a request.
@@ -142,7 +142,13 @@ fn serve(mut stream: TcpStream, mind: &ModelBehaviour, log: &Mutex<Vec<AskedRequ
         let completion = mind(&decoded.request);
         let (stream_wanted, usage) = (decoded.stream, decoded.usage);
         log.lock().unwrap().push(AskedRequest { decoded, body, key, betas, trace_parent });
-        let head = ResponseHead { id: "r", model: "double", created: 0, tools: &ONLY_FUNCTIONS };
+        let head = ResponseHead {
+            id: "r",
+            model: "double",
+            created: 0,
+            tools: &ONLY_FUNCTIONS,
+            storage: AnswerStorage::NotStored,
+        };
         let (kind, text) = if stream_wanted {
             let events = api.encode_stream(&completion, head, usage);
             ("text/event-stream", events.iter().map(|event| event.encode()).collect::<String>())

@@ -62,7 +62,8 @@ impl QuestionCount {
         }
     }
 
-    /// Ends the effect of the flood rule, because the user has written. The budget of the conversation stays used up.
+    /// Ends the effect of the flood rule, by which nobody is asked after too many refusals in a row, because the user
+    /// has written. The number of questions asked so far still counts.
     pub fn resume(&mut self) {
         self.refused_in_row = 0;
     }
@@ -87,7 +88,8 @@ impl<A: Approver> BudgetedApprover<A> {
         self.count.asked()
     }
 
-    /// Ends the effect of the flood rule, because the user has written. The budget of the conversation stays used up.
+    /// Ends the effect of the flood rule, by which nobody is asked after too many refusals in a row, because the user
+    /// has written. The number of questions asked so far still counts.
     pub fn resume(&mut self) {
         self.count.resume();
     }

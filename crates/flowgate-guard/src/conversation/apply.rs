@@ -92,10 +92,10 @@ impl InputOutcome {
         if let Self::Carried(result) = self { result } else { Ok(()) }
     }
 
-    /// Whether the input is to be recorded in the journal: always, unless it changed nothing. An input that lacked its
-    /// context was not executed, but is recorded as well.
+    /// Whether the input is to be recorded in the journal: unless it changed nothing. A replay stops at an
+    /// [inapplicable](Self::Inapplicable) input, so such an input is not recorded either.
     pub(super) fn has_changed(&self) -> bool {
-        !matches!(self, Self::Unchanged)
+        !matches!(self, Self::Unchanged | Self::Inapplicable)
     }
 }
 

@@ -154,7 +154,8 @@ impl Conversation {
         Ok(())
     }
 
-    /// Sets the form of the model's text. `seen` are the quotations in it under the earlier policy.
+    /// Sets the form of the model's text, and records that in the journal with the quotations that the memory of
+    /// `client` finds in it. `seen` are the quotations that were found under the earlier policy.
     fn carry_format(
         &mut self,
         client: &mut ClientProfile,
@@ -164,6 +165,7 @@ impl Conversation {
         let mut memory = QuotationLookup::live_after(client, seen);
         let mut input = Input::Format { format: format.cloned(), seen: Vec::new() };
         let context = InputContext::Memory { history, memory: &mut memory };
+        // Another outcome means that the form is the same as before: nothing is recorded.
         let InputOutcome::Formatted(formatted) = self.apply(&input, context) else { return Ok(()) };
         if let Input::Format { seen, .. } = &mut input {
             *seen = memory.into_answers();
@@ -254,12 +256,14 @@ impl Conversation {
     fn label_of_everything(&self) -> Label {
         let top = self.monitor.policy().space().top();
         let trace = self.monitor.trace();
+        // Of each event, its own label, that of the verdict on it if it is a call, and that of its existence.
         let events = trace.events().iter().enumerate().map(|(index, event)| {
             event.label.join(&event.decided).join(&trace.existence_label(EventId(index)))
         });
         let described = self.tools.catalogue().view_label(&self.monitor, &top);
         let format =
             self.format.as_ref().map_or(Label::BOTTOM, |format| format.view_label(&self.monitor, &top));
+        // `least` bounds the label of everything in this conversation from below.
         events.fold(self.labels.least().join(&described).join(&format), |all, label| all.join(&label))
     }
 }

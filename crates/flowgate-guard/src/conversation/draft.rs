@@ -47,8 +47,9 @@ impl Conversation {
     }
 
     /// Asks the method about the draft `completion`, which was generated from `view`. The verdict has the label at
-    /// which the step has to be generated: if that is the bound of `view`, the draft is accepted. A method that judges
-    /// no drafts accepts each one. Calls of tools that the view does not offer are not shown to the method.
+    /// which the step has to be generated: if that is the bound of `view`, the draft is accepted. Its `bits` are the
+    /// bits of hidden text that this choice can reveal. A method that judges no drafts accepts each one. Calls of tools
+    /// that the view does not offer are not shown to the method.
     fn judge_draft(&mut self, view: &View, completion: &Completion) -> DraftVerdict {
         let Some(drafts) = &mut self.drafts else { return DraftVerdict { label: view.bound, bits: 0 } };
         let calls = completion.calls.iter().enumerate().filter_map(|(index, call)| {

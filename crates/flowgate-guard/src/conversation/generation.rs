@@ -23,8 +23,8 @@ use crate::view::{CallOutcome, ConversationItem, ModelStep, StepCall, View, View
 
 impl Conversation {
     /// Begins the next step: chooses its label and shows the model a view, or asks the model that selects tools or
-    /// screens regions first. Ends the level, or the turn, at a limit. Returns `None` if there is nothing to ask now;
-    /// the phase then says how the turn continues.
+    /// screens regions first. Ends the level (the steps that the model writes at one label), or the turn, at a limit.
+    /// Returns `None` if there is nothing to ask now; the phase then says how the turn continues.
     pub(super) fn next_generation(&mut self) -> Option<Need> {
         let level = self.labels.level()?;
         if self.turn.outcome.spent.messages >= self.settings.messages {

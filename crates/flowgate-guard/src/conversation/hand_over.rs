@@ -1,8 +1,9 @@
 //! Hands calls over to a caller that runs tools itself, such as a client of the gateway. The caller receives the calls
 //! that may run, and sends back the answers of their tools, which this file records.
 //!
-//! All calls of a message are judged, one after the other, before any of them is handed over. A handed-over call is
-//! answered once. Any other message that claims to be an answer is labelled top.
+//! [`super::apply`] hands calls over, and [`super::merge`] records the answers. All calls of a message are judged, one
+//! after the other, before any of them is handed over. A handed-over call is answered once. Any other message that
+//! claims to be an answer is labelled top.
 
 use flowgate::label::Label;
 use flowgate::monitor::{AuthorizedCall, PushError};

@@ -118,15 +118,16 @@ impl HandedOverCalls {
             .reduce(|label, other| label.join(&other))
     }
 
-    /// Whether an answer of another call is recorded that a caller may report as the answer of this call: see
-    /// [`label_of_answers`](Self::label_of_answers).
+    /// Whether an answer of another call is recorded that a caller may report as the answer of this call: of an equal
+    /// call, or of a later separate call of the tool ([`label_of_answers`](Self::label_of_answers) says why).
     pub(super) fn has_other_answer(&self, call: EventId, trace: &Trace) -> bool {
         let has_equal =
             |id| self.equal_ids(id).any(|other| other != id && self.answer(other, trace).is_some());
         call_id(call, trace).is_some_and(has_equal) || self.later_own_answers(call, trace).next().is_some()
     }
 
-    /// Returns the answers of separate calls of the same tool that ran outside the chat after this call.
+    /// Returns the answers of separate calls of the same tool that ran outside the chat after this call, the newest
+    /// first.
     fn later_own_answers(&self, call: EventId, trace: &Trace) -> impl Iterator<Item = EventId> {
         let of_tool = trace.event(call).and_then(|event| self.own_answers.get(event.tool()?));
         of_tool.into_iter().flatten().rev().copied().take_while(move |output| *output > call)

@@ -118,7 +118,7 @@ impl Conversation {
 
     /// Returns the entry of the report for one hidden thing with this label: adds the first tool on offer whose
     /// requirement the label exceeds, and the dimensions in which it exceeds the base label. `is_whole` says that all
-    /// of it is hidden, and not a part.
+    /// of it is hidden, and not a part; `what` is the thing, and `cause` says why it is hidden. `probe` finds the tool.
     fn describe_hidden(
         &self,
         what: HiddenItemKind,

@@ -87,15 +87,16 @@ impl Conversation {
 
 /// State that is shared with other conversations.
 impl Conversation {
-    /// Marks the stores that were written to since the last call with `stamp`, a text that no other conversation uses:
-    /// see [`Monitor::stamp_writes`](flowgate::monitor::Monitor::stamp_writes).
+    /// Marks the stores that were written to since the last call with `stamp`, a text that no other conversation uses.
+    /// By the stamp, the record of the stores' labels shows a write even if it changed no label.
     pub fn stamp_writes(&mut self, stamp: &str) {
         self.submit(Input::Stamped(stamp.to_owned()));
     }
 
     /// Raises the labels of the stores by what other conversations of the same tenant have written there since.
-    /// `record` has these labels: see
-    /// [`Monitor::join_external_state`](flowgate::monitor::Monitor::join_external_state).
+    /// `record` has these labels, as
+    /// [`Monitor::external_state_record`](flowgate::monitor::Monitor::external_state_record) returned them in another
+    /// conversation.
     ///
     /// # Errors
     /// If the record is malformed.

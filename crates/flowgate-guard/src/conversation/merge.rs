@@ -230,9 +230,10 @@ impl Conversation {
         decided.fold(*self.labels.output(), |label, decided| label.join(&decided))
     }
 
-    /// Adds a message with the answer of a tool that ran elsewhere, as the outcome of its call, and returns its
-    /// label. If it replaces messages (`floor`), it may also replace an earlier answer. Returns `None` if it answers
-    /// no call: the caller then adds it as any other message. Counts the message as new in `summary`.
+    /// Adds a message with the answer of a tool that ran elsewhere, as the outcome of its call, and returns its label.
+    /// Returns `None` if it answers no call: the caller then adds it as any other message. `floor` is the join of the
+    /// labels of the messages that this one replaces; `None` if it replaces none. One that replaces others can also
+    /// take the place of an earlier answer to its call. Counts an added message as new in `summary`.
     ///
     /// # Errors
     /// If the session has no room for the answer.
@@ -406,7 +407,7 @@ impl Conversation {
         }
     }
 
-    /// Returns a greatest label that flows to both labels.
+    /// Returns the greatest label that flows to both labels.
     fn lower_bound(&self, a: &Label, b: &Label) -> Label {
         self.monitor.policy().space().greatest_below(a, b)
     }
@@ -443,8 +444,9 @@ impl Conversation {
         history.pieces.0 = pieces;
     }
 
-    /// Records the label of a text of this session, so that it applies to quotations of the text. A text at the
-    /// bottom needs no record. `source` is the author of the text, as the memory names authors.
+    /// Records the label of a text of this session, so that it applies to quotations of the text. A text with the
+    /// lowest label needs no record, and a replay records none. `source` is the author of the text, as the memory names
+    /// authors.
     fn memorize_text(
         &self,
         memory: &mut QuotationLookup<'_>,

@@ -65,7 +65,7 @@ impl Conversation {
     fn recorded_call(&self, sent: &ToolCall) -> Option<ToolCall> {
         let call = self.call_with_id(&sent.id)?;
         let recorded = call.arguments.as_ref().ok()?;
-        // Strictly, since two parsers may read a text with a duplicate key differently.
+        // The parser rejects duplicate keys, which two parsers may read differently; numbers may have any spelling.
         let Ok(Value::Object(arguments)) = json::parse(&sent.arguments, Numbers::Any) else { return None };
         let schema = self.tools.catalogue().schema_of(&call.tool);
         is_respelled(recorded, &arguments, schema)
@@ -79,6 +79,7 @@ impl Conversation {
             match outcome {
                 CallOutcome::HandedOver(event) => Some(*event),
                 CallOutcome::Output(answer) => trace.event(*answer)?.call,
+                // The call was not handed over, or its outcome does not name its event.
                 _ => None,
             }
         };

@@ -147,7 +147,8 @@ impl StepLabels {
     pub(super) fn begin_turn(&mut self) {
         let base = self.lowest.join(&self.floor);
         // If the base label stays, or rises before any step was above it, what earlier steps were shown stays visible.
-        // Any other change of it after the first step ends the floating: see the head of this file.
+        // Any other change of it after the first step ends the floating: a later step may then not be shown what an
+        // earlier one was shown.
         let is_compatible = base == self.base || self.base.flows_to(&base) && !self.has_raised;
         self.floats &= is_compatible || !self.has_steps;
         self.base = base;

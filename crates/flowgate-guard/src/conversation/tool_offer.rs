@@ -27,6 +27,7 @@ impl ToolOffer {
     /// If the session has no room for the descriptions.
     pub(super) fn new(monitor: &mut Monitor, tools: Vec<OfferedTool>) -> Result<Self, PushError> {
         let catalogue = Catalogue::new(monitor, tools.into_iter().map(Arc::new).collect())?;
+        // Without accepted tools, the first offer of the caller never counts as a repetition.
         Ok(Self { catalogue, accepted: None })
     }
 

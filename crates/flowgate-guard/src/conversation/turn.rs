@@ -66,7 +66,8 @@ pub struct VoidedCall {
     pub digest: String,
     /// The reasons of the monitor when it judged the call again; empty if something else prevented the call.
     pub reasons: Vec<Reason>,
-    /// What prevented the call: a phrase for people, which the audit log records. The program that voids the call words it.
+    /// What prevented the call: a phrase for people, which the audit log records. The program that voids the call words
+    /// it.
     pub cause: String,
 }
 
@@ -146,6 +147,7 @@ pub struct HandedOverCall {
 
 impl From<&AuthorizedCall> for HandedOverCall {
     fn from(call: &AuthorizedCall) -> Self {
+        // `RunningTurn::hand_over` adds the approval, if the call has one.
         let (id, tool) = (call.call().id.clone(), call.call().tool.clone());
         Self { id, tool, arguments: call.arguments_json(), approved: None }
     }

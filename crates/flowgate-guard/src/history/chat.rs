@@ -41,6 +41,19 @@ impl MessageDigests {
     pub fn is_empty(&self) -> bool {
         self.digests.is_empty()
     }
+
+    /// Returns one digest of the first `count` messages together; `None` if there are fewer.
+    pub fn digest_of_first(&self, count: usize) -> Option<[u8; 32]> {
+        Some(Sha256::digest(self.digests.get(..count)?.as_flattened()).into())
+    }
+}
+
+impl FromIterator<(MessageDigest, bool)> for MessageDigests {
+    /// Collects the digests of messages, each with whether a model wrote the message.
+    fn from_iter<I: IntoIterator<Item = (MessageDigest, bool)>>(messages: I) -> Self {
+        let (digests, written) = messages.into_iter().unzip();
+        Self { digests, written }
+    }
 }
 
 impl<'m> SentChat<'m> {
@@ -53,12 +66,26 @@ impl<'m> SentChat<'m> {
     /// messages of `prefix` are known.
     pub fn continuing(prefix: &MessageDigests, messages: &'m [Message]) -> Self {
         let (count, mut hasher) = (prefix.len() + messages.len(), MessageHasher::default());
+        // `written`: whether the model wrote the message.
         let (mut digests, mut written) = (Vec::with_capacity(count), Vec::with_capacity(count));
         digests.extend_from_slice(&prefix.digests);
         written.extend_from_slice(&prefix.written);
         digests.extend(messages.iter().map(|message| hasher.digest(message)));
         written.extend(messages.iter().map(|message| matches!(message, Message::Assistant { .. })));
         Self { all: Arc::new(MessageDigests { digests, written }), messages, sources: Sources::default() }
+    }
+
+    /// Creates a chat that begins with the messages of `prefix` and continues with `messages`, whose declared provenance
+    /// is `sources`. A system message at the beginning of `messages` that `prefix` begins with as well is left out, since
+    /// clients repeat the instructions in each request.
+    pub fn following(prefix: &MessageDigests, messages: &'m [Message], sources: &Sources) -> Self {
+        let is_repeated = |first: &Message| {
+            matches!(first, Message::System(_))
+                && prefix.digests.first() == Some(&MessageHasher::default().digest(first))
+        };
+        let repeated = usize::from(messages.first().is_some_and(is_repeated));
+        let rest = messages.get(repeated..).unwrap_or_default();
+        Self::continuing(prefix, rest).with_sources(sources.starting_at(repeated))
     }
 
     /// Sets the declared provenance of the message parts. The digests do not cover it.
@@ -116,7 +143,7 @@ impl<'m> SentChat<'m> {
 
 #[cfg(test)]
 mod tests {
-    use flowgate_lm::chat::Part;
+    use flowgate_lm::chat::{Part, Source};
 
     use super::*;
 
@@ -138,6 +165,26 @@ mod tests {
             assert_eq!(chat.longest_prefix(), chat.prefixes().last().copied());
             assert_eq!(chat.longest_prefix().is_some(), count > 2, "{count}");
         }
+    }
+
+    #[test]
+    fn repeated_instructions_are_left_out() {
+        let system = |text: &str| Message::System(vec![Part::from(text)]);
+        let user = || Message::User(vec![Part::from("a")]);
+        let check = |first: Message, sent: Vec<Message>, added: usize| {
+            let prefix = SentChat::of(&[first]).message_digests();
+            let mut sources = Sources::default();
+            sources.set(sent.len() - 1, vec![Some(Source::Pasted)]);
+            let chat = SentChat::following(&prefix, &sent, &sources);
+            assert_eq!(chat.digests().len(), 1 + added, "{sent:?}");
+            assert_eq!(chat.sources_after(added).of(0, 0), Some(Source::Pasted), "{sent:?}");
+        };
+        check(system("x"), vec![system("x"), user()], 1);
+        check(system("x"), vec![user()], 1);
+        // Other instructions are added to the chat.
+        check(system("x"), vec![system("y"), user()], 2);
+        // A message of the user is never left out.
+        check(user(), vec![user()], 1);
     }
 
     /// The digests do not depend on how much of the chat was read before.

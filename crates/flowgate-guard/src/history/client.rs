@@ -58,7 +58,8 @@ impl MessageTemplate {
     /// Returns the spans of `text` that fill the holes of this template, in order; `None` if the text does not match
     /// the template.
     ///
-    /// Each literal part matches at its first occurrence, so that the content of a hole cannot choose another parse.
+    /// The first part matches at the beginning of the text, the last one at its end, and each other part at its first
+    /// occurrence, so that the content of a hole cannot choose another parse.
     pub fn holes(&self, text: &str) -> Option<Vec<Range<usize>>> {
         let (first, rest) = self.parts.split_first()?;
         let mut at = text.starts_with(first.as_str()).then_some(first.len())?;

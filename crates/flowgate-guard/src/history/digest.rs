@@ -1,4 +1,5 @@
-//! Computes the digest of a message: the hash of its `Debug` output, by which stored chats are recognised.
+//! Computes the digest of a message: the hash of its `Debug` output. [`super::History`] compares chats by these
+//! digests, and recognises stored ones.
 //!
 //! The arguments of calls are hashed in their [canonical spelling](canonical_json): an agent may parse them and print
 //! them again before it sends them back.

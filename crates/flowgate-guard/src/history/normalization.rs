@@ -167,6 +167,7 @@ fn decode_invisible(c: char) -> Option<char> {
     let code = u32::from(c);
     match code {
         0xe0020..=0xe007e => char::from_u32(code - 0xe0000),
+        // The variation selectors from 17 to 256 stand for the bytes from 16 to 255.
         0xe0100..=0xe01ef => char::from_u32(code - 0xe0100 + 16),
         _ => None,
     }
@@ -222,6 +223,7 @@ fn decode_escapes_once(chars: &[SourceChar]) -> Option<Vec<SourceChar>> {
             let start = chars.get(at + from).map_or(char.start, |char| char.start);
             let end = to.checked_sub(1).and_then(|to| chars.get(at + to)).map_or(end, |char| char.end);
             let (code, start) = match high.take() {
+                // A high and a low surrogate stand for one character.
                 Some((high, from)) if (0xdc00..0xe000).contains(&code) => {
                     (0x10000 + ((high - 0xd800) << 10) + (code - 0xdc00), from)
                 }
@@ -517,6 +519,7 @@ fn bbcode_tag_length(rest: &[SourceChar]) -> Option<usize> {
         "spoiler",
     ];
     let from = 1 + usize::from(rest.get(1)?.c == '/');
+    // The longest name has seven characters; with one more, a longer word is no name.
     let name: String =
         rest.iter().skip(from).take(8).map(|char| char.c).take_while(char::is_ascii_alphabetic).collect();
     NAMES.contains(&name.to_ascii_lowercase().as_str()).then_some(())?;

@@ -40,9 +40,9 @@ pub(crate) struct Pieces {
 
 impl Pieces {
     /// Appends a text of a source. Returns the text around the border to the previous one with the join of both
-    /// labels, if one of the two is too short to be recognised alone; otherwise `None`. Two longer texts need no
-    /// joining: the windows of each cover every character of it. A tiny text is joined only once enough others follow
-    /// it.
+    /// labels, if one of the two is too short to be recognised alone; otherwise `None`. A text is recognised by its
+    /// windows, stretches of [`SHORTEST`] bytes of its normal form. Two longer texts need no joining: the windows of
+    /// each cover every character of it. A tiny text is joined only once enough others follow it.
     pub(crate) fn join(&mut self, source: &str, text: &str, label: &Label) -> Option<(String, Label)> {
         // A window that crosses the border has at least `LEAST_ACROSS_BORDER` bytes on each side of it. On one side, it
         // therefore has fewer bytes than this.

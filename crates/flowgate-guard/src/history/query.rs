@@ -208,6 +208,7 @@ fn lines_of(texts: &ConsecutiveTexts) -> (JoinedText, Vec<usize>) {
                 starts.push(alphanumeric.normalized.bytes.len());
             }
             let position = u32::try_from(at).unwrap_or(u32::MAX);
+            // Only letters and digits are needed here: symbols and invisible characters are discarded.
             append_normalized(
                 char.c,
                 position,
@@ -276,7 +277,8 @@ fn prefix_stripped_variants(alphanumeric: &JoinedText, lines: &[Range<usize>]) -
 }
 
 /// Returns the letters and digits of a remembered text without the prefixes or numbers of its lines, in up to two
-/// variants: a client may strip them. Returns none if fewer than half of the lines have one.
+/// variants: a client may strip them. Returns none if fewer than half of the lines have one, if there is only one line,
+/// or if the text is longer than [`MAX_LINES`].
 pub(super) fn stripped_lines(chars: &Arc<Vec<SourceChar>>) -> Vec<Vec<u8>> {
     let texts: ConsecutiveTexts = Arc::new([Arc::clone(chars)]);
     let (alphanumeric, starts) = lines_of(&texts);

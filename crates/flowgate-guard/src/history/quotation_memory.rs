@@ -7,7 +7,8 @@
 //! splits it (see [`super::query`]).
 //!
 //! Texts are remembered as *windows*: all their stretches of [`SHORTEST`] bytes in normal form, each as a fingerprint.
-//! An adversary must not be able to exploit what is remembered:
+//! [`super::lookup`] adds texts and finds quotations of them. An adversary must not be able to exploit what is
+//! remembered:
 //!
 //! * Each source (a server, a tool, the model) has its own share of the windows. A source that has used up its share
 //!   forgets its own oldest texts, and those of no other source. Forgetting never raises the label of a new text. A
@@ -235,7 +236,8 @@ impl QuotationMemory {
         }
     }
 
-    /// Returns the most windows that one generation of a source may have.
+    /// Returns the most windows that one generation of a source may have: half of the source's share of the room, but
+    /// at least one.
     fn source_room(&self) -> usize {
         (self.room / SHARE / 2).max(1)
     }
@@ -254,7 +256,8 @@ impl QuotationMemory {
     }
 
     /// Returns the number of a source, and assigns one when the source is first named. Beyond [`MAX_SOURCES`], further
-    /// sources share the number 0, which belongs to [`OTHERS`]. The first call must therefore name [`OTHERS`].
+    /// sources share the number 0, which belongs to [`OTHERS`]. The first call must therefore name [`OTHERS`]: another
+    /// name would share the number 0, too.
     fn source_number(&mut self, name: &str) -> usize {
         if let Some(number) = self.sources.iter().position(|source| source.name == name) {
             return number;
@@ -365,6 +368,7 @@ impl QuotationMemory {
                 *self = Self { new, forgotten: self.forgotten + 1, ..Self::with_room(self.room) };
             }
             Some(OWN) => {
+                // `forgotten` stays: the user's own texts have no labels, so no label is lost.
                 (self.own, self.waiting) = (RecentWindows::default(), Vec::new());
             }
             Some(name) => {

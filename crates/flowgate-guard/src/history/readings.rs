@@ -1,7 +1,7 @@
 //! Computes the readings of a text: the forms in which a client may quote it, beyond those that
 //! [normalisation](super::normalization) makes equal.
 //!
-//! A text has up to five readings; one that changes nothing is left out:
+//! `query` and `remembered_texts` compare all readings. A text has up to five; one that changes nothing is left out:
 //!
 //! 1. the text as it is written;
 //! 2. the text with its base64 decoded;
@@ -114,6 +114,7 @@ impl Readings {
             return None;
         }
         let (mut replaced, mut has_changed) = (Vec::with_capacity(last.len()), false);
+        // How many bytes may replace one byte: a remembered text may grow, a compared one may not.
         let per_byte = match self.side {
             ComparisonSide::Remembered => 2,
             ComparisonSide::Compared => 1,

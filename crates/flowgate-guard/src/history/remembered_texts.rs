@@ -5,10 +5,10 @@ use super::normalization::{NormalizedText, append_normalized, markup_mask};
 use super::query::stripped_lines;
 use super::readings::{ComparisonSide, READINGS, Readings};
 
-/// Returns the different normal forms of a text to be remembered, as the bytes that are compared. Each reading has
-/// these forms: its letters and digits, its other symbols, its invisible characters and, if it has markup, its
-/// letters and digits outside the markup. The text as written also has its letters and digits without the prefixes or
-/// numbers of its lines.
+/// Returns the different normal forms of a text to be remembered, as the bytes that are compared. The text has several
+/// readings: as written, decoded, and in other letters. Each reading has these forms: its letters and digits, its other
+/// symbols, its invisible characters and, if it has markup, its letters and digits outside the markup. The text as
+/// written also has its letters and digits without the prefixes or numbers of its lines.
 pub(super) fn normalized_texts(text: &str) -> Vec<Vec<u8>> {
     let readings = Readings::of(text, ComparisonSide::Remembered);
     let mut normalized: Vec<Vec<u8>> = Vec::new();
@@ -27,6 +27,7 @@ pub(super) fn normalized_texts(text: &str) -> Vec<Vec<u8>> {
             shown.for_each(|(char, _)| append_normalized(char.c, (), &mut plain, &mut others, &mut hidden));
             forms.push(plain.bytes);
         }
+        // Reading 0 is the text as written.
         if number == 0 {
             forms.extend(stripped_lines(&chars));
         }

@@ -2,7 +2,8 @@
 //! call.
 //!
 //! Sound for any model, since a model may use anything that it sees. It raises the most questions, because one
-//! untrusted region makes every later call untrusted.
+//! untrusted region makes every later call untrusted. [`MethodRegistry`](crate::method::MethodRegistry) offers it by
+//! name.
 
 use flowgate::monitor::Attribution;
 use flowgate::trace::{EventId, Trace, TraceEntry};
@@ -29,8 +30,10 @@ impl InfluenceMethod for EverythingMethod {
 
 impl AttributionSession for EverythingMethod {
     // A call depends on every event that the agent has seen, whatever its content.
+    /// Ignores the event: no attribution depends on it.
     fn observe(&mut self, _: &Trace, _: EventId) {}
 
+    /// Attributes the whole entry to everything that the agent has seen.
     fn attribute(&mut self, _: &Trace, _: &TraceEntry) -> Attribution {
         Attribution::everything()
     }

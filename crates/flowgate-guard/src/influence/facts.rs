@@ -155,7 +155,8 @@ fn parse_time(
     if word == "noon" {
         return Some(StatedValue::Time { hour: 12, minute: 0 });
     }
-    // The hours that `am` and `pm` add. Of `a.m.` and `p.m.`, the first word is a single letter.
+    // The hours that `am` and `pm` add. Of `a.m.` and `p.m.`, the first word is a single letter; so `2 a day` is also
+    // read as a time.
     let half = |word: Option<&str>| match word {
         Some("am" | "a") => Some(0),
         Some("pm" | "p") => Some(12),

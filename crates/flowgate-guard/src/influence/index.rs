@@ -103,9 +103,9 @@ impl RegionIndex {
         self.texts.push(IndexedText { event, node, text: text.to_owned() });
     }
 
-    /// Whether a value contains a number, a code or an address of at least six bytes that occurs in a region. Only
-    /// regions that `usable` accepts count. Shorter numbers and codes recur by chance. A value that is found nowhere as
-    /// a whole may still quote a region in this way.
+    /// Whether a value contains a number, a code or an address that occurs in a region: a word of at least six bytes
+    /// with a digit, a dot or an `@`. Only regions that `usable` accepts count. Shorter words recur by chance. A value
+    /// that is found nowhere as a whole may still quote a region in this way.
     pub(super) fn quotes(&self, trace: &Trace, value: &Value, usable: &RegionFilter<'_>) -> bool {
         match value {
             Value::String(text) => text.split_whitespace().take(MAX_EXAMINED).any(|word| {
@@ -139,8 +139,8 @@ impl RegionIndex {
         }
     }
 
-    /// Finds the regions that a text comes from: as a whole, as a date, time or number, or else sentence by sentence.
-    /// Only regions that `usable` accepts count.
+    /// Finds the regions that a text comes from: as a whole, as a date, time or number, or else part by part. The parts
+    /// are its lines, its sentences, and what commas or semicolons separate. Only regions that `usable` accepts count.
     fn find_text(&self, trace: &Trace, text: &str, usable: &RegionFilter<'_>) -> ValueOrigin {
         let text = text.trim();
         if text.is_empty() {
@@ -309,6 +309,7 @@ enum PhraseKind {
 /// Whether `text` has `needle` at the byte `at`, and not as a part of a longer word, number or address. Runs of white
 /// space are equal; upper and lower case are equal only in plain words.
 fn occurs_at(text: &str, at: usize, needle: &str) -> bool {
+    // Guessed from the form of the phrase: words with spaces, an address with `@`, `/` or a dot, or a number or code.
     let kind = match needle {
         _ if needle.contains(char::is_whitespace) => PhraseKind::Words,
         _ if needle.contains(['@', '/'])
@@ -332,7 +333,7 @@ fn occurs_at(text: &str, at: usize, needle: &str) -> bool {
             }
             (None, None) => break,
             (Some(_), None) => return false,
-            (Some(n), Some((_, h))) if n.is_whitespace() && h.is_whitespace() => {
+            (Some(wanted), Some((_, found))) if wanted.is_whitespace() && found.is_whitespace() => {
                 while needles.peek().is_some_and(|c| c.is_whitespace()) {
                     needles.next();
                 }
@@ -340,7 +341,7 @@ fn occurs_at(text: &str, at: usize, needle: &str) -> bool {
                     haystack.next();
                 }
             }
-            (Some(n), Some((_, h))) if are_equal(n, h) => {
+            (Some(wanted), Some((_, found))) if are_equal(wanted, found) => {
                 haystack.next();
             }
             _ => return false,
@@ -357,8 +358,8 @@ fn occurs_at(text: &str, at: usize, needle: &str) -> bool {
     !extends_left(before, &kind) && !extends_right(after, &kind)
 }
 
-/// Returns whether the text `before` a match makes the match part of a longer word, number or address. What counts as
-/// part of it depends on the `kind` of the phrase.
+/// Returns whether the text `before` a match makes the match part of a longer word, number or address. This is a guess
+/// from the last two characters of `before`; which ones continue the match depends on the `kind` of the phrase.
 fn extends_left(before: &str, kind: &PhraseKind) -> bool {
     // `site.org` is the destination of `https://site.org`.
     let before = match kind {
@@ -383,8 +384,8 @@ fn extends_left(before: &str, kind: &PhraseKind) -> bool {
     }
 }
 
-/// Returns whether the text after a match makes the match part of a longer word, number or address. What counts as
-/// part of it depends on the `kind` of the phrase.
+/// Returns whether the text after a match makes the match part of a longer word, number or address. This is a guess
+/// from the first two characters of `after`; which ones continue the match depends on the `kind` of the phrase.
 fn extends_right(after: &str, kind: &PhraseKind) -> bool {
     let mut right = after.chars();
     let ends = |next: Option<char>| next.is_none_or(|c| c.is_whitespace() || ">)]}\"'`".contains(c));

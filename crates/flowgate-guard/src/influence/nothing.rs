@@ -1,5 +1,6 @@
 //! Implements the influence method `nothing`: assumes that nothing but the user's own words influences the call, and
-//! that everything above their label is hidden from the model.
+//! that everything above their label is hidden from the model. [`MethodRegistry`](crate::method::MethodRegistry) offers
+//! it by name.
 //!
 //! It is the safest method that asks no questions, and the least useful one. Its guarantee (no text above the label of
 //! the user's own words influences the call) holds if the model is shown only what this method leaves visible. A
@@ -41,6 +42,7 @@ struct NothingSession {
 }
 
 impl AttributionSession for NothingSession {
+    /// Adds the event to the index in which the values of later calls are looked up.
     fn observe(&mut self, trace: &Trace, event: EventId) {
         self.index.add(trace, event);
     }
@@ -57,12 +59,15 @@ impl AttributionSession for NothingSession {
         };
         let seen = seen_filter(trace, &position);
         let instructions: Vec<_> =
-            self.index.instructions.iter().copied().filter(|(e, n)| seen(*e, *n)).collect();
+            self.index.instructions.iter().copied().filter(|(event, node)| seen(*event, *node)).collect();
         // The label of the user's own words: what flows to it counts as visible.
-        let own_label =
-            instructions.iter().filter_map(|(e, n)| label(*e, *n)).fold(Label::BOTTOM, |own, l| own.join(&l));
-        let visible =
-            |event, node| seen(event, node) && label(event, node).is_some_and(|l| l.flows_to(&own_label));
+        let own_label = instructions
+            .iter()
+            .filter_map(|(event, node)| label(*event, *node))
+            .fold(Label::BOTTOM, |own, label| own.join(&label));
+        let visible = |event, node| {
+            seen(event, node) && label(event, node).is_some_and(|label| label.flows_to(&own_label))
+        };
         let hidden_only = |event, node| seen(event, node) && !visible(event, node);
         let arguments = call.arguments.iter().flatten().map(|(name, value)| {
             let source = match self.index.find(trace, value, &visible) {
@@ -83,7 +88,7 @@ impl AttributionSession for NothingSession {
         let events = (0..trace.len()).map(EventId).filter_map(|id| Some((id, trace.event(id)?)));
         let regions =
             events.flat_map(|(id, event)| (0..event.document.nodes().len()).map(move |node| (id, node)));
-        let hidden = regions.filter(|(e, n)| seen(*e, *n) && !visible(*e, *n)).count();
+        let hidden = regions.filter(|(event, node)| seen(*event, *node) && !visible(*event, *node)).count();
         Attribution { method: "nothing", decision: CallDependency::Regions(instructions), arguments, hidden }
     }
 }

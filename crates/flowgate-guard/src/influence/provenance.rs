@@ -1,8 +1,9 @@
 //! Implements the influence method `provenance`: a call depends on the regions whose values recur in its arguments.
 //!
-//! Each value is looked up in the regions that the agent has seen: verbatim, or as a number, date or time. If several
-//! regions state it, the one with the lowest label is taken. A value that is found nowhere was derived, so it depends
-//! on everything.
+//! [`MethodRegistry`](crate::method::MethodRegistry) offers the method by name, and the method of conversations of the
+//! same name uses it. Each value is looked up in the regions that the agent has seen: verbatim, or as a number, date or
+//! time. If several regions state it, the one with the lowest label is taken. A value that is found nowhere was
+//! derived, so it depends on everything.
 //!
 //! The method tracks data flow, not control flow. The arguments do not show why a tool was chosen or called at all; the
 //! method *assumes* that both follow from the messages of the user and the operator. A call that an injection requested
@@ -41,6 +42,7 @@ struct ProvenanceSession {
 }
 
 impl AttributionSession for ProvenanceSession {
+    /// Adds the event to the index in which the values of later calls are looked up.
     fn observe(&mut self, trace: &Trace, event: EventId) {
         self.index.add(trace, event);
     }

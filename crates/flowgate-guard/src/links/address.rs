@@ -65,6 +65,7 @@ pub(super) fn canonical_mail_address(text: &str) -> Option<String> {
 /// refused: its brackets are signs of markup.
 fn parse_url(text: &str) -> Option<Url> {
     let url = Url::parse(text).ok()?;
+    // A host name has at most 253 characters.
     let is_plain = match url.host()? {
         Host::Domain(domain) => domain.split('.').all(is_label) && domain.len() <= 253,
         Host::Ipv4(_) => true,

@@ -81,6 +81,7 @@ impl Cleaner {
         while let Some(c) = pending.get(at..).and_then(|rest| rest.chars().next()) {
             if is_boundary(c) {
                 self.long = None;
+                // Two dots begin a construct of reStructuredText only on their own line.
                 self.is_after_dots &= c != '\n';
                 let is_plain_space = !c.is_control() || matches!(c, '\n' | '\r' | '\t');
                 self.writer.push(if is_plain_space { c } else { ' ' });
@@ -99,6 +100,7 @@ impl Cleaner {
             let end = segment_end(rest, from).or(is_last.then_some(rest.len()));
             if end.unwrap_or(rest.len()) > MAX_SEGMENT {
                 self.add_refused(segment::MARKUP.to_owned());
+                // The space stands for the sign before the first one of the segment, which is not visible.
                 self.long = Some(' ');
                 continue;
             }
@@ -134,7 +136,8 @@ fn segment_end(rest: &str, from: usize) -> Option<usize> {
     rest.get(from..)?.char_indices().find(|(_, c)| is_boundary(*c)).map(|(at, _)| from + at)
 }
 
-/// Returns the visible character after a segment, as a renderer that normalises sees it.
+/// Returns the visible character after a segment, as a renderer that normalises sees it. `None` at the end of the text,
+/// and if the character is white space or a control.
 fn after_segment(rest: &str, end: usize) -> Option<char> {
     let mut after = None;
     if let Some(c) = rest.get(end..).and_then(|rest| rest.chars().next()) {
@@ -155,10 +158,12 @@ fn link_end(rest: &str, end: usize, is_last: bool) -> Option<usize> {
     for is_address in [true, false] {
         let after = rest.get(at..).unwrap_or_default();
         let Some(word) = after.strip_prefix(' ') else {
+            // Not a link of the guard, unless the space comes with the next piece.
             return (is_last || !after.is_empty()).then_some(end);
         };
         let boundary = word.find(is_boundary);
         let length = boundary.unwrap_or(word.len());
+        // The guard writes no two spaces in a row.
         if at + length > MAX_SEGMENT || boundary == Some(0) {
             return Some(end);
         }

@@ -107,6 +107,7 @@ pub(super) fn is_in_root_zone(label: &str) -> bool {
 /// first sign, or the label without underscores, which some renderers drop.
 pub(super) fn begins_top_level(label: &str) -> bool {
     let word = label.split(['-', '_']).next().unwrap_or_default();
+    // The part before the first character that is not an ASCII letter or digit.
     let letters = word
         .find(|c: char| !c.is_ascii_alphanumeric())
         .map_or(word, |end| word.get(..end).unwrap_or_default());

@@ -22,7 +22,7 @@ pub(super) struct CleanedText {
 }
 
 /// Cleans a reply with `clean`, which cleans one decoded text. Returns the cleaned reply, and the refused addresses and
-/// signs.
+/// signs. Each string of JSON is cleaned as the client decodes it; a reply that is not valid JSON is cleaned as a text.
 pub(super) fn clean_json(text: &str, clean: &mut dyn FnMut(&str) -> CleanedText) -> (String, Vec<String>) {
     if serde_json::from_str::<IgnoredAny>(text).is_err() {
         return clean_partial(text, clean);
@@ -42,6 +42,7 @@ pub(super) fn clean_json(text: &str, clean: &mut dyn FnMut(&str) -> CleanedText)
         } else {
             written.push_str(&serde_json::Value::from(cleaned.text).to_string());
         }
+        // A renderer that shows the JSON itself would otherwise extend the address.
         if cleaned.has_address {
             written.push(' ');
         }

@@ -1,6 +1,6 @@
 //! Converts text to what a renderer may show: compatible forms are replaced (NFKC), and invisible characters and marks
-//! are left out. Links and placeholders are searched for in this form, since a renderer may recognise one that the
-//! bytes do not show. Each character records the bytes that it comes from.
+//! are left out. The other files of `links` and [`crate::placeholder`] search for links and placeholders in this form,
+//! since a renderer may recognise one that the bytes do not show. Each character records the bytes that it comes from.
 
 use unicode_normalization::UnicodeNormalization as _;
 use unicode_properties::{GeneralCategory, GeneralCategoryGroup, UnicodeGeneralCategory as _};
@@ -21,7 +21,8 @@ pub(crate) struct RenderedChar {
 /// Emphasis signs, which a renderer drops at every position.
 pub(super) const EMPHASIS: [char; 3] = ['*', '~', '`'];
 
-/// Returns the characters of a text as a renderer may show them, each with the bytes that it comes from.
+/// Returns the characters of a text as a renderer may show them, each with the bytes that it comes from. Backslashes
+/// before punctuation and signs of emphasis, which a renderer may leave out, are in the result, and marked as silent.
 pub(crate) fn rendered_chars(text: &str) -> Vec<RenderedChar> {
     let mut rendered = Vec::with_capacity(text.len());
     let mut chars = text.char_indices().peekable();
@@ -54,7 +55,8 @@ pub(super) fn for_each_normalized(c: char, mut each: impl FnMut(char)) {
     }
 }
 
-/// Whether a renderer may drop the character: joiners, fillers, format characters and marks.
+/// Whether a renderer may drop the character: joiners, fillers, format characters, marks, and the unassigned characters
+/// that Unicode reserves for more of these.
 pub(super) fn is_transparent(c: char) -> bool {
     let fillers = ['\u{115f}', '\u{1160}', '\u{3164}', '\u{ffa0}', '\u{2065}'];
     !c.is_ascii()
@@ -65,7 +67,7 @@ pub(super) fn is_transparent(c: char) -> bool {
             || ('\u{e0000}'..='\u{e0fff}').contains(&c))
 }
 
-/// Whether the character is a mark, which only modifies the character before it.
+/// Whether the character is a mark without a width of its own, which only modifies the character before it.
 pub(super) fn is_mark(c: char) -> bool {
     matches!(c.general_category(), GeneralCategory::NonspacingMark | GeneralCategory::EnclosingMark)
 }

@@ -219,7 +219,7 @@ impl SegmentReader<'_, '_> {
         }
         if self.text.starts_with_at(start, "mailto:") {
             let end = self.text.end_of_address(start);
-            let written = address::canonical_mail_address(&self.text.slice(start + 7, end));
+            let written = address::canonical_mail_address(&self.text.slice(start + "mailto:".len(), end));
             return self.decide(written, "mailto:", start, end);
         }
         // A position inside a name or a word that was read already begins no address of its own; reading each of them
@@ -238,6 +238,7 @@ impl SegmentReader<'_, '_> {
             let written = address::canonical_mail_address(&self.text.slice(start, end));
             return self.decide(written, "mailto:", start, end);
         }
+        // After one of these characters, the name is a part of a path or of another address.
         let is_inside = self.text.char_before(start).is_some_and(|c| "/\\@.-_~%+#&:".contains(c));
         let (end, is_host) = self.text.name_end(start);
         if is_host && !is_inside {
@@ -287,6 +288,7 @@ impl SegmentReader<'_, '_> {
         start: usize,
         end: usize,
     ) -> Result<Option<usize>, UndecidedAddressError> {
+        // The address as it is spelled in the source, with what renderers may drop.
         let source = match (self.text.plain.get(start), self.text.plain.get(end.saturating_sub(1))) {
             (Some(first), Some(last)) => self.text.source.get(first.start..last.end.max(last.start)),
             _ => None,
@@ -372,7 +374,8 @@ impl SegmentReader<'_, '_> {
         // After an unknown word, punctuation and closing signs continue the sentence, and begin no address.
         if is_known || !"\"'*)]},;.!|`".contains(next) || self.text.is_slash_after(index) {
             self.insert_space(index + 1);
-            // Some renderers skip white space after a scheme; none does before the colon. `hxxp` is no scheme.
+            // Some renderers skip white space after a scheme, and none does before the colon. `http://` needs no such
+            // space: `read_token` has replaced it by `hxxp`, which is no scheme.
             let is_replaced =
                 word.to_ascii_lowercase().starts_with("http") && self.text.starts_with_at(index + 1, "//");
             if is_known && !is_replaced {
@@ -398,6 +401,7 @@ impl SegmentReader<'_, '_> {
         index: usize,
         next: Option<char>,
     ) -> Result<usize, UndecidedAddressError> {
+        // Some renderer begins an element or a link with each of these.
         if !next.is_some_and(|c| c.is_ascii_alphabetic() || "/!?@#|".contains(c)) {
             return Ok(index + 1);
         }

@@ -81,6 +81,7 @@ impl SegmentText<'_> {
         }
         let name = self.slice(start, end);
         let labels: Vec<&str> = name.split('.').collect();
+        // Whether a path follows, and the name is not itself a part of a path.
         let is_path_next =
             self.char_at(end) == Some('/') && !matches!(self.char_before(start), Some('/' | '.'));
         (end, host_names::is_host(&labels, is_path_next))

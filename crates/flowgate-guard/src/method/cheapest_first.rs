@@ -25,6 +25,7 @@ impl StepMethod for CheapestFirst {
     }
 
     fn shows_everything(&self) -> bool {
+        // The first attempt of each step is shown everything, a second attempt less.
         true
     }
 

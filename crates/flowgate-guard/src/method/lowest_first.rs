@@ -35,6 +35,7 @@ impl StepMethod for LowestFirst {
     }
 
     fn question_bits(&self) -> usize {
+        // Whether the question is asked can change the label of a store.
         1
     }
 }

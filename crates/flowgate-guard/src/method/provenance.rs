@@ -29,6 +29,7 @@ impl StepMethod for Provenance {
     }
 
     fn shows_everything(&self) -> bool {
+        // The draft is shown everything, its rewrite less.
         true
     }
 
@@ -41,6 +42,7 @@ impl StepMethod for Provenance {
     }
 
     fn raises_level(&self) -> bool {
+        // Later steps of the turn are shown what this one was shown and did.
         true
     }
 }
@@ -99,6 +101,7 @@ impl DraftJudge for DraftProvenance {
     }
 
     fn keeps_drafts(&self) -> bool {
+        // The rewrite may not see enough to make the calls of the draft.
         true
     }
 }

@@ -97,6 +97,7 @@ async fn search_below(
 /// If the model cannot score a subcontext.
 pub async fn leave_one_in(scorer: &mut ContextScorer<'_>) -> Result<Vec<f64>, Error> {
     let span = scorer.span().clone();
+    // The first element has no documents.
     let mut elements = vec![span.bottom()];
     elements.extend((0..span.labels().len()).map(|label| span.join_of([label])));
     let utilities = scorer.utilities(&elements).await?;

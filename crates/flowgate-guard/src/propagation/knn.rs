@@ -25,6 +25,7 @@ pub struct KnnParameters {
 }
 
 impl Default for KnnParameters {
+    /// Returns the weight of the paper, eight entries, and the temperature 1.
     fn default() -> Self {
         Self { gamma: 0.5, neighbours: 8, temperature: 1.0 }
     }

@@ -110,6 +110,7 @@ impl<'a> ContextScorer<'a> {
     /// Returns the utility of the whole context.
     #[must_use]
     pub fn context_utility(&self) -> f64 {
+        // `new` has scored the whole context, so the fallback is never used.
         self.utilities.get(&self.span.top()).copied().unwrap_or(f64::NAN)
     }
 
@@ -126,6 +127,7 @@ impl<'a> ContextScorer<'a> {
     pub async fn utilities(&mut self, elements: &[SpanElement]) -> Result<Vec<f64>, Error> {
         let unknown: Vec<_> = elements.iter().filter(|e| !self.utilities.contains_key(e)).copied().collect();
         self.score(&unknown, None).await?;
+        // `score` has stored each utility, so the fallback is never used.
         Ok(elements.iter().map(|element| self.utilities.get(element).copied().unwrap_or(f64::NAN)).collect())
     }
 
@@ -177,6 +179,7 @@ impl<'a> ContextScorer<'a> {
         }
         let question = (self.task.count)(&self.task.context.question);
         for ((element, prefix), score) in elements.iter().zip(&prefixes).zip(scores) {
+            // The tokens of the prompt and the completion, as if nothing were shared with other subcontexts.
             let whole = (self.task.count)(prefix.text()) + question + (self.task.count)(self.task.completion);
             self.cost.calls += 1;
             self.cost.unshared_tokens += whole;
@@ -221,6 +224,7 @@ impl<'a> ContextScorer<'a> {
             self.prefixes.push((key.to_vec(), prefix.clone()));
             parent = Some(prefix);
         }
+        // The loop has run at least once, for the preamble, so the fallback is never used.
         Ok(parent.unwrap_or_else(|| Prefix::new(None, "", None)))
     }
 }

@@ -39,7 +39,8 @@ impl Utility for NegativePerplexity {
     }
 
     fn bound(&self, least: f64, tokens: usize) -> Option<f64> {
-        // The perplexity is e to the power of the negative mean log-probability.
+        // The perplexity is e to the power of the negative mean log-probability. For a `least` that is not negative,
+        // the logarithm is not finite, so there is no bound.
         MeanLogProbability.bound(-(-least).ln(), tokens)
     }
 }

@@ -54,8 +54,8 @@ pub fn replay_guarded(
 
 /// Replays a run in a conversation with this method. The verdicts are those of the conversation; findings and refused
 /// events are those of [`replay_with`]. `decision` answers every question; with
-/// [`AllowForConversation`](Decision::AllowForConversation), equal calls of the rest of the run need no question where the
-/// policy allows such a grant.
+/// [`AllowForConversation`](Decision::AllowForConversation), equal calls of the rest of the run need no question where
+/// the policy allows such a grant.
 ///
 /// A call that the double cannot make counts as denied, without reasons. So does the call of an attack whose injected
 /// text the model is not shown and cannot request. A message that does not fit the session is left out, and is among

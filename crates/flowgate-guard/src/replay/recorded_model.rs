@@ -152,7 +152,8 @@ impl<'r> ReplayDouble<'r> {
         else {
             return NextMessage::Stuck;
         };
-        // An injected call has no slots: the attack's text is read, not forwarded.
+        // An injected call has no slots: the attack's text is read, not forwarded. An argument takes a slot if the word
+        // `$slot` occurs in its schema, in which the view describes the form of a slot.
         let takes_slot = |view: &View, argument: &str| {
             let spec = view.request.tools.iter().find(|tool| tool.name == name);
             let schema = spec.and_then(|spec| spec.parameters.get("properties")?.get(argument));
@@ -318,6 +319,7 @@ fn missing_regions(trace: &Trace, bound: &Label, hidden: &HiddenRegions, need: &
                 None => missing.is_unavailable = true,
             }
         }
+        // Every hidden region must be looked at.
         PartNeed::Everything => {
             missing.names.extend(hidden.all().iter().map(|region| region.name.clone()));
         }

@@ -55,6 +55,8 @@ impl ChatModel for AttentionScreener {
         "attention"
     }
 
+    /// Answers a question of the judge: has the writer draft the next message, and names the regions that the draft
+    /// depends on. If they cannot be computed, the answer is malformed, so that every region counts as needed.
     fn complete<'a>(
         &'a self,
         request: &'a Request,
@@ -166,6 +168,7 @@ impl PlainChat {
         // The tags of regions are in the order of the text. A name of `names` that is in no tag has no region here.
         while let Some((name, before, after)) = next_tag(rest, nonce, names) {
             self.text.push_str(before);
+            // Without a closing tag, the region extends to the end of the text.
             let (content, after) = after.split_once(&closing_tag(nonce, name)).unwrap_or((after, ""));
             let begin = self.text.len();
             self.text.push_str(content);

@@ -1,5 +1,5 @@
 //! Implements the screener *judge*: a model is asked which of the hidden regions of a chat the agent's next step needs
-//! (RTBAS, section 7.1, "LM as a judge").
+//! (RTBAS, section 7.1, "LM as a judge"). The [method of the same name](crate::method::judge) uses it.
 //!
 //! Every region is tagged with an unpredictable nonce, where the paper uses a number alone. The instructions precede
 //! and follow the chat. The answer is a forced tool call, in which the judge reasons before it names regions.

@@ -29,7 +29,7 @@ impl ToolSelector for ToolFilterSelector {
 }
 
 /// Returns the question which tools of `request` are needed. It contains only the system and user messages of the chat,
-/// and the tool by which the model answers.
+/// instructions before and after them, and the tool by which the model answers.
 fn question(request: Request) -> Request {
     let Request { messages, tools, sampling, .. } = request;
     let is_instruction = |message: &Message| matches!(message, Message::System(_) | Message::User(_));

@@ -8,7 +8,7 @@ use flowgate_guard::conversation::{Conversation, Need, Turn, TurnEnd, TurnUsage}
 use flowgate_guard::view::View;
 use flowgate_lm::chat::Completion;
 use flowgate_lm::ignore_deltas;
-use flowgate_lm::wire::{Api, ONLY_FUNCTIONS, ResponseHead};
+use flowgate_lm::wire::{AnswerStorage, Api, ONLY_FUNCTIONS, ResponseHead};
 use serde_json::{Value, json};
 
 use crate::attention::chosen_by_attention;
@@ -380,7 +380,13 @@ fn streamed(completion: &Completion, seed: u64) -> Completion {
     let api = apis[usize::try_from(seed).unwrap_or(0) % apis.len()];
     let events = api.encode_stream(
         completion,
-        ResponseHead { id: "r", model: "worst", created: 0, tools: &ONLY_FUNCTIONS },
+        ResponseHead {
+            id: "r",
+            model: "worst",
+            created: 0,
+            tools: &ONLY_FUNCTIONS,
+            storage: AnswerStorage::NotStored,
+        },
         true,
     );
     let mut decoder = api.decoder();

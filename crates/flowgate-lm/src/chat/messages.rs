@@ -1,4 +1,5 @@
-//! Holds the messages of a chat, with a cache of their serialised form.
+//! Holds the messages of a chat, with a cache of their serialised form. [`Request`](super::Request) has its chat in
+//! this form.
 //!
 //! Each request contains the whole chat, and most of it was already serialised for the previous request. The serialiser
 //! (in `wire::chat_completions`) therefore stores its output with the messages, and extends it for the next request.

@@ -21,7 +21,7 @@ pub struct ReasoningPart {
 }
 
 impl ReasoningPart {
-    /// Returns all readable texts as one; empty if there is none.
+    /// Returns all readable texts as one, with an empty line between them; empty if there is none.
     #[must_use]
     pub fn text(&self) -> String {
         self.texts.join("\n\n")

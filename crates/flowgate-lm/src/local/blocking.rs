@@ -31,7 +31,8 @@ pub(super) struct PromptPiece {
 
 /// Renders a chat as [`ChatTemplate::render`] does, and returns the prompt as pieces: each blocked text is one piece,
 /// and the texts between them are others. If the template prints a message twice, its blocked text is two of the
-/// pieces.
+/// pieces. Fails if the template cannot render the chat, changes or leaves out a blocked text, or if a blocked text is
+/// not in the chat or overlaps another.
 pub(super) fn render_blocking(
     template: &ChatTemplate,
     messages: &[Message],

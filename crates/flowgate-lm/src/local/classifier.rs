@@ -1,6 +1,7 @@
 //! Decides from features of attention which regions an output depends on: [`DependencyClassifier`], the neural network
 //! of *RTBAS: Defending LLM Agents Against Prompt Injection and Privacy Leakage*, section 7.2. It is an LSTM of two
-//! layers, which reads the regions in their order and gives a probability for each.
+//! layers, which reads the regions in their order and gives a probability for each. `flowgate bench screeners` trains
+//! it, and screeners that read attention use it.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
@@ -172,12 +173,13 @@ impl DependencyClassifier {
             let softplus = (signed.relu()? + (signed.abs()?.neg()?.exp()? + 1.0)?.log()?)?;
             losses.push((softplus * Tensor::new(weights, &Device::Cpu)?)?.sum_all()?);
         }
+        // The divisor is at least 1, so that it is never 0.
         Tensor::stack(&losses, 0)?.sum_all()? / total.max(1.0)
     }
 }
 
 impl RegionClassifier for DependencyClassifier {
-    /// Computes the probability of each region from its logit.
+    /// Returns for each region the probability that the output depends on it: the logistic function of its logit.
     fn probabilities(&self, regions: &[RegionFeatures]) -> std::result::Result<Vec<f64>, Error> {
         if regions.is_empty() {
             return Ok(Vec::new());

@@ -79,7 +79,9 @@ impl LocalModel {
         self.extend_blocking(cache, tokens, None)
     }
 
-    /// Extends a cache as [`extend`](Self::extend) does, with blocked regions.
+    /// Evaluates `tokens`, which follow the tokens of `cache`, and returns the cache extended by them. No token outside
+    /// a region of `blocked` reads a token inside it. The pieces end at multiples of [`PIECE`], as
+    /// [`extend`](Self::extend) explains.
     fn extend_blocking(
         &self,
         mut cache: KeyValueCache,
@@ -133,6 +135,7 @@ impl LocalModel {
         tokens: &[u32],
         blocked: &BlockedTokens,
     ) -> Result<(KeyValueCache, Vec<f32>), Error> {
+        // The last piece is evaluated separately, for the logits after its last token.
         let (before, rest) = tokens.split_at(tokens.len().saturating_sub(1) / PIECE * PIECE);
         let cache = self.extend_blocking(KeyValueCache::default(), before, Some(blocked))?;
         let (hidden, cache) = self.evaluate(rest, &cache, &mut Probe::blocking(Some(blocked)))?;

@@ -78,6 +78,7 @@ pub(super) fn token_bounds(
     let mut probe = Probe {
         kernels: Kernels::Differentiable,
         added_to_embedding: Some(added.as_tensor()),
+        // The embeddings of the tokens.
         hidden_layer: Some(0),
         ..Probe::default()
     };
@@ -112,6 +113,8 @@ pub(super) fn token_bounds(
         let lengths = gradient.squeeze(0)?.sqr()?.sum(D::Minus1)?.to_vec1::<f32>()?;
         sums.iter_mut().zip(lengths).for_each(|(sum, length)| *sum += f64::from(length));
     }
+    // The bound is half the variance times the expected squared length of the gradient, of which `sums` has one sample
+    // for each projection (`jacobian.rs` of this crate derives it).
     #[expect(clippy::cast_precision_loss, reason = "projections are few")]
     let scale = variance / 2.0 / projections as f64;
     Ok(sums.into_iter().map(|sum| sum * scale).collect())

@@ -19,11 +19,12 @@ pub(super) struct Sampler {
 
 impl Sampler {
     /// Creates a sampler with the parameters of a request. Without a temperature, it always selects the most probable
-    /// token; without a seed, it draws with a random one.
+    /// token; without a seed, it draws with a random one. A negative temperature counts as 0.
     pub(super) fn new(sampling: &Sampling) -> Self {
         Self {
             temperature: sampling.temperature.unwrap_or(0.0).max(0.0),
             top_p: sampling.top_p.unwrap_or(1.0),
+            // Each `RandomState` has random keys, so its hash of a constant is a random number.
             random: SplitMix::new(sampling.seed.unwrap_or_else(|| RandomState::new().hash_one(0))),
         }
     }
@@ -99,7 +100,8 @@ impl SplitMix {
         mixed ^ (mixed >> 31)
     }
 
-    /// Returns the next number from 0 up to, but not including, 1.
+    /// Returns the next number from 0 up to, but not including, 1: the upper 53 bits of the next number, which a `f64`
+    /// represents exactly, as a fraction.
     pub(super) fn uniform(&mut self) -> f64 {
         #[expect(clippy::cast_precision_loss, reason = "53 bits fit exactly")]
         let share = (self.next() >> 11) as f64 / (1_u64 << 53) as f64;

@@ -106,7 +106,8 @@ impl CallFilter {
     }
 
     /// Returns the offset at which the first call begins: at the first opening mark, or at a `{` that begins the
-    /// message. `None` if there is neither, or if the request offers no tools.
+    /// message. This is a guess: if the text from there on is no call, [`Self::finish`] returns it as text. `None` if
+    /// there is neither, or if the request offers no tools.
     fn call_start(&self) -> Option<usize> {
         if !self.is_active {
             return None;

@@ -14,7 +14,8 @@ pub(super) fn key(model: &str, request: &Request) -> String {
 }
 
 /// Returns the parts of a request on which the key of its recorded answer depends, as JSON. Left out are the reasoning
-/// of earlier messages (which is not recorded), and the parameters `reasoning`, `verbosity` and `single_call`.
+/// of earlier messages (which is not recorded), and the parameters `reasoning`, `verbosity` and `single_call`: requests
+/// that differ only in these get the same recorded answer.
 fn canonical(request: &Request) -> Value {
     let messages: Vec<Value> = request.messages.iter().map(message).collect();
     let tools = request.tools.iter().map(|tool| json!([tool.name, tool.description, tool.parameters]));
@@ -54,8 +55,8 @@ fn output_format(format: &OutputFormat) -> Value {
     }
 }
 
-/// Returns a message in the form that is hashed for the key, without its reasoning. A tool output that does not say
-/// whether the tool failed counts as a success.
+/// Returns a message as JSON from which the key of a recorded answer is hashed. Leaves out its reasoning, which is not
+/// recorded. A tool output that does not say whether the tool failed counts as a success.
 fn message(message: &Message) -> Value {
     match message {
         Message::System(content) => json!({"system": parts(content)}),
@@ -67,7 +68,7 @@ fn message(message: &Message) -> Value {
     }
 }
 
-/// Returns the parts of a message in the form that is hashed for the key.
+/// Returns the parts of a message as JSON from which the key of a recorded answer is hashed.
 fn parts(parts: &[Part]) -> Value {
     let part = |part: &Part| match part {
         Part::Text(text) => json!({"text": text}),

@@ -1,5 +1,5 @@
 //! Reads the body of a server's answer that is one JSON text, and no stream: the answer to a request for embeddings, or
-//! to a request for the log-probability of a given text (`score`).
+//! to a request for the log-probability of a given text. `remote.rs` and `score.rs` use this module.
 
 use std::sync::Arc;
 
@@ -36,6 +36,7 @@ impl ResponseHandler for JsonHandler<'_> {
             let usage = answer.get("usage");
             let count = |key: &str| usage.and_then(|usage| usage.get(key)).and_then(Value::as_u64);
             cost.usage.input = count("prompt_tokens").unwrap_or(cost.usage.input);
+            // An answer without generated tokens, such as one with embeddings, does not state this number.
             cost.usage.output = count("completion_tokens").unwrap_or(0);
         }
         match answer.get("error").filter(|error| !error.is_null()) {

@@ -25,7 +25,8 @@ pub struct RetryPolicy {
 }
 
 impl Default for RetryPolicy {
-    /// Returns a policy with four retries, after 0.5, 1, 2 and 4 seconds.
+    /// Returns a policy with four retries, after 0.5, 1, 2 and 4 seconds, or after a longer delay that the server
+    /// requests, of at most a minute.
     fn default() -> Self {
         Self { times: 4, first: Duration::from_millis(500), longest: Duration::from_secs(60) }
     }

@@ -105,7 +105,9 @@ impl Scorer {
                 "logprobs": 1,
             })
         };
-        // A server that requires a generated token rejects the first request as invalid.
+        // A server that requires a generated token rejects the first request as invalid. Servers give different
+        // reasons, so the request is repeated after every such status; a request that is invalid in another way fails
+        // again.
         let (mut generated, mut answer) = (0_u64, self.ask("/completions", &body(0)).await);
         if let Err(Error::Rejected { status: 400 | 422, .. }) = answer {
             (generated, answer) = (1, self.ask("/completions", &body(1)).await);

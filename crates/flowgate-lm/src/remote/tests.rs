@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::test_server::{ScriptedReply, serve};
 use super::*;
 use crate::chat::{Message, Part, Stop};
-use crate::wire::{ONLY_FUNCTIONS, ResponseHead};
+use crate::wire::{AnswerStorage, ONLY_FUNCTIONS, ResponseHead};
 
 const SECRET: &str = "sk-very-secret";
 const QUESTION: &str = "a private question";
@@ -28,14 +28,29 @@ fn said(text: &str) -> Completion {
 }
 
 fn body(api: Api, text: &str) -> String {
-    api.encode_response(&said(text), ResponseHead { id: "r", model: "m", created: 1, tools: &ONLY_FUNCTIONS })
-        .to_string()
+    api.encode_response(
+        &said(text),
+        ResponseHead {
+            id: "r",
+            model: "m",
+            created: 1,
+            tools: &ONLY_FUNCTIONS,
+            storage: AnswerStorage::NotStored,
+        },
+    )
+    .to_string()
 }
 
 fn stream(api: Api, text: &str) -> String {
     let events = api.encode_stream(
         &said(text),
-        ResponseHead { id: "r", model: "m", created: 1, tools: &ONLY_FUNCTIONS },
+        ResponseHead {
+            id: "r",
+            model: "m",
+            created: 1,
+            tools: &ONLY_FUNCTIONS,
+            storage: AnswerStorage::NotStored,
+        },
         true,
     );
     events.iter().map(sse::SseEvent::encode).collect()

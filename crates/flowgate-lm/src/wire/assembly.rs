@@ -90,6 +90,7 @@ impl Assembly {
         }
         self.check_size(piece.len())?;
         let thought = self.completion.thoughts.get_mut(index).ok_or(NO_THOUGHT)?;
+        // A part that arrives in pieces has a single text.
         match thought.texts.first_mut() {
             Some(text) => text.push_str(piece),
             None => thought.texts.push(piece.to_owned()),
@@ -108,7 +109,7 @@ impl Assembly {
         Ok(())
     }
 
-    /// Sets the signature of the part of the reasoning with this index, which had no seal.
+    /// Sets the signature of the part of the reasoning with this index, and replaces its seal, if it had one.
     pub(super) fn sign_thought(&mut self, index: usize, signature: &str) -> Result<(), Error> {
         self.check_size(signature.len())?;
         let thought = self.completion.thoughts.get_mut(index).ok_or(NO_THOUGHT)?;

@@ -1,4 +1,5 @@
-//! Encodes and decodes OpenAI's Chat Completions, which nearly every server of local models also supports.
+//! Encodes and decodes OpenAI's Chat Completions, which nearly every server of local models also supports. The gateway
+//! and `RemoteModel` use the format as [`Api::ChatCompletions`](super::Api::ChatCompletions).
 //!
 //! Limits of the format, and of this module:
 //!

@@ -1,4 +1,5 @@
-//! Decodes the documents and files of a client's request: what the formats have in common.
+//! Decodes the documents and files of a client's request: what the formats have in common. The decoders of requests use
+//! this file.
 //!
 //! A document in text becomes a text, which is labelled and judged like any other. A PDF stays as it is: no rule can
 //! read it, so its label alone decides who is shown it. Nothing is fetched: the content of an address or of a file at

@@ -133,7 +133,8 @@ impl<'a> ObjectFields<'a> {
         self.dropped.tools.iter().any(|known| known == kind)
     }
 
-    /// Returns the path of the field `key`.
+    /// Returns the path of the field `key` in the body of the request, for errors: only the key if this object is the
+    /// body itself.
     pub(super) fn path_to(&self, key: &str) -> String {
         match (self.path.name.is_empty(), self.path.index) {
             (true, None) => key.to_owned(),
@@ -146,7 +147,8 @@ impl<'a> ObjectFields<'a> {
         Err(WireError { place: self.path_to(key), problem })
     }
 
-    /// Returns the field `key`, in either of its spellings; `None` if it is absent or null.
+    /// Returns the field `key`; `None` if it is absent or null. A field whose name in camel case is `key` is this field
+    /// as well (`top_p` for the key `topP`): clients of Gemini mix both spellings.
     pub(super) fn get(&self, key: &str) -> Option<&'a Json<'a>> {
         let is_field = |name: &str| name == key || name.contains('_') && camel_case(name) == key;
         let (_, value) = self.entries.iter().find(|(name, _)| is_field(name))?;
@@ -183,6 +185,7 @@ impl<'a> ObjectFields<'a> {
             if key != EXTENSION && self.is_dropped_by_operator(key) {
                 continue;
             }
+            // The error repeats the client's key only if it is a short plain word; any other text is replaced by `...`.
             let is_plain_word = !key.is_empty()
                 && key.len() <= 64
                 && key.chars().all(|char| char.is_ascii_alphanumeric() || "_-.".contains(char));
@@ -236,7 +239,8 @@ impl<'a> ObjectFields<'a> {
         }
     }
 
-    /// Returns the object in the field `key`, which must be present.
+    /// Returns the object in the field `key`, which must be present: an absent field is reported as one that is not an
+    /// object.
     pub(super) fn object(&self, key: &str) -> Result<Self, WireError> {
         let path = FieldPath { name: self.path_to(key).into(), index: None };
         Self::from_value(self.get(key).unwrap_or(&Json::Null), path, self.dropped)

@@ -241,7 +241,13 @@ mod tests {
 
     #[test]
     fn an_answer_is_recognised_by_its_fields() {
-        let head = ResponseHead { id: "r", model: "m", created: 1, tools: &super::super::ONLY_FUNCTIONS };
+        let head = ResponseHead {
+            id: "r",
+            model: "m",
+            created: 1,
+            tools: &super::super::ONLY_FUNCTIONS,
+            storage: super::super::AnswerStorage::NotStored,
+        };
         for api in Api::ALL {
             let body = api.encode_response(&Completion::default(), head);
             assert_eq!(Api::of_response(&body), Some(api), "{body}");

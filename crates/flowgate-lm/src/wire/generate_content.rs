@@ -1,5 +1,6 @@
 //! Encodes and decodes Gemini's API: `generateContent`, and `streamGenerateContent` for streams. A chat is a list of
-//! "contents" there (one for each message), and a content is a list of parts.
+//! "contents" there (one for each message), and a content is a list of parts. The gateway and `RemoteModel` use the
+//! format as [`Api::GenerateContent`](super::Api::GenerateContent).
 //!
 //! Differences from the other formats:
 //!
@@ -88,7 +89,7 @@ fn encode_error(status: u16, message: &str) -> Value {
     json!({"error": {"code": status, "message": message, "status": error_names(status).gemini}})
 }
 
-/// Encodes the list of the models with these names.
+/// Encodes the list of the models with these names. The format has no field for their owner.
 fn encode_model_list(names: &[&str], _owner: &str) -> Value {
     let model = |name: &&str| {
         json!({

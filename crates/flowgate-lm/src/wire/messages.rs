@@ -1,4 +1,5 @@
-//! Encodes and decodes Anthropic's Messages API.
+//! Encodes and decodes Anthropic's Messages API. The gateway and `RemoteModel` use the format as
+//! [`Api::Messages`](super::Api::Messages).
 //!
 //! Differences from the other formats:
 //!
@@ -87,7 +88,8 @@ fn encode_error(status: u16, message: &str) -> Value {
     json!({"type": "error", "error": {"type": error_names(status).anthropic, "message": message}})
 }
 
-/// Encodes the list of the models with these names. The time at which a model was created is not known; the format requires one.
+/// Encodes the list of the models with these names. The format has no field for their owner. The time at which a model
+/// was created is not known; the format requires one.
 fn encode_model_list(names: &[&str], _owner: &str) -> Value {
     let model = |name: &&str| json!({"type": "model", "id": name, "display_name": name, "created_at": "1970-01-01T00:00:00Z"});
     let models: Vec<Value> = names.iter().map(model).collect();

@@ -113,7 +113,8 @@ fn problem(schema: &Value) -> Option<&'static str> {
     (schema.to_string().len() > MAX_BYTES).then_some("is larger than 262144 bytes; make it smaller")
 }
 
-/// Encodes a schema with the fields that OpenAI's formats share: `name`, `description`, `schema` and `strict`.
+/// Encodes a schema with the fields that OpenAI's formats share: `name`, `description`, `schema` and `strict`. They
+/// require a name, so a schema without one (from a client of another format) gets `output`.
 pub(super) fn encode_named_schema(schema: &OutputSchema) -> Map<String, Value> {
     let name = if schema.name.is_empty() { NAME } else { schema.name.as_str() };
     let mut fields = Map::from_iter([("name".to_owned(), Value::from(name))]);

@@ -1,8 +1,9 @@
-//! Encodes and decodes OpenAI's Responses API.
+//! Encodes and decodes OpenAI's Responses API. The gateway and `RemoteModel` use the format as
+//! [`Api::Responses`](super::Api::Responses).
 //!
-//! The whole chat is sent with each request, and the server stores nothing: `store` is false, and stored state
-//! (`previous_response_id`, `conversation`, references to items) cannot be requested. Text and calls are separate
-//! items; a call belongs to the preceding message of the model. There are no stop sequences and no seed. A tool output
+//! The whole chat is sent with each request to a server, which stores nothing: `store` is false. A client of the gateway
+//! may continue an earlier answer (`previous_response_id`); other stored state (`conversation`, references to items)
+//! cannot be requested. Text and calls are separate items; a call belongs to the preceding message of the model. There are no stop sequences and no seed. A tool output
 //! cannot be marked as an error: its content is sent as it is.
 //!
 //! The model's reasoning is a list of items with encrypted content. It is encoded with this content, and decoded from

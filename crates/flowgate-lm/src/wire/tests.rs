@@ -422,8 +422,13 @@ fn anything() -> impl Strategy<Value = Value> {
     })
 }
 
-const HEAD: ResponseHead<'_> =
-    ResponseHead { id: "r1", model: "m", created: 1_700_000_000, tools: &ONLY_FUNCTIONS };
+const HEAD: ResponseHead<'_> = ResponseHead {
+    id: "r1",
+    model: "m",
+    created: 1_700_000_000,
+    tools: &ONLY_FUNCTIONS,
+    storage: AnswerStorage::NotStored,
+};
 
 proptest! {
     #[test]

@@ -43,18 +43,19 @@ impl ToolForms {
         self.forms.is_empty()
     }
 
-    /// Records that the request asks for verdicts on calls; the answer is [`SafeguardAnswer::Unsupported`] unless it is
-    /// [set](Self::answer_safeguards).
+    /// Records that the request asks whether the calls of the answer are dangerous (`safeguards`); the answer is
+    /// [`SafeguardAnswer::Unsupported`] unless it is [set](Self::answer_safeguards).
     pub(super) fn ask_for_verdicts(&mut self) {
         self.safeguards = Some(SafeguardAnswer::default());
     }
 
-    /// Sets what the answer says about its calls. Has no effect on a request that does not ask.
+    /// Sets what the answer says about the danger of its calls. Has no effect if the request does not ask for that.
     pub fn answer_safeguards(&mut self, answer: SafeguardAnswer) {
         self.safeguards = self.safeguards.map(|_| answer);
     }
 
-    /// Returns the `safeguard_results` of an answer with these calls; `None` if its request does not ask for them.
+    /// Returns the field `safeguard_results` of an answer with these calls, which says for each call whether it is
+    /// dangerous; `None` if the request does not ask for it.
     pub(super) fn safeguard_results(&self, calls: &[ToolCall]) -> Option<Value> {
         self.safeguards.map(|answer| answer.results(calls))
     }

@@ -6,7 +6,7 @@
 
 use serde_json::Value;
 
-use super::{Api, ReasoningOrder, ResponseHead, ToolForms, pieces, put};
+use super::{AnswerStorage, Api, ReasoningOrder, ResponseHead, ToolForms, pieces, put};
 use crate::chat::{Completion, Stop};
 use crate::sse::SseEvent;
 
@@ -22,6 +22,9 @@ pub struct ResponseWriter {
     usage: bool,
     /// The forms of the tools that the answer may call.
     tools: ToolForms,
+    is_stored: bool,
+    /// The id of the answer that the request continues.
+    previous: Option<String>,
     /// The pieces of the text that were written so far.
     text_pieces: Vec<String>,
 }
@@ -33,7 +36,21 @@ impl ResponseWriter {
     pub fn new(api: Api, head: ResponseHead<'_>, usage: bool) -> Self {
         let (id, model) = (head.id.to_owned(), head.model.to_owned());
         let tools = head.tools.clone();
-        Self { api, id, model, created: head.created, usage, tools, text_pieces: Vec::new() }
+        let (is_stored, previous) = match head.storage {
+            AnswerStorage::NotStored => (false, None),
+            AnswerStorage::Stored(previous) => (true, previous.map(str::to_owned)),
+        };
+        Self {
+            api,
+            id,
+            model,
+            created: head.created,
+            usage,
+            tools,
+            is_stored,
+            previous,
+            text_pieces: Vec::new(),
+        }
     }
 
     /// Writes further text, and returns the events to send. For the first piece, these are the events with which the
@@ -87,8 +104,17 @@ impl ResponseWriter {
     /// Returns all events of an answer with the text in these pieces. The reasoning follows the text if some text was
     /// already written.
     fn events(&self, completion: &Completion, pieces: &[&str]) -> Vec<SseEvent> {
-        let head =
-            ResponseHead { id: &self.id, model: &self.model, created: self.created, tools: &self.tools };
+        let storage = match self.is_stored {
+            true => AnswerStorage::Stored(self.previous.as_deref()),
+            false => AnswerStorage::NotStored,
+        };
+        let head = ResponseHead {
+            id: &self.id,
+            model: &self.model,
+            created: self.created,
+            tools: &self.tools,
+            storage,
+        };
         let order =
             if self.text_pieces.is_empty() { ReasoningOrder::First } else { ReasoningOrder::AfterText };
         self.api.encode_pieces(completion, pieces, head, (self.usage, order))
@@ -135,7 +161,13 @@ mod tests {
                 (&[], "", vec![call.clone()]),
                 (&["said"], "", vec![call.clone(), call.clone()]),
             ] {
-                let head = ResponseHead { id: "r", model: "m", created: 1, tools: &ONLY_FUNCTIONS };
+                let head = ResponseHead {
+                    id: "r",
+                    model: "m",
+                    created: 1,
+                    tools: &ONLY_FUNCTIONS,
+                    storage: AnswerStorage::NotStored,
+                };
                 let whole = completion(&format!("{}{rest}", parts.concat()), calls);
                 let mut writer = ResponseWriter::new(api, head, true);
                 let mut events: Vec<SseEvent> = parts.iter().flat_map(|part| writer.text(part)).collect();
@@ -170,7 +202,13 @@ mod tests {
             (Api::Messages, Stop::Refused),
             (Api::GenerateContent, Stop::Refused),
         ] {
-            let head = ResponseHead { id: "r", model: "m", created: 1, tools: &ONLY_FUNCTIONS };
+            let head = ResponseHead {
+                id: "r",
+                model: "m",
+                created: 1,
+                tools: &ONLY_FUNCTIONS,
+                storage: AnswerStorage::NotStored,
+            };
             let mut writer = ResponseWriter::new(api, head, true);
             let mut events = writer.text("I can");
             let refused =
@@ -191,7 +229,13 @@ mod tests {
     fn written_text_cannot_be_changed() {
         let mut writer = ResponseWriter::new(
             Api::Messages,
-            ResponseHead { id: "r", model: "m", created: 1, tools: &ONLY_FUNCTIONS },
+            ResponseHead {
+                id: "r",
+                model: "m",
+                created: 1,
+                tools: &ONLY_FUNCTIONS,
+                storage: AnswerStorage::NotStored,
+            },
             false,
         );
         writer.text("one");

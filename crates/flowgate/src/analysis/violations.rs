@@ -60,7 +60,7 @@ impl<'a> ViolationCollector<'a> {
         }
     }
 
-    /// Returns all findings, in the order of the rules.
+    /// Returns the violations and the failures, both in the order of their rules.
     pub(super) fn finish(mut self) -> Analysis {
         self.analysis.violations.sort_by_key(|violation| violation.rule);
         self.analysis.failures.sort_by_key(|failure| failure.rule);
@@ -93,6 +93,7 @@ impl<'a> ViolationCollector<'a> {
                     .resolve(value)
                     .map_or_else(|_| String::new(), |value| value.to_json().to_string()),
             };
+            // Writing to a `String` never fails.
             let _ = write!(key, ";{identity}");
         }
         // Several matches can have the same values, such as two equal words of a text. A counter distinguishes them

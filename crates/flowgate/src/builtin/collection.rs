@@ -86,7 +86,8 @@ pub(super) const TABLE: &[Function] = &[
     }),
 ];
 
-/// Returns the first argument, with a text that encodes a list or a map converted to that list or map.
+/// Returns the first argument, with a text that encodes a list or a map converted to that list or map; a missing value
+/// if there is no argument.
 fn structure(e: &mut Evaluator<'_>, a: &[Value]) -> Result<Value> {
     a.first().map_or(Ok(Value::Absent), |value| e.resolve_structure(value))
 }
@@ -100,8 +101,8 @@ fn argument(e: &mut Evaluator<'_>, a: &[Value], what: &str) -> Result<Value> {
     Ok(a.first().cloned().unwrap_or(Value::Absent))
 }
 
-/// Returns the items of the list in the first argument, with parts of events resolved. A truth value counts as a list
-/// of one item.
+/// Returns the items of the list in the first argument, with parts of events replaced by their content. A truth value
+/// counts as a list of one item.
 ///
 /// # Errors
 /// If the argument has a type without items, such as a number, or, in the dialect of Flowgate, is missing or null.

@@ -317,7 +317,9 @@ fn require_python_parser() -> Result<()> {
 /// Implements `python_code` and `ipython_code`: returns a map of what the Python code in all texts does together, with
 /// the first syntax error. With `ipython`, each text is a cell of a notebook, which may have `!commands` and `%magics`.
 /// Records the locations of unsafe calls.
-/// Fails if this build has no Python parser.
+///
+/// # Errors
+/// If this build has no Python parser, or the fuel is spent.
 fn python_code(e: &mut Evaluator<'_>, a: &[Value], ipython: bool) -> Result<Value> {
     require_python_parser()?;
     let (mut imports, mut builtins, mut calls, mut unsafe_calls) = (vec![], vec![], vec![], vec![]);
@@ -351,8 +353,9 @@ fn dict<const N: usize>(entries: [(&str, Value); N]) -> Value {
 }
 
 /// Implements `shell_code`: returns a map of what the shell scripts in all texts run together. `commands` has the names
-/// of the commands, and `unreadable` is true if anything cannot be read, since that can run any command; `reasons` says
-/// why. Records the locations of unsafe commands and of what cannot be read.
+/// of the commands, and `invocations` each command with its arguments. `unsafe_commands` has the kind of each unsafe
+/// command. `unreadable` is true if anything cannot be read, since that can run any command; `reasons` says why.
+/// Records the locations of unsafe commands and of what cannot be read.
 fn shell_code(e: &mut Evaluator<'_>, a: &[Value]) -> Result<Value> {
     let (mut commands, mut invocations, mut unsafe_commands, mut reasons) = (vec![], vec![], vec![], vec![]);
     for piece in texts(e, a)? {
@@ -425,7 +428,7 @@ fn semgrep(e: &mut Evaluator<'_>, a: &[Value]) -> Result<Value> {
 
 /// Implements `fuzzy_contains`: returns whether a text of the first argument contains the second argument up to some
 /// differing characters. The third argument is a threshold, by default 0.8: at most the fraction `1 - threshold` of the
-/// characters may differ. The fourth argument has no effect.
+/// second argument's characters may differ, and never more than ten. The fourth argument has no effect.
 ///
 /// # Errors
 /// If the second argument is not a text, or the threshold is not between 0 and 1.
@@ -440,7 +443,8 @@ fn fuzzy_contains(e: &mut Evaluator<'_>, a: &[Value]) -> Result<Value> {
     }
     let mut found = false;
     for piece in texts(e, a)? {
-        // The search takes time proportional to the product of the lengths.
+        // The search takes time proportional to the product of the lengths. The factors are rough: a step of fuel pays
+        // for 4 bytes of the text and 64 bytes of the query.
         e.spend(piece.text.len() / 4 * (1 + query.len() / 64))?;
         if let Some(span) = fuzzy::find(&piece.text, query, threshold) {
             found = true;

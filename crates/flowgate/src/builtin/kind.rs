@@ -19,8 +19,9 @@ const MAX_DIGITS: usize = 15;
 const MAX_PATH: usize = 255;
 
 pub(super) const TABLE: &[Function] = &[
-    // The bits bound how many values a kind has: days up to the year 9999, seconds of a day, 64-bit numbers. A text of
-    // 15 digits with a sign and a point has fewer than 2^56.
+    // The bits bound how many values a kind has: fewer than 2^22 days up to the year 9999, and 2^17 times of a day. An
+    // integer, signed or unsigned, has 65 bits; with the floats of 64 bits, a number has 66. A text of 15 digits with a
+    // sign and a point has fewer than 2^56 values, so a decimal number has 67 bits.
     kind_row("is_date", "Whether it is a date: `2024-05-19`.", |e, a| is_of_kind(e, a, date), date, 22),
     kind_row("is_time", "Whether it is a time of day: `12:00`.", |e, a| is_of_kind(e, a, time), time, 17),
     kind_row(
@@ -58,10 +59,10 @@ pub(super) const TABLE: &[Function] = &[
     }),
 ];
 
-/// Creates the table row of a function that recognises a kind of value with a canonical form, such as a date. `form`
-/// converts a value to its canonical form, or returns `None` if the value is not of this kind. There are at most
-/// 2^`bits` different values of this kind, so an endorsed value carries at most `bits` bits of information from its
-/// author.
+/// Creates the table row of a function of one argument that recognises a kind of value with a canonical form, such as a
+/// date. `form` converts a value to its canonical form, or returns `None` if the value is not of this kind. There are
+/// at most 2^`bits` different values of this kind, so an endorsed value carries at most `bits` bits of information from
+/// its author.
 const fn kind_row(
     name: &'static str,
     doc: &'static str,
@@ -109,7 +110,7 @@ fn datetime(value: &Json) -> Option<Json> {
     canonical_datetime(value.as_str()?).map(Json::String)
 }
 
-/// Returns a number unchanged, since it has only one spelling; `None` for any other value, also for a text.
+/// Returns a JSON number unchanged; `None` for any other value, also for a text that contains a number.
 fn number(value: &Json) -> Option<Json> {
     value.is_number().then(|| value.clone())
 }

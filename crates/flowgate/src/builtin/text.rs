@@ -18,6 +18,7 @@ pub(super) const TABLE: &[Function] = &[
             }
             Value::Silent => Value::Int(0),
             Value::Str(text) => {
+                // One step pays for 64 bytes.
                 e.spend(text.len() / 64)?;
                 count(text.chars().count())
             }
@@ -73,6 +74,7 @@ pub(super) const TABLE: &[Function] = &[
                     let Some(text) = text.as_text() else {
                         return e.outcome_without_text(&text, "`replace`");
                     };
+                    // One step pays for 16 bytes.
                     e.spend(text.len() / 16)?;
                     e.charge_bytes(text.matches(from).count().saturating_mul(to.len()))?;
                     Ok(Value::text(text.replace(from, to)))
@@ -114,6 +116,7 @@ pub(super) const TABLE: &[Function] = &[
             value => {
                 let mut text = String::new();
                 value.print(&mut text);
+                // One step pays for 16 bytes.
                 e.spend(text.len() / 16)?;
                 Value::text(text)
             }
@@ -145,6 +148,7 @@ pub(super) const TABLE: &[Function] = &[
 /// Formats like Python's `str.format` with positional values: `{}` takes the next value, `{1}` the second one, and `{{`
 /// is a brace. A field without a value, and a single brace, remain unchanged, whereas they are errors in Python.
 fn format(e: &mut Evaluator<'_>, template: &str, values: &[Value]) -> Result<String> {
+    // One step pays for 16 bytes.
     e.spend(template.len() / 16)?;
     let mut text = String::new();
     let mut next_index = 0;

@@ -38,6 +38,7 @@ const KEYWORDS: &[&str] = &[
 /// roles of its arguments, and what its calls require. Appends nothing if no pattern can name the tool.
 pub(super) fn write(tool: &DescribedTool, traits: &ToolTraits, text: &mut String) {
     let Some(name) = pattern(&tool.tool) else { return };
+    // Here and in the other functions: writing to a `String` never fails.
     let _ = writeln!(text, "# {name}: {}.", traits.effect_reason);
     write_description(tool, &name, text);
     write_roles(tool, traits, &name, text);

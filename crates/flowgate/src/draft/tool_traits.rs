@@ -168,9 +168,9 @@ impl ToolTraits {
     }
 }
 
-/// Returns what a call of the tool changes, and the reason as a sentence. Of its name and its annotations, the one that
-/// restricts more counts. A tool that runs code acts at least, unless its annotation says that it only reads.
-/// Without `uses_hints`, annotations that permit something have no effect.
+/// Guesses what a call of the tool changes; returns it with the reason as a sentence. Of its name and its annotations,
+/// the one that restricts more counts. A tool that runs code acts at least, unless its annotation says that it only
+/// reads. Without `uses_hints`, annotations that permit something have no effect.
 fn effect(tool: &DescribedTool, uses_hints: bool) -> (ToolEffect, &'static str) {
     use ToolEffect::{Acts, Destroys, Reads, Unknown};
     let (named, hints) = (effect_of_name(&tool.tool.name), tool.hints);
@@ -195,10 +195,10 @@ fn effect(tool: &DescribedTool, uses_hints: bool) -> (ToolEffect, &'static str) 
     }
 }
 
-/// Returns who can receive the arguments of the tool, and the reason as a sentence. A tool counts as open if its
-/// annotation says so, or if its name or the role of an argument refers to others. Any other tool counts as closed if
-/// its annotation says so (and `uses_hints` holds), or if each argument is a number, a Boolean or one of a few values;
-/// otherwise it counts as open.
+/// Guesses who can receive the arguments of the tool; returns it with the reason as a sentence. A tool counts as open
+/// if its annotation says so, or if its name or the role of an argument refers to others. Any other tool counts as
+/// closed if its annotation says so (and `uses_hints` holds), or if each argument is a number, a Boolean or one of a
+/// few values; otherwise it counts as open.
 fn reach(tool: &DescribedTool, uses_hints: bool) -> (ToolReach, &'static str) {
     use ToolReach::{Closed, Open};
     let names_others = tool
@@ -223,8 +223,8 @@ fn reach(tool: &DescribedTool, uses_hints: bool) -> (ToolReach, &'static str) {
     }
 }
 
-/// Returns whether the first verb in a tool's name, or a verb after `and`, `or` or `then`, says that it sends,
-/// publishes or orders something.
+/// Guesses whether a tool sends, publishes or orders something: whether the first verb in its name, or a verb after
+/// `and`, `or` or `then`, is in the list `SEND`.
 pub(super) fn sends(name: &str) -> bool {
     let words = name_words(name);
     let is_verb = |word: &String| [DESTROY, ACT, READ].iter().any(|list| list.contains(&word.as_str()));
@@ -256,7 +256,8 @@ fn effect_of_name(name: &str) -> ToolEffect {
     if effect == ToolEffect::Acts && is_about_money { ToolEffect::Destroys } else { effect }
 }
 
-/// Returns whether an argument is a program, a command or a statement that the tool runs; a `query` is a search.
+/// Returns whether an argument is a program, a command or a statement that the tool runs, by the roles that the names
+/// of the arguments suggest. A name with the word `query` does not count, since it is more often that of a search.
 fn runs_code(tool: &DescribedTool) -> bool {
     tool.arguments.iter().any(|argument| {
         argument.role == Some(ArgumentRole::Code)

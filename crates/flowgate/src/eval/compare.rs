@@ -118,6 +118,7 @@ impl Evaluator<'_> {
                     arguments.iter().map(|ex| self.evaluate(ex, frame)).collect::<Result<_>>()?;
                 self.call(*function, &arguments)
             }
+            // The `None` that the policy itself writes.
             CompiledExpr::Constant(value) => Ok(value.clone()),
             ex => self.evaluate(ex, frame),
         };
@@ -320,6 +321,7 @@ impl Evaluator<'_> {
             ArgumentShape::Text(exact, regex) => {
                 let value = self.resolve(value)?;
                 let Some(text) = value.as_text() else { return Ok(false) };
+                // One step pays for 16 bytes. The text matches if it is equal, or if the pattern matches it.
                 self.spend(text.len() / 16)?;
                 if **exact == *text {
                     return Ok(true);
@@ -403,9 +405,10 @@ pub(super) fn repeat_count(n: i64) -> usize {
     usize::try_from(n.max(0)).unwrap_or(usize::MAX)
 }
 
-/// Evaluates an arithmetic operator as Python does: integers stay exact where they fit, a division yields a
-/// floating-point number, and the result of `%` has the sign of the divisor. A missing operand yields a missing
-/// value; a result such as infinity, after a division by zero, is an error.
+/// Evaluates an arithmetic operator as Python does. `+` also concatenates two texts or lists, and `*` repeats one.
+/// Integers stay exact where they fit, a division yields a floating-point number, and the result of `%` has the sign of
+/// the divisor. A missing operand yields a missing value; a result such as infinity, after a division by zero, is an
+/// error.
 pub(super) fn arithmetic(operator: Arithmetic, left: &Value, right: &Value) -> Result<Value> {
     let type_error = || {
         EvalError::Type(format!(

@@ -383,6 +383,7 @@ impl Evaluator<'_> {
                 self.spend(text.len() / BYTES_PER_STEP)?;
                 let found = match usize::try_from(*index) {
                     Ok(index) => text.chars().nth(index),
+                    // A negative index counts from the end: -1 is the last character.
                     Err(_) => {
                         text.chars().nth_back(usize::try_from(index.unsigned_abs() - 1).unwrap_or(usize::MAX))
                     }

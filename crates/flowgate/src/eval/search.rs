@@ -19,8 +19,8 @@ impl Evaluator<'_> {
     /// returns `true`. `frame` contains the values of variables. Returns whether `found` ended the search.
     ///
     /// # Errors
-    /// If an assignment could not be decided, or the fuel is spent. Outside of predicates, an assignment that is
-    /// undecided because a value is missing sets `missed` instead.
+    /// If an assignment could not be decided, since a condition on it cannot be evaluated, or the fuel is spent.
+    /// Outside of predicates, an assignment that is undecided because a value is missing sets `missed` instead.
     pub(crate) fn solve(
         &mut self,
         ops: &[SearchOp],
@@ -45,9 +45,9 @@ impl Evaluator<'_> {
     }
 
     /// Calls `found` for each assignment that satisfies `ops` until it returns `true`. Unlike [`Self::solve`], does not
-    /// fail because of undecided assignments, since they may not change the result of a `count`. Returns their number,
-    /// and the reason why the first of them is undecided (`None` if there are none). `frame` contains the values of
-    /// variables.
+    /// fail because of undecided assignments, those with a condition that cannot be evaluated, since they may not
+    /// change the result of a `count`. Returns their number, and the reason why the first of them is undecided (`None`
+    /// if there are none). `frame` contains the values of variables.
     ///
     /// # Errors
     /// If the fuel is spent.
@@ -67,11 +67,12 @@ impl Evaluator<'_> {
         Ok((undecided, failures.into_iter().next()))
     }
 
-    /// Finds the assignments that satisfy `ops` like [`Self::solve`], but records undecided ones in `failures` and
-    /// continues. Returns whether `found` ended the search. `frame` contains the values of variables.
+    /// Finds the assignments that satisfy `ops` like [`Self::solve`], but records the reasons of undecided ones in
+    /// `failures` and continues. Returns whether `found` ended the search. `frame` contains the values of variables.
     ///
-    /// An assignment is undecided only if no condition rules it out. So the order in which conditions are evaluated
-    /// does not matter, and a test such as `x is not None` protects the other conditions from a missing `x`.
+    /// An assignment is undecided if a condition on it cannot be evaluated and no other one rules it out. So the order
+    /// in which conditions are evaluated does not matter, and a test such as `x is not None` protects the other
+    /// conditions from a missing `x`.
     ///
     /// # Errors
     /// If the fuel is spent.

@@ -1,4 +1,5 @@
-//! Connects values of the evaluator with the locations in the trace that they come from:
+//! Connects values of the evaluator with the locations in the trace that they come from. The evaluator, the built-in
+//! functions and the [`analysis`](crate::analysis) use it. This file
 //!
 //! * lists the texts in a value, each with its location, for the functions that examine text;
 //! * lists the values of a type in an event or a list, over which a typed variable ranges;
@@ -196,6 +197,8 @@ impl Evaluator<'_> {
                 let node = *node;
                 let is_content = document.is_some_and(|d| d.key(0, "content") == Some(node));
                 if matches!(ty, Type::TextChunk | Type::Image) && is_content || is_parameters {
+                    // These types are found only by their place in an event, so they are taken from the event as a
+                    // whole.
                     self.parts(&Value::Event(*event), ty)?
                 } else if document
                     .and_then(|d| d.node(node))
@@ -324,7 +327,7 @@ impl Evaluator<'_> {
     }
 
     /// Records that a match concerns these bytes of the text at `location`. Does nothing for a computed text, which has
-    /// no location, and while locations are not recorded.
+    /// no location, while locations are not recorded, and once [`MAX_MARKS`] are.
     pub(crate) fn mark_bytes(&mut self, location: Option<TextLocation>, bytes: Range<usize>) {
         if let (Some(marks), Some(location)) =
             (self.marks.as_mut().filter(|marks| marks.len() < MAX_MARKS), location)
@@ -334,7 +337,8 @@ impl Evaluator<'_> {
     }
 
     /// Records the locations of the occurrences that `part in value` finds: parts of a text, items of a list that equal
-    /// `part`, or parts of a content block. Does nothing while locations are not recorded.
+    /// `part`, or parts of a content block. Records nothing for a map, of which `in` tests the keys, for an empty
+    /// `part`, which is in every text, and while locations are not recorded (`marks` is `None`).
     pub(crate) fn mark_occurrences(&mut self, part: &str, value: &Value) -> Result<()> {
         if self.marks.is_none() || part.is_empty() {
             return Ok(());
@@ -354,6 +358,7 @@ impl Evaluator<'_> {
             if self.marks.as_ref().is_none_or(|marks| marks.len() >= MAX_MARKS) {
                 return Ok(());
             }
+            // In the text of a content block, parts are found; any other item must equal `part`.
             let is_block = match &item {
                 Value::Part(RegionKind::Text, ..) => true,
                 Value::Node(event, node) => {
@@ -383,7 +388,7 @@ impl Evaluator<'_> {
         node.text.is_none().then_some(&node.content)
     }
 
-    /// Records every occurrence of `part` in the texts of a value.
+    /// Records the occurrences of `part` in the texts of a value, up to [`MAX_MARKS`] in total.
     fn mark_parts(&mut self, part: &str, value: &Value) -> Result<()> {
         for piece in self.pieces(value)? {
             self.spend(piece.text.len() / BYTES_PER_STEP)?;
@@ -414,6 +419,7 @@ fn is_list_of_text_blocks(document: &crate::trace::Document, id: NodeId) -> bool
     children.peek().is_some()
         && matches!(document.node(id).map(|node| &node.content), Some(NodeContent::List))
         && children.all(|child| {
+            // A node has a span if a text encodes it.
             let is_spelled = document.node(child).is_some_and(|node| node.span.is_some());
             !is_spelled && is_block_of_text(document, child)
         })

@@ -1,5 +1,5 @@
 //! Defines [`Dimension`], one factor of the product of lattices that a label is a point of, such as integrity. A policy
-//! declares each of its dimensions by a `lattice` statement.
+//! declares each of its dimensions by a `lattice` statement; [`Space`](super::Space) combines them to the label space.
 
 use super::lattice::Lattice;
 

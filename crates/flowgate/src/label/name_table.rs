@@ -92,6 +92,7 @@ impl NameTable {
         let top = || Some(space.dimension_top(index));
         match (kind, label_use) {
             (DimensionKind::Set(_) | DimensionKind::OpenSet, ComputedLabelUse::Data) if unknown => top(),
+            // In a requirement, a name without a bit is left out, which permits less.
             (DimensionKind::Set(_) | DimensionKind::OpenSet, _) => Some(space.dimension_bits(index, known())),
             (DimensionKind::Readers, ComputedLabelUse::Requirement) if unknown || names.is_empty() => {
                 bottom()

@@ -1,5 +1,6 @@
 //! Converts labels to a portable form and back, to pass them to another session or to persist them: names have the same
-//! meaning in every session, while the bits of a label do not.
+//! meaning in every session, while the bits of a label do not. The monitor calls it, for programs such as the gateway
+//! and the Python package.
 //!
 //! ```json
 //! {"integrity": "untrusted", "sources": ["web"], "readers": ["ann"], "age": 1716076800}
@@ -114,7 +115,7 @@ impl Space {
         match self.age(part, index)? {
             0 => Some("fresh".into()),
             u64::MAX => None,
-            // The inverse of `Space::instant`.
+            // The inverse of `Space::instant`, which stores `i64::MAX - seconds` as an unsigned number.
             key => Some(i64::MAX.wrapping_sub(i64::from_ne_bytes(key.to_ne_bytes())).into()),
         }
     }

@@ -214,7 +214,7 @@ impl Space {
         PartialLabel { dims: DimensionSet::single(index), label: Label::BOTTOM }
     }
 
-    /// Returns the greatest element of one dimension.
+    /// Returns the greatest element of one dimension; top in all dimensions if there is none with this index.
     pub fn dimension_top(&self, index: usize) -> PartialLabel {
         PartialLabel {
             dims: DimensionSet::single(index),
@@ -255,6 +255,7 @@ impl Space {
     /// Returns the part of `label` that lies in `dims`, bottom elsewhere.
     pub fn restrict(&self, label: &Label, dims: DimensionSet) -> Label {
         let mut restricted = Label::BOTTOM;
+        // The mask of a dimension has all bits of the dimension set, and all bits of its age.
         for (_, mask) in self.masks.iter().enumerate().filter(|(index, _)| dims.has(*index)) {
             for ((word, source), mask) in restricted.bits.iter_mut().zip(label.bits).zip(mask.bits) {
                 *word |= source & mask;
@@ -287,8 +288,8 @@ impl Space {
                     };
                     lattice.names().iter().filter_map(fits).fold(Label::BOTTOM, |x, y| x.join(&y))
                 }
-                // The bits represent the names themselves, or the principals who may not read; ages are a
-                // chain.
+                // The bits represent the names themselves, or the principals who may not read, so `and` is the meet.
+                // Ages are a chain, whose meet is the minimum.
                 DimensionKind::Set(_)
                 | DimensionKind::OpenSet
                 | DimensionKind::Readers

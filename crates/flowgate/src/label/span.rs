@@ -28,6 +28,7 @@ impl SpanElement {
     /// Returns whether this element flows to `upper`.
     #[must_use]
     pub fn flows_to(self, upper: Self) -> bool {
+        // An element is a set of labels, as bits: it flows to `upper` if its set is a subset.
         self.0 & !upper.0 == 0
     }
 
@@ -151,6 +152,7 @@ impl LabelSpan {
     /// Returns the documents whose labels flow to an element, in order: its subcontext.
     #[must_use]
     pub fn documents(&self, element: SpanElement) -> Vec<usize> {
+        // Bit n of an element is set if the label with the index n flows to it.
         let labelled = self.documents.iter().enumerate();
         labelled.filter(|(_, label)| element.0 >> **label & 1 == 1).map(|(document, _)| document).collect()
     }
@@ -220,7 +222,7 @@ fn extremal(
     distinct.iter().copied().filter(is_needed).collect()
 }
 
-/// Returns the labels for which a predicate holds, as an element.
+/// Returns the labels for which a predicate holds, as an element: bit n is set for the label with the index n.
 fn set_of(labels: &[Label], is_in: impl Fn(&Label) -> bool) -> SpanElement {
     let members = labels.iter().take(MAX_SPAN_LABELS).enumerate().filter(|(_, label)| is_in(label));
     SpanElement(members.fold(0, |set, (index, _)| set | 1 << index))

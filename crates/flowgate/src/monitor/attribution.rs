@@ -1,5 +1,5 @@
 //! Defines [`Attribution`], what a call depends on, as an influence method (an algorithm outside the monitor) reports
-//! it.
+//! it. The program that drives an agent passes it to the monitor with each call that is judged.
 //!
 //! The monitor does not compute it: methods may ask models, and their answers enter as data. A part that a
 //! method does not mention depends on everything that the agent has seen, or on the view if the decision was

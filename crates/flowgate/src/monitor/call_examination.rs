@@ -49,6 +49,7 @@ impl Monitor {
             hidden: attribution.hidden,
         };
         // Denies a call that is not appended to the trace. So it has no event, reads no store and has seen nothing.
+        // `access` and `seen` have no meaning for the caller then.
         let refuse = |mut judgement: Judgement, entry, kind, message: String| {
             judgement.reasons.push(Reason::new(kind, Action::Deny, message));
             ExaminedCall {

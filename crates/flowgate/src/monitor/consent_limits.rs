@@ -14,8 +14,10 @@ use crate::policy::exact_amount::ExactAmount;
 use crate::policy::plan::{Consent, Plan, TargetPath, TargetStep};
 use crate::trace::{Event, EventId, NodeContent, Status, Trace};
 
-/// Returns whether all calls so far, including the one that is judged, are within the limits of a consent. `fuel` is
-/// the number of evaluation steps that are left; one is spent for each event. `false` if there are not enough.
+/// Returns whether all calls so far, including the one that is judged, are within the limits of a consent. A limit
+/// bounds the number of calls or the sum of an argument; `false` if an amount of the sum is not an exact number. `fuel`
+/// is the number of evaluation steps that are left; one is spent for each event, and the result is `false` if there are
+/// not enough.
 pub(super) fn is_within_limits(
     plan: &Plan,
     trace: &Trace,
@@ -42,6 +44,7 @@ pub(super) fn is_within_limits(
     };
     let calls = || trace.events().iter().enumerate().filter(is_counted).map(|(_, event)| event);
     consent.limits.iter().all(|limit| {
+        // A limit without an argument counts the calls, 1 each.
         let amount = |call: &Event| match &limit.amount {
             Some(argument) => exact_amount(call, argument),
             None => Some(ExactAmount::one()),
@@ -51,8 +54,8 @@ pub(super) fn is_within_limits(
     })
 }
 
-/// Returns the amount that an argument of a call has; `None` if the call has no such argument, or its value cannot be
-/// summed exactly.
+/// Returns the amount that an argument of a call has. `None` if the call has no such argument, if its value cannot be
+/// summed exactly, or if the path of `argument` has other steps than keys, since these may lead to several values.
 fn exact_amount(call: &Event, argument: &TargetPath) -> Option<ExactAmount> {
     let document = &call.document;
     let node = argument.steps.iter().try_fold(0, |node, step| match step {

@@ -1,5 +1,5 @@
-//! Withdraws standing consents (`consent` statements of the policy) for the rest of a session, at the order of an
-//! admin.
+//! Withdraws standing consents (`consent` statements of the policy) for the rest of a session. The gateway and the
+//! Python package call it at the order of an admin.
 //!
 //! A withdrawn consent applies to no verdict from then on, and a permit that relied on it is judged again.
 //! The policy is unchanged, so the caller can restore the consent explicitly.
@@ -17,6 +17,7 @@ impl Monitor {
     pub fn withdraw_consents(&mut self, lines: &BTreeSet<usize>) -> bool {
         let consents = self.policy.plan.consents.iter();
         let withdrawn = consents.filter(|consent| lines.contains(&self.policy.line(&consent.span)));
+        // A consent is identified by the byte at which its statement begins.
         let withdrawn: BTreeSet<usize> = withdrawn.map(|consent| consent.span.start).collect();
         if withdrawn == self.withdrawn {
             return false;

@@ -22,8 +22,9 @@ pub(crate) const MAX_ENDORSED_ITEMS: usize = 16;
 impl Monitor {
     /// Lowers the integrity label of each argument that an `endorse` statement endorses. Replaces its value by the
     /// canonical form, in the trace and in `entry`, so that the tool receives the value that was checked. Also lowers
-    /// the label of a list if all of its items are endorsed. A statement that cannot be evaluated endorses nothing.
-    /// Returns the statements that endorsed something, and the classes of values by which they did so.
+    /// the label of a list if all of its items are endorsed. A statement endorses nothing if it cannot be evaluated, or
+    /// if one of its patterns matches tools of two servers. Returns the locations of the statements that endorsed
+    /// something, and the classes of values by which they did so.
     pub(super) fn endorse(
         &mut self,
         event: EventId,
@@ -105,8 +106,9 @@ impl Monitor {
     }
 }
 
-/// Returns the lists of which every item is endorsed with the same label, each with this label. The author of a list
-/// also chooses the number of its items, so a list with more than [`MAX_ENDORSED_ITEMS`] is not endorsed.
+/// Returns the lists of which every item is endorsed with the same label, each with this label. `items` are the
+/// endorsed values of `document` with their labels. The author of a list also chooses the number of its items, so a
+/// list with more than [`MAX_ENDORSED_ITEMS`] is not endorsed.
 fn endorsed_lists(document: &Document, items: &[(NodeId, PartialLabel)]) -> Vec<(NodeId, PartialLabel)> {
     // `None` if items of the list have different labels: no single one holds for the list.
     let mut lists: BTreeMap<NodeId, Option<PartialLabel>> = BTreeMap::new();

@@ -120,8 +120,9 @@ impl Monitor {
     }
 
     /// Returns the regions of an event from which an excess originates: those shown regions of its content that exceed
-    /// `bound` in the dimensions `over`. These are texts, or the structure of the content if no text does. Empty for a
-    /// message of the model, which only repeats the labels of other events.
+    /// `bound` in the dimensions `over`. These are the first [`MAX_REGIONS`] texts and other scalars, or the content as
+    /// a whole if it exceeds the bound and no scalar does. Empty for a message of the model, which only repeats the
+    /// labels of other events.
     fn exceeding_origins(
         &self,
         id: EventId,

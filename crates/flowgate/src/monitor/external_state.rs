@@ -112,13 +112,14 @@ impl Monitor {
             };
             records.push(StoreRecord { declared, server, label, stamp });
         }
-        self.version += 1;
-        self.record_input(|| MonitorInput::ExternalState(record.clone()));
         // The lower bound on the label of every store; a record without it is not valid.
         let floor = record
             .get("floor")
             .ok_or(ExternalStateError("the record has no `floor`, the least label of all stores"))?;
         let floor = space.from_names(floor, &mut self.name_table);
+        // The record is valid: from here on, nothing fails.
+        self.version += 1;
+        self.record_input(|| MonitorInput::ExternalState(record.clone()));
         self.stores.raise_floor(&floor);
         if is_known {
             records.iter().for_each(|store| self.stores.join_record(store));

@@ -15,8 +15,8 @@ use crate::trace::{EventId, Status, TraceEntry};
 ///
 /// A call that ran without an answer of its tool, and the label that its outcome may carry.
 impl Monitor {
-    /// Appends the outcome of a call without a usable answer. `text` replaces the answer and must be a
-    /// constant.
+    /// Appends the outcome of a call without a usable answer, and returns its event and the findings about it. `text`
+    /// replaces the answer; it is a constant, so that it reveals nothing of the answer.
     ///
     /// The event carries [`failure_label`](Self::failure_label). No statement of the policy can lower
     /// that, since there is no answer to label.

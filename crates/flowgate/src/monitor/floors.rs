@@ -1,6 +1,6 @@
-//! Defines [`Floors`], lower bounds on the label of an event. The caller passes them when it pushes the event: for
-//! example, a message that quotes a text carries at least the label of that text. No statement of the policy lowers a
-//! label below them.
+//! Defines [`Floors`], lower bounds on the label of an event. The program that drives an agent, such as the guard,
+//! passes them when it pushes the event: for example, a message that quotes a text carries at least the label of that
+//! text. No statement of the policy lowers a label below them.
 
 use crate::label::Label;
 use crate::trace::{Document, PathStep};

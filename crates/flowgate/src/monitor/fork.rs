@@ -37,7 +37,8 @@ impl Monitor {
     /// Returns for each of `calls` the question that a person would be asked about it; `None` for a call that would be
     /// permitted or denied. Each call is judged as if the call of the question `first` and all earlier ones of `calls`
     /// had been approved and had run. The caller asks about a permitted call as well if `confirms` returns true for its
-    /// judgement. Leaves this monitor unchanged. The time is linear in the length of the trace.
+    /// judgement. Leaves this monitor unchanged. The questions can be shown, but this monitor cannot approve them,
+    /// since a copy of it has asked them. The time is linear in the length of the trace.
     pub fn questions_after(
         &self,
         first: &Question,

@@ -71,6 +71,7 @@ impl Question {
     /// call if the tool can read external state.
     pub fn grant_scope(&self) -> GrantScope {
         let scopes = self.judgement().reasons.iter().map(|reason| reason.grant_scope);
+        // The default scope is one call.
         scopes.min().filter(|_| !self.reads_state).unwrap_or_default()
     }
 
@@ -155,7 +156,7 @@ impl Monitor {
         Some(Grant { tool, arguments, reasons, call: call.clone(), label, decided, free, classes })
     }
 
-    /// Returns the arguments whose values may change under a grant of the question.
+    /// Returns the arguments whose values may change under a grant of the question; none if it cannot be granted.
     pub fn changeable_arguments(&self, question: &Question) -> Vec<String> {
         self.grant_of(question).map(|grant| grant.free).unwrap_or_default()
     }
@@ -182,9 +183,10 @@ impl Monitor {
             .count()
     }
 
-    /// Looks for a grant that covers a call and all reasons against it. If there is one, moves the reasons to the
-    /// notes, so that the call is permitted. The label of the question that the grant answered (`decided`) must flow to
-    /// the label of this verdict, since the verdict reveals that there is a grant.
+    /// Looks for a grant that covers a call and all reasons against it: the grant is for the same tool, the same
+    /// arguments except those that may change, and a call with the same label. If there is one, moves the reasons to
+    /// the notes, so that the call is permitted. The label of the question that the grant answered (`decided`) must
+    /// flow to the label of this verdict, since the verdict reveals that there is a grant.
     pub(super) fn apply_grants(&self, call: &Call, judgement: &mut Judgement) {
         if judgement.reasons.is_empty() {
             return;

@@ -1,8 +1,9 @@
 //! Records the inputs of a monitor: events with their [`Floors`], calls with their attributions, and which calls ran.
 //! From the record, [`Monitor::rejudge`](super::Monitor::rejudge) judges the same session under another policy.
 //!
-//! Nothing is recorded unless the caller asks for it before the first event, since the record holds a copy of each
-//! event.
+//! Nothing is recorded unless the program, such as the gateway, calls
+//! [`Monitor::record_inputs`](super::Monitor::record_inputs) before the first event, since the record holds a copy of
+//! each event.
 
 use serde_json::Value;
 

@@ -85,6 +85,7 @@ impl Monitor {
         let (mut base, mut floor, mut independent_floor) = (unlabelled, Label::BOTTOM, None);
         let mut call = None;
         let mut tool: Option<Tool> = None;
+        // What the event may depend on: of a message of the client or a description of a tool, nothing in the trace.
         let mut influence = PossibleInfluence::Of(Vec::new());
         let mut read_stores: Vec<usize> = Vec::new();
         let mut is_unsolicited = false;
@@ -156,6 +157,7 @@ impl Monitor {
             // contained.
             base = Label::BOTTOM;
         }
+        // Whether label statements apply to the event.
         let is_declared = !is_failure
             && (call.is_some() || matches!(entry.body, EventBody::Message(_) | EventBody::Tool(_)));
         let mut document = Document::new(&entry.body, base);
@@ -191,12 +193,13 @@ impl Monitor {
                 is labelled top; simplify the statements";
             reasons.push(Reason::new(ReasonKind::Limit, Action::Deny, message));
             if let Some(event) = self.trace.event_mut(id) {
-                // Node 0 is the root of the event.
+                // Node 0 is the root of the event. Its label now follows from no statement.
                 event.document.set_subtree(0, plan.space.top());
                 event.document.origin.is_irregular = true;
             }
         }
-        // The outcome of a failed call depends on what any answer of its tool would depend on.
+        // The outcome of a failed call depends on what any answer of its tool would depend on. This is a part of the
+        // caller's floor, and `origin.raised` has it in place of the whole, which also covers what the answer contains.
         let of_any_answer = tool.as_ref().filter(|_| is_failure).map(|tool| self.output_floor(tool));
         if let Some(event) = self.trace.event_mut(id) {
             event.document.label_frame_by_content(&plan.space);
@@ -250,7 +253,7 @@ impl Monitor {
                 event.document.raise_nodes(&relied_on);
             }
         }
-        // There were more rounds than statements.
+        // There were more rounds than statements. The label of the event (node 0) then follows from no statement.
         if let Some(event) = self.trace.event_mut(id) {
             event.document.set_subtree(0, plan.space.top());
             event.document.origin.is_irregular = true;
@@ -346,9 +349,10 @@ impl Monitor {
     }
 
     /// Evaluates a label statement for an event. If a value is missing, evaluates the statement a second time with
-    /// `None` for missing values; what only this evaluation grants can raise a label, but not lower it. If the
-    /// statement cannot be evaluated, the result contains the reason, and raises the regions to which the statement
-    /// refers to top in the statement's dimensions.
+    /// `None` for missing values; what only this evaluation grants can raise a label, but not lower it. A grant for
+    /// which the statement has read a region above the granted label can only raise as well, to the greatest label that
+    /// the statement could grant. If the statement cannot be evaluated, the result contains the reason, and raises the
+    /// regions to which the statement refers to top in the statement's dimensions.
     ///
     /// # Errors
     /// If the fuel is spent.
@@ -436,7 +440,8 @@ impl Monitor {
             .with_inputs(&self.parameters, &self.answers);
         // A missing value does not rule a region out.
         evaluator.doubt_restricts = true;
-        // A name that a condition defines matters only if the values of a variable are computed from it.
+        // A name that a condition defines matters only if the values of a variable are computed from it. Sets of slots
+        // are represented by bits, one for each slot.
         let needed_by_domains = statement.query.ops.iter().fold(0, |needs, op| match op {
             SearchOp::Each(_, _, domain) => needs | domain.required_slots(),
             _ => needs,
@@ -501,6 +506,7 @@ impl Monitor {
     ) -> Result<(GrantResult, ReadSummary), EvalError> {
         let Self { trace, name_table, parameters, answers, .. } = self;
         let mut evaluator = builtin::evaluator(plan, trace, fuel, missing).with_inputs(parameters, answers);
+        // What is granted only with missing values can only raise, so a condition in doubt counts as satisfied.
         evaluator.doubt_restricts = missing == MissingValueMode::IsNone;
         // From here on, the evaluator also remembers what conditions have read that did not hold.
         evaluator.touched = Some(Label::BOTTOM);
@@ -528,7 +534,7 @@ impl Monitor {
                         };
                         let value = document.to_value(node);
                         let Some(text) = value.as_str() else { continue };
-                        // The regular expression takes time for each byte of the text.
+                        // The regular expression takes time for each byte of the text: one step pays for 16 bytes.
                         evaluator.spend(text.len() / 16)?;
                         let group = regex.captures(text).and_then(|found| found.name(name));
                         let Some(group) = group else { continue };

@@ -1,4 +1,5 @@
 //! Defines [`PushError`], the reason why an event cannot be appended to a session.
+//! [`Monitor::push`](super::Monitor::push) and the other methods of the monitor that append events return it.
 
 use std::fmt;
 

@@ -56,8 +56,12 @@ impl Monitor {
         let is_content =
             |name: &&str| self.policy.argument_role(&call.tool, name) == Some(ArgumentRole::Content);
         let (mut values, mut left_out): (Vec<String>, usize) = (Vec::new(), 0);
-        let names: BTreeSet<&str> =
-            question.judgement().reasons.iter().filter_map(untrusted_argument).collect();
+        let names: BTreeSet<&str> = question
+            .judgement()
+            .reasons
+            .iter()
+            .filter_map(|reason| untrusted_argument(call, reason))
+            .collect();
         for name in names.into_iter().filter(|name| !is_content(name)) {
             for text in arguments.get(name).map(texts_of).unwrap_or_default() {
                 if values.contains(&text) {
@@ -119,9 +123,9 @@ impl Monitor {
         (occurrences, true)
     }
 
-    /// Compares a text of an event with a value, and records in `found` if the value occurs there. In a trusted message
-    /// of the user or an untrusted output, the text may contain the value as words, and one of the user's words may be
-    /// similar; a trusted output must be equal or similar. All other texts are ignored.
+    /// Compares a text of an event with a value, and records in `found` whether a trusted message of the user contains
+    /// the value or a word that is similar to it, whether a trusted output is equal or similar to it, and whether an
+    /// untrusted output contains it. All other texts are ignored.
     fn compare_text(&self, event: &Event, node: NodeId, text: &str, value: &str, found: &mut EvidencePlaces) {
         let space = self.policy.space();
         let label = event.document.label_of(node);
@@ -181,12 +185,12 @@ impl EvidencePlaces {
     }
 }
 
-/// Returns the name of the argument that a reason is about, if the argument exceeds a requirement on integrity.
-fn untrusted_argument(reason: &Reason) -> Option<&str> {
+/// Returns the name of the argument of the call that a reason is about, if the argument exceeds a requirement on
+/// integrity.
+fn untrusted_argument<'c>(call: &'c Call, reason: &Reason) -> Option<&'c str> {
     // The categories of a reason are the phrases of its label about confidentiality; the others are about integrity.
-    let argument = reason.part.as_deref()?.strip_prefix("arguments.")?;
     let is_about_integrity = reason.label.iter().any(|phrase| !reason.categories.contains(phrase));
-    is_about_integrity.then(|| argument.split(['.', '[']).next().unwrap_or(argument))
+    if is_about_integrity { argument_in(call, reason.part.as_deref()?) } else { None }
 }
 
 /// Returns the texts and numbers in a value, at any depth.
@@ -214,7 +218,8 @@ fn contains_words(text: &str, value: &str) -> bool {
 fn similar_word<'t>(text: &'t str, value: &str) -> Option<&'t str> {
     let words =
         text.split_whitespace().map(|word| word.trim_matches(|c: char| ".,:;!?()[]{}<>\"'`".contains(c)));
-    // Cheap, before the characters are compared: a different character has at most four bytes, in lower case as well.
+    // A cheap test before the characters are compared. The character that differs changes the length by at most four
+    // bytes; four more are left for characters whose upper and lower case have different lengths.
     let mut close = words.filter(|word| word.len().abs_diff(value.len()) <= 8);
     close.find(|word| is_similar(word, value))
 }

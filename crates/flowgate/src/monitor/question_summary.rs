@@ -6,6 +6,7 @@
 
 use serde_json::Value;
 
+use super::argument_path::argument_in;
 use super::{Question, Reason, ReasonKind};
 use crate::policy::diagnostic::one_line;
 use crate::policy::{ArgumentRole, Policy};
@@ -78,6 +79,7 @@ fn influences(policy: &Policy, call: &Call, reasons: &[Reason]) -> Option<String
 /// Returns a sentence that says which kinds of confidential text the call would disclose, and by which parts; `None` if
 /// there is no such text.
 fn disclosures(policy: &Policy, call: &Call, reasons: &[Reason]) -> Option<String> {
+    // The categories of a reason are the phrases of its label about confidentiality.
     let reasons: Vec<&Reason> =
         reasons.iter().filter(|reason| is_excess(reason) && !reason.categories.is_empty()).collect();
     let labels = enumerate(&distinct(reasons.iter().flat_map(|reason| reason.categories.iter().cloned())))?;
@@ -101,9 +103,10 @@ fn is_about_decision(reason: &Reason) -> bool {
 /// Returns the words for the argument that a reason is about: its role and its name. `None` if the reason is not about
 /// an argument.
 fn argument_name(policy: &Policy, call: &Call, reason: &Reason) -> Option<String> {
-    let argument = argument_of(reason.part.as_deref()?)?;
-    let name = argument.split(['.', '[']).next().unwrap_or(argument);
+    let part = reason.part.as_deref()?;
+    let (argument, name) = (argument_of(part)?, argument_in(call, part)?);
     let argument = escaped(argument);
+    // The role is left out if the argument is named like it.
     Some(match policy.argument_role(&call.tool, name) {
         Some(role) if role.name() != name => format!("the {role} (`{argument}`)"),
         _ => format!("`{argument}`"),
@@ -129,7 +132,8 @@ fn quote(value: &Value) -> String {
     }
 }
 
-/// Returns the name of an argument, which the model may have chosen, on one line and not too long.
+/// Returns the name of an argument, which the model may have chosen, for quotation in backquotes: on one line, of at
+/// most [`QUOTED`] characters, and with `'` in place of a backquote.
 fn escaped(name: &str) -> String {
     one_line(name.chars().take(QUOTED).collect()).replace('`', "'")
 }

@@ -12,8 +12,9 @@ use crate::trace::EventId;
 const MAX_MATCHES: usize = 100;
 
 impl Monitor {
-    /// Returns a reason for each match of a rule that the event completes. A rule that cannot be evaluated denies,
-    /// unless it only logs. A rule that exempts tools of two servers by one pattern denies as well.
+    /// Returns a reason for each match of a rule that the event `id` completes, and for each rule that cannot be
+    /// evaluated: this reason denies, unless the rule only logs. Also returns a reason to deny for each rule that
+    /// exempts the tool of the event by a pattern that matches tools of two servers.
     pub(super) fn match_rules(&mut self, id: EventId, fuel: &mut u64) -> Vec<Reason> {
         let policy = std::sync::Arc::clone(&self.policy);
         let plan = &policy.plan;
@@ -61,8 +62,9 @@ struct ReasonCollector<'a> {
 }
 
 impl MatchReceiver for ReasonCollector<'_> {
-    /// Adds the reason of a match. Returns whether the search for matches of this rule ends: after [`MAX_MATCHES`],
-    /// which denies unless the rule only logs. `frame` contains the values of the rule's variables.
+    /// Adds the reason of a match of the rule at `index` in the plan; `frame` contains the values of the rule's
+    /// variables. Returns `true`, so that the search for matches of this rule ends, at the [`MAX_MATCHES`]th match.
+    /// That match also adds a reason that denies, unless the rule only logs.
     fn receive_match(
         &mut self,
         evaluator: &mut Evaluator<'_>,

@@ -8,8 +8,9 @@ use crate::trace::TraceEntry;
 
 /// # Calls that ran before
 impl Monitor {
-    /// Judges a call of a log, and records that it ran whatever the verdict is. An output of a call that was denied
-    /// is later labelled top, since the verdict was ignored.
+    /// Judges a call of a log, and records that it ran whatever the verdict is. An output of a call that is denied is
+    /// later labelled top, since the verdict was ignored; one of a call about which a person would be asked is labelled
+    /// as if the person had approved.
     pub fn record(&mut self, entry: TraceEntry, attribution: &Attribution) -> RecordedCall {
         self.withdraw_dropped_permits();
         self.record_judged(&entry, attribution);

@@ -128,7 +128,7 @@ fn number_text(number: &Number) -> String {
     number.as_f64().filter(|_| number.is_f64()).map_or_else(|| number.to_string(), |float| float.to_string())
 }
 
-/// Returns whether a text contains a value that no alphanumeric character adjoins.
+/// Returns whether a text contains a value as a word: no letter or digit is directly before or after it.
 fn is_word_of(value: &str, text: &str) -> bool {
     text.match_indices(value).any(|(at, _)| {
         let before = text.get(..at).and_then(|text| text.chars().next_back());

@@ -54,6 +54,7 @@ impl Monitor {
     pub fn rejudge(&self, policy: Arc<Policy>, goes_on: &mut dyn FnMut() -> bool) -> Option<RejudgedSession> {
         let mut monitor = Self::with_limits(policy, self.limits);
         monitor.parameters = self.parameters.clone();
+        // Without functions, no extern predicate is asked again: only the recorded answers are used.
         monitor.set_predicates(Predicates::new(), self.predicate_answers());
         let mut rejudging = Rejudgement {
             recorded: self,
@@ -73,13 +74,17 @@ impl Monitor {
     }
 
     /// Adds a call that ran in another session, and marks it as run whatever the verdict is. Its output is labelled as
-    /// if the call had been permitted.
+    /// if the call had been permitted. Returns the event of the call; `None` if it cannot be added, for example because
+    /// the session is full.
     fn run_as_recorded(&mut self, entry: TraceEntry, attribution: &Attribution) -> Option<EventId> {
+        // The permit of the call that was judged before was dropped.
         self.withdraw_dropped_permits();
         let examined = self.examine(entry, attribution, None);
         let event = examined.event?;
         self.accesses.insert(event, examined.access);
+        // Permits that were created before are judged again before their calls run.
         self.version += 1;
+        // The call is not recorded as one that was not permitted, so its output is labelled like that of any call.
         self.run(event);
         Some(event)
     }
@@ -188,7 +193,7 @@ impl Rejudgement<'_> {
         }
     }
 
-    /// Returns the event of the new session that has the content of a recorded event.
+    /// Returns the event of the new session that corresponds to a recorded event; `None` if the new session has none.
     fn new_event(&self, recorded: EventId) -> Option<EventId> {
         self.events.get(recorded.0).copied().flatten()
     }
@@ -264,7 +269,8 @@ impl Rejudgement<'_> {
     }
 
     /// Returns the label, in the new session, of a view at the label `view` of the recorded session, before the event
-    /// `before`: the join of the new labels of all regions that the view showed.
+    /// `before`: the join of the new labels of all regions that the view showed. The join so far is kept in `views`, so
+    /// that each event is visited once for each view label.
     fn view(&mut self, view: Label, before: usize) -> Label {
         let mut so_far = self.views.remove(&view).unwrap_or_default();
         while so_far.events < before.min(self.events.len()) {
@@ -302,6 +308,7 @@ fn shown_label(old: &Document, new: &Document, view: &Label, is_output: bool) ->
         }
         let is_twin = is_output && node.parent == 0 && node.step == PathStep::Key("structured".into());
         if id != 0 && is_twin || !node.label.flows_to(view) {
+            // Skips the node and everything below it.
             id = node.end;
             continue;
         }

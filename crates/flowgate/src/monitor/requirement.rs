@@ -9,6 +9,7 @@
 //! exploit the consent). [`super::call_examination`] calls [`Monitor::check_requirements`] for each call, after
 //! [`super::endorsement`].
 
+use super::argument_path::argument_of_node;
 use super::computed_label::compute_label;
 use super::consent_limits::is_within_limits;
 use super::regions::{event_frame, region_nodes};
@@ -153,6 +154,7 @@ impl Monitor {
                     let nodes = target.map(|target| region_nodes(evaluator.trace, target, frame, event));
                     let (span, denies) = (statement.span.clone(), statement.denies);
                     let (is_strict, grant) = (statement.is_strict, statement.grant);
+                    // The statement permits the whole call at every label.
                     let is_harmless = grants && statement.label.is_top && nodes.is_none();
                     let ceiling = space.replace(&space.top(), &label);
                     bounds.push(UpperBound {
@@ -210,7 +212,8 @@ impl Monitor {
     }
 
     /// Returns the parts of the call that `payload` statements exempt from integrity, and these statements. A statement
-    /// whose conditions read untrusted values exempts nothing: their author would decide the exemption.
+    /// whose conditions read untrusted values exempts nothing: their author would decide the exemption. Neither does
+    /// one with a pattern that matches tools of two servers.
     fn payload_nodes(
         &mut self,
         plan: &Plan,
@@ -244,8 +247,8 @@ impl Monitor {
     }
 
     /// Returns the arguments for which a `consent` statement holds, each with the label that it may carry; none if a
-    /// part of the call is untrusted. Withdrawn consents, those that cannot be evaluated, and those whose limits the
-    /// call exceeds do not count.
+    /// part of the call is untrusted. Withdrawn consents, those with a pattern that matches tools of two servers, those
+    /// that cannot be evaluated, and those whose limits the call exceeds do not count.
     fn consented_arguments(
         &mut self,
         plan: &Plan,
@@ -323,6 +326,7 @@ impl Monitor {
             // The decision: the choice of the tool, the fact that it is called, and which arguments there
             // are.
             let is_decision = Some(id) == arguments || !is_in(&in_arguments, id);
+            // The dimensions in which nothing is required of the part.
             let lifted = if is_in(&in_payload, id) { space.integrity() } else { DimensionSet::NONE };
             // The dimensions that no statement bounds here, in which the part must be at the bottom.
             let mut unbounded = space.all();
@@ -359,7 +363,8 @@ impl Monitor {
                     None,
                 ));
             }
-            let part = if is_decision { "decision".to_owned() } else { argument_name(document, id) };
+            let (part, argument) =
+                if is_decision { ("decision".to_owned(), None) } else { argument_of_node(document, id) };
             for (mut over, label, bound) in exceeded.into_iter().filter(|(over, ..)| !over.is_empty()) {
                 for (consent, _) in consents.iter().zip(&in_consent).filter(|(_, mask)| is_in(mask, id)) {
                     // The intersection: the exceeded dimensions that the consent is about. Of these, it covers those in
@@ -400,21 +405,29 @@ impl Monitor {
                 if reasons.iter().any(|r| r.part.as_deref() == Some(&part) && r.statement == statement) {
                     continue;
                 }
-                reasons.push(self.excess_reason(event, &label, over, bound, part.clone(), attribution));
+                reasons.push(self.excess_reason(
+                    event,
+                    &label,
+                    over,
+                    bound,
+                    (part.clone(), argument.as_deref()),
+                    attribution,
+                ));
             }
         }
         reasons
     }
 
-    /// Returns the reason that `part` of the call, which carries `label`, exceeds a bound in the dimensions `over`.
-    /// Without an `upper_bound`, no statement bounds these dimensions, so the part must be at their bottom.
+    /// Returns the reason that a part of the call, which carries `label`, exceeds a bound in the dimensions `over`.
+    /// `part` is `decision`, or the path of an argument such as `arguments.to`. Without an `upper_bound`, no statement
+    /// bounds these dimensions, so the part must be at their bottom.
     fn excess_reason(
         &self,
         event: EventId,
         label: &Label,
         over: DimensionSet,
         upper_bound: Option<&UpperBound>,
-        part: String,
+        (part, argument): (String, Option<&str>),
         attribution: &Attribution,
     ) -> Reason {
         let space = self.policy.space();
@@ -446,12 +459,11 @@ impl Monitor {
         } else {
             Action::Ask
         };
-        let name = part.strip_prefix("arguments.").map(|path| path.split(['.', '[']).next().unwrap_or(path));
         // A strict bound applies to everything that the agent has seen, not only to what the method attributes to the
         // decision, except if a view shows exactly what that was.
         let is_strict = upper_bound.is_some_and(|upper_bound| upper_bound.is_strict)
             && !matches!(attribution.decision, CallDependency::View(_));
-        let source = match name {
+        let source = match argument {
             Some(name) => attribution.argument(name),
             None if is_strict => &CallDependency::Everything,
             None => &attribution.decision,
@@ -469,14 +481,6 @@ impl Monitor {
             ..Reason::new(kind, action, message)
         }
     }
-}
-
-/// Returns the path of the top-level argument that a node belongs to, such as `arguments.to`.
-fn argument_name(document: &Document, node: NodeId) -> String {
-    let mut path = document.path(node);
-    // The first two steps are `arguments` and the name.
-    path.0.truncate(2);
-    path.to_string()
 }
 
 /// Calls `found` for each assignment of the query's variables with which the query matches `event`. An error of `found`

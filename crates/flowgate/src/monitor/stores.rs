@@ -133,8 +133,9 @@ impl StoreLabels {
         }
     }
 
-    /// Stamps the stores that this session has written to since the last stamp, so that other sessions that read the
-    /// record notice the write; returns whether there are any.
+    /// Sets `stamp`, a text that the caller has not used before, in the record of each store that this session has
+    /// written to since the last call. Other sessions that read the record notice the write by the new stamp. Returns
+    /// whether there are such stores.
     pub(super) fn stamp(&mut self, stamp: &str) -> bool {
         let mut is_written = false;
         for state in self.states.iter_mut().filter(|state| state.is_written) {
@@ -145,7 +146,7 @@ impl StoreLabels {
         is_written
     }
 
-    /// Returns whether this session has written to a store since the last stamp.
+    /// Returns whether this session has written to a store that it has not [stamped](Self::stamp) since.
     pub(super) fn has_written(&self) -> bool {
         self.states.iter().any(|state| state.is_written)
     }
@@ -176,8 +177,8 @@ impl StoreLabels {
         }
     }
 
-    /// Returns the number of possible changes to the [records](Self::records). While it is the same, so are the
-    /// records.
+    /// Returns a counter that increases with each operation that may change the [records](Self::records). While it is
+    /// the same, so are the records.
     pub(super) fn changes(&self) -> u64 {
         self.changes
     }
@@ -232,7 +233,7 @@ impl StoreLabels {
         self.states.iter_mut().for_each(|state| state.foreign_writes += 1);
     }
 
-    /// Returns the join of the labels of the stores.
+    /// Returns the join of the labels of the stores, at least the lower bound for all stores.
     pub(super) fn label(&self, stores: &[usize]) -> Label {
         let states = stores.iter().filter_map(|index| self.states.get(*index));
         states.fold(self.floor, |label, state| label.join(&state.label))
@@ -243,7 +244,7 @@ impl StoreLabels {
         self.states.get(store).is_some_and(|state| state.declared.is_some())
     }
 
-    /// Returns the number of writes by other sessions to each of these stores.
+    /// Returns each of these stores with the number of writes to it by other sessions. Omits a store that is unknown.
     pub(super) fn versions_of_others(&self, stores: &[usize]) -> Vec<(usize, u64)> {
         stores.iter().filter_map(|index| Some((*index, self.states.get(*index)?.foreign_writes))).collect()
     }
@@ -256,7 +257,7 @@ impl StoreLabels {
             .all(|(index, others)| self.states.get(*index).is_some_and(|s| s.foreign_writes == *others))
     }
 
-    /// Returns the number of writes by this session to each of the stores that an access touches.
+    /// Returns each of the stores that an access touches with the number of writes by this session to it.
     pub(super) fn versions(&self, access: &StoreAccess) -> Vec<(usize, u64)> {
         let touched = access.writes.iter().chain(&access.reads);
         touched.filter_map(|index| Some((*index, self.states.get(*index)?.version))).collect()

@@ -23,8 +23,8 @@ use crate::trace::Tool;
 ///
 /// What the policy requires, allows and labels for a tool or an endpoint, before any call.
 impl Monitor {
-    /// Returns the strictest requirement on offer: the greatest label at which the decision to call any of
-    /// these tools can be permitted without a question. Without tools it is top.
+    /// Returns the strictest requirement of these tools: the greatest label at which the decision to call each of them
+    /// can be permitted without a question. Without tools it is top.
     pub fn strictest_requirement<'t>(&self, tools: impl IntoIterator<Item = &'t Tool>) -> Label {
         let plan = &self.policy.plan;
         let bounds = tools.into_iter().map(|tool| decision_bound(plan, tool));
@@ -103,7 +103,7 @@ impl Monitor {
     }
 
     /// Returns the names of the payload arguments of this tool, sorted. Only `payload` statements without further
-    /// conditions count.
+    /// conditions count, and only if their pattern does not match tools of two servers.
     pub fn payload_arguments(&self, tool: &Tool) -> Vec<String> {
         let plan = &self.policy.plan;
         let mut names: Vec<String> = Vec::new();
@@ -126,7 +126,7 @@ impl Monitor {
     }
 
     /// Returns the names of the arguments of this tool that a standing consent names, sorted. Whether the consent
-    /// applies depends on the call.
+    /// applies depends on the call. Consents with a pattern that matches tools of two servers do not count.
     pub fn consent_arguments(&self, tool: &Tool) -> Vec<String> {
         let plan = &self.policy.plan;
         let applicable = applicable_statements::statements_for_tool(plan, tool).consents;
@@ -147,7 +147,8 @@ impl Monitor {
 
     /// Returns the names of the arguments of this tool that an `endorse` statement is about. Each has an upper bound,
     /// in bits, on the number of values from which the author of an endorsed value can choose. Arguments without such a
-    /// bound are omitted. Whether a value is endorsed depends on the call.
+    /// bound are omitted, and statements with a pattern that matches tools of two servers do not count. Whether a value
+    /// is endorsed depends on the call.
     pub fn endorsed_arguments(&self, tool: &Tool) -> BTreeMap<String, u32> {
         let plan = &self.policy.plan;
         let applicable = applicable_statements::statements_for_tool(plan, tool).endorsements;
@@ -158,7 +159,8 @@ impl Monitor {
                 && let Some(bits) = endorsement.value.bits
                 && self.ambiguity_reason(plan, &endorsement.query, Some(tool)).is_none()
             {
-                // The author also chooses which of the statements applies.
+                // The author also chooses which of the statements applies: two sets of values have at most twice as
+                // many as the larger one, which is one bit more.
                 let add_alternative =
                     |most_bits: &mut u32| *most_bits = (*most_bits).max(bits).saturating_add(1);
                 bits_by_argument.entry(name.to_string()).and_modify(add_alternative).or_insert(bits);
@@ -168,9 +170,9 @@ impl Monitor {
     }
 
     /// Returns whether every call of a tool with this label is permitted without a question, whatever its arguments and
-    /// the trace are. `false` can also mean that this is unknown. That is so if no rule except a `log` rule can stop
-    /// calls of the tool, and the label flows to the greatest label at which the policy permits the decision to call it
-    /// (`decision_bound`). A rule without event variables can match at any call.
+    /// the trace are. True if no rule except a `log` rule can stop calls of the tool, and the label flows to the
+    /// greatest label at which the policy permits the decision to call it (`decision_bound`). `false` can also mean
+    /// that this is unknown. A rule without event variables can match at any call.
     pub fn permits_any(&self, tool: &Tool, label: &Label) -> bool {
         let can_stop = |variable: &EventVariable| {
             matches!(variable.ty, Type::ToolCall | Type::Event)
@@ -187,7 +189,7 @@ impl Monitor {
         label.flows_to(&greatest_permitted_label(&self.policy.plan, tool))
     }
 
-    /// Returns whether a rule can stop a reply of the model to the user.
+    /// Returns whether a rule may stop a reply of the model to the user. `false` is exact: no rule can.
     pub fn may_stop_replies(&self) -> bool {
         let is_reply = |variable: &EventVariable| {
             matches!(variable.ty, Type::Message | Type::Event)
@@ -219,6 +221,7 @@ impl Monitor {
         });
         let plan = &self.policy.plan;
         let undeclared = plan.default.unwrap_or(plan.space.top());
+        // The order of `ObservedEvents` is by inclusion, so the greatest covers what every rule reads.
         match can_stop.map(events_read_by).max() {
             None => Label::BOTTOM,
             Some(ObservedEvents::Nothing) => self.greatest_output_label(tool, undeclared),
@@ -230,9 +233,9 @@ impl Monitor {
         }
     }
 
-    /// Returns the greatest label that any part of an output of this tool can carry, independent of its
-    /// content: a label computed from the content would depend on it. A dimension that no statement declares
-    /// for the whole output has its element in `undeclared`.
+    /// Returns the greatest label that any part of an output of this tool can carry. It follows from the policy alone:
+    /// an element that a statement computes from the output counts as the top of its dimension. In a dimension in which
+    /// no unconditional statement labels the whole output, parts may also carry the element of `undeclared`.
     pub(super) fn greatest_output_label(&self, tool: &Tool, undeclared: Label) -> Label {
         let plan = &self.policy.plan;
         let space = &plan.space;
@@ -258,10 +261,11 @@ impl Monitor {
         })
     }
 
-    /// Raises the labels of stores before an agent that was shown what flows to `below` is shown what flows
-    /// to `view`. Every store that a call could write to, if the label of that call need not flow to `below`, carries
-    /// the label of the view from now on. It does so whether it is written to or not: the absence of a write is
-    /// information, too. The same holds for verdicts of rules that look at other calls.
+    /// Raises the labels of stores before an agent that was shown what flows to `below` is shown what flows to `view`.
+    /// Every store that a call could write to carries at least the label `view` from now on, unless the policy permits
+    /// the tool of the call only at labels that flow to `below`. It does so whether it is written to or not: the
+    /// absence of a write is information, too. In the same way, the label of what rules read of other calls is raised
+    /// to `view`.
     ///
     /// The set of these stores does not depend on `view`, since the label of a hidden region may depend on
     /// its content.
@@ -301,6 +305,8 @@ fn decision_bound(plan: &Plan, tool: &Tool) -> Label {
     let mut bound = space.top();
     let mut bounded = DimensionSet::NONE;
     for requirement in requirements(plan, tool) {
+        // A requirement with conditions, or on an argument, may apply to the call, so it lowers the bound as well. But
+        // it permits nothing in calls to which it does not apply.
         bound = space.greatest_below(&bound, &greatest_required_label(space, requirement));
         if requirement.target.is_none() && is_unconditional(&requirement.query) {
             bounded = bounded.union(requirement.label.dims);

@@ -260,6 +260,7 @@ impl Permit {
 }
 
 impl Drop for Permit {
+    /// Tells the monitor that the permit is gone. It withdraws the call, unless the permit was redeemed before.
     fn drop(&mut self) {
         self.drop_flag.is_dropped.store(true, Ordering::Release);
     }
@@ -357,6 +358,7 @@ impl Denial {
 
 /// The messages of all reasons, on one line.
 impl fmt::Display for Denial {
+    /// Writes the messages of all reasons, also of those that only ask.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("the call is denied")?;
         for (index, reason) in self.judgement.reasons.iter().enumerate() {

@@ -69,6 +69,7 @@ impl Monitor {
     fn hidden_label(&self, event: &Event, node: NodeId, bound: &Label) -> Label {
         let plan = &self.policy.plan;
         let document = &event.document;
+        // The label of such an event, an answer to no call for example, does not follow from the statements.
         if document.origin.is_irregular {
             return *bound;
         }
@@ -85,6 +86,7 @@ impl Monitor {
         let statements = indices.iter().filter_map(|index| plan.labels.get(*index));
         let path = document.path(node);
         let content = Path(vec![PathStep::Key("content".into())]);
+        // Whether all of an answer is hidden, and not only a part of it.
         let is_answer = matches!(event.body, EventBody::Output(_)) && (node == 0 || path == content);
         if is_answer {
             let depends_on_content =

@@ -179,9 +179,10 @@ impl<'a> NameChecker<'a> {
         Some(events.flat_map(|(_, keys)| keys.iter().map(String::as_str)).collect())
     }
 
-    /// Warns if `known`, the keys in the traces, lacks the key `name` of the policy.
+    /// Warns if `known`, the keys of the events in the traces, lacks the key `name` of the policy. `known` is `None` if
+    /// the traces contain no event that could have the key; then does nothing. `code` is the code of the warning.
     fn check_key(&mut self, code: &'static str, name: &str, span: &Span, known: Option<Vec<&str>>) {
-        // Without such events, the warning about the tool suffices.
+        // The tool of the event does not occur, which another warning reports, or no event of this kind does.
         let Some(known) = known else { return };
         if known.contains(&name) {
             return;

@@ -220,6 +220,7 @@ impl<'a> Compiler<'a> {
                     name
                 }
                 StatementKind::Extern { name, parameters, result } => {
+                    // An error has been reported.
                     let _ = self.external(name, parameters, result);
                     name
                 }
@@ -255,7 +256,7 @@ impl<'a> Compiler<'a> {
     fn statement(&mut self, statement: &Statement) -> CompileResult<()> {
         let span = statement.span.clone();
         match &statement.kind {
-            // `compile` has handled these statements before.
+            // `compile` has handled these statements before, and the loader of the files those that import a file.
             StatementKind::Lattice { .. }
             | StatementKind::Import { .. }
             | StatementKind::ImportFile { .. }
@@ -313,6 +314,8 @@ impl<'a> Compiler<'a> {
                 if *is_independent {
                     self.check_independence(&target_plan, &query, &target.span)?;
                 }
+                // Whether the effect of the statement depends on the content of the event, and not only on its kind and
+                // tool.
                 let reads =
                     !label.computed.is_empty() || body::reads_content(&query.items) || target_plan.root != 0;
                 let mentions_error = body::mentions(body, "is_error");
@@ -363,7 +366,8 @@ impl<'a> Compiler<'a> {
                 let label_span = label.first().map_or(span.clone(), |part| part.span.clone());
                 let label = self.label(label, &mut scope)?;
                 let integrity = self.plan.space.integrity();
-                if label.dims.without(integrity) != label.dims {
+                let names_integrity = label.dims.without(integrity) != label.dims;
+                if names_integrity {
                     let help = "name the elements of secrecy that the argument may carry, such as `private`; \
                         use `payload` to lift the requirement on integrity";
                     return self.fail(

@@ -147,6 +147,7 @@ impl Diagnostic {
 }
 
 impl fmt::Display for Diagnostic {
+    /// Writes the message, the code and the help on one line, without the location.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} [{}]", self.message, self.code)?;
         match &self.help {

@@ -237,7 +237,8 @@ impl<'p> StatementPaths<'p> {
         }
     }
 
-    /// Records that a name denotes a part of a list, if the list is a part of an event.
+    /// Records that a name denotes what `step` leads to from a list, such as its items, if the list is a part of an
+    /// event.
     fn declare_item(&mut self, name: &Name, list: &Expr, step: EventStep) {
         if let Some(mut path) = self.path_of(list) {
             path.steps.push(step);

@@ -39,6 +39,7 @@ impl ExactAmount {
 
     /// Returns the amount 1, by which each call counts against a limit on the number of calls.
     pub(crate) fn one() -> Self {
+        // Amounts are stored in millionths.
         Self(10_u128.pow(6))
     }
 

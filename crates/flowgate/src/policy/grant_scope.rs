@@ -1,4 +1,5 @@
-//! Defines [`GrantScope`]: for how long the approval of a person may hold, as a statement of the policy allows.
+//! Defines [`GrantScope`]: for how long the approval of a person may hold, as a statement of the policy allows. The
+//! parser reads it from the statement; the monitor and the programs that ask people comply with it.
 
 use std::fmt;
 
@@ -36,6 +37,7 @@ impl GrantScope {
 
 /// Writes the scope in the words of the policy, such as `30 days`.
 impl fmt::Display for GrantScope {
+    /// Writes the scope in the words of the policy language: `conversation`, `30 days`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Call => f.write_str("call"),

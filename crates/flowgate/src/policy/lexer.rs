@@ -226,7 +226,7 @@ fn continues_line(source: &str, token: Token, span: &Span) -> bool {
 /// Returns whether a token is an operator that needs two operands. A line that ends with one continues on the next
 /// line, and a line that begins with one continues the line before. `*` does not count, since it can also end a line,
 /// as the end of the name of a tool (`read by bank/get_*`). `-` does not count, since it can also begin a line, as a
-/// sign. `<`, `>` and `/` do not continue a line either.
+/// sign. `<`, `>` and `/` do not continue a line either, although they need two operands.
 fn is_operator(token: Token) -> bool {
     matches!(
         token,

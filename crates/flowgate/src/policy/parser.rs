@@ -75,13 +75,13 @@ impl Parser<'_> {
         self.tokens.get(self.position + ahead).map_or(Token::End, |(token, _)| *token)
     }
 
-    /// Returns the location of the next token.
+    /// Returns the location of the next token; an empty span at the end of the file if there is none.
     fn next_span(&self) -> Span {
         let end = self.source.len();
         self.tokens.get(self.position).map_or(end..end, |(_, span)| span.clone())
     }
 
-    /// Returns the end of the previous token.
+    /// Returns the byte at which the previous token ends; 0 if there is none.
     fn previous_end(&self) -> usize {
         let last = self.position.checked_sub(1).and_then(|position| self.tokens.get(position));
         last.map_or(0, |(_, span)| span.end)
@@ -170,6 +170,7 @@ impl Parser<'_> {
     /// Creates a node whose span extends from `start` to the end of the last token that was read; fails if the tree is
     /// too high for recursive walks.
     fn node(&mut self, start: usize, kind: ExprKind) -> ParseResult<Expr> {
+        // No token was read if the last one ends before `start`: the span is empty.
         let span = start..self.previous_end().max(start);
         let mut expr = Expr { kind: Box::new(kind), span, height: 1, is_grouped: false };
         expr.height += expr.children().iter().map(|child| child.height).max().unwrap_or(0);

@@ -38,6 +38,7 @@ enum NamePattern {
 }
 
 impl fmt::Display for ToolPattern {
+    /// Writes the pattern as a policy does, with the prefix `tool:`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "tool:{}", self.source)
     }
@@ -157,8 +158,8 @@ impl ToolPattern {
 
     /// Returns whether the pattern matches a tool.
     ///
-    /// A qualified pattern, such as `bank/get_*`, is compared with `server/name`; any other with the name alone. Of the
-    /// tools that Flowgate itself defines, only a qualified pattern matches one.
+    /// A qualified pattern, such as `bank/get_*`, is compared with `server/name`; any other with the name alone. A
+    /// tool that Flowgate itself defines is matched by qualified patterns only.
     pub(crate) fn matches(&self, tool: &Tool) -> bool {
         let matches = |name: &str| match &self.name {
             NamePattern::Exact(exact) => **exact == *name,

@@ -366,7 +366,7 @@ impl QueryItem {
 }
 
 impl CompiledQuery {
-    /// Returns the domains of its variables, and its conditions.
+    /// Returns the lists that its variables range over, and its conditions and definitions.
     pub(crate) fn expressions(&self) -> impl Iterator<Item = &CompiledExpr> {
         let domains = self.variables.iter().filter_map(|variable| variable.domain.as_ref());
         domains.chain(self.items.iter().map(QueryItem::ex))

@@ -187,7 +187,9 @@ pub(crate) fn describe(error: &regex::Error) -> String {
     last.trim_start_matches("error: ").to_owned()
 }
 
-/// Returns whether a pattern has look-around, back-references or atomic groups.
+/// Returns whether a pattern seems to have look-around, back-references or atomic groups, by a search of its text. An
+/// escaped backslash before a digit, or `(?=` within a class, looks alike. The caller asks only about a pattern that
+/// the automaton rejects: for a wrong `true`, it tries to compile the pattern for backtracking as well.
 fn needs_backtracking(source: &str) -> bool {
     let has_group = ["(?=", "(?!", "(?<=", "(?<!", "(?P=", "(?>"].iter().any(|group| source.contains(group));
     let reference = |pair: &[u8]| matches!(pair, [b'\\', b'1'..=b'9']);
@@ -205,6 +207,8 @@ pub(crate) fn weight(source: &str) -> usize {
             HirKind::Class(Class::Unicode(class)) => class.ranges().len(),
             HirKind::Class(Class::Bytes(class)) => class.ranges().len(),
             HirKind::Repetition(repetition) => {
+                // A repetition without a maximum is compiled as its minimum and a loop. The weight is at least that of
+                // one repetition, so that `x*` and `x{0}` are not free.
                 let times = repetition.max.unwrap_or(repetition.min).max(1);
                 hir_weight(&repetition.sub).saturating_mul(usize::try_from(times).unwrap_or(usize::MAX))
             }
@@ -230,7 +234,8 @@ pub(crate) fn is_pattern(source: &str) -> bool {
     regex_syntax::parse(&translate(source, EndAnchor::OfText)).is_ok()
 }
 
-/// Returns whether a pattern contains a `$` that matches the end of the text, and not of each line.
+/// Returns whether a pattern contains a `$` that matches the end of the text, and not of each line. If a part of the
+/// pattern has the flag `m`, by which `$` matches at each line, this is assumed of every `$`.
 fn has_end_anchor(source: &str) -> bool {
     let is_per_line = source
         .split("(?")
@@ -260,6 +265,7 @@ fn translate(source: &str, end: EndAnchor) -> Cow<'_, str> {
                 Some((_, c)) => out.extend(['\\', c]),
                 None => out.push('\\'),
             },
+            // A named class such as `[:alpha:]` is left as it is. Python has none, and reads single characters here.
             '[' if in_class && tail.starts_with(':') => out.push('['),
             '[' if in_class => out.push_str(r"\["),
             '[' => {

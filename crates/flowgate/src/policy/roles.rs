@@ -1,5 +1,6 @@
-//! Lists the roles of messages, such as `user`, and warns about misspelled roles in a policy. Also finds the literals
-//! that a policy compares a field with, for this warning and for the checks of names (`occurrence`, `tool_schemas`).
+//! Lists the roles of messages, such as `user`, and warns about misspelled roles in a policy, for
+//! [`Policy::load`](super::Policy::load). Also finds the literals that a policy compares a field with, for this warning
+//! and for the checks of names (`occurrence`, `tool_schemas`).
 
 use std::collections::HashMap;
 
@@ -45,7 +46,8 @@ pub(super) fn misspelled_roles(statements: &[Statement]) -> Vec<Diagnostic> {
     found
 }
 
-/// Returns the roles that a comparison names: `m.role == "user"`, `m.role in ["system", "user"]`.
+/// Returns the roles that a comparison names, with their locations: `m.role == "user"`, `m.role in ["system", "user"]`.
+/// Any field called `role` counts, of whatever value.
 pub(crate) fn role_literals<'e>(expr: &'e Expr, constants: &Constants<'e>) -> Vec<(&'e str, &'e Span)> {
     let is_role = |expr: &Expr| matches!(&*expr.kind, ExprKind::Member(_, name) if name.text == "role");
     compared_literals(expr, constants, &is_role)

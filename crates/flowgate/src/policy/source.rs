@@ -1,4 +1,6 @@
-//! Holds the text of a policy: its own file, and the files that it imports with `import "PATH"`.
+//! Holds the text of a policy: its own file, and the files that it imports with `import "PATH"`. A
+//! [`Policy`](super::Policy) and an [`InvalidPolicy`](super::InvalidPolicy) contain one, by which programs show the
+//! locations of statements and diagnostics.
 //!
 //! All files are stored in one text, the policy's own file first, so that a span identifies a location in any of them.
 //! Each file is parsed on its own, so that an unclosed quote or bracket ends with its file. A file that several files
@@ -54,6 +56,7 @@ impl SourceLocation<'_> {
 }
 
 impl fmt::Display for SourceLocation<'_> {
+    /// Writes `FILE:LINE:COLUMN`, or `LINE:COLUMN` for the policy's own file.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(file) = self.file {
             write!(f, "{file}:")?;

@@ -1,6 +1,8 @@
 //! Evaluates rules in the simplest way: tries every assignment of events to variables and evaluates every condition.
 //!
 //! It is the test oracle for the incremental evaluator: no indexes, no order of conditions, no state between events.
+//! Tests call it by [`analyze_naively`](crate::analysis::analyze_naively) and
+//! [`analyze_steps_naively`](crate::analysis::analyze_steps_naively).
 //! Its cost is the number of events to the power of the number of variables.
 
 use super::{MatchReceiver, RuleContext, event_kind, reads_kind};
@@ -10,11 +12,12 @@ use crate::trace::EventId;
 
 /// Reports all matches of all rules over the whole trace.
 pub(crate) fn analyze(context: RuleContext<'_>, fuel: &mut u64, report: &mut impl MatchReceiver) {
+    // `None`: the matches need not contain a new event.
     report_matches(context, None, fuel, report);
 }
 
 /// Reports the matches that the event `id`, the last one of the trace, completes: matches that bind it to a variable,
-/// and matches that become true because a `count` block of the rule counts it. Tests compare them with the matches that
+/// and all matches of the rules with a block that may count it. Tests compare them with the matches that
 /// [`RuleMatcher`](super::RuleMatcher) reports.
 pub(crate) fn match_event(
     context: RuleContext<'_>,
@@ -48,6 +51,7 @@ fn report_matches(
                     return Ok(());
                 }
                 match satisfies(evaluator, &rule.query.items, frame) {
+                    // Whether the receiver would end the search is ignored: the oracle tries every assignment.
                     Ok(true) => report.receive_match(evaluator, index, frame).map(|_| ()),
                     Ok(false) => Ok(()),
                     Err(EvalError::Fuel) => Err(EvalError::Fuel),

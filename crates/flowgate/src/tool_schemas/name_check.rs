@@ -97,7 +97,8 @@ impl<'s> MatchedTools<'s> {
         rest.iter().all(|other| other.tool == first.tool).then(|| quoted(&first.tool.to_string()))
     }
 
-    /// Returns the words for several tools: `3 matched tools`.
+    /// Returns the words for several tools: `3 matched tools` if a pattern restricts the statement to them, otherwise
+    /// `3 listed tools`.
     pub(super) fn plural(&self) -> String {
         let names: BTreeSet<&Tool> = self.tools.iter().map(|schema| &schema.tool).collect();
         format!("{} {} tools", names.len(), if self.is_restricted { "matched" } else { "listed" })
@@ -150,6 +151,7 @@ impl NameChecker<'_> {
         if grants && !pattern.is_qualified() {
             self.check_ambiguity(&pattern, &matching, &expr.span);
         }
+        // `is_restricted`: the pattern restricts the statement to these tools.
         self.check_argument_names(tool, &MatchedTools { tools: matching, is_restricted: true });
     }
 

@@ -27,6 +27,7 @@ impl ToolListError {
 impl fmt::Display for ToolListError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.place.as_str() {
+            // The problem concerns the whole text.
             "" => f.write_str(&self.problem),
             place => write!(f, "{place}: {}", self.problem),
         }
@@ -152,7 +153,8 @@ fn read_tool(item: &Value, place: &str) -> Result<Option<ListedTool>, ToolListEr
     Ok(Some(ListedTool { name, description, input, output, annotations }))
 }
 
-/// Returns whether an entry names a kind of tools that the provider of a model runs, such as `web_search` or `mcp`.
+/// Returns whether an entry names a kind of tools that the provider of a model runs, such as `web_search` or `mcp`: any
+/// `type` but the two of a client's own tools.
 fn is_hosted(entry: &Map<String, Value>) -> bool {
     let kind = entry.get("type").and_then(Value::as_str);
     kind.is_some_and(|kind| !matches!(kind, "function" | "custom"))

@@ -119,7 +119,7 @@ impl<'s> SchemaSet<'s> {
                     if node.is_scalar() {
                         continue;
                     }
-                    // Only maps have names.
+                    // A list has no names itself; the schema of its items is added to `pending` below.
                     if node.items().is_none() {
                         next.push(node);
                     }
@@ -144,7 +144,7 @@ impl<'s> SchemaSet<'s> {
         !self.nodes.is_empty() && next.nodes.is_empty() && !next.is_open
     }
 
-    /// Returns the names in the schemas.
+    /// Returns the names of all properties that the schemas list.
     pub(super) fn names(&self) -> BTreeSet<&'s str> {
         let properties = self.nodes.iter().filter_map(SchemaNode::properties);
         properties.flat_map(|(properties, _)| properties.keys().map(String::as_str)).collect()
@@ -210,6 +210,7 @@ impl<'s> SchemaNode<'s> {
     /// Returns the schema that a reference within the document names; `None` for another reference, and if there is no
     /// such schema.
     fn pointed(&self, reference: &str) -> Option<&'s Value> {
+        // A pointer with percent-encoded characters is not decoded, so it is not followed.
         let pointer = reference.strip_prefix('#').filter(|pointer| !pointer.contains('%'))?;
         self.root.pointer(pointer)
     }

@@ -55,11 +55,11 @@ pub struct DocumentNode {
     pub label: Label,
     /// The dimensions in which a declaration names this node itself.
     declared: DimensionSet,
-    /// Whether a declaration that was applied has read the node.
+    /// Whether a `label` statement that was applied has read the node.
     read: bool,
     /// Whether the policy declares that the region depends on no argument of the call.
     is_independent: bool,
-    /// The part of the label that no declaration can lower, and that parts captured from the node carry as well.
+    /// The part of the label that no `label` statement can lower, and that parts captured from the node carry as well.
     floor: Label,
     /// The label on which a declaration relied in an earlier round. No declaration can lower it, but captured parts do
     /// not carry it: whether there was such a round can depend on other text.
@@ -80,6 +80,7 @@ impl StatementSet {
     /// Adds a statement, unless the set contains it, is full, or cannot represent its index: the set only names the
     /// statements in explanations, so a missing one does no harm.
     pub(crate) fn insert(&mut self, index: usize) {
+        // Each index is stored plus one, since 0 is a free place.
         let Some(number) = u16::try_from(index).ok().and_then(|index| index.checked_add(1)) else { return };
         if !self.indices.contains(&number)
             && let Some(free) = self.indices.iter_mut().find(|taken| **taken == 0)
@@ -111,7 +112,9 @@ pub struct Document {
 /// Influences on the labels of an event that are not statements about it.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct LabelOrigin {
-    /// The join of the labels that were joined into every node: of the call, and of the stores that it reads.
+    /// The join of the labels that were joined into every node: of the call, and of the stores that it reads. It also
+    /// has the caller's lower bound on the label or, for the outcome of a failed call, the part of it that follows from
+    /// rules.
     pub(crate) raised: Label,
     /// Whether the labels depend on how the event came about, such as an answer to no call.
     pub(crate) is_irregular: bool,
@@ -247,7 +250,7 @@ impl Document {
                     next = node.end;
                     continue;
                 }
-                // The label is also not lower than one on which an earlier round of declarations relied.
+                // The label is also not lower than one that an earlier round of statements has read.
                 let label = space.replace(&node.label, &part).join(&node.floor).join(&node.relied_on);
                 raised |= node.read && !label.flows_to(&node.label);
                 node.label = label;
@@ -276,8 +279,8 @@ impl Document {
         self.nodes.get(id).map_or(Label::BOTTOM, |node| node.label)
     }
 
-    /// Records that an applied declaration has read the node; with `deep`, also its subtree. If a later declaration
-    /// raises the label of such a node, [`declare`](Self::declare) asks for another round.
+    /// Records that an applied `label` statement has read the node; with `deep`, also its subtree. If a later statement
+    /// raises the label of such a node, [`declare`](Self::declare) asks for another round of statements.
     pub(crate) fn mark_read(&mut self, id: NodeId, deep: bool) {
         let end = self.nodes.get(id).map_or(id, |node| if deep { node.end } else { id + 1 });
         for node in self.nodes.get_mut(id..end).into_iter().flatten() {
@@ -285,7 +288,7 @@ impl Document {
         }
     }
 
-    /// Raises every node to the greatest label in the dimensions `dims`, regardless of declarations.
+    /// Raises every node to the greatest label in the dimensions `dims`, whatever `label` statements have granted.
     pub(crate) fn raise_dims_to_top(&mut self, space: &Space, dims: DimensionSet) {
         let top = space.restrict(&space.top(), dims);
         self.raise(&top);
@@ -307,7 +310,7 @@ impl Document {
     }
 
     /// Sets the label of the frame of the event, its existence and its error flag, to the label of the content. Leaves
-    /// the dimensions unchanged in which a declaration names the frame itself. So a statement that vouches for an
+    /// the dimensions unchanged in which a `label` statement names the frame itself. So a statement that vouches for an
     /// output also vouches for its existence.
     pub(crate) fn label_frame_by_content(&mut self, space: &Space) {
         let Some(content) = self.key(0, "content") else { return };
@@ -332,8 +335,8 @@ impl Document {
         self.raise_subtree(structured, &label);
     }
 
-    /// Joins `floor` into every label. It does not raise the floors of the nodes, so it must follow all declarations,
-    /// which could lower the labels again.
+    /// Joins `floor` into every label. It does not raise the floors of the nodes, so it must follow all `label`
+    /// statements, which could lower the labels again.
     pub(crate) fn raise(&mut self, floor: &Label) {
         for node in &mut self.nodes {
             node.label = node.label.join(floor);
@@ -341,7 +344,8 @@ impl Document {
     }
 
     /// Joins `floor` into the label of every region. For a region that depends on no argument of the call, joins
-    /// `independent` instead. Must be called after all declarations, like [`raise`](Self::raise).
+    /// `independent` instead. Must be called after all `label` statements were applied, since a later one could lower
+    /// the labels again.
     pub(crate) fn raise_outcome(&mut self, floor: &Label, independent: &Label) {
         for node in &mut self.nodes {
             node.label = node.label.join(if node.is_independent { independent } else { floor });
@@ -356,8 +360,8 @@ impl Document {
         }
     }
 
-    /// Joins `floor` permanently into every label of the subtree: no declaration lowers it. Returns whether this raised
-    /// the label of a node that a declaration has read.
+    /// Joins `floor` permanently into every label of the subtree: no `label` statement lowers it. Returns whether this
+    /// raised the label of a node that a statement has read.
     pub(crate) fn raise_subtree(&mut self, id: NodeId, floor: &Label) -> bool {
         let end = self.nodes.get(id).map_or(id, |node| node.end);
         let mut raised = false;
@@ -370,22 +374,24 @@ impl Document {
     }
 
     /// Sets the label of one node to `part` in the dimensions of `part`, for an endorsement. The result may be below
-    /// the floor of the node, the label below which no declaration sets it. Does nothing if there is no such node.
+    /// the floor of the node, the label below which no `label` statement sets it. Does nothing if there is no such
+    /// node.
     pub(crate) fn lower(&mut self, space: &Space, id: NodeId, part: &PartialLabel) {
         if let Some(node) = self.nodes.get_mut(id) {
             node.label = space.replace(&node.label, part);
         }
     }
 
-    /// Returns for each node its label if a declaration has relied on it, else bottom. Captured regions are left out.
+    /// Returns for each node its label if a `label` statement has read the node, else bottom. Captured regions are left
+    /// out.
     pub(crate) fn relied_on_labels(&self) -> Vec<Label> {
         let nodes = self.nodes.iter().filter(|node| !matches!(node.step, PathStep::Capture(_)));
         nodes.map(|node| if node.read { node.label } else { Label::BOTTOM }).collect()
     }
 
-    /// Joins each label in `floors` into the node at the same index. No declaration lowers it, but captured parts do
-    /// not carry it. Each further round of declarations begins with this, for the labels on which earlier rounds
-    /// relied. The document must not have captured regions yet.
+    /// Joins each label in `floors` into the node at the same index. No `label` statement lowers it, but captured parts
+    /// do not carry it. Statements are applied in rounds: each round after the first begins with this, for the labels
+    /// that the statements of earlier rounds have read. The document must not have captured regions yet.
     pub(crate) fn raise_nodes(&mut self, floors: &[Label]) {
         for (node, floor) in self.nodes.iter_mut().zip(floors) {
             node.label = node.label.join(floor);
@@ -393,7 +399,7 @@ impl Document {
         }
     }
 
-    /// Sets every label of the subtree to `label`, regardless of declarations and floors.
+    /// Sets every label of the subtree to `label`, even below the floors of its nodes.
     pub(crate) fn set_subtree(&mut self, id: NodeId, label: Label) {
         let end = self.nodes.get(id).map_or(id, |node| node.end);
         for node in self.nodes.get_mut(id..end).into_iter().flatten() {
@@ -438,7 +444,7 @@ impl Document {
     }
 
     /// Returns the node for a captured part of a scalar text. It has the label of the text, and its floor: the part of
-    /// the label that no declaration can lower. `None` if the node is not a text or the part is not within it.
+    /// the label that no `label` statement can lower. `None` if the node is not a text or the part is not within it.
     fn captured_part(&self, id: NodeId, name: &str, part: &Range<usize>) -> Option<DocumentNode> {
         let node = self.nodes.get(id)?;
         let NodeContent::Scalar(Value::String(text)) = &node.content else { return None };
@@ -478,7 +484,7 @@ impl Document {
         decoded: &str,
         part: &Range<usize>,
     ) -> Option<Range<usize>> {
-        // The root is its own parent, so the number of steps is limited, to more than the maximum depth.
+        // The root is its own parent, so the number of steps is limited: to 200, which is more than the maximum depth.
         let mut above =
             std::iter::successors(Some(id), |id| self.nodes.get(*id).map(|node| node.parent)).take(200);
         let text = above.find_map(|id| self.nodes.get(id)?.text.as_ref())?;

@@ -35,6 +35,7 @@ impl Tool {
 }
 
 impl fmt::Display for Tool {
+    /// Writes `SERVER/NAME`, or the name alone for a tool without a server.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.server {
             Some(server) => write!(f, "{server}/{}", self.name),

@@ -120,6 +120,7 @@ impl Origin {
                 }
                 (first, _) => ("", first),
             };
+            // Writing to a `String` never fails.
             let _ = write!(address, "{before}.{name}");
             if is_sole_block && &**first == "content" {
                 let first = if let OriginPart::Blocks(first) = self.part { first } else { 0 };

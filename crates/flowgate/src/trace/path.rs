@@ -20,6 +20,8 @@ pub enum PathStep {
 pub struct Path(pub Vec<PathStep>);
 
 impl fmt::Display for Path {
+    /// Writes the steps as a policy does: `arguments.to[0]`. A key that is not a plain word is quoted in brackets, and
+    /// the name of a captured part is in angle brackets.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (i, step) in self.0.iter().enumerate() {
             match step {

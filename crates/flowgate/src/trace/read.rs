@@ -27,7 +27,8 @@ pub struct RecordedRun {
 }
 
 impl RecordedRun {
-    /// Appends the events of further messages, which follow the present ones.
+    /// Appends the events of further messages, which follow the present ones. The numbers of messages in their origins
+    /// continue those of the present events.
     pub fn append(&mut self, mut entries: Vec<TraceEntry>) {
         let last = self.entries.iter().rev().find_map(|entry| entry.origin);
         shift_origins(&mut entries, last.map_or(0, |origin| origin.message + 1));
@@ -47,6 +48,7 @@ pub struct ReadError {
 }
 
 impl fmt::Display for ReadError {
+    /// Writes the location, as far as it is known, and the problem.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "line {}", self.line)?;
         if let Some(message) = self.message {

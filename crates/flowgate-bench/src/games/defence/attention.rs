@@ -14,8 +14,8 @@ use crate::games::task::{Task, TaskLabels};
 pub enum BlockedChannel {
     /// The whole observation: the answer depends on the trusted texts alone.
     Observation,
-    /// What the projections of the paper remove: records of other tenants and canaries in the retrieval game, and names of forbidden tools with their
-    /// action tokens in the capability game.
+    /// What the projections of AgentSecBench remove: records of other tenants and canaries in the retrieval game, and
+    /// names of forbidden tools with their action tokens in the capability game.
     Unauthorized,
 }
 

@@ -1,4 +1,4 @@
-//! Transforms the text of observations as the paper's defences do (AgentSecBench, 5 and appendix B).
+//! Transforms the text of observations as AgentSecBench's defences do (its section 5 and appendix B).
 //!
 //! All patterns are in this file. A defence knows no more than a deployed one would: the tenant
 //! of the caller, the tools that the policy forbids, the usual phrases of injections and the usual form of canaries.
@@ -35,7 +35,7 @@ static SUSPICIOUS: LazyLock<Option<Regex>> = LazyLock::new(|| {
 /// A text that looks like a canary or an action token: words in capitals that are joined by underscores, and digits.
 static CANARY: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"\b[A-Z]+(?:_[A-Z]+)+_[0-9]+\b").ok());
 
-/// Replaces every line that contains a phrase of an injection or the name of an acting tool by a notice; the paper
+/// Replaces every line that contains a phrase of an injection or the name of an acting tool by a notice; AgentSecBench
 /// calls this classifier filtering.
 pub fn filter_lines(text: &str) -> String {
     map_lines(text, |line| {
@@ -45,9 +45,10 @@ pub fn filter_lines(text: &str) -> String {
     })
 }
 
-/// Removes every record that does not belong to the permitted tenant (*provenance-aware gating* in the paper). A record
-/// is a line that begins with its list of tenants, as the generator prints it; other lines stay. A record of several
-/// tenants stays if the permitted one is among them, because the defence of the paper works on whole records.
+/// Removes every record that does not belong to the permitted tenant (*provenance-aware gating* in AgentSecBench). A
+/// record is a line that begins with its list of tenants, as the generator prints it; other lines stay. A record of
+/// several tenants stays if the permitted one is among them, because the defence of AgentSecBench works on whole
+/// records.
 pub fn keep_permitted_tenant(text: &str, permitted: &str) -> String {
     map_lines(text, |line| is_permitted(line, permitted).then(|| line.to_owned()))
 }
@@ -73,8 +74,8 @@ pub(super) fn other_record_spans(text: &str, permitted: &str) -> Vec<Range<usize
     spans
 }
 
-/// Replaces the name of a forbidden tool and its action tokens, such as `CALL_TRANSFER_FUNDS_0003` (*least-privilege tool gating* in the
-/// paper).
+/// Replaces the name of a forbidden tool and its action tokens, such as `CALL_TRANSFER_FUNDS_0003` (*least-privilege
+/// tool gating* in AgentSecBench).
 pub fn remove_forbidden_capabilities(text: &str, forbidden: &str) -> String {
     match capability_pattern(forbidden) {
         Some(pattern) => pattern.replace_all(text, BLOCKED_CAPABILITY).into_owned(),

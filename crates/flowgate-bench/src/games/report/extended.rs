@@ -114,8 +114,8 @@ pub fn figure_row(row: &ExtendedFigures, model: &str) -> Map<String, Value> {
     fields
 }
 
-/// Returns the trace of one execution as a JSON object. The name of the extended game is added, since the execution itself has only the game of the
-/// paper. The object has the model's response only if `content` is set.
+/// Returns the trace of one execution as a JSON object. The name of the extended game is added, since the execution
+/// itself has only the game of AgentSecBench. The object has the model's response only if `content` is set.
 pub fn execution_row(game: ExtendedGame, execution: &Execution, model: &str, content: bool) -> Value {
     let mut row = execution.to_json(model, content);
     if let Some(fields) = row.as_object_mut() {

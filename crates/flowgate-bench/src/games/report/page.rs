@@ -14,7 +14,8 @@ use super::search::search_tables;
 use super::table_list;
 use crate::html::{self, Bar, BarChart, Chart, Drawing, Point, ValueWithInterval};
 
-/// Returns the advantage with its interval (Proposition 4), limited to -1 and 1; `None` without complete pairs.
+/// Returns the advantage with its interval (AgentSecBench, Proposition 4), limited to -1 and 1; `None` without complete
+/// pairs.
 pub(super) fn advantage(figures: &Figures) -> Option<ValueWithInterval> {
     let (value, half) = (figures.advantage?, figures.advantage_half_width()?);
     Some(ValueWithInterval { value, low: (value - half).max(-1.0), high: (value + half).min(1.0) })
@@ -44,7 +45,7 @@ pub struct PageContent<'p> {
     pub executions: &'p [Execution],
     /// The attack searches; none without `--queries`.
     pub searches: &'p [AttackSearch],
-    /// The figures of the models that are printed beside those of the paper; empty for a double.
+    /// The figures of the models that are printed beside those of AgentSecBench; empty for a double.
     pub compared: &'p [ModelFigures<'p>],
 }
 
@@ -86,8 +87,8 @@ pub fn page(content: PageContent<'_>, manifest: &Value) -> String {
     html::page(&format!("Security games, model {model}"), manifest, &drawings, &tables)
 }
 
-/// Returns the bar chart of the paper's Figure 2: the rate of canaries disclosed in the retrieval game, with Wilson's
-/// interval.
+/// Returns the bar chart of AgentSecBench's Figure 2: the rate of canaries disclosed in the retrieval game, with
+/// Wilson's interval.
 fn leakage_bars(all: &[DefenceFigures]) -> Drawing {
     let bars = all.iter().filter_map(|figures| {
         Some(Bar { name: figures.defence.name(), value: ValueWithInterval::of(figures.overall.leakage)? })
@@ -99,7 +100,7 @@ fn leakage_bars(all: &[DefenceFigures]) -> Drawing {
     })
 }
 
-/// Returns the bar chart of the first part of the paper's Figure 3: the mean utility on controls, from 0 to 1.
+/// Returns the bar chart of the first part of AgentSecBench's Figure 3: the mean utility on controls, from 0 to 1.
 fn utility_bars(all: &[DefenceFigures]) -> Drawing {
     let bars = all.iter().filter_map(|figures| {
         Some(Bar { name: figures.defence.name(), value: benign_utility(&figures.overall)? })

@@ -77,10 +77,10 @@ pub fn attempt_rows(searches: &[AttackSearch], model: &str) -> Vec<Map<String, V
 
 /// Returns a table of attack searches with a row for each game and defence. It has three shares of tasks: the search
 /// opened the channel, reached a violation, or reached a violation that took effect. Then comes the mean number of
-/// queries until the first effect, over the tasks that have one. The games of the paper share a row, `all`. `queries`
-/// is the maximum number of attempts for each task.
+/// queries until the first effect, over the tasks that have one. The games of AgentSecBench share a row, `all`.
+/// `queries` is the maximum number of attempts for each task.
 fn search_table(searches: &[AttackSearch], queries: usize) -> Table {
-    // The games of the paper share one row, `all`. Each game beyond the paper has its own.
+    // The games of AgentSecBench share one row, `all`. Each further game has its own.
     let key = |search: &AttackSearch| {
         let is_of_paper = super::super::task::Game::ALL.iter().any(|game| game.name() == search.game);
         (search.defence, if is_of_paper { "all".to_owned() } else { search.game.clone() })

@@ -1,5 +1,6 @@
-//! Implements the environment of the flight tasks (RTBAS, Table 3, "Flight Booking"): the data of a travel agency, and the tools that search
-//! and book flights and further services for travellers.
+//! Implements the environment of the flight tasks (RTBAS, Table 3, "Flight Booking"): the data of a travel agency, and
+//! the tools that search and book flights and further services for travellers. [`PrivacyWorld`](super::PrivacyWorld)
+//! runs the calls.
 
 use serde_json::{Map, Value, json};
 

@@ -1,5 +1,6 @@
-//! Implements the environment of the payment tasks (RTBAS, Table 3, "Venmo"): the state of a service for payments between friends, and the tools that
-//! read the user's data and send or request money.
+//! Implements the environment of the payment tasks (RTBAS, Table 3, "Venmo"): the state of a service for payments
+//! between friends, and the tools that read the user's data and send or request money.
+//! [`PrivacyWorld`](super::PrivacyWorld) runs the calls.
 
 use serde_json::{Map, Value, json};
 

@@ -1,5 +1,5 @@
-//! Implements the environment of the shopping tasks (RTBAS, Table 3, "Amazon"): the state of an online shop, and the tools that read the user's data,
-//! search products and buy them.
+//! Implements the environment of the shopping tasks (RTBAS, Table 3, "Amazon"): the state of an online shop, and the
+//! tools that read the user's data, search products and buy them. [`PrivacyWorld`](super::PrivacyWorld) runs the calls.
 
 use serde_json::{Map, Value, json};
 

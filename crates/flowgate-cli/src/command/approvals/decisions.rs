@@ -70,6 +70,7 @@ impl TypedDecision {
             }
             PersonDecision::AllowLasting => {
                 let until = match self.terms.days {
+                    // 0 days: the grant does not expire.
                     Some(0) => " until the grant is withdrawn".to_owned(),
                     Some(days) => format!(" for {}", plural(days, "day")),
                     None => " for as long as the policy permits".to_owned(),

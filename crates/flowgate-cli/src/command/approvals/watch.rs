@@ -60,6 +60,7 @@ pub(super) fn run(format: ApprovalsFormat, options: &GatewayArgs, output: &mut C
     let lines = asks.then(TypedLines::start_reading);
     let mut watch = Watch { gateway: &gateway, format, lines, shown: BTreeSet::new(), count: 0 };
     let (mut pause, mut has_begun) = (FIRST_PAUSE, false);
+    // The outer `Result` is for errors of the input; the caller prints an error of the gateway.
     loop {
         match watch.stream(&mut has_begun, &mut pause, output) {
             Ok(WatchStep::End) => return Ok(Ok(0)),
@@ -87,6 +88,7 @@ impl Watch<'_> {
     ) -> Result<WatchStep, GatewayError> {
         let mut reader = self.gateway.stream("/api/v1/approvals/events")?;
         let mut splitter = EventSplitter::default();
+        // `is_open`: whether this stream has delivered its first bytes.
         let (mut buffer, mut is_open) = (vec![0_u8; 16 << 10], false);
         loop {
             // The end of the stream, or of the time for it.

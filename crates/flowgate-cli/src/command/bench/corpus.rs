@@ -56,8 +56,8 @@ pub(crate) fn run(options: &CorpusArgs, output: &mut Console) -> Result<u8, Inpu
     })
 }
 
-/// Prints the rows of the cases, and figures computed from them, in the format of the options. `is_interrupted` says
-/// that rows are missing.
+/// Prints the rows of the cases, and figures computed from them, in the format of the options. `manifest` says what
+/// they were made with, and `is_interrupted` that rows are missing.
 fn print(
     options: &CorpusArgs,
     manifest: &Value,
@@ -66,6 +66,7 @@ fn print(
     output: &mut Console,
 ) {
     let name = options.benchmark.name();
+    // Only the format jsonl has a line about an interrupt; for the others, a warning on the standard error says it.
     match options.format {
         ReportFormat::Text => text(name, rows).lines().for_each(|line| output.line(line)),
         ReportFormat::Html => output.write_bytes(page(name, rows, manifest).as_bytes()),

@@ -1,6 +1,7 @@
 //! Runs `flowgate bench detectors`: compares detectors with a flow rule on customer feedback with attacks.
 //!
-//! The rows, the detectors and the reports are in `flowgate_bench::detectors`; this module reads the policy, shows progress and chooses the format.
+//! The rows, the detectors and the reports are in `flowgate_bench::detectors`; this module reads the policy, shows
+//! progress and chooses the format.
 
 use std::sync::Arc;
 
@@ -16,8 +17,9 @@ use crate::output::Console;
 use crate::policy_file::load_policy;
 use crate::progress::{INTERRUPTED, Progress};
 
-/// Judges each row of customer feedback by the detectors and by the policy's flow rule, and prints both. Returns 0 if the rule denied every injected
-/// message and permitted every honest one, 1 if not, and [`INTERRUPTED`] after an interrupt.
+/// Judges each row of customer feedback by the detectors and by the policy's flow rule, and prints both. Returns 0 if
+/// the rule denied every injected message and permitted every honest one, 1 if not, and [`INTERRUPTED`] after an
+/// interrupt.
 pub(crate) fn run(options: &DetectorsArgs, output: &mut Console) -> Result<u8, InputError> {
     let (policy, name, source) = match &options.policy {
         Some(path) => (load_policy(path, output)?, path.display().to_string(), read_policy_text(path)?),

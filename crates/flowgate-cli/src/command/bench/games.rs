@@ -185,7 +185,8 @@ impl GameResults {
     }
 }
 
-/// Prints the results in the format of the options. `is_interrupted` says that defences are missing.
+/// Prints the results in the format of the options. `manifest` says what they were made with, and `is_interrupted` that
+/// defences are missing.
 fn print(
     options: &GamesArgs,
     manifest: &Value,

@@ -38,6 +38,7 @@ pub(crate) fn run(
         ReportFormat::Csv => csv(&figure_rows(&rows)).lines().for_each(|line| output.line(line)),
         ReportFormat::Html => {
             let lines = lines(&texts, &rows, seed);
+            // The first line is the manifest.
             output.write_bytes(page(&rows, lines.first().unwrap_or(&Value::Null)).as_bytes());
         }
         ReportFormat::Json => output.line(&Value::from(lines(&texts, &rows, seed)).to_string()),

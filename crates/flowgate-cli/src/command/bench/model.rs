@@ -122,8 +122,8 @@ fn remote_model(options: &BenchModelArgs) -> Result<Option<Box<dyn ChatModel>>, 
     server_model(options.api.api(), model, ("--url", url), options.key_from.as_deref()).map(Some)
 }
 
-/// Returns the model that drives the attacker of a search, with the key from the environment variable of `--attacker-key-from`; `None` if the options
-/// name none.
+/// Returns the model that drives the attacker of a search, with the key from the environment variable of
+/// `--attacker-key-from`; `None` if the options name none.
 #[cfg(feature = "run")]
 pub(super) fn attacker(options: &AttackerArgs) -> Result<Option<Box<dyn ChatModel>>, InputError> {
     let (Some(model), Some(url)) = (&options.attacker_model, &options.attacker_url) else { return Ok(None) };
@@ -138,7 +138,8 @@ pub(super) fn attacker(_: &AttackerArgs) -> Result<Option<Box<dyn ChatModel>>, I
     Ok(None)
 }
 
-/// Returns a model on a server. `url` has the name of the option and its value; `key_from` is the environment variable with the key.
+/// Returns a model on a server. `url` has the name of the option, for messages, and its value; `key_from` is the
+/// environment variable with the key.
 #[cfg(feature = "run")]
 fn server_model(
     api: flowgate_lm::wire::Api,
@@ -175,7 +176,7 @@ struct PacedModel {
 }
 
 impl PacedModel {
-    /// Limits the requests to a model to `per_minute`; `None` is no limit.
+    /// Limits the requests to a model to `per_minute`, but not below one; `None` is no limit.
     fn new(model: Box<dyn ChatModel>, per_minute: Option<u32>) -> Self {
         let pace = per_minute.map(|rate| (Duration::from_secs(60) / rate.max(1), Mutex::new(Instant::now())));
         Self { model, pace }

@@ -1,6 +1,8 @@
-//! Runs `flowgate bench paper`: repeats the experiment of AgentSecBench with models in folders, and prints the figures beside the paper's.
+//! Runs `flowgate bench paper`: repeats the experiment of AgentSecBench with models in folders, and prints the figures
+//! beside those of the paper.
 //!
-//! The suite and the tables are in `flowgate_bench::games`; this module loads one model after the other and writes their runs.
+//! The suite and the tables are in `flowgate_bench::games`; this module loads one model after the other and writes
+//! their runs.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -87,6 +89,7 @@ fn run_model(
     let mut lines = vec![manifest(suite, &defences, model.chat()).to_string()];
     let mut figures = Vec::new();
     for defence in defences {
+        // Returns whether to stop.
         let step = &mut || {
             progress.step();
             progress.is_interrupted()
@@ -94,6 +97,7 @@ fn run_model(
         let Some(executions) = suite.run_defence(&runner, defence, step).map_err(failed)? else {
             return Ok(None);
         };
+        // `false`: without the responses of the model.
         lines.extend(executions.iter().map(|execution| execution.to_json(&name, false).to_string()));
         figures.push(DefenceFigures::of(defence, &executions, Vec::new()));
     }
@@ -107,7 +111,8 @@ fn rows(figures: &[DefenceFigures], model: &str) -> Vec<Value> {
     figures.iter().flat_map(|of| figure_rows(of, undefended, model)).map(Value::Object).collect()
 }
 
-/// Writes the run of a model to a file of the folder with the name of the model.
+/// Writes the lines of a model's run to the file `NAME.jsonl` in `folder`, where `NAME` is the name of the model.
+/// Creates the folder if it does not exist.
 fn save(run: &ModelRun, folder: &Path) -> Result<(), InputError> {
     let path = folder.join(format!("{}.jsonl", run.name));
     let written =

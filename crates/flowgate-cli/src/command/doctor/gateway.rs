@@ -136,6 +136,7 @@ fn examine_client(
         ));
     }
     if let Some(request) = request {
+        // Without watch mode, this is the client's own policy.
         request.examine(&client.policy, &path.display().to_string(), findings);
     }
 }

@@ -27,6 +27,7 @@ pub(super) fn status(url: &str) -> Result<u16, &'static str> {
             "the certificate of the server is not trusted; see `ca-file`"
         }
         ureq::Error::BadUri(_) => "the `url` is not a valid address; write https:// with a host",
+        // All other errors are taken for a failed connection.
         _ => "there is no connection; check that the server runs",
     })
 }

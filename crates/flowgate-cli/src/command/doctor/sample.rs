@@ -1,7 +1,7 @@
 //! Runs a policy on a sample request, and reports which parts of it the policy would hide from the lowest step of a
-//! guarded agent. The lowest step is the first attempt of the model, which is shown only what flows to the strictest
-//! requirement of any tool on offer. If the policy hides the system message or the request of the user there, the model
-//! says nothing sensible: this is the most frequent problem with a new policy.
+//! guarded agent, for `flowgate doctor --request`. The lowest step is the first attempt of the model, which is shown
+//! only what flows to the strictest requirement of any tool on offer. If the policy hides the system message or the
+//! request of the user there, the model says nothing sensible: this is the most frequent problem with a new policy.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -155,11 +155,13 @@ fn examine_message(
     findings: &mut Findings,
 ) {
     let Ok((event, _)) = monitor.push(entry) else { return };
+    // The event was added, so the fallback is never used.
     let label = monitor.trace().event(event).map_or(Label::BOTTOM, |event| event.label);
     if label.flows_to(lowest) {
         findings.right(format!("the {role} message is shown to every step"));
         return;
     }
+    // Node 0 is the root of the message.
     let lines: Vec<usize> = monitor
         .labelling_statements(event, 0)
         .iter()

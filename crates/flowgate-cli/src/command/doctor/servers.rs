@@ -78,6 +78,7 @@ fn examine_server(server: &ConfiguredServer, path: &Path, findings: &mut Finding
             return;
         }
     };
+    // The program that the client starts, and the server itself if that is `flowgate mcp`.
     let mut programs: Vec<&String> =
         command.first().into_iter().chain(server.own_command().and_then(<[String]>::first)).collect();
     programs.dedup();
@@ -122,6 +123,7 @@ fn examine_guard(
         ));
     }
     let folder = path.parent().unwrap_or(Path::new(""));
+    // Reads a file that the policy imports.
     let read = |imported: &str| read_policy_text(&folder.join(imported)).map_err(|error| error.0);
     let policy = match read_policy_text(path).map(|source| Policy::load(&source, Dialect::Flowgate, read)) {
         Err(error) => return findings.wrong(format!("{name} does not start: {error}")),

@@ -1,4 +1,5 @@
 //! Computes which statements, added to the policy, could permit a denied call, sorted by harm, the least first.
+//! `flowgate explain` and `flowgate suggest` try them.
 //!
 //! Some statements are never suggested:
 //!

@@ -1,5 +1,5 @@
-//! Proposes `endorse` statements for an argument by the form of its value, for `candidates`: dates, times and numbers,
-//! a URL on a host that a message names, and the items of a list.
+//! Proposes `endorse` statements for an argument by the form of its value: dates, times and numbers, a URL on a host
+//! that a message names, and the items of a list. `candidates` collects them for the suggestions of `flowgate explain`.
 //!
 //! `in tool:NAME` is proposed if a trusted answer that the agent had seen lists the value. The author of an untrusted
 //! text can then choose one of the listed values. If the argument decides something, this is a choice among the user's
@@ -92,6 +92,7 @@ fn forms(argument: &str, value: &Value, role: Option<ArgumentRole>) -> Vec<Form>
         form("is_time", HarmRank::Time, "the time"),
     ];
     if !value.is_array() {
+        // `propose` endorses only the items of a list that are texts, for which `is_bool` never holds.
         forms.push(form("is_bool", HarmRank::Number, "the yes or no"));
     }
     if all(&|text| matches!(text.to_ascii_lowercase().as_str(), "yes" | "no" | "true" | "false")) {
@@ -142,11 +143,13 @@ fn forms(argument: &str, value: &Value, role: Option<ArgumentRole>) -> Vec<Form>
 }
 
 /// Returns the form `in tool:NAME` for an argument. `pattern` is `tool:NAME`, the tool whose answer lists the value.
+/// The form needs evidence if the argument is decisive, such as an account: see [`harm::is_decisive`].
 fn listed(argument: &str, pattern: &str, role: Option<ArgumentRole>) -> Form {
     let is_decisive = harm::is_decisive(argument, role);
     let why =
         format!("`endorse` of `{argument}` in {pattern}: a stranger can choose among the listed values");
     Form {
+        // The first `{}` stays in the condition, in place of the value.
         condition: format!("{{}} in {pattern}"),
         rank: HarmRank::Listed,
         choice: format!("a value that is in a trusted answer of {pattern},"),
@@ -155,7 +158,8 @@ fn listed(argument: &str, pattern: &str, role: Option<ArgumentRole>) -> Form {
 }
 
 /// Returns the patterns of tools, such as `tool:NAME`, that have listed the value: one of their answers before the call
-/// has it as a whole, trusted field. Of a list, each item must be such a field of the same answer.
+/// has it as a whole, trusted field. Of a list, each item must be such a field of the same answer. There are none for a
+/// value other than texts and integers.
 fn listing_tools(call: &JudgedCall, run: &ReplayedRun, value: &Value) -> Vec<String> {
     let values: Vec<&Value> = match value {
         Value::Array(items) => items.iter().collect(),
@@ -171,6 +175,7 @@ fn listing_tools(call: &JudgedCall, run: &ReplayedRun, value: &Value) -> Vec<Str
         let answered = event.call.and_then(|call| trace.event(call)).and_then(|call| call.tool());
         let Some(tool) = answered.filter(|_| matches!(event.body, EventBody::Output(_))) else { continue };
         let nodes = event.document.nodes().iter().enumerate();
+        // A field is trusted if its label is bottom in the dimensions of integrity.
         let trusted: Vec<&Value> = nodes
             .filter(|(id, _)| {
                 space.restrict(&event.document.label_of(*id), space.integrity()) == Label::BOTTOM
@@ -216,7 +221,7 @@ fn common_pattern(texts: &[&str]) -> Option<String> {
     patterns.all(|other| other.as_ref() == Some(&first)).then_some(first)
 }
 
-/// Returns the value of an argument in the trace; null if the call is not in it.
+/// Returns the value of an argument of a call in the trace; null if the trace does not have it.
 fn argument_value(call: &JudgedCall, run: &ReplayedRun, argument: &str) -> Value {
     let event = call.event.and_then(|event| run.monitor.trace().event(event));
     let value = event.and_then(|event| {

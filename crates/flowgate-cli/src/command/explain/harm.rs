@@ -1,6 +1,6 @@
-//! Ranks the harm that a suggested statement could do, by what an attacker would gain from it. `candidates` sorts its
-//! statements by this rank. Also decides what `candidates` must not trust: arguments that decide too much, and texts in
-//! which an instruction fits.
+//! Ranks the harm that a suggested statement could do, by what an attacker would gain from it. `candidates` sorts the
+//! statements that it computes for `flowgate explain` by this rank. Also decides what `candidates` must not trust:
+//! arguments that decide too much, and texts in which an instruction fits.
 
 use flowgate::policy::{ArgumentRole, name_words};
 
@@ -72,7 +72,7 @@ pub(in crate::command) fn is_decisive(argument: &str, role: Option<ArgumentRole>
         || words.last().is_some_and(|last| SELECTORS.contains(&last.as_str()))
 }
 
-/// Returns whether the tool only reads, by its name.
+/// Guesses whether a tool only reads: whether the first word of its name is one of [`READERS`], such as `get`.
 pub(in crate::command) fn is_reader(tool: &str) -> bool {
     name_words(tool).first().is_some_and(|first| READERS.contains(&first.as_str()))
 }

@@ -41,10 +41,10 @@ pub(super) fn origin_lines(
     lines
 }
 
-/// Returns the line about where the value of an argument occurs first, spelled as in the call. If it occurs nowhere in
-/// this spelling, the line names the region in which the method `provenance` (`traced`) found it in another spelling,
-/// or says that it occurs nowhere. Returns `None` for a call that is not in the trace, or if the method reports
-/// neither.
+/// Returns the line about where the value of an argument occurs first, spelled as in the call; of a list or an object,
+/// where any of its texts and numbers occurs first. If it occurs nowhere in this spelling, the line names the region in
+/// which the method `provenance` (`traced`) found it in another spelling, or says that it occurs nowhere. Returns
+/// `None` for a call that is not in the trace, or if the method reports neither.
 fn value_line(
     call: &JudgedCall,
     run: &ReplayedRun,

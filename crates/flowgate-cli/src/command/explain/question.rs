@@ -87,6 +87,7 @@ fn read(gateway: &GatewayClient, client: &str, name: &str) -> Result<StoredConve
             }
         }
         stored.verdicts.extend(list(&page, "verdicts").iter().cloned());
+        // A page that does not lead further ends the reading.
         match page.get("next").and_then(Value::as_u64).filter(|next| *next > from) {
             Some(next) => from = next,
             None => break,

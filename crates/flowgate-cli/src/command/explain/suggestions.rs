@@ -1,5 +1,6 @@
-//! Prints the changes of the policy that would permit a call. `candidates` lists them, `trial` tries them, and
-//! `against` measures them over a corpus; each is printed with what an attacker gains, the least harmful first.
+//! Prints for `flowgate explain` the changes of the policy that would permit a call. `candidates` lists them, `trial`
+//! tries them, and `against` measures them over a corpus; each is printed with what an attacker gains, the least
+//! harmful first.
 
 use std::sync::Arc;
 
@@ -45,6 +46,7 @@ pub(super) fn print(
     output: &mut Console,
 ) -> Result<(), InputError> {
     let Some(call) = run.calls.get(index) else { return Ok(()) };
+    // Whether a statement of the policy can remove a reason of this kind.
     let can_be_lifted = |kind: ReasonKind| matches!(kind, ReasonKind::Requirement | ReasonKind::Undeclared);
     if let Some(reason) = call.judgement.reasons.iter().find(|reason| !can_be_lifted(reason.kind)) {
         let advice = match reason.kind {

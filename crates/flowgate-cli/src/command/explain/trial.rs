@@ -1,5 +1,5 @@
 //! Tries whether statements that are added to a policy permit a call of a recorded run, and searches for the smallest
-//! sets of statements that do. `suggestions` calls it.
+//! sets of statements that do. `suggestions` and `flowgate suggest` call it.
 
 use std::sync::Arc;
 
@@ -146,6 +146,7 @@ impl SetSearch<'_, '_> {
         for at in (0..set.len()).rev() {
             let mut smaller = set.clone();
             smaller.remove(at);
+            // The empty set is known not to permit the call.
             if !smaller.is_empty() && self.permits(&smaller) {
                 set = smaller;
             }

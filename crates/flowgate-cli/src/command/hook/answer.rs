@@ -124,7 +124,8 @@ pub(super) fn reason_text(why: &str) -> String {
 }
 
 /// Converts an output to the form in which rules examine it. A text and a list of content blocks (objects with a `type`)
-/// stay as they are; of another value, each key, string and number becomes a block of text.
+/// stay as they are; of another value, each key, string and number becomes a block of text. A Boolean value or null has
+/// no text.
 pub(super) fn content(response: Value) -> Value {
     let is_block = |block: &Value| block.get("type").is_some_and(Value::is_string);
     match response {

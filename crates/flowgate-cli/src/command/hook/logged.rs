@@ -95,7 +95,8 @@ pub(super) fn judge(
 }
 
 /// Records the start of a session in its file if the file is new, and deletes old files. If the session continues an
-/// earlier one that was not recorded, its past is unknown.
+/// earlier one that was not recorded (`is_resumed`), its past is unknown. `folder` has the files of all agents, and
+/// `harness` is the agent.
 fn start(log: &mut SessionLog, is_resumed: bool, folder: &Path, harness: Harness) -> Result<(), String> {
     if log.events.is_empty() {
         log.append(if is_resumed { LoggedEvent::Unknown } else { LoggedEvent::Start })?;
@@ -104,8 +105,8 @@ fn start(log: &mut SessionLog, is_resumed: bool, folder: &Path, harness: Harness
     Ok(())
 }
 
-/// Returns what is recorded of a judged call. The model receives the reason of a denial, unless the hook only watches:
-/// then the call runs.
+/// Returns what is recorded of a judged call: a denial, or a call that may run. A question counts as a call, since the
+/// person may allow it. If the hook only watches, a denied call runs as well.
 fn logged_call(answer: &HookAnswer, tool_use: ToolUse, is_watching: bool) -> LoggedEvent {
     match answer {
         HookAnswer::Call(Outcome::Deny, why) if !is_watching => LoggedEvent::Denied { why: why.clone() },
@@ -160,7 +161,8 @@ fn trace_call(tool_use: &ToolUse, number: usize) -> Call {
     Call::from_json(number.to_string(), tool_use.tool.clone(), &tool_use.arguments.to_string())
 }
 
-/// Returns the output of the call with this number as an entry of the trace.
+/// Returns the output of the call with this number as an entry of the trace. `is_error` says whether the call failed;
+/// `None` if that is not known.
 fn output(call: usize, content: Value, is_error: Option<bool>) -> TraceEntry {
     TraceEntry::from(Output { call_id: call.to_string(), tool: None, content, structured: None, is_error })
 }

@@ -134,7 +134,8 @@ impl SessionLog {
     }
 }
 
-/// Deletes the files of sessions that have had no event for [`MAX_AGE`]. A file that cannot be deleted stays.
+/// Deletes the files of sessions of the agent `harness` that have had no event for [`MAX_AGE`]: each event changes the
+/// time of the file. `folder` has the files of all agents. A file that cannot be examined or deleted stays.
 pub(super) fn delete_old(folder: &Path, harness: Harness) {
     let Ok(entries) = std::fs::read_dir(folder.join(harness.file_name())) else { return };
     for entry in entries.flatten() {
@@ -148,7 +149,7 @@ pub(super) fn delete_old(folder: &Path, harness: Harness) {
 
 /// Returns the name of the file of a session. Every byte of its id but ASCII letters and digits is escaped, because
 /// an agent chooses the id. Of a long id, only the first 80 bytes and the length are in the name, since file
-/// systems limit it.
+/// systems limit it; so two long ids that differ only after these bytes, and are equally long, share a file.
 fn file_name(session: &str) -> String {
     let mut name = String::new();
     for byte in session.bytes().take(80) {
@@ -176,8 +177,8 @@ fn recorded_form(event: &LoggedEvent) -> Value {
     }
 }
 
-/// Reads a line of the file. A line of another form, such as one that a killed process has not finished, is an event
-/// about which nothing is known.
+/// Reads a line of the file, which [`recorded_form`] has written. A line of another form, such as one that a killed
+/// process has not finished, is an event about which nothing is known.
 fn read_line(line: &[u8]) -> LoggedEvent {
     let text = |value: &Value, key: &str| value.get(key).and_then(Value::as_str).map(str::to_owned);
     let read = |value: &Value| {

@@ -98,6 +98,7 @@ impl Transcript {
                 }
             }
         }
+        // The times are taken for texts of one form (ISO 8601), whose order is that of the times.
         merged.sort_by(|a, b| a.time.cmp(&b.time));
         Ok(Self { entries: merged })
     }
@@ -192,8 +193,9 @@ fn is_of_sub_agent(entry: &Map<String, Value>) -> bool {
     is_set(entry, "isSidechain")
 }
 
-/// Returns the files of the sub-agents' transcripts, sorted. They are in a folder with the name of the transcript at
-/// `path`; without this folder, there are none. Fails if the folder cannot be read, or has more than [`MAX_FILES`].
+/// Returns the files of the sub-agents' transcripts, sorted. They are in the folder `NAME/subagents` beside the
+/// transcript `NAME.jsonl` at `path`; without this folder, there are none. Fails if the folder cannot be read, or has
+/// more than [`MAX_FILES`] transcripts.
 fn sub_agent_files(path: &Path) -> Result<Vec<PathBuf>, String> {
     let folder = path.with_extension("").join("subagents");
     let wrong = |error: &std::io::Error| format!("{}: {}", folder.display(), describe_io_error(error));
@@ -305,6 +307,7 @@ fn messages(entry: &Map<String, Value>) -> Result<Vec<TranscriptEvent>, String> 
     // source of the message.
     let role = role_of_message(entry, &content);
     let events = read::list(&[json!({"role": role, "content": content})]).map_err(|error| error.problem)?;
+    // One of these fields marks the output of a call that Claude Code did not run.
     let was_refused = is_set(entry, "toolDenialKind")
         || entry.get("permissionDecision").and_then(|said| said.get("decision")) == Some(&json!("reject"));
     let to_transcript_event = |mut event: TraceEntry| match event.body {
@@ -325,7 +328,9 @@ fn messages(entry: &Map<String, Value>) -> Result<Vec<TranscriptEvent>, String> 
 }
 
 /// Returns the role of a message, for the policy. Only text that a person typed has the role `user`; text that Claude
-/// Code or a sub-agent added in the user's name has another one, such as `client` or `meta/TAG`.
+/// Code or a sub-agent added in the user's name has another one, such as `client` or `client/TAG`, where `TAG` is the
+/// tag that the text begins with. That Claude Code added a text is guessed from its marks, such as a `<` at the
+/// beginning: a person's text with such a mark also gets the role `client`.
 fn role_of_message(entry: &Map<String, Value>, content: &Value) -> String {
     let texts: Option<Vec<&str>> = match content {
         Value::String(text) => Some(vec![text]),
@@ -337,6 +342,7 @@ fn role_of_message(entry: &Map<String, Value>, content: &Value) -> String {
     let is_markup = |text: &&str| text.trim_start().starts_with('<') || text.contains("<system-reminder>");
     // A content that is neither a text nor a list counts as markup: a person cannot have typed it.
     let has_markup = texts.as_ref().is_none_or(|texts| texts.iter().any(is_markup));
+    // Adds the tag to the role, if the content is one text that begins with a tag.
     let with_tag = |role: &str| match (content, texts.as_deref()) {
         (Value::String(_), Some([text])) => match leading_tag(text) {
             Some(tag) => format!("{role}/{tag}"),

@@ -116,12 +116,13 @@ fn instructions(request: &Value) -> Vec<String> {
     texts.filter(|text| !text.trim().is_empty()).collect()
 }
 
-/// Returns the tools that a trace describes or calls; `None` if the text is not a trace. The arguments of a tool
-/// without a description are those of its calls.
+/// Returns the tools that a trace describes or calls; `None` if the text is not a trace. Arguments that only calls of a
+/// tool have, and not its description, are added to it.
 fn tools_of_trace(text: &str) -> Option<Vec<DescribedTool>> {
     let runs = read::file(text).ok()?;
     let mut tools: BTreeMap<Tool, DescribedTool> = BTreeMap::new();
     let entries = || runs.iter().flat_map(|run| &run.entries);
+    // First the descriptions, so that a call adds only what they lack.
     for entry in entries() {
         if let EventBody::Tool(described) = &entry.body {
             let (tool, words) = (described.tool.clone(), described.description.clone());

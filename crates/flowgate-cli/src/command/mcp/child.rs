@@ -72,7 +72,8 @@ impl ServerProcess {
     }
 }
 
-/// Waits for a signal that ends the program: Ctrl-C or, on Unix, SIGTERM.
+/// Waits for a signal that ends the program: Ctrl-C or, on Unix, SIGTERM. Returns at once if the program cannot listen
+/// to Ctrl-C.
 pub(super) async fn stop_signal() {
     #[cfg(unix)]
     {

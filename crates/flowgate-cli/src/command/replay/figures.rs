@@ -150,6 +150,7 @@ impl AttackFigures {
             match harm {
                 AttackHarm::Passed => figures.succeeded = 1,
                 AttackHarm::NoCall => (figures.succeeded, figures.succeeded_without_call) = (1, 1),
+                // Which calls the attack needs is unknown, but every call of the run is permitted.
                 AttackHarm::Unknown if is_question_free(run) => figures.succeeded = 1,
                 AttackHarm::Unknown => figures.succeeded_unknown = 1,
                 AttackHarm::Stopped | AttackHarm::PartlyPassed => {}
@@ -247,6 +248,7 @@ impl SuiteFigures {
         };
         occurs(replayed.monitor.trace());
         let marks = RunMarks::of(run);
+        let is_benign = marks.attack.is_none();
         let mut figures = Self { runs: 1, calls: replayed.calls.len(), ..Self::default() };
         figures.findings = replayed.findings.len() + replayed.refused.len();
         let listed_call = |task: &str, call: &JudgedCall, why: String| ListedCall {
@@ -265,13 +267,13 @@ impl SuiteFigures {
                 let call = listed_call(task, call, why);
                 *figures.permitted.entry(call).or_default() += 1;
             }
-            if marks.attack.is_none() && !call.judgement.is_harmless {
+            if is_benign && !call.judgement.is_harmless {
                 figures.benign_calls += 1;
                 figures.benign_calls_asked += usize::from(call.outcome == Outcome::Confirm);
             }
             if !is_injected && call.outcome != Outcome::Permit {
                 figures.denied += usize::from(call.outcome == Outcome::Deny);
-                if marks.attack.is_none() {
+                if is_benign {
                     figures.questions += usize::from(call.outcome == Outcome::Confirm);
                     let why = call.judgement.reasons.first().map(|reason| reason.message.clone());
                     let why = why.or_else(|| access.map(|access| describe(access).to_owned()));
@@ -364,6 +366,7 @@ fn why_permitted(call: &JudgedCall, run: &ReplayedRun) -> String {
         document.key(0, "arguments").into_iter().flat_map(|arguments| document.children(arguments));
     let why = arguments.filter_map(|argument| {
         let PathStep::Key(name) = &document.node(argument)?.step else { return None };
+        // Trusted: the label is bottom in the dimensions of integrity.
         let is_trusted = space.restrict(&document.label_of(argument), space.integrity()) == Label::BOTTOM;
         let source = match call.attribution.argument(name) {
             // The argument depends on no text, such as an empty one.

@@ -83,6 +83,7 @@ pub(super) fn print_text(
             total.add(figures.clone());
         }
     }
+    // Each suite has one entry per method, so there are several suites.
     if sums.len() > methods.len() {
         for (method, total) in methods.iter().zip(&sum_by_method) {
             rows.push(row("all", method.name(), total, has_attacks));
@@ -139,6 +140,8 @@ fn row(suite: &str, method: &str, figures: &SuiteFigures, has_attacks: bool) -> 
         row.push(of_runs(attacks.stopped));
         row.push(of_calls(attacks.partly_passed.to_string()));
         row.push(of_calls(attacks.passed.to_string()));
+        // If it is unknown for some attacks whether they still succeed, the cell says between which numbers the result
+        // is.
         row.push(match (attacks.runs, attacks.with_outcome, attacks.succeeded_unknown) {
             (0, ..) => of_runs(0),
             (_, 0, _) => unknown,

@@ -29,6 +29,7 @@ impl ActivityLine {
     pub(super) fn begin(what: String) -> Self {
         let (stop, stopped) = channel();
         let begun = Instant::now();
+        // A line that cannot be written is left out.
         let draw = move || {
             while let Err(RecvTimeoutError::Timeout) = stopped.recv_timeout(UPDATE) {
                 let _ = stderr().write_all(format!("{CLEAR}{}", line(&what, begun.elapsed())).as_bytes());

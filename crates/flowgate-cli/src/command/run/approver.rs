@@ -144,11 +144,13 @@ impl TerminalApprover {
         // Lines that were typed before the question do not answer it.
         self.terminal.discard_lines();
         self.terminal.print(&self.question(ask, true));
+        // A time that the clock cannot represent counts as reached.
         let until = Instant::now().checked_add(ask.expires).unwrap_or_else(Instant::now);
         loop {
             let choices = match (ask.is_grantable(), ask.changeable.as_slice()) {
                 (false, _) => "once? [y/N/?]".to_owned(),
                 (true, []) => "once, or in this conversation? [y/c/N/?]".to_owned(),
+                // Later calls may differ in these arguments and are still allowed.
                 (true, names) => {
                     let names = escaping::line(&names.join(", "));
                     format!("once, or in this conversation with any {names}? [y/c/N/?]")
@@ -182,6 +184,7 @@ impl TerminalApprover {
         let title = self
             .terminal
             .paint("1", &format!("{} wants to call {}", self.caller, escaping::line(&ask.tool.to_string())));
+        // Writing to a text does not fail, here and below.
         let _ = writeln!(text, "\n{title}");
         if content {
             for line in escaping::json(&ask.arguments).lines() {

@@ -200,6 +200,7 @@ impl TerminalChat<'_> {
             .print(&format!("at most   {} for the next step", self.describe_label(&self.next_label())));
         for (index, event) in monitor.trace().events().iter().enumerate() {
             let id = flowgate::trace::EventId(index);
+            // The region is the whole event.
             let region = flowgate::trace::Region { event: id, path: Default::default(), span: None };
             let source = escaping::line(&report::region_source(&region, monitor));
             self.terminal.print(&format!(

@@ -1,5 +1,5 @@
-//! Prints at the start of a chat which tools and messages the policy hides from the model, each with the statement that
-//! would show it.
+//! Prints at the start of a chat of `flowgate run` which tools and messages the policy hides from the model, each with
+//! the statement that would show it.
 
 use flowgate::monitor::Monitor;
 use flowgate::policy::Policy;
@@ -38,6 +38,7 @@ impl PolicyNotes<'_> {
             }
         }
         for (server, names) in hidden {
+            // `statement` replaces `LABEL`.
             let head = "label tool as LABEL if:";
             let statement = self.statement(
                 conversation,
@@ -70,6 +71,7 @@ impl PolicyNotes<'_> {
         if label.flows_to(conversation.base_label()) {
             return None;
         }
+        // `statement` replaces `LABEL`.
         let condition = format!("(message: Message)\n      message.role == \"{role}\"");
         Some(self.statement(conversation, "label message as LABEL if:", &condition))
     }
@@ -94,6 +96,7 @@ impl PolicyNotes<'_> {
                 statement.lines().map(|line| line.strip_prefix("  ").unwrap_or(line)).collect();
             self.policy.with_statements(&text.join("\n")).is_ok()
         };
+        // If the policy accepts none of them, the first one is shown.
         let [first, ..] = &candidates;
         candidates.iter().find(|statement| is_valid(statement)).unwrap_or(first).clone()
     }

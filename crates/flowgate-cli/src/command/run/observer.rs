@@ -111,6 +111,7 @@ impl ChatObserver {
         }
         let mut sources = self.sources.lock().unwrap_or_else(PoisonError::into_inner);
         for index in self.events..monitor.trace().len() {
+            // The region is the whole event.
             let region = Region { event: EventId(index), path: Default::default(), span: None };
             sources.insert(region.event, report::region_source(&region, monitor));
         }

@@ -4,7 +4,7 @@
 //!
 //! A message that cannot be printed is dropped: a closed standard error must not end the chat.
 
-use std::io::{IsTerminal, Write, stderr, stdin};
+use std::io::{BufRead, IsTerminal, Write, stderr, stdin};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -66,6 +66,7 @@ impl ChatTerminal {
         Self {
             err: Mutex::new(Box::new(stderr())),
             color,
+            // A person must see the question and be able to answer it.
             has_person: input && output,
             has_prompt: input,
             has_progress: output && progress != ProgressMode::Never,
@@ -163,7 +164,8 @@ impl ChatTerminal {
         self.in_turn.load(Ordering::Relaxed) && self.interrupts.load(Ordering::Relaxed) > 0
     }
 
-    /// Handles Ctrl-C. The second time ends the program, which closes the input of all servers.
+    /// Handles a press of Ctrl-C. The first one in a turn stops the turn, the first one between turns only prints a
+    /// hint. The second one ends the program, which closes the input of all servers.
     pub(crate) fn handle_interrupt(&self) {
         if self.interrupts.fetch_add(1, Ordering::Relaxed) > 0 {
             std::process::exit(i32::from(INTERRUPTED));
@@ -185,8 +187,8 @@ impl ChatTerminal {
         input
     }
 
-    /// Waits for the answer to a question. The caller discards earlier lines with [`Self::discard_lines`], so that no
-    /// line typed before the question answers it.
+    /// Prints a question and waits for the answer, until `until` at most. The caller discards earlier lines with
+    /// [`Self::discard_lines`], so that no line typed before the question answers it.
     pub(crate) fn wait_for_answer(&self, question: &str, until: Instant) -> LineInput {
         self.prompt(question);
         self.wait_for_line(Some(until))
@@ -220,12 +222,14 @@ impl ChatTerminal {
 }
 
 /// Starts a thread that sends the lines of the standard input to the returned channel, because a read of the standard
-/// input itself cannot be stopped. The channel ends with the input.
+/// input itself cannot be stopped. The channel ends with the input. In a line that is not valid UTF-8, the wrong bytes are
+/// replaced by U+FFFD.
 fn read_lines() -> Receiver<String> {
     let (sender, receiver) = channel();
     std::thread::spawn(move || {
-        for line in stdin().lines().map_while(Result::ok) {
-            if sender.send(line).is_err() {
+        for line in stdin().lock().split(b'\n').map_while(Result::ok) {
+            let line = String::from_utf8_lossy(&line);
+            if sender.send(line.strip_suffix('\r').unwrap_or(&line).to_owned()).is_err() {
                 return;
             }
         }
@@ -242,6 +246,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 pub(crate) struct ActivityGuard<'a>(&'a ChatTerminal);
 
 impl Drop for ActivityGuard<'_> {
+    /// Ends the activity: its line is removed from the terminal.
     fn drop(&mut self) {
         lock(&self.0.activity).take();
     }

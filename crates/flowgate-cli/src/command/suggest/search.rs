@@ -157,6 +157,7 @@ impl ReplaySetup<'_> {
         let (replayed, recorded) =
             (replayed.get(run).ok_or_else(gone)?, self.runs.useful.get(run).ok_or_else(gone)?);
         let call = replayed.calls.get(index).ok_or_else(gone)?;
+        // Whether a statement of the policy can remove a reason of this kind.
         let can_be_lifted =
             |kind: ReasonKind| matches!(kind, ReasonKind::Requirement | ReasonKind::Undeclared);
         if let Some(reason) = call.judgement.reasons.iter().find(|reason| !can_be_lifted(reason.kind)) {

@@ -9,7 +9,7 @@ use std::process::{Child, ChildStderr, Command, Stdio};
 use flowgate_gateway::log::LogEvent;
 use flowgate_gateway::openapi;
 use flowgate_lm::chat::{Completion, Stop, ToolCall};
-use flowgate_lm::wire::{Api, ONLY_FUNCTIONS, ResponseHead};
+use flowgate_lm::wire::{AnswerStorage, Api, ONLY_FUNCTIONS, ResponseHead};
 use serde_json::{Value, json};
 
 use super::queries::{self, KnownNames};
@@ -108,7 +108,13 @@ fn model() -> String {
             let mut body = vec![0; length];
             stream.read_exact(&mut body).unwrap();
             let request: Value = serde_json::from_slice(&body).unwrap();
-            let head = ResponseHead { id: "r", model: "double", created: 0, tools: &ONLY_FUNCTIONS };
+            let head = ResponseHead {
+                id: "r",
+                model: "double",
+                created: 0,
+                tools: &ONLY_FUNCTIONS,
+                storage: AnswerStorage::NotStored,
+            };
             let (kind, text) = if request["stream"] == true {
                 let events = Api::ChatCompletions.encode_stream(&completion, head, false);
                 ("text/event-stream", events.iter().map(|event| event.encode()).collect())

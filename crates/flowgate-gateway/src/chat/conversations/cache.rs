@@ -67,6 +67,7 @@ impl ConversationCache {
 
     /// Returns whether a request uses a conversation.
     pub(super) fn is_used(&self, key: &ConversationKey) -> bool {
+        // The cache has one reference to the cell, and each request that uses the conversation another.
         self.cells.get(key).is_some_and(|(cell, _)| Arc::strong_count(cell) > 1)
     }
 

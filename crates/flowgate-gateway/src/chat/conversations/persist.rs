@@ -186,6 +186,7 @@ impl Conversations {
             let tenant = client.spec.tenant.clone();
             DatabaseError::ExternalState { tenant, reason }
         })?;
+        // `settled` is the number of changes of the labels at the last time when they equalled the cached record.
         let change_count = Some(session.conversation.monitor().external_state_changes());
         // The labels may have changed since they were last compared with the record.
         if session.settled != change_count {

@@ -87,12 +87,14 @@ impl ConversationState {
         proxy.handle_stateless_message(&mut self.conversation, text.as_bytes())
     }
 
-    /// Returns the approved tools of a server, if its state proxy has received them.
+    /// Returns the approved tools of a server (the *pins*), if the MCP proxy of this server has received them in this
+    /// conversation.
     pub(crate) fn pins(&self, server: &str) -> Option<&Pins> {
         self.proxies.pins(server)
     }
 
-    /// Returns the open question with this name of the state proxy of a server; `None` if there is none.
+    /// Returns the open question with this name that the MCP proxy of a server asks in this conversation; `None` if
+    /// there is none.
     pub(crate) fn question(&self, server: &str, name: &str) -> Option<&Question> {
         self.proxies.question(server, name)
     }

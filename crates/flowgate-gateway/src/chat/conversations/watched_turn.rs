@@ -16,6 +16,7 @@ impl ConversationState {
         if let Some(watch) = client.watch.as_ref().filter(|_| self.watcher.is_none()) {
             let mut watcher = Watcher::new(watch, &client.predicates, &client.input);
             watcher.copy_parameters(self.conversation.monitor());
+            // The verdicts on what has happened before are dropped.
             watcher.observe(self.conversation.monitor());
             self.proxies.take_watched();
             self.watcher = Some(watcher);

@@ -18,7 +18,7 @@ use flowgate::json::{self, Numbers};
 use flowgate_lm::chat::Completion;
 use flowgate_lm::sse::{EventSplitter, SseEvent};
 use flowgate_lm::wire::generate_content::{Target, TargetMethod};
-use flowgate_lm::wire::{Api, ReceivedRequest, ResponseHead};
+use flowgate_lm::wire::{AnswerStorage, Api, ReceivedRequest, ResponseHead};
 
 use super::NotPermitted;
 use crate::chat::ModelRoutes;
@@ -31,6 +31,11 @@ use messages::{
     BUFFERED, CommonAnswer, HttpBody, HttpHeaders, Ignored, ImmediateResponse, ProcessingAnswer,
     ProcessingEvent, ProcessingRequest, ProcessingResponse,
 };
+
+/// Why a request that continues an earlier answer is refused: the external processor does not make the answers, so it
+/// knows none by its id.
+const EARLIER_ANSWER: &str =
+    "`previous_response_id` refers to a chat at the provider, which has no label here: send the whole chat";
 
 /// The state of the judgement of one HTTP request and its response.
 #[derive(Debug)]
@@ -95,6 +100,7 @@ impl ExtProcStream {
         let stage = std::mem::replace(&mut self.stage, Stage::Refused);
         let api = match &stage {
             Stage::AwaitsRequest(api, _) | Stage::AwaitsAnswer(api, _) | Stage::AwaitsBody(api, ..) => *api,
+            // Before the path has arrived, the API is not known: errors have the form of the default one.
             _ => super::API,
         };
         let answered = match check_mode(&request) {
@@ -173,6 +179,9 @@ impl ExtProcStream {
             let share = routes.reserve_chat(text)?;
             let decoded = self.received.client.decoder.decode(api, text);
             let decoded = decoded.map_err(NotPermitted::because)?;
+            if decoded.previous_response.is_some() {
+                return Err(NotPermitted::because(EARLIER_ANSWER.to_owned()));
+            }
             let decoded = match &target {
                 Some(target) => decoded.addressed_to(target),
                 None => decoded,
@@ -185,8 +194,10 @@ impl ExtProcStream {
             routes.judge_chat(&self.received, &decoded, presence, &mut report).await
         };
         let outcome = outcome.await;
+        let undecoded = undecoded(&outcome);
         routes.end_guardrail_report(&self.received, report, outcome)?;
-        let held = judged.ok_or_else(misconfigured)?;
+        // Watch mode refuses nothing, but what cannot be decoded cannot be passed on.
+        let held = judged.ok_or(undecoded)?;
         let body = api.encode_request(&held.chat.request, &held.chat.model, held.chat.stream);
         Ok((held, body.to_string().into_bytes()))
     }
@@ -222,13 +233,16 @@ impl ExtProcStream {
             routes.judge_answer(&self.received, decoded, completion, presence, &mut report).await
         };
         let outcome = outcome.await;
+        let undecoded = undecoded(&outcome);
         routes.end_guardrail_report(&self.received, report, outcome)?;
-        let completion = judged.ok_or_else(misconfigured)?;
+        // Watch mode refuses nothing, but what cannot be decoded cannot be passed on.
+        let completion = judged.ok_or(undecoded)?;
         Ok(encode_answer(api, form, decoded, &completion))
     }
 }
 
-/// Refuses a message of a proxy that would not obey the answer, or that does not pass bodies in one piece.
+/// Refuses a message of a proxy that would not obey the answer, or that does not pass bodies in one piece. Only the
+/// first message of a stream says how the proxy passes bodies (`protocol_config`).
 fn check_mode(request: &ProcessingRequest) -> Result<(), RequestError> {
     let is_buffered = request
         .protocol_config
@@ -244,6 +258,16 @@ fn misconfigured() -> RequestError {
     RequestError::new(StatusCode::INTERNAL_SERVER_ERROR, message)
 }
 
+/// Returns the error for a body that could not be decoded. `outcome` is the judgement on it, whose reason says why.
+fn undecoded(outcome: &Result<(), NotPermitted>) -> RequestError {
+    match outcome {
+        Err(NotPermitted::Stopped(stopped)) => {
+            RequestError::new(StatusCode::BAD_REQUEST, stopped.reason.clone())
+        }
+        _ => misconfigured(),
+    }
+}
+
 /// Returns the stage after the head of a request.
 ///
 /// # Errors
@@ -255,6 +279,7 @@ fn request_stage(headers: &HttpHeaders) -> Result<Stage, RequestError> {
             "`:method` or `:path` of the request occurs twice or is not UTF-8: send each of them once",
         );
     };
+    // `get` returns an empty text for an absent header.
     if !matches!(headers.get("content-encoding"), Some("" | "identity")) {
         return refuse("the body of the request is compressed: send it uncompressed");
     }
@@ -278,6 +303,7 @@ fn request_stage(headers: &HttpHeaders) -> Result<Stage, RequestError> {
 /// Returns the API of a request by the end of its path, with the model and the method in the path in Gemini's API.
 /// `None` if it is not a request for an answer of a model.
 fn api_of(path: &str) -> Option<(Api, Option<Target>)> {
+    // The path of such an API depends neither on the model nor on streaming.
     let has_path = |api: &Api| !api.form().is_addressed() && path.ends_with(&*api.path("", false));
     if let Some(api) = Api::ALL.into_iter().find(has_path) {
         return Some((api, None));
@@ -293,7 +319,8 @@ fn api_of(path: &str) -> Option<(Api, Option<Target>)> {
 /// If the response belongs to a request that was not judged, or its body cannot be judged.
 fn answer_stage(stage: Stage, headers: &HttpHeaders) -> Result<(Stage, CommonAnswer), RequestError> {
     let status = headers.get(":status").and_then(|status| status.parse::<u16>().ok()).unwrap_or(200);
-    // Errors of the model's server and of the proxy itself have no answer of a model.
+    // Errors of the model's server and of the proxy itself have no answer of a model. A response without a readable
+    // status is not taken for an error, so it is judged.
     let is_error = status >= 400;
     match stage {
         Stage::Passes | Stage::Begun | Stage::AwaitsRequest(..) | Stage::AwaitsAnswer(..) if is_error => {
@@ -336,11 +363,18 @@ fn whole_text(body: &HttpBody) -> Result<&str, RequestError> {
 
 /// Decodes the answer of a model's server.
 fn decode_answer(api: Api, form: AnswerForm, text: &str) -> Result<Completion, NotPermitted> {
-    let unreadable = |_| NotPermitted::because("the answer of the model's server cannot be read");
+    let unreadable = |_| {
+        NotPermitted::because(
+            "the answer of the model's server cannot be read: check which server the proxy asks",
+        )
+    };
     match form {
         AnswerForm::Json => {
-            let body = json::parse(text, Numbers::Any)
-                .map_err(|_| NotPermitted::because("the answer of the model's server is not valid JSON"))?;
+            let body = json::parse(text, Numbers::Any).map_err(|_| {
+                NotPermitted::because(
+                    "the answer of the model's server is not valid JSON: check which server the proxy asks",
+                )
+            })?;
             api.decode_response(&body).map_err(unreadable)
         }
         AnswerForm::Events => {
@@ -362,7 +396,13 @@ fn encode_answer(api: Api, form: AnswerForm, decoded: &ReceivedRequest, completi
     let created = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
     // The id only tells answers apart.
     let id = format!("flowgate-{}", random::unguessable_name().unwrap_or_default());
-    let head = ResponseHead { id: &id, model: &decoded.model, created, tools: &decoded.tool_forms };
+    let head = ResponseHead {
+        id: &id,
+        model: &decoded.model,
+        created,
+        tools: &decoded.tool_forms,
+        storage: AnswerStorage::NotStored,
+    };
     match form {
         AnswerForm::Json => api.encode_response(completion, head).to_string().into_bytes(),
         AnswerForm::Events => {

@@ -112,8 +112,8 @@ fn read_answer(fields: &Map<String, Value>) -> Result<Completion, String> {
 /// The message about a value in `tool_calls` that [`read_call`] cannot read.
 const NO_CALL: &str = "an item of `tool_calls` is not a call of a function: only such calls can be judged";
 
-/// Reads a call of a function; `None` for any other value. The id of a streamed call can be missing, and no output refers
-/// to it here.
+/// Reads a call of a function; `None` for any other value. Without `type`, a call is one of a function. The id of a
+/// streamed call can be missing, and no output refers to it here.
 fn read_call(call: &Value) -> Option<ToolCall> {
     if !matches!(call.get("type"), None | Some(Value::Null)) && call.get("type")? != "function" {
         return None;
@@ -137,7 +137,8 @@ fn list<'f>(fields: &'f Map<String, Value>, name: &str) -> Result<&'f [Value], S
     }
 }
 
-/// Checks that each text, image and call of a request is in its messages.
+/// Checks that each text, image and call of a request is also in its messages, where it is judged. A text or an image
+/// counts as being there if any string in a message equals it.
 fn check_contents(fields: &Map<String, Value>, messages: &[Value]) -> Result<(), String> {
     let mut known = HashSet::new();
     messages.iter().for_each(|message| collect_texts(message, &mut known));
@@ -147,7 +148,9 @@ fn check_contents(fields: &Map<String, Value>, messages: &[Value]) -> Result<(),
                 .as_str()
                 .ok_or_else(|| format!("an item of `{name}` is not a string: send strings only"))?;
             if !text.is_empty() && !known.contains(text) {
-                return Err(format!("an item of `{name}` is in no message of `structured_messages`"));
+                return Err(format!(
+                    "an item of `{name}` is in no message of `structured_messages`: add the message"
+                ));
             }
         }
     }
@@ -162,7 +165,8 @@ fn check_contents(fields: &Map<String, Value>, messages: &[Value]) -> Result<(),
     for call in list(fields, "tool_calls")? {
         let call = read_call(call).ok_or(NO_CALL)?;
         if !made.contains(&(call.name.as_str(), call.arguments.as_str())) {
-            return Err("an item of `tool_calls` is in no message of `structured_messages`".to_owned());
+            return Err("an item of `tool_calls` is in no message of `structured_messages`: add the message"
+                .to_owned());
         }
     }
     Ok(())
@@ -180,13 +184,13 @@ fn collect_texts<'v>(value: &'v Value, known: &mut HashSet<&'v str>) {
     }
 }
 
-/// The fields of messages, parts and calls that LiteLLM adds for providers: how to cache, and the reasoning of the model,
-/// which only the model itself reads again.
+/// The fields of messages, parts and calls that LiteLLM adds for providers: how to cache, and the reasoning of the
+/// model, which only the model itself reads again.
 const PROVIDER_FIELDS: [&str; 5] =
     ["cache_control", "provider_specific_fields", "reasoning_content", "reasoning_items", "thinking_blocks"];
 
-/// Returns a message without the fields in [`PROVIDER_FIELDS`] and without null fields. The texts, names and arguments
-/// in it are unchanged.
+/// Returns a message without the fields in [`PROVIDER_FIELDS`] and without null fields, also in its parts and its
+/// calls. The texts, names and arguments in it are unchanged. Returns null if it is not an object.
 fn without_provider_fields(message: Value) -> Value {
     let clean = |value: Value| match value {
         Value::Object(mut fields) => {
@@ -299,17 +303,17 @@ mod tests {
         );
         check(
             chat(json!({"texts": ["a", "more"]})),
-            "an item of `texts` is in no message of `structured_messages`",
+            "an item of `texts` is in no message of `structured_messages`: add the message",
         );
         check(
             chat(json!({"images": ["https://x.org"]})),
-            "an item of `images` is in no message of `structured_messages`",
+            "an item of `images` is in no message of `structured_messages`: add the message",
         );
         check(chat(json!({"texts": [1]})), "an item of `texts` is not a string: send strings only");
         let call = json!({"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}});
         check(
             chat(json!({"tool_calls": [call]})),
-            "an item of `tool_calls` is in no message of `structured_messages`",
+            "an item of `tool_calls` is in no message of `structured_messages`: add the message",
         );
         check(
             chat(json!({"litellm_call_id": ""})),

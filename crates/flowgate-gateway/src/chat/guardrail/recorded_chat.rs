@@ -60,6 +60,7 @@ impl NotPermitted {
 }
 
 impl<E: Into<RequestError>> From<E> for NotPermitted {
+    /// Converts a failure of the gateway, such as a limit or the database: the chat was not judged.
     fn from(error: E) -> Self {
         Self::Failed(error.into())
     }
@@ -149,8 +150,9 @@ impl<'c> RecordedChat<'c> {
                 withheld: turn.withheld,
             }));
         }
-        // The other gateway passes on what the model has written, and not what would be shown here. An address can be
-        // broken apart without being listed.
+        // The other gateway passes on what the model has written, and not what would be shown here. So a text that
+        // would be changed here is stopped: `disarmed` does not list every address that is broken apart, nor a
+        // permitted one that is written in another form.
         let is_shown = |written: &String| texts().any(|shown| shown.text == *written);
         if texts().any(|text| !text.disarmed.is_empty()) || !written.iter().all(is_shown) {
             return Err(NotPermitted::Stopped(StoppedChat {
@@ -179,12 +181,14 @@ impl<'c> RecordedChat<'c> {
             conversation.continue_turn();
             return Ok(());
         }
-        // Begins with the last message of the model, whose digest is not covered yet.
+        // `self.digests` has the digests of the first `self.covered` messages, up to the last new ones. The model's
+        // last message, which follows them, has no digest there yet, so it is sent again with the new messages.
         let full = messages.get(self.covered..new.end).unwrap_or_default();
         let sent = SentChat::continuing(&self.digests, full).with_sources(sources.starting_at(self.covered));
         (self.digests, self.covered) = (sent.message_digests(), new.end);
         let merged = conversation.accept_chat(&mut self.profile, history, &sent)?;
-        let merged = merged.ok_or_else(|| NotPermitted::because("the chat cannot be replayed"))?;
+        let merged =
+            merged.ok_or_else(|| NotPermitted::because("the chat cannot be replayed: begin a new one"))?;
         self.client.add_leaked_bits(merged.bits);
         Ok(())
     }
@@ -216,6 +220,7 @@ impl<'c> RecordedChat<'c> {
                     conversation.stop();
                     return Ok(Turn { judged, ..Turn::default() });
                 }
+                // The method *everything* hides nothing, so there is nothing to screen or to fill in.
                 Need::Screen(_) | Need::Fill(_) => {
                     return Err(NotPermitted::because("the chat cannot be judged by its policy"));
                 }
@@ -223,8 +228,10 @@ impl<'c> RecordedChat<'c> {
         }
     }
 
-    /// Checks that nothing of the chat would have been hidden from the model, which was shown all of it.
+    /// Checks that the view has the whole chat and all tools: the other gateway shows the model everything, so a chat
+    /// of which this gateway would hide a part is refused.
     fn check_view(&self, view: &View) -> Result<(), NotPermitted> {
+        // `names` are the hidden regions.
         let shows_all = view.names.is_empty() && view.request.tools.len() == self.tools;
         if shows_all { Ok(()) } else { Err(not_cleared()) }
     }
@@ -244,6 +251,7 @@ fn in_history(stopped: NotPermitted) -> NotPermitted {
             reason: format!("an earlier message of the chat: {}; begin a new chat", stopped.reason),
             ..stopped
         }),
+        // A failure of the gateway has no reason in the chat.
         failed => failed,
     }
 }
@@ -256,7 +264,7 @@ fn texts_of(answer: &Completion) -> Vec<String> {
 
 /// Checks that a chat has the output of each call before the model continues. Another gateway can be configured to leave
 /// outputs out, and an output that is not judged raises no label. An output without its call would not have the label of its
-/// tool.
+/// tool. Also refuses calls with equal ids in one message, and more than [`MAX_ANSWERS`] messages of the model.
 fn check_completeness(messages: &[Message]) -> Result<(), NotPermitted> {
     let mut open: Vec<&str> = Vec::new();
     let mut answers = 0_usize;
@@ -297,7 +305,8 @@ fn check_completeness(messages: &[Message]) -> Result<(), NotPermitted> {
     Ok(())
 }
 
-/// Returns the tools of a request, and those that the chat has called and that are no longer on offer.
+/// Returns the tools of a request, and those that the chat has called and that are no longer on offer, so that the
+/// calls can be replayed.
 fn offered_tools(client: &ClientState, received: &ReceivedRequest) -> Vec<OfferedTool> {
     let request = &received.request;
     let mut tools: Vec<OfferedTool> =
@@ -349,8 +358,10 @@ fn check_calls(client: &ClientState, calls: &[ToolCall], turn: &Turn) -> Result<
     Ok(())
 }
 
-/// Returns whether the call that was permitted is the one that the model made.
+/// Returns whether the permitted call `ran` is the call `made` by the model: they have the same tool, and their
+/// arguments are well-formed and equal JSON values.
 fn is_same(client: &ClientState, made: &ToolCall, ran: &HandedOverCall) -> bool {
+    // The arguments alone are compared, so the id of the call can be empty.
     let read = |arguments: &str| Call::from_json("", ran.tool.clone(), arguments).arguments;
     let (written, judged) = (read(&made.arguments), read(&ran.arguments));
     client.spec.tool_of(&made.name) == ran.tool && written.is_ok() && written == judged
@@ -363,6 +374,7 @@ fn check_texts(turn: &Turn) -> Result<(), NotPermitted> {
             "a rule of the policy stops a message of the chat or an output of a tool",
         ));
     }
+    // A turn ends early because a limit is reached, or there is no room for the chat.
     match turn.ended {
         None => Ok(()),
         Some(_) => Err(NotPermitted::because(TOO_LONG)),

@@ -50,6 +50,7 @@ impl RememberedChats {
     ) -> Result<(), AmbiguousCall> {
         let mut all = self.lock();
         let chats = all.entry(client.to_owned()).or_default();
+        // Only the chats that are too old; others give way below, if the new chat is stored.
         chats.forget(now, 0);
         let known = chats.by_call.get(call).map_or(&[][..], Vec::as_slice);
         if known.iter().any(|known| **known == *chat) {
@@ -70,6 +71,7 @@ impl RememberedChats {
     pub(super) fn of_call(&self, client: &str, call: &str, now: Instant) -> Vec<Arc<str>> {
         let mut all = self.lock();
         let Some(chats) = all.get_mut(client) else { return Vec::new() };
+        // Only the chats that are too old: no room is needed.
         chats.forget(now, 0);
         chats.by_call.get(call).cloned().unwrap_or_default()
     }

@@ -27,7 +27,8 @@ impl Database {
     /// unencrypted database if there are keys; its earlier content stays unencrypted until `flowgate database encrypt`.
     ///
     /// # Errors
-    /// If the database is encrypted and the key is missing or another one.
+    /// If the database is encrypted and the key is missing or another one, if the database fails or is damaged, or if
+    /// the system returned no random bytes.
     pub(in crate::database) async fn load_encryption(
         &mut self,
         keys: &EncryptionKeys,
@@ -93,17 +94,23 @@ async fn read_sealed(tx: &mut DynTransaction<'_>) -> Result<Option<String>, Data
 /// If content is sealed, although the row of the table `encryption` is missing: a database from which it was removed
 /// must not pass for one that was never encrypted.
 async fn is_empty(tx: &mut DynTransaction<'_>) -> Result<bool, DatabaseError> {
-    for sql in [
-        "SELECT 1 FROM conversations WHERE key LIKE 'fg1:%' LIMIT 1",
-        "SELECT 1 FROM tenants WHERE record LIKE 'fg1:%' LIMIT 1",
-    ] {
-        if !tx.query(sql, &[]).await?.is_empty() {
+    // A sealed value begins with `fg1:`.
+    let columns = [
+        ("conversations", "key"),
+        ("tenants", "record"),
+        ("seen", "letters"),
+        ("questions", "content"),
+        ("lasting_grants", "content"),
+    ];
+    for (table, column) in columns {
+        let sql = format!("SELECT 1 FROM {table} WHERE {column} LIKE 'fg1:%' LIMIT 1");
+        if !tx.query(&sql, &[]).await?.is_empty() {
             return Err(DatabaseError::Damaged(
                 "content is encrypted, but the table `encryption` has no row",
             ));
         }
     }
-    for table in ["conversations", "tenants", "seen", "questions", "lasting_grants"] {
+    for (table, _) in columns {
         if !tx.query(&format!("SELECT 1 FROM {table} LIMIT 1"), &[]).await?.is_empty() {
             return Ok(false);
         }
@@ -139,6 +146,7 @@ fn open_lookup_key(
     if !keys.iter().any(|key| key.id() == id) {
         return Err(DatabaseError::EncryptionKeyOther { id, given: keys.ids() });
     }
+    // A ring only for opening this value, which needs no lookup key. `true`: the value must be sealed.
     let opened = KeyRing::new(keys, [0; 32], true).open(sealed, place)?;
     let (state, lookup) = opened.split_once(' ').ok_or(DAMAGED)?;
     let lookup = random::from_hex(lookup).ok_or(DAMAGED)?;

@@ -58,6 +58,7 @@ impl From<&str> for Content {
 }
 
 impl fmt::Debug for Content {
+    /// Writes the length only: the text is content.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Content({} bytes)", self.0.len())
     }
@@ -116,13 +117,15 @@ pub(in crate::database) struct KeyRing {
 }
 
 impl fmt::Debug for KeyRing {
+    /// Writes no key.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("KeyRing").field("is_complete", &self.is_complete).finish_non_exhaustive()
     }
 }
 
 impl KeyRing {
-    /// Creates a key ring from the keys of the configuration and the lookup key of the database.
+    /// Creates a key ring from the keys of the configuration and the lookup key of the database. `is_complete` says
+    /// whether all content of the database is sealed.
     pub(super) fn new(keys: &EncryptionKeys, lookup: [u8; 32], is_complete: bool) -> Self {
         let cipher = |key: &EncryptionKey| {
             let derived = key.derived("flowgate database content 1");
@@ -147,10 +150,11 @@ impl KeyRing {
         self.ciphers.first().is_some_and(|(first, _)| key == Some(first))
     }
 
-    /// Seals a text for its place.
+    /// Seals a text for its place: encrypts it with the first key of the ring, so that it can only be opened at this
+    /// place.
     ///
     /// # Errors
-    /// If the operating system returns no random bytes.
+    /// If the operating system returns no random bytes, or the text cannot be encrypted ([`NOT_SEALED`]).
     pub(super) fn seal(&self, text: &str, place: &ContentPlace) -> Result<StoredContent, DatabaseError> {
         let nonce: [u8; NONCE_BYTES] = random::bytes().map_err(|_| DatabaseError::NoRandomBytes)?;
         let (key, cipher) = self.ciphers.first().ok_or(NOT_SEALED)?;
@@ -182,7 +186,9 @@ impl KeyRing {
         String::from_utf8(opened.ok_or(unreadable)?).map_err(|_| DatabaseError::Unreadable(column))
     }
 
-    /// Returns the keyed form of a digest of a client's content; a digest that is keyed already is returned as it is.
+    /// Returns the form in which a digest of a client's content is stored: an HMAC of it under the lookup key, after
+    /// the character [`KEYED`], so that nobody without the key can compare it with the digest of a guessed text. A
+    /// digest that has this form already is returned unchanged.
     pub(super) fn keyed(&self, column: DigestColumn, client: &str, digest: &str) -> StoredDigest {
         if digest.starts_with(KEYED) {
             return StoredDigest(digest.to_owned());
@@ -203,10 +209,10 @@ pub(super) fn sealed_parts(stored: &str) -> Option<(&str, &str)> {
 }
 
 impl ContentCipher {
-    /// Returns the form in which a content is stored in its place.
+    /// Returns the form in which a content is stored in its place: sealed, if the database has a key.
     ///
     /// # Errors
-    /// If the operating system returns no random bytes.
+    /// If the content cannot be sealed, for example because the operating system returns no random bytes.
     pub(in crate::database) fn seal(
         &self,
         content: &Content,
@@ -221,7 +227,8 @@ impl ContentCipher {
     /// Returns the content of a stored value.
     ///
     /// # Errors
-    /// If the value was altered or moved to this place, or its key is not among those of the configuration.
+    /// If the value was altered or moved to this place, its key is not among those of the configuration, or it is not
+    /// sealed although the whole database was.
     pub(in crate::database) fn open(
         &self,
         stored: String,

@@ -24,6 +24,7 @@ pub struct EncryptionKeys(Vec<EncryptionKey>);
 pub(super) struct EncryptionKey([u8; KEY_BYTES]);
 
 impl fmt::Debug for EncryptionKey {
+    /// Writes the id of the key, which does not reveal the key.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "EncryptionKey({})", self.id())
     }

@@ -83,8 +83,9 @@ pub(in crate::database) struct ContentPlace {
 }
 
 impl ContentPlace {
-    /// Returns the place in this column of the row that is identified by the values `row`. Each value is preceded by
-    /// its length, so that two different rows never have the same bytes.
+    /// Returns the place in this column of the row that is identified by the values `row`. A sealed value is bound to
+    /// the bytes of its place: it cannot be opened at another one. Each value is preceded by its length, so that two
+    /// different rows never have the same bytes.
     fn new(column: ContentColumn, row: &[&[u8]]) -> Self {
         let mut bound = b"flowgate content 1".to_vec();
         for part in std::iter::once(column.name().as_bytes()).chain(row.iter().copied()) {
@@ -100,17 +101,18 @@ impl ContentPlace {
         Self::new(ContentColumn::TurnInputs, &row)
     }
 
-    /// Returns the place of the key of a conversation.
+    /// Returns the place of the key of a conversation: the column, and the client and name that identify the row.
     pub(in crate::database) fn conversation_key(client: &str, name: &str) -> Self {
         Self::new(ContentColumn::ConversationKey, &[client.as_bytes(), name.as_bytes()])
     }
 
-    /// Returns the place of the record of a tenant's stores.
+    /// Returns the place of the record with the labels of a tenant's stores: the column, and the tenant of the row.
     pub(in crate::database) fn tenant(tenant: &str) -> Self {
         Self::new(ContentColumn::TenantRecord, &[tenant.as_bytes()])
     }
 
-    /// Returns the places of a text that a client was shown, and of its label.
+    /// Returns the places of a text that a client was shown, and of its label: two columns of the row that the client,
+    /// the number and the source of the text identify.
     pub(in crate::database) fn shown(client: &str, number: i64, source: &str) -> (Self, Self) {
         let row = [client.as_bytes(), &number.to_le_bytes(), source.as_bytes()];
         (Self::new(ContentColumn::ShownText, &row), Self::new(ContentColumn::ShownLabel, &row))
@@ -132,7 +134,7 @@ impl ContentPlace {
         Self::new(ContentColumn::GrantContent, &[id, client, tenant].map(str::as_bytes))
     }
 
-    /// Returns the place of the key for lookups in the database with this identity.
+    /// Returns the place of the lookup key of the database with this identity.
     pub(super) fn lookup_key(database: &str) -> Self {
         Self::new(ContentColumn::LookupKey, &[database.as_bytes()])
     }

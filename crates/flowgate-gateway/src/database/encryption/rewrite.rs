@@ -55,7 +55,8 @@ impl ContentTable {
     }
 
     /// Returns the statement that reads the rows after a [`RowCursor`]: `?1` is its text, `?2` and `?3` are its
-    /// numbers, and `?4` is 1 if no row was read yet. The first three columns are the cursor of the row.
+    /// numbers, `?4` is 1 if no row was read yet, and `?5` is the most rows. The first three columns are the cursor of
+    /// the row.
     fn select(self) -> &'static str {
         match self {
             Self::Conversations => {
@@ -132,8 +133,9 @@ pub fn encrypt_stored_content(
 
 impl Database {
     /// Encrypts all content by the first key, and records that everything is encrypted. Repeats until a pass finds
-    /// nothing to encrypt, since gateways may store further rows meanwhile. `is_file` says whether the database is a
-    /// SQLite file, whose free pages have to be overwritten.
+    /// nothing to encrypt, since gateways may store further rows meanwhile. `accepts_unsealed` and `progress` are those
+    /// of [`encrypt_stored_content`]. `is_file` says whether the database is a SQLite file, whose free pages have to be
+    /// overwritten.
     pub(super) async fn encrypt_all(
         &self,
         accepts_unsealed: bool,
@@ -171,6 +173,7 @@ impl Database {
         let total = self.count_rows().await?;
         let mut report = EncryptionReport::default();
         for table in ContentTable::ALL {
+            // Before the first row: no number is negative.
             let mut cursor = RowCursor { text: String::new(), numbers: (-1, -1), is_first: true };
             loop {
                 let cipher = Arc::clone(&self.cipher);
@@ -258,7 +261,8 @@ async fn encrypt_batch(
 }
 
 impl Rewriter<'_> {
-    /// Seals a stored value with the first key; returns `None` if that key has sealed it already.
+    /// Seals a stored value with the first key; returns `None` if that key has sealed it already. Every sealed value is
+    /// opened, so that an altered one is noticed.
     ///
     /// # Errors
     /// If the value was altered or moved, or is not sealed although all values should be.

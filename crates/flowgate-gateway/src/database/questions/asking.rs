@@ -31,7 +31,7 @@ pub(super) struct QuestionToAsk {
 }
 
 impl QuestionToAsk {
-    /// Copies the question.
+    /// Copies the question into a form that the operation on the database can own.
     pub(super) fn new(new: &NewQuestion<'_>, cipher: &Arc<ContentCipher>) -> Self {
         Self {
             id: new.id.to_owned(),
@@ -49,7 +49,8 @@ impl QuestionToAsk {
         }
     }
 
-    /// Returns the place of the content of the question with this id about the same call.
+    /// Returns the row to which the content of a question about the same call is bound when it is encrypted. `id` is
+    /// the id of that question.
     fn place(&self, id: &str) -> ContentPlace {
         ContentPlace::question(id, (&self.client, &self.name, &self.tenant), &self.digest)
     }
@@ -64,7 +65,8 @@ impl QuestionToAsk {
         self.find_in_states(tx, "state IN ('open', 'allowed') AND {unexpired}").await
     }
 
-    /// Returns the same of the questions about the same call whose states fulfil a condition in SQL.
+    /// Returns the id, the content and the state of each question about the same call whose state meets an SQL
+    /// condition: the newest first, at most 100.
     async fn find_in_states(
         &self,
         tx: &mut DynTransaction<'_>,

@@ -72,6 +72,7 @@ impl Database {
     /// Withdraws the conversation grant that the question with this id gave. An approval that is not used yet becomes
     /// void. Returns false if there is no such grant.
     pub(crate) async fn withdraw_conversation_grant(&self, id: &str) -> Result<bool, DatabaseError> {
+        // `withdraw_where` sets `?1` to `?3` itself.
         self.withdraw_where("id = ?4", vec![id.to_owned()]).await
     }
 
@@ -81,6 +82,7 @@ impl Database {
         client: &str,
         name: &str,
     ) -> Result<bool, DatabaseError> {
+        // `withdraw_where` sets `?1` to `?3` itself.
         self.withdraw_where("client = ?4 AND name = ?5", vec![client.to_owned(), name.to_owned()]).await
     }
 
@@ -95,7 +97,9 @@ impl Database {
             Box::pin(async move {
                 let change = next_change(tx).await?;
                 let mut withdrawn = 0;
-                // An approval that is not used yet never reaches the conversation: its state becomes `void`.
+                // The grant of an approval that is not used yet is not in the conversation: the approval becomes
+                // `void`, and the grant counts as removed at once. The grant of a used one is in the conversation until
+                // the next turn removes it.
                 let (used, void) = (QuestionState::Used.name(), QuestionState::Void.name());
                 for (state, to, granted) in
                     [(QuestionState::Allowed.name(), void, REMOVED), (used, used, WITHDRAWN)]

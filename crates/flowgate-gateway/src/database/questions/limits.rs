@@ -143,7 +143,8 @@ impl QuestionLimits {
     }
 }
 
-/// Returns the SQL condition that the time `time` (an SQL expression) is at most `age` milliseconds ago.
+/// Returns the SQL condition that the time `time` (an SQL expression) is at most `age` milliseconds ago, or at most a
+/// minute in the future, since the clock may have been set back a little.
 fn is_recent(time: &str, age: i64) -> String {
     format!("({time}) BETWEEN {{now}} - {age} AND {{now}} + 60000")
 }

@@ -120,6 +120,7 @@ impl WalReader {
 }
 
 impl Drop for CheckpointThread {
+    /// Ends the thread, and waits until it has ended.
     fn drop(&mut self) {
         // Closes the channel, at which the thread ends.
         self.requests = None;

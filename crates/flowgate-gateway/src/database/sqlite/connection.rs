@@ -160,7 +160,8 @@ struct SqliteTransaction<'c> {
 }
 
 impl SqliteTransaction<'_> {
-    /// Runs a statement to its end and returns its rows.
+    /// Runs a statement, in which `expand_statement` replaces placeholders such as `{now}`, to its end, and returns its
+    /// rows.
     fn rows(&self, sql: &str, values: &[SqlValue<'_>]) -> Result<Vec<SqlRow>, DatabaseError> {
         let mut statement = self.connection.prepare_cached(&expand_statement(sql, NOW))?;
         let columns = statement.column_count();
@@ -181,7 +182,8 @@ impl SqliteTransaction<'_> {
         Ok(result)
     }
 
-    /// Runs a statement, and returns the number of rows that it changed.
+    /// Runs a statement, in which `expand_statement` replaces placeholders such as `{now}`, and returns the number of
+    /// rows that it changed.
     fn change(&self, sql: &str, values: &[SqlValue<'_>]) -> Result<u64, DatabaseError> {
         let mut statement = self.connection.prepare_cached(&expand_statement(sql, NOW))?;
         Ok(u64::try_from(statement.execute(params_from_iter(values))?).unwrap_or(u64::MAX))
@@ -189,18 +191,22 @@ impl SqliteTransaction<'_> {
 }
 
 impl Transaction for SqliteTransaction<'_> {
+    /// Runs the statement at once; the returned future is ready.
     fn query<'t>(&'t mut self, sql: &'t str, values: &'t [SqlValue<'t>]) -> OperationFuture<'t, Vec<SqlRow>> {
         Box::pin(std::future::ready(self.rows(sql, values)))
     }
 
+    /// Runs the statement at once; the returned future is ready.
     fn execute<'t>(&'t mut self, sql: &'t str, values: &'t [SqlValue<'t>]) -> OperationFuture<'t, u64> {
         Box::pin(std::future::ready(self.change(sql, values)))
     }
 
+    /// Marks the transaction, which is then rolled back at its end.
     fn discard(&mut self) {
         self.is_discarded = true;
     }
 
+    /// Keeps the action until the transaction is committed.
     fn on_commit(&mut self, action: Box<dyn FnOnce() + Send>) {
         self.on_commit_actions.push(action);
     }
@@ -219,6 +225,7 @@ impl ToSql for SqlValue<'_> {
 struct ThreadWaker(Thread);
 
 impl Wake for ThreadWaker {
+    /// Wakes the thread that waits in [`block_on`].
     fn wake(self: Arc<Self>) {
         self.0.unpark();
     }

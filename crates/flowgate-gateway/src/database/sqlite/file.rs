@@ -78,7 +78,8 @@ fn lock_path(path: &Path) -> PathBuf {
     path.with_added_extension("lock")
 }
 
-/// Returns the options with the mode for a created file by which only its owner can read and write it.
+/// Returns the options with a mode by which only the owner of a file that they create can read and write it. The mode
+/// of an existing file does not change.
 fn restrict_to_owner(options: &mut OpenOptions) -> OpenOptions {
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(options, 0o600);

@@ -110,6 +110,7 @@ impl SqliteThread {
 }
 
 impl Drop for SqliteThread {
+    /// Ends the thread after the operations that it still has to run, and waits for its end.
     fn drop(&mut self) {
         lock(&self.requests).take();
         // The wait is short: the thread skips the queued operations whose caller no longer waits.

@@ -140,7 +140,9 @@ impl GatewayService {
         let (head, body) = request.into_parts();
         let received = routes.receive_for_guardrail(&head.headers, certificate_of(&head.extensions)).await?;
         protect_connection(&head.extensions);
-        let read = self.receive(&head.headers, body).await?;
+        let refused = received.refused.clone();
+        let read = self.receive(&head.headers, body).await;
+        let read = read.inspect_err(|reply| refused.record(reply.status))?;
         let failure_formats = FailureFormats {
             reply: move |status, message: &str| error_reply(api, status, message),
             event: move |status, message: &str| stream::stream_error_event(api, status, message),
@@ -150,7 +152,7 @@ impl GatewayService {
         let answer = move |presence: ClientPresence, _| async move {
             let client = received.client.spec.name.clone();
             let turn = async move { Some(routes.guardrail(&received, &read.bytes, &presence).await) };
-            service.turns.run(&client, Box::pin(turn)).await
+            record_busy(&refused, service.turns.run(&client, Box::pin(turn)).await)
         };
         self.respond(&TURNS, failure_formats, answer).await
     }
@@ -214,6 +216,7 @@ impl GatewayService {
         protect_connection(request.extensions());
         let client = received.client_name().to_owned();
         let end = async move { routes.end_connection(&received).await };
+        // A task that failed is answered as one for which there is no room: the agent tries again.
         self.exchanges.run(&client, end).await.map_err(|_| busy_reply())
     }
 

@@ -83,6 +83,7 @@ impl GatewayService {
             let stream = ExtProcStream::new(received);
             let ended = timeout(limit, service.answer_messages(&routes, stream, messages, &sender)).await;
             let status = match ended.unwrap_or(Err(StreamFailure::Unavailable)) {
+                // The status OK of gRPC.
                 Ok(()) => "0",
                 Err(failure) => failure.status(),
             };
@@ -113,6 +114,7 @@ impl GatewayService {
                 ProcessingRequest::decode(message.as_slice()).map_err(|_| StreamFailure::Malformed)?;
             drop(message);
             let (client, routes) = (stream.client_name().to_owned(), Arc::clone(routes));
+            // The task owns the stream while it runs, and gives it back.
             let turn = async move {
                 let answer = stream.process(&routes, request, &ClientPresence::default()).await;
                 (stream, answer)
@@ -123,6 +125,7 @@ impl GatewayService {
             drop(held);
             let encoded = answer.encode_to_vec();
             let length = u32::try_from(encoded.len()).map_err(|_| StreamFailure::TooLarge)?;
+            // The prefix of gRPC: 0 for a message that is not compressed, and the length.
             let framed = [&[0], length.to_be_bytes().as_slice(), &encoded].concat();
             if answers.send(Frame::data(framed.into())).await.is_err() {
                 // Envoy no longer waits.
@@ -160,7 +163,11 @@ impl GrpcReader {
         whole.unwrap_or(Err(StreamFailure::Unavailable)).map(Some)
     }
 
-    /// Reads until a whole message has arrived.
+    /// Reads until a whole message has arrived, and returns it with its share of the bytes of all bodies. gRPC puts a
+    /// prefix before each message: a byte that says whether it is compressed, and its length.
+    ///
+    /// # Errors
+    /// If the message is compressed or incomplete, is too large, or there is no room for it now.
     async fn read_message(
         &mut self,
         service: &GatewayService,
@@ -190,7 +197,7 @@ impl GrpcReader {
         Ok((message, held))
     }
 
-    /// Reads more of a message that has begun.
+    /// Reads more of a message that has begun. The end of the stream is an error here.
     async fn read_more(&mut self) -> Result<(), StreamFailure> {
         if self.read().await? { Ok(()) } else { Err(StreamFailure::Malformed) }
     }

@@ -111,6 +111,7 @@ impl GatewayService {
                         // event.
                         if let Ok(Err(WorkError::Broken)) = work.await {
                             let event = event(StatusCode::INTERNAL_SERVER_ERROR, UNEXPECTED).encode();
+                            // The client may have disconnected: then nobody reads the event.
                             let _ = error_sender.send(ReplyPart::Bytes(event.into_bytes())).await;
                         }
                     });

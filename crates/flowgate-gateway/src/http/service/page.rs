@@ -1,4 +1,5 @@
-//! Serves the page for people: its files, which are public, and its own routes, under `/ui/`.
+//! Serves the page for people: its files, which are public, and its own routes, under `/ui/`. The routes of `service`
+//! call it.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
@@ -12,7 +13,8 @@ use crate::http::reply::HttpReply;
 use crate::page::assets;
 
 impl GatewayService {
-    /// Serves a request to the page. A request that shows a valid key or session protects its connection.
+    /// Serves a request to the page. A request that shows a valid key or session protects its connection. Returns the
+    /// error to send if the request is refused or fails.
     pub(super) async fn page(
         self: &Arc<Self>,
         route: ServiceRoute,

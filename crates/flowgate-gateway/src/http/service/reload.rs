@@ -90,6 +90,7 @@ impl GatewayService {
             let message = "your role is limited to some tenants, but a reload applies to all of them: ask an admin of all tenants";
             return Err(HttpReply::detail(StatusCode::FORBIDDEN, message));
         }
+        // From now on, the connection is not closed to make room for another one: the person is authenticated.
         super::protect_connection(request.extensions());
         let service = Arc::clone(self);
         let by = person.name.clone();

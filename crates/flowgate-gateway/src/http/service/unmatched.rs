@@ -61,6 +61,7 @@ pub(super) fn implied_api(headers: &HeaderMap, path: &str) -> Api {
         let header = api.form().key_header;
         header != KeyHeader::BEARER && headers.contains_key(header.name)
     };
+    // A request with the key headers of several APIs counts as one for the last of them in the list.
     form_of_prefix(path)
         .or_else(|| Api::ALL.into_iter().rev().find(sends_key))
         .unwrap_or(Api::ChatCompletions)

@@ -76,6 +76,7 @@ fn read_rotary(
     let longest = fields.size("max_position_embeddings", MAX_CONTEXT)?;
     let original = fields.optional_size("original_max_position_embeddings", MAX_CONTEXT)?;
     let mut context = context.unwrap_or_else(|| original.unwrap_or(longest)).min(longest);
+    // Also lowers `context` if the rotation is chosen by the length of the text (`longrope`).
     let positions = Positions::Rotary(RotaryConfig::read(fields, head_width, &mut context)?);
     // A sliding window limits how many earlier tokens a token attends to. The files of Qwen3 state its size even where
     // it is not used. Where it is used, only some layers have it, and this decoder has one window for all.
@@ -150,6 +151,7 @@ fn read_opt(fields: Fields<'_>, context: Option<usize>) -> Result<DecoderConfig,
         // The files of OPT do not state it; this is the default of PyTorch.
         epsilon: 1e-5,
         norm_first,
+        // Layers that normalise their results need no normalisation after the last one.
         final_norm: norm_first && !fields.flag("_remove_final_layer_norm", false)?,
         // The table of OPT begins with two rows that belong to no position.
         positions: Positions::Learned { offset: 2, rows: longest + 2 },

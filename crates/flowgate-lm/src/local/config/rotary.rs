@@ -107,7 +107,7 @@ impl RotaryConfig {
         let width = (head_width as f64 * share) as usize;
         if share > 1.0 || width < 2 || !width.is_multiple_of(2) {
             return Err(fields.error(format_args!(
-                "rotary positions must cover an even number of the {head_width} dimensions of a head, at least 2 and at most all, not {width}: check the share of rotary dimensions"
+                "rotary positions must cover an even number of the {head_width} dimensions of a head, at least 2 and at most all, not {width}: check `partial_rotary_factor`"
             )));
         }
         let scaling = match scaling {
@@ -144,6 +144,7 @@ impl RotaryScaling {
                 let original = scaling.number("original_max_position_embeddings", 8192.0)?;
                 Ok(Self::Llama3 { factor: scaling.number("factor", 1.0)?, low, high, original })
             }
+            // `su` is the older name of `longrope`.
             "longrope" | "su" => {
                 // The length of text of the training, in tokens.
                 let key = "original_max_position_embeddings";

@@ -197,9 +197,10 @@ impl SelfAttention {
         for tap in 0..taps {
             let mut earlier = padded.narrow(1, first - tap - 1, time)?;
             if let Some(blocked) = blocked {
-                // The inputs are replaced, not multiplied by 0: the product would still have their sign.
+                // The position of the first new token: its index without the padding. Tap 0 reads the token before.
                 let readable = blocked.readable_at((first - taps, time), tap + 1, x.device())?;
                 let readable = readable.broadcast_as(earlier.shape())?.contiguous()?;
+                // Blocked inputs are replaced by 0, not multiplied by it: the product would still have their sign.
                 earlier = readable.where_cond(&earlier.contiguous()?, &earlier.zeros_like()?)?;
             }
             sum = (sum + earlier.broadcast_mul(&weights.narrow(0, tap, 1)?)?)?;

@@ -13,8 +13,10 @@ pub(crate) struct BlockedTokens {
 }
 
 impl BlockedTokens {
-    /// Blocks one more region: a range of tokens after all earlier regions.
+    /// Blocks one more region: a range of tokens, which must be after all earlier regions. The tokens between the last
+    /// region and this one are in no region.
     pub(crate) fn push(&mut self, tokens: Range<usize>) {
+        // `regions` has for each token the number of its region, counted from 1, and 0 for a token in no region.
         let number = self.regions.iter().max().map_or(1, |last| last + 1);
         self.regions.resize(tokens.start.max(self.regions.len()), 0);
         self.regions.resize(tokens.end.max(self.regions.len()), number);
@@ -23,6 +25,7 @@ impl BlockedTokens {
     /// Returns whether the token `reader` may read the token `source`: `source` is in no region, or both are in the
     /// same one.
     pub(super) fn can_read(&self, reader: usize, source: usize) -> bool {
+        // The number of the region of a token; 0 if it is in none.
         let region = |token: usize| self.regions.get(token).copied().unwrap_or(0);
         region(source) == 0 || region(source) == region(reader)
     }

@@ -52,7 +52,7 @@ fn configurations_that_do_not_fit() {
     );
     check(
         json!({"head_dim": 7}),
-        "rotary positions must cover an even number of the 7 dimensions of a head, at least 2 and at most all, not 7: check the share of rotary dimensions",
+        "rotary positions must cover an even number of the 7 dimensions of a head, at least 2 and at most all, not 7: check `partial_rotary_factor`",
     );
     check(json!({"rope_theta": "1"}), "`rope_theta` must be a positive number");
     check(

@@ -181,7 +181,8 @@ pub(super) fn read(folder: &Path) -> Result<SavedTraining, LoadError> {
     })
 }
 
-/// Reads the weights and the tokenizer of a model for a new training.
+/// Reads the weights and the tokenizer of a model for a new training. The weights of an exported model have half
+/// precision, and become single precision again.
 pub(super) fn read_model(folder: &Path) -> Result<TrainedModel, LoadError> {
     let variable = |(name, tensor): (String, Tensor)| {
         let failed = |error: candle_core::Error| LoadError::new(folder, error.to_string());

@@ -69,7 +69,9 @@ impl Corpus {
         Self { seed }
     }
 
-    /// Returns an example by its number. The same seed and number always give the same example.
+    /// Returns an example by its number. The same seed and number always give the same example. One in eight copies
+    /// passages (six in eight of the first ones), one in eight is a call of a tool, and the others are questions about
+    /// documents, whose number rises with the number of the example.
     #[must_use]
     pub fn example(&self, index: usize) -> Example {
         let number = u64::try_from(index).unwrap_or(u64::MAX);
@@ -80,7 +82,7 @@ impl Corpus {
             1..=5 if index < FIRST_EXAMPLES => copying::copying_example(&mut draw),
             6 => tool_call::tool_call_example(&mut draw),
             _ => {
-                // How many documents an example may have beyond four.
+                // How many documents an example may have beyond four: none in the first examples, at last ten.
                 let further = index.saturating_sub(SHORT_EXAMPLES) / LONGER_EXAMPLES;
                 question::question_example(&mut draw, 4 + further.min(10))
             }

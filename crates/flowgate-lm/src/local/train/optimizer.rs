@@ -36,8 +36,8 @@ const SQUARES: &str = "/squares";
 impl Optimizer {
     /// Changes the weights once, by their gradients. If all gradients together are longer than [`MAX_NORM`], they are
     /// first shortened to it, so that a single unusual batch changes little. The projection matrices of the layers
-    /// (names with `_proj.`) are then changed by Muon at the learning rate `rate`, all other weights by Adam at a
-    /// share of it. A weight without a gradient stays unchanged.
+    /// (names with `_proj.`) are then changed by Muon at the learning rate `rate`, all other weights by Adam at the
+    /// share [`ADAM_SHARE`] of it. A weight without a gradient stays unchanged.
     pub(in crate::local) fn step(
         &mut self,
         variables: &BTreeMap<String, Var>,
@@ -49,6 +49,7 @@ impl Optimizer {
         for gradient in gradients.values() {
             squared_norm += f64::from(gradient.sqr()?.sum_all()?.to_scalar::<f32>()?);
         }
+        // The small constant avoids a division by 0.
         let clip_factor = (MAX_NORM / squared_norm.sqrt().max(1e-12)).min(1.0);
         for (name, variable) in variables {
             let Some(gradient) = gradients.get(name) else { continue };
@@ -74,12 +75,13 @@ impl Optimizer {
     }
 
     /// Returns the change of a matrix by Muon: the gradient with Nesterov momentum, made nearly orthogonal, and scaled
-    /// by the shape of the matrix. The moving mean of its gradients is stored under `name`.
+    /// by the shape of the matrix. The decaying sum of its gradients (their momentum) is stored under `name`.
     fn muon(&mut self, name: &str, gradient: &Tensor) -> Result<Tensor> {
-        // Muon adds the whole gradient, so this is a decaying sum and not a mean.
+        // With the share 1, the whole gradient is added, so `mean` returns a decaying sum.
         let momentum = self.mean(name.to_owned(), gradient, MOMENTUM, 1.0)?;
         let nesterov = (gradient + (momentum * MOMENTUM)?)?;
         let (rows, columns) = nesterov.dims2()?;
+        // A matrix with more rows than columns is scaled up; no other one is scaled.
         #[expect(clippy::cast_precision_loss, reason = "widths are small")]
         let scale = (rows as f64 / columns as f64).max(1.0).sqrt();
         orthogonal(&nesterov)? * scale

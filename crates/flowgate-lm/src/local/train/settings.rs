@@ -90,8 +90,9 @@ impl Default for TrainingSettings {
 }
 
 impl TrainingSettings {
-    /// Returns these settings, changed for a training that begins with a trained model. It skips the first examples,
-    /// which are short. It has half the learning rate, which falls in more of the steps at the end.
+    /// Returns these settings, changed for a training that begins with a trained model. It begins after the first
+    /// examples of the corpus, which are easier. It has half the learning rate, which falls during the last 60 % of the
+    /// steps.
     #[must_use]
     pub fn for_trained_model(self) -> Self {
         Self { first_example: 5500, rate: self.rate / 2.0, decay: 0.6, ..self }
@@ -101,6 +102,7 @@ impl TrainingSettings {
     /// stays at its full value, and falls almost to 0 in the last steps.
     #[expect(clippy::cast_precision_loss, reason = "steps are few")]
     pub(super) fn rate(&self, step: usize) -> f64 {
+        // A phase without steps counts as one step, so that nothing is divided by 0.
         let rising = (step + 1) as f64 / self.warm_up.max(1) as f64;
         let remaining_steps = self.steps.saturating_sub(step) as f64;
         let falling = remaining_steps / (self.steps as f64 * self.decay).max(1.0);
@@ -152,6 +154,7 @@ pub(super) fn initial_weights(shape: &DecoderConfig, seed: u64) -> Result<BTreeM
                 .collect(),
             None => vec![1.0; count],
         };
+        // All roles below have a name in this architecture.
         let name = role.hugging_face_name(shape.architecture).unwrap_or_default();
         weights.insert(name, Var::from_tensor(&Tensor::from_vec(values, dims, &Device::Cpu)?)?);
         Ok(())

@@ -35,8 +35,10 @@ pub(super) fn train(corpus: &Corpus, vocabulary: usize) -> Result<Value, Error> 
         PreTokenizerWrapper::Split(spaces),
         PreTokenizerWrapper::Digits(Digits::new(true)),
         PreTokenizerWrapper::Punctuation(Punctuation::new(SplitDelimiterBehavior::Isolated)),
+        // Maps each byte to a character. Adds no space before the text, and divides it no further.
         PreTokenizerWrapper::ByteLevel(ByteLevel::new(false, false, false)),
     ])));
+    // The decoder turns the characters back into bytes; it does not read the three flags.
     tokenizer.with_decoder(Some(ByteLevel::new(false, false, true)));
     let trainer = BpeTrainer::builder()
         .vocab_size(vocabulary)
@@ -46,6 +48,7 @@ pub(super) fn train(corpus: &Corpus, vocabulary: usize) -> Result<Value, Error> 
         .build();
     let texts = (0..EXAMPLES).map(|index| corpus.example(index).text());
     tokenizer.train(&mut TrainerWrapper::BpeTrainer(trainer), texts).map_err(failed)?;
+    // The trainer has added `FIRST` as a special token, so it has an id.
     let id = tokenizer.token_to_id(FIRST).unwrap_or(0);
     let first = TemplateProcessing::builder()
         .try_single(format!("{FIRST} $A"))

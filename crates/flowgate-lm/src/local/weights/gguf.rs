@@ -88,7 +88,8 @@ impl GgufFile {
             }
             tensors.insert(name, location);
         }
-        // The contents begin at the next multiple of the alignment after the header.
+        // The contents begin at the next multiple of the alignment after the header. The alignment is 32 where the
+        // metadata do not state it, as GGUF defines.
         let alignment = metadata.get("general.alignment").and_then(Value::as_u64).unwrap_or(32);
         let Some(start) = header.read.checked_next_multiple_of(alignment) else {
             return Err(header.error(format!("`general.alignment` is {alignment}, which is 0 or too large, so the file is damaged; download it again")));

@@ -1,5 +1,6 @@
 //! Scores a continuation with llama.cpp ([`ScoreMethod::LlamaCpp`](super::ScoreMethod::LlamaCpp)). Its server reports
 //! only the probabilities of the next token, so each token of the continuation takes one or two requests.
+//! [`Scorer`](super::Scorer) calls [`score`].
 
 use serde_json::{Value, json};
 
@@ -21,6 +22,8 @@ pub(super) async fn score(
     text: &str,
     continuation: &str,
 ) -> Result<Vec<ScoredToken>, Error> {
+    // The tokens that begin a text are added, and control tokens that are written in it are read as such, as for a
+    // prompt. `with_pieces` requests the text of each token.
     let body = json!({"content": text, "add_special": true, "parse_special": true, "with_pieces": true});
     let answer = scorer.ask("/tokenize", &body).await?;
     let listed = answer

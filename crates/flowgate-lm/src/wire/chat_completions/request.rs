@@ -45,7 +45,7 @@ impl SentRequest<'_> {
     pub(crate) fn body(&self) -> serde_json::Result<(Vec<u8>, usize)> {
         let head = format!(r#"{{"model":{},"messages":["#, serde_json::to_string(self.model)?);
         let messages = &self.request.messages;
-        // A stored beginning that names another model cannot be used.
+        // A stored beginning that names another model cannot be used, and one without messages saves nothing.
         let reusable = messages.take_serialized_prefix();
         let reusable =
             reusable.filter(|reusable| reusable.text.starts_with(head.as_bytes()) && reusable.messages > 0);
@@ -133,6 +133,7 @@ impl SentRequest<'_> {
             }
         }
         let settings = [
+            // `self.limit` is the name of the field, which OpenAI's own server calls otherwise than the others.
             (self.limit, sampling.max_tokens.map(Value::from)),
             ("temperature", sampling.temperature.map(Value::from)),
             ("top_p", sampling.top_p.map(Value::from)),

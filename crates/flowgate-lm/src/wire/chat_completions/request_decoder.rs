@@ -64,7 +64,15 @@ pub fn decode_request(body: &Json<'_>, dropped: &DroppedParts) -> Result<Receive
         format: read_output_format(&body)?,
     };
     let (model, stream) = (body.text("model")?.to_owned(), body.flag("stream")?);
-    Ok(ReceivedRequest { request, model, stream, usage, sources, tool_forms: ToolForms::default() })
+    Ok(ReceivedRequest {
+        request,
+        model,
+        stream,
+        usage,
+        sources,
+        tool_forms: ToolForms::default(),
+        previous_response: None,
+    })
 }
 
 /// Decodes the field `response_format`; `None` if it is absent or permits any text.

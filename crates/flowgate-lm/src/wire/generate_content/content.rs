@@ -114,6 +114,7 @@ impl ContentReader {
         let id = given.map_or_else(|| format!("{CALL_ID}{}", self.calls), str::to_owned);
         self.calls += 1;
         let name = call.text("name")?.to_owned();
+        // Bounds the search of `answered_call`: the oldest call that has no output is forgotten.
         if self.open_calls.len() >= MAX_CALLS {
             self.open_calls.remove(0);
         }
@@ -175,6 +176,7 @@ impl ContentReader {
                 (true, true, false) => return part.field_error("inlineData", SEVERAL),
             }
         }
+        // A content without parts becomes a message without parts.
         if is_empty {
             self.messages.push(Message::User(Vec::new()));
         }

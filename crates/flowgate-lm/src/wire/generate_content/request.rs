@@ -15,6 +15,7 @@ use crate::chat::{
 const NO_SIGNATURE: &str = "skip_thought_signature_validator";
 
 /// Returns whether servers refuse a message of this model whose first call has no signature. They do so since Gemini 3.
+/// The version is read from the name: a name without a version, such as `gemini-flash-latest`, counts as a newer one.
 fn requires_signatures(model: &str) -> bool {
     let name = model.strip_prefix("models/").unwrap_or(model);
     name.starts_with("gemini-") && !name.starts_with("gemini-1") && !name.starts_with("gemini-2")
@@ -82,7 +83,8 @@ fn generation_config(sampling: &Sampling, format: Option<&OutputFormat>) -> Map<
 
 /// Encodes the parameters of reasoning as the field `thinkingConfig`. Servers accept a level or a budget, not both: a
 /// level is sent if the request states an effort. No level turns reasoning off, so the effort `none` is sent as a
-/// budget of 0 tokens.
+/// budget of 0 tokens. The highest level is `HIGH`, so the efforts above it are sent as `HIGH`. The budget -1 lets the
+/// model choose.
 fn thinking_config(reasoning: &Reasoning) -> Map<String, Value> {
     let Reasoning { effort, thinking, display, summary, .. } = reasoning;
     let level = |level: &str| ("thinkingLevel".to_owned(), Value::from(level));
@@ -97,6 +99,7 @@ fn thinking_config(reasoning: &Reasoning) -> Map<String, Value> {
         (None, Some(ThinkingMode::Enabled(tokens))) => Some(budget(json!(tokens))),
         (None, None) => None,
     };
+    // A request of another format for a summary of the reasoning counts as a request to show it.
     let is_shown = display.map(|display| display == ThinkingDisplay::Summarized);
     let is_shown = is_shown.or_else(|| summary.map(|_| true));
     let shown = is_shown.map(|is_shown| ("includeThoughts".to_owned(), Value::from(is_shown)));
@@ -127,12 +130,15 @@ fn contents(messages: &[Message], model: &str) -> Vec<Value> {
                     readable.iter().filter_map(|thought| signed_thought(thought)).collect();
                 parts.extend(text_part(text, &readable));
                 parts.extend(calls.iter().enumerate().map(|(index, call)| call_part(call, index, &readable)));
+                // Some models require a signature on the first call. A call of another model, or one whose reasoning is
+                // not sent, has none.
                 let first_call = parts.iter_mut().find(|part| part.get("functionCall").is_some());
                 if let Some(first_call) = first_call.filter(|_| requires_signatures(model))
                     && first_call.get("thoughtSignature").is_none()
                 {
                     put(first_call, "thoughtSignature", NO_SIGNATURE);
                 }
+                // Servers accept no content without parts.
                 if parts.is_empty() {
                     parts.push(json!({"text": ""}));
                 }
@@ -140,11 +146,14 @@ fn contents(messages: &[Message], model: &str) -> Vec<Value> {
                 encoded.push(json!({"role": "model", "parts": parts}));
             }
             Message::Tool { call_id, content, is_error } => {
+                // The format requires the name of the tool. If ids repeat, the output belongs to the last such call; an
+                // output without a call is sent with the name `unknown`.
                 let call = calls_so_far.iter().rev().find(|call| call.id == *call_id);
                 let name = call.map_or("unknown", |call| call.name.as_str());
                 let response = output_object(content, *is_error == Some(true));
                 let output = json!({"id": call_id, "name": name, "response": response});
                 outputs.push(json!({"functionResponse": output}));
+                // Images and PDFs of the output are sent as parts after it.
                 let is_file = |part: &&Part| !matches!(part, Part::Text(_));
                 outputs.extend(content.iter().filter(is_file).map(encode_part));
             }

@@ -63,9 +63,18 @@ fn read_request(body: &ObjectFields<'_>) -> Result<ReceivedRequest, WireError> {
         format = read_output_format(&config)?;
     }
     let request = Request { messages: messages.into(), tools, choice, sampling, format };
-    // Every answer of this format reports the usage.
+    // The address of the request states the model and whether the answer is streamed: `addressed_to` replaces these
+    // values. Every answer of this format reports the usage.
     let (model, stream, usage) = (String::new(), false, true);
-    Ok(ReceivedRequest { request, model, stream, usage, sources, tool_forms: ToolForms::default() })
+    Ok(ReceivedRequest {
+        request,
+        model,
+        stream,
+        usage,
+        sources,
+        tool_forms: ToolForms::default(),
+        previous_response: None,
+    })
 }
 
 /// Decodes the fields `systemInstruction` and `contents`.

@@ -25,9 +25,14 @@ pub(super) fn json_schema(schema: &Json<'_>) -> Value {
             }
             ("properties", Json::Object(_)) => ("properties", each_entry(value)),
             ("defs" | "$defs", Json::Object(_)) => ("$defs", each_entry(value)),
-            ("ref", Json::Text(_)) => ("$ref", value.to_value()),
+            // A reference names the field in the form in which the schema has it.
+            ("ref", Json::Text(place)) => match place.strip_prefix("#/defs/") {
+                Some(name) => ("$ref", Value::from(format!("#/$defs/{name}"))),
+                None => ("$ref", value.to_value()),
+            },
             ("items" | "additionalProperties", _) => (key.as_ref(), json_schema(value)),
             ("anyOf", Json::List(schemas)) => ("anyOf", schemas.iter().map(json_schema).collect()),
+            // Gemini's form may write a count, such as `maxItems`, as a text.
             (key, Json::Text(count)) if COUNTS.contains(&key) => {
                 (key, count.parse::<u64>().map_or_else(|_| value.to_value(), Value::from))
             }
@@ -93,6 +98,10 @@ mod tests {
         );
         check(
             json!({"ref": "#/$defs/a", "defs": {"a": {"type": "BOOLEAN"}}}),
+            json!({"$ref": "#/$defs/a", "$defs": {"a": {"type": "boolean"}}}),
+        );
+        check(
+            json!({"ref": "#/defs/a", "defs": {"a": {"type": "BOOLEAN"}}}),
             json!({"$ref": "#/$defs/a", "$defs": {"a": {"type": "boolean"}}}),
         );
         check(json!({"type": "TYPE_UNSPECIFIED", "nullable": false}), json!({}));

@@ -63,6 +63,7 @@ pub(super) fn read_choice(body: &ObjectFields<'_>, tools: &[ToolSpec]) -> Result
         ("ANY", []) => Ok(ToolChoice::Any),
         ("ANY", [name]) => Ok(ToolChoice::Tool(name.clone())),
         ("ANY", _) if is_all => Ok(ToolChoice::Any),
+        // In the mode `VALIDATED`, too, the model decides whether it calls a tool.
         ("AUTO" | "MODE_UNSPECIFIED" | "VALIDATED", names) if names.is_empty() || is_all => {
             Ok(ToolChoice::Auto)
         }

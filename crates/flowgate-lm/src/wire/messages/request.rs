@@ -15,8 +15,9 @@ use crate::chat::{
 pub const MAX_TOKENS: u32 = 4096;
 
 /// Encodes the body of a request to the model with the name `model`. `stream` requests a streamed answer. System
-/// messages at the beginning that contain only texts are sent in the field `system`, all others among the messages.
-/// The format requires a token limit, so a request without one gets `MAX_TOKENS`.
+/// messages at the beginning that contain only texts are sent in the field `system`, all others among the messages. The
+/// format requires a token limit, so a request without one gets `MAX_TOKENS`. The seed, the verbosity and the summary
+/// of the reasoning are left out, since the format has no fields for them.
 #[must_use]
 pub fn encode_request(request: &Request, model: &str, stream: bool) -> Value {
     // The number of system messages at the beginning that contain only texts.

@@ -94,7 +94,7 @@ fn decode(body: &Json<'_>, dropped: &DroppedParts, limit: Limit) -> Result<Recei
     }
     // Every answer of this format reports the usage.
     let (model, stream) = (body.text("model")?.to_owned(), body.flag("stream")?);
-    Ok(ReceivedRequest { request, model, stream, usage: true, sources, tool_forms })
+    Ok(ReceivedRequest { request, model, stream, usage: true, sources, tool_forms, previous_response: None })
 }
 
 /// Returns whether the request asks, in the field `safeguards`, for verdicts on the calls of the answer; false if the

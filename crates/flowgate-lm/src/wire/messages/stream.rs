@@ -200,7 +200,7 @@ impl StreamDecoder {
             return Err(Error::Malformed("the indices of the content blocks are not consecutive"));
         }
         if self.blocks.len() >= MAX_BLOCKS {
-            return Err(Error::Malformed("the answer has too many content blocks"));
+            return Err(Error::Malformed("the answer has more than 4096 content blocks"));
         }
         let block = body
             .get("content_block")

@@ -10,7 +10,8 @@ use crate::chat::{
 };
 
 /// Encodes the body of a request to the model with the name `model`. `stream` requests a streamed answer. Settings that
-/// the request leaves open are not sent, so that the server's defaults apply.
+/// the request leaves open are not sent, so that the server's defaults apply. The seed and the thinking mode are left
+/// out, since the format has no fields for them.
 #[must_use]
 pub fn encode_request(request: &Request, model: &str, stream: bool) -> Value {
     let input: Vec<Value> = request.messages.iter().flat_map(|message| items(message, model)).collect();
@@ -78,6 +79,7 @@ fn items(message: &Message, model: &str) -> Vec<Value> {
         Message::System(parts) => vec![json!({"role": "system", "content": encode_content(parts)})],
         Message::User(parts) => vec![json!({"role": "user", "content": encode_content(parts)})],
         Message::Assistant { text, calls, thoughts } => {
+            // A message without text and calls is sent with an empty text, so that it is not lost.
             let has_text = !text.is_empty() || calls.is_empty();
             let message = has_text.then(|| json!({"role": "assistant", "content": text}));
             let call = |call: &ToolCall| json!({"type": "function_call", "call_id": call.id, "name": call.name, "arguments": call.arguments});
@@ -85,6 +87,7 @@ fn items(message: &Message, model: &str) -> Vec<Value> {
             let thoughts = readable.filter_map(reasoning_item);
             thoughts.chain(message).chain(calls.iter().map(call)).collect()
         }
+        // The format has no field for whether the tool failed.
         Message::Tool { call_id, content: parts, is_error: _ } => {
             vec![json!({"type": "function_call_output", "call_id": call_id, "output": encode_content(parts)})]
         }

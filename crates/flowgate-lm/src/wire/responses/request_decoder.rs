@@ -65,7 +65,16 @@ pub fn decode_request(body: &Json<'_>, dropped: &DroppedParts) -> Result<Receive
     };
     // Every answer of this format reports the token usage.
     let (model, stream) = (body.text("model")?.to_owned(), body.flag("stream")?);
-    Ok(ReceivedRequest { request, model, stream, usage: true, sources, tool_forms: tools.forms })
+    let previous_response = body.optional_text("previous_response_id")?.map(str::to_owned);
+    Ok(ReceivedRequest {
+        request,
+        model,
+        stream,
+        usage: true,
+        sources,
+        tool_forms: tools.forms,
+        previous_response,
+    })
 }
 
 /// The values of `include` that are ignored, because they concern tools of the provider or items that answers of the
@@ -79,7 +88,8 @@ const IDLE_INCLUDES: [&str; 6] = [
     "message.input_image.image_url",
 ];
 
-/// Decodes the fields `reasoning` and `include`.
+/// Decodes the fields `reasoning` and `include`: whether and how much the model is to reason, and whether the answer is
+/// to contain the encrypted reasoning.
 fn read_reasoning(body: &ObjectFields<'_>) -> Result<Reasoning, WireError> {
     let mut reasoning = Reasoning::default();
     if body.get("reasoning").is_some() {
@@ -330,7 +340,9 @@ mod tests {
         ] {
             check(fine, "fine");
         }
-        for field in ["previous_response_id", "conversation", "prompt"] {
+        check(r#""previous_response_id":"resp_1""#, "fine");
+        check(r#""previous_response_id":1"#, "`previous_response_id` is not text");
+        for field in ["conversation", "prompt"] {
             let problem = "refers to state at the provider, which has no label; send the content itself";
             check(&format!(r#""{field}":"r""#), &format!("`{field}` {problem}"));
         }

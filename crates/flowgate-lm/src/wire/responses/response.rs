@@ -6,7 +6,9 @@ use serde_json::{Value, json};
 use super::super::assembly::{MAX_THOUGHTS, TOO_MANY_THOUGHTS, call_id_or_index};
 use super::super::fields::{self, called_tool_name};
 use super::super::tool_forms::custom_input;
-use super::super::{MAX_CALLS, ReasoningOrder, ResponseHead, correct_stop_reason, put, reported_error};
+use super::super::{
+    AnswerStorage, MAX_CALLS, ReasoningOrder, ResponseHead, correct_stop_reason, put, reported_error,
+};
 use crate::Error;
 use crate::chat::{Completion, ReasoningPart, Seal, Stop, ToolCall, Usage};
 
@@ -32,6 +34,10 @@ pub(super) fn response(
     };
     let details = if status == "incomplete" { json!({"reason": reason}) } else { Value::Null };
     let usage = if status == "in_progress" { Value::Null } else { usage(completion.usage) };
+    let (is_stored, previous) = match head.storage {
+        AnswerStorage::NotStored => (false, None),
+        AnswerStorage::Stored(previous) => (true, previous),
+    };
     json!({
         "id": head.id,
         "object": "response",
@@ -44,8 +50,8 @@ pub(super) fn response(
         "model": head.model,
         "output": output,
         "parallel_tool_calls": true,
-        "previous_response_id": null,
-        "store": false,
+        "previous_response_id": previous,
+        "store": is_stored,
         "temperature": null,
         "tool_choice": "auto",
         "tools": [],

@@ -30,6 +30,7 @@ impl Space {
             known.join(", ")
         };
         Some(match &dimension.kind {
+            // The bits of a label of this space always are those of an element.
             DimensionKind::Order(lattice) => lattice.element(&bits).unwrap_or("?").to_owned(),
             DimensionKind::OpenSet if all_set => format!("any {name}"),
             DimensionKind::Set(_) | DimensionKind::OpenSet => format!("{name}({})", names(true)),

@@ -92,7 +92,7 @@ impl Scope {
         Self { names: self.names.clone(), query }
     }
 
-    /// Removes the last name from the scope.
+    /// Removes the name that was bound last, such as the variable of a comprehension after its end.
     pub(super) fn forget_last(&mut self) {
         self.names.pop();
     }
@@ -149,6 +149,7 @@ impl Compiler<'_> {
         scope: &mut Scope,
     ) -> CompileResult<CompiledExpr> {
         let how = match quantifier {
+            // In invariant-ai, `forall` over nothing holds.
             Quantifier::ForAll => QuantifierKind::ForAll { or_none: self.plan.dialect == Dialect::Compat },
             Quantifier::Count { min: None, max: None } if self.plan.dialect == Dialect::Flowgate => {
                 let message = "`count:` has no bounds, so it holds if anything matches";
@@ -443,12 +444,13 @@ impl Compiler<'_> {
                 needed |= domain.required_slots();
             }
         }
-        let outside = scope
+        // Whether a variable ranges over a list that does not lead to the region.
+        let leads_elsewhere = scope
             .query
             .variables
             .iter()
             .any(|v| v.domain.is_some() && needed & CompiledExpr::Slot(v.slot).required_slots() == 0);
-        scope.query.is_quiet = !outside;
+        scope.query.is_quiet = !leads_elsewhere;
     }
 
     /// Fails if the condition of a label statement depends on other events: by a flow operator, or by a predicate that
@@ -493,6 +495,7 @@ impl Compiler<'_> {
 pub(super) fn reads_content(items: &[QueryItem]) -> bool {
     items.iter().any(|item| match item {
         QueryItem::Test(CompiledExpr::IsTool(_, _, shape)) => shape.is_some(),
+        // A declaration `(x: T) in LIST` compiles to the constant `True`.
         QueryItem::Test(CompiledExpr::Constant(_)) => false,
         _ => true,
     })

@@ -233,6 +233,7 @@ impl Compiler<'_> {
         let compiled = self.expressions(arguments, scope)?;
         let compiled = self.append_named_arguments(name, &["pattern", "text"], compiled, named, scope)?;
         self.check_arity(expr, name, (2, 2), compiled.len())?;
+        // The check above guarantees two arguments.
         let [pattern, text] =
             <[CompiledExpr; 2]>::try_from(compiled).map_err(|_| super::ReportedCompileError)?;
         let how = match (name, &pattern) {

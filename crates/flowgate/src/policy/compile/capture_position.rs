@@ -71,6 +71,7 @@ fn has_fixed_length(part: &Hir) -> bool {
 
 /// Returns whether the parts before a group that are on the group's own line have a fixed length.
 fn has_fixed_beginning_of_line(before: &[Hir]) -> bool {
+    // The line of the group begins within the last part before it that may contain a line break.
     let own_line = before.iter().rposition(|part| line_breaks(part) != Some(0)).unwrap_or(0);
     before.get(own_line..).unwrap_or_default().iter().all(has_fixed_length)
 }

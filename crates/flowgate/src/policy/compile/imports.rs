@@ -179,6 +179,7 @@ impl Compiler<'_> {
             MODULES.iter().find(|(known, _)| *known == path).map_or(&[] as &[&str], |(_, names)| names);
         match function(&name.text).filter(|_| known.contains(&name.text.as_str())) {
             Some(canonical) => Ok(Some(canonical)),
+            // The message is `unknown name in MODULE: NAME`.
             None => self.unknown_name(&format!("name in `{path}`:"), &name.text, &name.span, known),
         }
     }
@@ -215,7 +216,9 @@ pub(super) fn parses_python(function: &str, arguments: &[CompiledExpr]) -> bool 
 
 /// Returns the name of the built-in function that a name of invariant-ai denotes; `None` if it denotes no function.
 fn function(name: &str) -> Option<&'static str> {
+    // `loads` is the function of Python's module `json`.
     let name = if name == "loads" { "json_loads" } else { name };
+    // The functions that take a pattern are not in the table.
     ["match", "find", "fullmatch"]
         .into_iter()
         .find(|known| *known == name)

@@ -25,6 +25,7 @@ impl Compiler<'_> {
             let StatementKind::Lattice { name, purpose, order } = &statement.kind else { continue };
             if dimensions.iter().any(|known| known.name == name.text) {
                 let message = format!("the dimension `{}` is declared twice", name.text);
+                // The result is the marker of a reported error; the next dimension is compiled nevertheless.
                 let _ = self.fail::<()>("duplicate-name", &name.span, message, "rename one of them");
                 continue;
             }
@@ -114,6 +115,7 @@ impl Compiler<'_> {
                 },
                 ExprKind::Call(function, arguments, named) if named.is_empty() => match &*function.kind {
                     ExprKind::Name(dimension) => {
+                        // The inner `Err` is no failure: it is an element that is computed from values of an event.
                         match self.computed_element(dimension, arguments, part, scope)? {
                             Ok(fixed) => fixed,
                             Err(computed) => {
@@ -268,7 +270,8 @@ impl Compiler<'_> {
                         let known: Vec<&str> = known.iter().map(String::as_str).collect();
                         return self.unknown_name("element", name, &argument.span, &known);
                     }
-                    // The argument is computed, so the element is computed as well.
+                    // The argument is computed, so the element is computed as well. A text that is none of the known
+                    // names counts as computed, too.
                     _ => {
                         names.clear();
                         break;

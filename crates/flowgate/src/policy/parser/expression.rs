@@ -332,8 +332,9 @@ impl Parser<'_> {
         self.node(start, kind)
     }
 
-    /// Parses the content of parentheses: an expression, or a tuple such as `(a, b)`, which is a list. The expression
-    /// is marked as grouped, since invariant-ai reads some expressions differently only without parentheses.
+    /// Parses the rest of parentheses after `(`, which is at `start`: an expression, or a tuple such as `(a, b)`, which
+    /// becomes a list. All but `()` is marked as grouped, since invariant-ai reads some expressions differently only
+    /// without parentheses.
     fn group(&mut self, start: usize) -> ParseResult<Expr> {
         if self.eat(Token::ParenClose) {
             return self.node(start, ExprKind::List(Vec::new()));

@@ -13,7 +13,8 @@ use super::{ParseResult, Parser, ReportedParseError};
 /// The most regions of one statement: its conditions are copied for each.
 const MAX_TARGETS: usize = 50;
 
-/// Returns one statement for each region, created by `statement`.
+/// Returns one statement for each of `targets`, the regions that the source names in one statement. `statement` creates
+/// it.
 fn for_each(targets: Vec<Expr>, statement: impl FnMut(Expr) -> StatementKind) -> Vec<StatementKind> {
     targets.into_iter().map(statement).collect()
 }
@@ -383,13 +384,13 @@ impl Parser<'_> {
             loop {
                 list.push(self.store_tool()?);
                 // A comma continues the list, unless two words such as `read by` follow it.
-                let more = self.peek() == Token::Comma
+                let list_continues = self.peek() == Token::Comma
                     && !(matches!(self.peek_at(1), Token::Name)
                         && self
                             .tokens
                             .get(self.position + 2)
                             .is_some_and(|(_, span)| self.text(span) == "by"));
-                if !more {
+                if !list_continues {
                     break;
                 }
                 self.advance();

@@ -65,7 +65,8 @@ impl Dispatch {
     }
 
     /// Returns the variables that the event could be bound to, by its kind and by the name of its tool (for a message,
-    /// its role): those that require this name, then those that require none.
+    /// its role): those that require this name, then those that require none. Each is the index of the rule, and the
+    /// position among the event variables of the rule.
     pub(crate) fn rule_variables<'a>(
         &'a self,
         trace: &'a Trace,

@@ -1,4 +1,5 @@
-//! Defines the compiled form of an expression, [`CompiledExpr`], and of what occurs only in expressions.
+//! Defines the compiled form of an expression, [`CompiledExpr`], and of what occurs only in expressions. The compiler
+//! creates it, and the evaluator evaluates it.
 
 use std::sync::Arc;
 

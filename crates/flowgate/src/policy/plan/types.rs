@@ -43,7 +43,7 @@ impl Type {
         ("any", Self::Any),
     ];
 
-    /// Returns the name of the type in the language.
+    /// Returns the name of the type in the language; `event` for the type of all events, which policies cannot name.
     pub(crate) fn name(self) -> &'static str {
         Self::NAMES.iter().find(|(_, ty)| *ty == self).map_or("event", |(name, _)| name)
     }

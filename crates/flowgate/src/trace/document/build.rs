@@ -91,6 +91,7 @@ impl Document {
             EventBody::Tool(tool) => {
                 let mut text = format!("{}\n{}", tool.description, tool.input_schema);
                 if let Some(schema) = &tool.output_schema {
+                    // Writing to a `String` never fails.
                     let _ = write!(text, "\n{schema}");
                 }
                 for (key, value) in &tool.other {
@@ -301,7 +302,8 @@ impl Document {
     }
 }
 
-/// Returns whether a text spells exactly this value, and the value is a scalar. Then there is nothing to decompose.
+/// Returns whether a text spells exactly this value, and the value is a scalar: the text is the value itself, or its
+/// JSON. Then there is nothing to decompose.
 fn spells_single_value(text: &str, value: &Value) -> bool {
     let is_single = !value.is_array() && !value.is_object();
     is_single && (value.as_str() == Some(text) || serde_json::from_str(text).ok().as_ref() == Some(value))

@@ -37,6 +37,7 @@ impl Document {
     /// Returns the text that spells a list or a map; `None` if the text only joins the texts of several blocks.
     fn spelled_text(&self, id: NodeId) -> Option<String> {
         let text = self.nodes.get(id)?.text.as_ref()?;
+        // A node has a span if it is a part of a text; a block of text has none.
         let is_part = |child: NodeId| self.nodes.get(child).is_some_and(|child| child.span.is_some());
         self.children(id).all(is_part).then(|| text.to_string())
     }

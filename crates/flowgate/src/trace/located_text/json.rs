@@ -80,7 +80,9 @@ fn word(c: &mut Cursor<'_>, word: &str, kind: LocatedNodeKind) -> Result<Located
 /// Parses a number of JSON, without leading zeros. The result is its spelling, so that no digit is lost.
 fn number(c: &mut Cursor<'_>) -> Result<LocatedNodeKind, LocateError> {
     let start = c.offset();
+    // A sign is optional, here and in the exponent, so the result does not matter.
     c.eat(b'-');
+    // After a leading zero, the number ends or continues with a fraction or an exponent. The caller fails at a digit.
     if !c.eat(b'0') {
         digits(c)?;
     }
@@ -88,7 +90,6 @@ fn number(c: &mut Cursor<'_>) -> Result<LocatedNodeKind, LocateError> {
         digits(c)?;
     }
     if c.eat(b'e') || c.eat(b'E') {
-        // A sign is optional, so the result does not matter.
         let _signed = c.eat(b'+') || c.eat(b'-');
         digits(c)?;
     }
@@ -138,6 +139,7 @@ fn escape(c: &mut Cursor<'_>) -> Result<char, LocateError> {
                 if !(0xDC00..0xE000).contains(&low) {
                     return c.fail();
                 }
+                // Each half contributes 10 bits to the code of a character beyond the first 0x10000.
                 code = 0x1_0000 + ((code - 0xD800) << 10) + (low - 0xDC00);
             }
             char::from_u32(code).ok_or(LocateError::Syntax { offset: at })?

@@ -1,4 +1,5 @@
-//! Defines the reasons why [`locate`](super::locate) finds no structure in a text.
+//! Defines the reasons why [`locate`](super::locate) finds no structure in a text. The caller that builds the document
+//! of an event decides by the reason whether the text is prose, or data that parsers could read differently.
 
 use std::fmt;
 use std::ops::Range;

@@ -1,5 +1,5 @@
 //! Defines the nodes that [`locate`](super::locate) returns: the values that a text encodes, each with the span of
-//! bytes that spells it.
+//! bytes that spells it. The document of an event is built from them.
 
 use std::ops::Range;
 

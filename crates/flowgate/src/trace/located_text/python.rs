@@ -304,6 +304,7 @@ fn escape(c: &mut Cursor<'_>, decoded: &mut String) -> Result<(), LocateError> {
         // Named characters and joined lines, which `repr` does not print.
         Some(b'N' | b'\n' | b'\r') | None => return c.fail(),
         Some(_) => {
+            // The caller reads the character after the backslash as plain text.
             decoded.push('\\');
             return Ok(());
         }

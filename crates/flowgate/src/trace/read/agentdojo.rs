@@ -1,5 +1,5 @@
 //! Reads the log files of the benchmark AgentDojo, which its `TraceLogger` writes: one JSON object for each run, with
-//! the fields of the benchmark beside the messages.
+//! the fields of the benchmark beside the messages. [`read`](super) calls it for an object with these fields.
 //!
 //! The messages are OpenAI's with other names: a call has `function` and `args`, a text block has `content`, and an
 //! answer repeats its call. A call may have no id; an answer then belongs to the earliest open call that is equal to
@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 /// Maximum number of calls of one message among which the call of an answer is looked for.
 const MAX_OPEN: usize = 1_000;
 
-/// Returns whether a run is a log of AgentDojo.
+/// Returns whether a run is a log of AgentDojo, which is recognised by two fields that other formats do not have.
 pub(super) fn is_log(run: &Map<String, Value>) -> bool {
     run.contains_key("suite_name") && run.contains_key("pipeline_name")
 }
@@ -107,8 +107,8 @@ impl CallIds {
     }
 }
 
-/// Converts a message of a log to OpenAI's form, and gives its calls ids if they have none. An error is the problem
-/// with a message that does not have the form that AgentDojo writes.
+/// Converts a message of a log to OpenAI's form. Calls without an id get one, and an answer without one gets the id of
+/// its call. An error is the problem with a message that does not have the form that AgentDojo writes.
 fn message(item: &Value, ids: &mut CallIds) -> Result<Value, &'static str> {
     let object = item.as_object().ok_or("the message is not a JSON object; write one with a `role`")?;
     let mut object = object.clone();

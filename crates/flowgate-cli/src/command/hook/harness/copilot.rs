@@ -21,6 +21,7 @@ const JUDGED: &str = "SessionStart, UserPromptSubmit, PreToolUse, PostToolUse an
 /// # Errors
 /// If the hook does not judge events of this kind, or a field is missing or has another form.
 pub(super) fn parse(fields: &Fields<'_>) -> Result<HarnessEvent, EventError> {
+    // Events in Copilot's other format, whose fields are in camel case, do not have the name of the event.
     if !fields.input.contains_key("hook_event_name") && fields.input.contains_key("sessionId") {
         return Err(EventError::Invalid(format!(
             "this event of Copilot CLI does not state its name; configure the hook for {JUDGED}, spelled exactly like this"
@@ -69,6 +70,7 @@ pub(super) fn print(answer: &HookAnswer) -> Option<String> {
         HookAnswer::Call(Outcome::Deny, why) => {
             json!({"permissionDecision": "deny", "permissionDecisionReason": reason_text(why)})
         }
+        // The reason replaces the output that the model receives.
         HookAnswer::Stop(HookEvent::PostToolUse, why, _) => {
             json!({"modifiedResult": {"resultType": "success", "textResultForLlm": reason_text(why)}})
         }

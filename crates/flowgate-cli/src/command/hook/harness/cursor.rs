@@ -55,7 +55,8 @@ pub(super) fn parse(fields: &Fields<'_>) -> Result<HarnessEvent, EventError> {
     Ok(HarnessEvent { session, kind })
 }
 
-/// Returns the call of an event: its id if there is one, its tool and its arguments.
+/// Returns the call of an event: its id if there is one, its tool and its arguments. Cursor names a tool of an MCP
+/// server `MCP:TOOL`; as it does not say which server, all these tools are of a server named `MCP`.
 fn tool_use(fields: &Fields<'_>) -> Result<ToolUse, EventError> {
     let name = fields.text("tool_name")?;
     let tool = match name.split_once(':') {
@@ -78,8 +79,8 @@ fn decoded(value: &Value) -> Value {
     parsed.unwrap_or_else(|| value.clone())
 }
 
-/// Returns the line to print for Cursor. It is `{}` if there is no objection: then Cursor's own permissions decide;
-/// `allow` says that a permitted call is allowed explicitly.
+/// Returns the line to print for Cursor. It is `{}` if there is no objection, so that Cursor's own permissions decide;
+/// with `allow`, a permitted call is allowed explicitly. A question is a denial, because Cursor does not ask.
 pub(super) fn print(answer: &HookAnswer, allow: bool) -> String {
     let line = match answer {
         HookAnswer::Call(Outcome::Permit, _) if allow => json!({"permission": "allow"}),
@@ -88,6 +89,7 @@ pub(super) fn print(answer: &HookAnswer, allow: bool) -> String {
             let reason = reason_text(why);
             json!({"permission": "deny", "user_message": reason, "agent_message": reason})
         }
+        // The reason replaces the output. Cursor ignores the replacement if the tool is not one of an MCP server.
         HookAnswer::Stop(HookEvent::PostToolUse, why, _) => {
             json!({"updated_mcp_tool_output": {"content": [{"type": "text", "text": reason_text(why)}]}})
         }

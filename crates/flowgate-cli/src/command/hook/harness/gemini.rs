@@ -79,6 +79,7 @@ pub(super) fn print(answer: &HookAnswer) -> Option<String> {
         HookAnswer::Stop(HookEvent::PostToolUse, why, _) => {
             json!({"decision": "deny", "reason": reason_text(why)})
         }
+        // A blocked prompt.
         HookAnswer::Stop(_, why, _) => json!({"decision": "deny", "reason": reason_text(why)}),
     };
     Some(line.to_string())

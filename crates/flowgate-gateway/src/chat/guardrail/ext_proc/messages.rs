@@ -1,5 +1,6 @@
 //! Defines the messages of Envoy's external processor (`envoy.service.ext_proc.v3`), as far as the gateway reads or
-//! writes them. Envoy ignores absent fields, and the decoder ignores those that are not declared here.
+//! writes them. Envoy ignores absent fields, and the decoder ignores those that are not declared here. `ext_proc` reads
+//! and answers them, and `http::service` decodes and encodes them.
 
 /// A message of Envoy about one HTTP request and its response.
 #[derive(Clone, PartialEq, prost::Message)]
@@ -64,7 +65,7 @@ pub(super) struct HeaderMap {
     pub(super) headers: Vec<HeaderValue>,
 }
 
-/// A header; Envoy writes the value in `raw_value`.
+/// A header; Envoy writes the value in `raw_value`. Only one of `value` and `raw_value` may be set.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(super) struct HeaderValue {
     #[prost(string, tag = "1")]

@@ -87,6 +87,7 @@ pub(super) fn question_example(draw: &mut Draw, max_documents: usize) -> Example
         let name = subject_name(draw, numbered, &subjects);
         subjects.push(Subject { name, values: forms.map(|form| draw.value(form)) });
         let subject = subjects.len() - 1;
+        // Says for each document about the subject whether it states the first value, and whether the second.
         let layout = LAYOUTS.get(draw.below(LAYOUTS.len())).copied().unwrap_or_default();
         for (first, second) in layout {
             let mut stated: Vec<_> = [(*first, 0), (*second, 1)]
@@ -134,8 +135,9 @@ pub(super) fn question_example(draw: &mut Draw, max_documents: usize) -> Example
     Example { kind: ExampleKind::Question, parts }
 }
 
-/// Appends a question and its answer to `parts`. `asked` are the facts of the answer: the index of each subject, with
-/// the indices of its values that are asked for. `fields` are the names of the two values.
+/// Appends a question and its answer to `parts`, each part with the weight of its tokens in the loss. `asked` are the
+/// facts of the answer: the index of each subject, with the indices of its values that are asked for. `fields` are the
+/// names of the two values.
 fn ask(
     asked: &[(usize, Vec<usize>)],
     phrasing: &Phrasing,
@@ -162,8 +164,8 @@ fn ask(
     parts.push(("\n".to_owned(), CONTENT));
 }
 
-/// Draws the name of a person or thing that none of `others` has: `numbered`, if it is given, with a number; otherwise
-/// two words.
+/// Draws names until none of `others` has the drawn one (an example has far fewer persons or things than there are
+/// names): `numbered`, if it is given, with a number; otherwise two words.
 fn subject_name(draw: &mut Draw, numbered: Option<&str>, others: &[Subject]) -> String {
     loop {
         let name = match numbered {
@@ -219,6 +221,7 @@ fn sentence(
     let Some(own) = subjects.get(subject) else { return Vec::new() };
     let mut pieces: Vec<(String, bool)> = Vec::new();
     let mut rest = phrasing;
+    // In each round, the blank that comes first in the rest of the phrasing.
     let blanks = ["{e}", "{a}", "{v}"];
     while let Some((at, blank)) =
         blanks.iter().filter_map(|blank| rest.find(blank).map(|at| (at, *blank))).min()

@@ -20,7 +20,9 @@ struct Contact {
 }
 
 /// Generates the outputs of several tools in different formats, each with facts about one person. Then follow [`CALLS`]
-/// requests of the user, which name one of the persons, each with a call that has all facts about this person.
+/// requests of the user, which name one of the persons, each with a call that has all facts about this person. The
+/// parts of the example have the weight of their tokens in the loss: only the values in calls, which are copied, have
+/// the full one.
 pub(super) fn tool_call_example(draw: &mut Draw) -> Example {
     let contacts: Vec<Contact> = (0..2 + draw.below(3)).map(|_| contact(draw)).collect();
     let mut outputs = String::new();

@@ -1,0 +1,54 @@
+//! Finds the argument that a part of a verdict is about. Parts are printed as paths, such as `arguments.to` or
+//! `arguments["odd name"]`. The other files of `monitor` use this for the words and the evidence of questions.
+
+use crate::trace::{Call, Document, NodeId, Path, PathStep};
+
+/// Returns the printed path of the top-level argument that a node of a call belongs to, such as `arguments.to`, and the
+/// name of the argument; `None` for the name if the node is not in an argument.
+pub(super) fn argument_of_node(document: &Document, node: NodeId) -> (String, Option<String>) {
+    let mut path = document.path(node);
+    // The first two steps are `arguments` and the name.
+    path.0.truncate(2);
+    let name = match path.0.get(1) {
+        Some(PathStep::Key(name)) => Some(name.to_string()),
+        _ => None,
+    };
+    (path.to_string(), name)
+}
+
+/// Returns the name of the argument of the call that the part of a reason is in; `None` if the part is not in an
+/// argument, such as the decision.
+pub(super) fn argument_in<'c>(call: &'c Call, part: &str) -> Option<&'c str> {
+    let is_in = |name: &&String| {
+        let path = Path(vec![PathStep::Key("arguments".into()), PathStep::Key(name.as_str().into())]);
+        let rest = part.strip_prefix(&path.to_string());
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[', '<']))
+    };
+    call.arguments.as_ref().ok()?.keys().find(is_in).map(String::as_str)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::trace::Tool;
+
+    #[test]
+    fn the_argument_of_a_part_is_found() {
+        let arguments = json!({"to": "a", "to_all": "b", "cc list": ["c"], "a.b": "d", "": "e"});
+        let call = Call::from_json("c", Tool::local("send"), &arguments.to_string());
+        let check =
+            |part: &str, expected: Option<&str>| assert_eq!(argument_in(&call, part), expected, "{part}");
+        check("arguments.to", Some("to"));
+        check("arguments.to[0].name", Some("to"));
+        check("arguments.to_all", Some("to_all"));
+        check(r#"arguments["cc list"]"#, Some("cc list"));
+        check(r#"arguments["cc list"][0]"#, Some("cc list"));
+        check(r#"arguments["a.b"]"#, Some("a.b"));
+        check(r#"arguments[""]"#, Some(""));
+        check("arguments.other", None);
+        check("arguments", None);
+        check("decision", None);
+    }
+}
