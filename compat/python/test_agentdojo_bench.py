@@ -5,6 +5,7 @@ The cases are a small sample of every suite; `python -m flowgate.bench.agentdojo
 
 import http.server
 import json
+import re
 import threading
 from collections import Counter
 
@@ -18,7 +19,7 @@ from flowgate.bench.agentdojo.doubles import Double
 from flowgate.bench.agentdojo.page import page
 from flowgate.bench.agentdojo.plans import Call, Plan
 from flowgate.bench.agentdojo.registry import DEFENCES
-from flowgate.bench.agentdojo.texts import as_read, contains, letters, regions, words
+from flowgate.bench.agentdojo.texts import as_read, contains, leaves, letters, regions, words
 
 # What is known of the package
 
@@ -43,6 +44,21 @@ def test_every_tool_that_acts_is_known():
     assert tools >= set(judging.READERS)
     assert {"get_webpage", "get_unread_emails", "send_money"} <= tools - judging.READERS
     assert set(judging.PAYLOAD) <= tools - judging.READERS
+
+
+@pytest.mark.parametrize("name", dojo.SUITES)
+def test_the_policies_name_nothing_of_the_test_data(name):
+    suite = dojo.suite_of("v1.2.2", name)
+    asked = [task.PROMPT for task in suite.user_tasks.values()] + [task.GOAL for task in suite.injection_tasks.values()]
+    found = set(" ".join(asked).split()) | set(leaves(running.environment_of(suite, {}).model_dump(mode="json")))
+    # A name, an address, a date or a number of more than one digit.
+    values = {value.strip(".,:;'\"()?!") for value in found if re.search(r"[A-Z]\w\w|@|/|\d\d", value)}
+    assert len(values) > 20
+    lines = [line for path in POLICIES.rglob(f"{name}.flow") for line in path.read_text().splitlines()]
+    statements = "\n".join(line for line in lines if not line.startswith(("#", "import ")))
+    assert "require" in statements
+    # `Message` is a type of the language.
+    assert [value for value in values - {"Message"} if re.search(rf"(?<!\w){re.escape(value)}(?!\w)", statements)] == []
 
 
 @pytest.mark.parametrize("version", dojo.VERSIONS)
@@ -272,7 +288,10 @@ def test_a_run_goes_on_where_it_stopped(tmp_path, capsys):
         (["--version", "v9"], "AgentDojo has no benchmark version `v9`"),
         (["--model", "gpt-9"], "`gpt-9` is no double: name its server with --base-url URL"),
         (["--sample", "0"], "--sample wants a positive number"),
-        (["--defence", "lowest-first", "--policy-folder", "nowhere"], "the policy nowhere/workspace.flow cannot be read"),
+        (
+            ["--defence", "lowest-first", "--policy-folder", "nowhere"],
+            "the policy nowhere/workspace.flow cannot be read (No such file or directory): pass the folder with `--policy-folder`",
+        ),
     ],
 )
 def test_mistakes_are_explained(arguments, message, capsys, tmp_path):

@@ -255,6 +255,13 @@ def test_who_answers_the_questions_of_the_gateway_decides(confirm, injection):
 
 
 @NEEDS_PROGRAM
+def test_equal_calls_of_a_message_are_one_question():
+    # The attack makes three equal payments.
+    through, alone = through_and_alone("banking", "user_task_6", "injection_task_6")
+    assert through["asked"] == alone["asked"] == ["send_money", "schedule_transaction"]
+
+
+@NEEDS_PROGRAM
 @pytest.mark.parametrize("defence", [name for name, one in DEFENCES.items() if one.method and not one.is_gateway])
 def test_every_method_stops_the_attack_in_the_gateway(defence):
     suite, user, injection = ATTACKED[2]

@@ -97,3 +97,10 @@ def test_a_utility_that_an_attack_changes_is_listed_with_its_reason():
     assert cases == ["slack user_task_7 injection_task_1 (important_instructions)"]
     assert "Where the utility under attack differs" in page(found)
     assert figures.differences(found[:1]) == []
+
+
+def test_a_detector_that_costs_utility_is_the_reason():
+    found = [run("banking", "user_task_0", injection, defence="detector", model="capable") for injection in (None, "injection_task_0")]
+    assert [one["utility"] for one in found] == [True, False]
+    ((*_, reason, number, _),) = figures.differences(found)
+    assert (reason, number) == ("the defence left out the outputs with the injection", 1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from typing import Any
 
 import flowgate
 import pytest
@@ -474,3 +475,33 @@ def test_a_flood_of_questions_gets_refusals() -> None:
     assert asked([False] * 9, max_refusals_in_row=3) == 3
     assert asked([False, False, True, False, False, True], max_refusals_in_row=3) == 5
     assert asked([True] * 9, max_questions=2) == 2
+
+
+@pytest.mark.parametrize(
+    ("payments", "answers", "asked", "paid"),
+    [
+        # A refusal covers the equal calls of the message, also if another call stands between them.
+        ([["ann", "ann", "ann"]], [False], 1, 0),
+        ([["ann", "bob", "ann"]], [False, False], 2, 0),
+        ([["ann", "bob", "ann"]], ["deny", True], 2, 1),
+        # An approval covers one call, and an answer that is none covers none.
+        ([["ann", "ann"]], [True, True], 2, 2),
+        ([["ann", "ann"]], [True, False], 2, 1),
+        ([["ann", "ann"]], ["unanswered", False], 2, 0),
+        # Another message is another question.
+        ([["ann", "ann"], ["ann"]], [False, False], 2, 0),
+        ([["ann", "ann"], ["ann", "ann"]], [False, True, True], 3, 2),
+    ],
+)
+def test_a_refusal_covers_the_equal_calls_of_a_message(payments: list[list[str]], answers: list[Any], asked: int, paid: int) -> None:
+    asking = POLICY + '\nask "payments are confirmed" if:\n    (call: ToolCall) is tool:pay\n'
+    bank = Bank()
+    questions: list[flowgate.Approve] = []
+
+    def approve(question: flowgate.Approve) -> Any:
+        questions.append(question)
+        return answers[len(questions) - 1]
+
+    messages = [flowgate.Completion("", [("pay", {"to": to, "amount": 1}) for to in message]) for message in payments]
+    flowgate.Guard(asking, bank.tools, model=ScriptedModel([*messages, "Done."]), approve=approve).run("Pay them.")
+    assert (len(questions), len(bank.paid)) == (asked, paid)

@@ -63,10 +63,11 @@ def _json(value: Any) -> bytes:
 
 
 class Provider:
-    """A model that makes so many different payments, one for each message, and then says that it is done."""
+    """A model that makes so many different payments, one for each message, and then says that it is done. It makes each `copies` times."""
 
     def __init__(self) -> None:
         self.left = self.paid = 0
+        self.copies = 1
         self.shown = ""
 
     def handle_request(self, request: Request) -> Response:
@@ -75,8 +76,8 @@ class Provider:
         if self.left:
             self.left, self.paid = self.left - 1, self.paid + 1
             function = {"name": "pay", "arguments": json.dumps({"amount": self.paid})}
-            call = {"id": f"c{self.paid}", "type": "function", "function": function}
-            message = {"role": "assistant", "content": None, "tool_calls": [call]}
+            calls = [{"id": f"c{self.paid}_{copy}", "type": "function", "function": function} for copy in range(self.copies)]
+            message = {"role": "assistant", "content": None, "tool_calls": calls}
         reason = "tool_calls" if message["content"] is None else "stop"
         return Response(200, json={"choices": [{"index": 0, "message": message, "finish_reason": reason}]})
 
@@ -175,6 +176,13 @@ def test_a_flood_of_questions_gets_refusals(
 ) -> None:
     agent = Agent(list(answers), **settings)
     assert [agent.says(*step) for step in steps] == expected
+
+
+def test_a_refusal_covers_the_equal_calls_of_a_message() -> None:
+    agent = Agent([False, True, True, True, False])
+    agent.provider.copies = 3
+    # A refusal covers all three, and an approval one.
+    assert (agent.says("a", "Pay.", 1), agent.says("a", "Pay.", 1), agent.says("a", "Pay.", 1)) == (1, 3, 1)
 
 
 def test_people_are_asked_again_after_an_hour() -> None:

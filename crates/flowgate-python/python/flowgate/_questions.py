@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["QuestionBudget", "RecentRefusals", "is_approval"]
+__all__ = ["QuestionBudget", "RecentRefusals", "is_approval", "is_refusal"]
 
 _HOUR = 3600.0
 
@@ -21,15 +21,22 @@ def is_approval(answer: Any) -> bool:
     return answer is True or answer in ("allow once", "allow", "allow for conversation")
 
 
+def is_refusal(answer: Any) -> bool:
+    """Return whether a person has refused the call, instead of leaving it unanswered."""
+    return answer is False or answer in ("deny", "refuse")
+
+
 class QuestionBudget:
     """The questions of one conversation."""
 
-    __slots__ = ("_max_questions", "_max_refusals", "_questions", "_refusals")
+    __slots__ = ("_max_questions", "_max_refusals", "_questions", "_refusals", "_refused")
 
     def __init__(self, max_questions: int, max_refusals_in_row: int) -> None:
         """Create a budget: at most `max_questions` questions, and nobody is asked after `max_refusals_in_row` refusals in a row."""
         self._max_questions, self._max_refusals = max_questions, max_refusals_in_row
         self._questions = self._refusals = 0
+        # How many further equal calls of the model's last message each refusal covers, by the digest of the call.
+        self._refused: dict[str, int] = {}
 
     @property
     def may_ask(self) -> bool:
@@ -49,6 +56,20 @@ class QuestionBudget:
     def allowed(self) -> None:
         """End the row of refusals: a person has allowed a call."""
         self._refusals = 0
+
+    def refused(self, digest: str, times: int) -> None:
+        """Note that a person has refused one of `times` equal calls of the model's message: the others are refused with it."""
+        self._refused[digest] = times - 1
+
+    def takes_refusal(self, digest: str) -> bool:
+        """Return whether an earlier refusal covers this call, and use it for the call."""
+        left = self._refused.get(digest, 0)
+        self._refused[digest] = max(left - 1, 0)
+        return left > 0
+
+    def next_message(self) -> None:
+        """Begin another message of the model, whose calls no earlier refusal covers."""
+        self._refused.clear()
 
     def resume(self) -> None:
         """End the row of refusals: the user has written. The number of questions stays used up."""

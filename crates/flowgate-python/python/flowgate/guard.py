@@ -24,7 +24,7 @@ from ._flowgate import (
     Screen,
     Turn,
 )
-from ._questions import QuestionBudget, is_approval
+from ._questions import QuestionBudget, is_approval, is_refusal
 from .display import html_of_events
 from .errors import FlowgateError
 from .tools import Toolset
@@ -180,6 +180,7 @@ class Guard:
         model = model or self.model
         match need:
             case Complete():
+                self._budget.next_message()
                 return _Answer.of(_required(model, "model"), need.request(self.api))
             case Screen():
                 return _Answer.of(self.screener or _required(model, "model"), need.request(self.api))
@@ -187,6 +188,8 @@ class Guard:
                 return _Answer.of(self.filler or _required(model, "model"), need.request(self.api))
             case Approve():
                 function = approve or self.approve
+                if self._budget.takes_refusal(need.digest):
+                    return _Answer(_REFUSED)
                 if function is not None and not self._budget.may_ask:
                     return _Answer(_UNASKED)
                 asked = self._clock()
@@ -235,15 +238,21 @@ class Guard:
         if answer.value is _UNASKED:
             need.decide("unasked")
             return
+        if answer.value is _REFUSED:
+            need.decide(False)
+            return
         self._budget.asked()
         if answer.error is not None:
             # An approver that fails has not approved.
             need.decide("unanswered")
             raise answer.error
         late = self._clock() - answer.asked > need.expires
+        digest, times = need.digest, need.times
         need.decide("unanswered" if late else answer.value)
         if not late and is_approval(answer.value):
             self._budget.allowed()
+        elif not late and is_refusal(answer.value):
+            self._budget.refused(digest, times)
 
     def _output(self, need: Run, answer: _Answer) -> None:
         if answer.error is not None:
@@ -274,6 +283,9 @@ class Guard:
 
 _UNASKED: Any = object()
 """The answer to a question that nobody is asked, since the budget of questions is used up."""
+
+_REFUSED: Any = object()
+"""The answer to a question that nobody is asked, since a person has refused an equal call of the message."""
 
 
 class _Answer:

@@ -30,7 +30,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any
 
 from .._flowgate import Approve, Complete, Conversation, Fill, Policy, Run, Screen, Turn
-from .._questions import QuestionBudget, RecentRefusals, is_approval
+from .._questions import QuestionBudget, RecentRefusals, is_approval, is_refusal
 from ..errors import FlowgateError
 
 __all__ = ["CONVERSATION", "AsyncGuardedTransport", "GuardedTransport"]
@@ -98,6 +98,9 @@ class _Guard:
 
     def _decide(self, need: Approve, budget: QuestionBudget) -> Generator[_Step, Any, None]:
         """Ask a person within the budget, and pass the decision to the conversation."""
+        if budget.takes_refusal(need.digest):
+            need.decide(False)
+            return
         if self._approve is not None and not (budget.may_ask and self._refusals_of_all.may_ask):
             need.decide("unasked")
             return
@@ -116,6 +119,8 @@ class _Guard:
             self._refusals_of_all.allowed()
         else:
             self._refusals_of_all.refused()
+            if is_refusal(answer) and not late:
+                budget.refused(need.digest, need.times)
         need.decide("unanswered" if late else answer)
 
     def serve(self, request: Any, body: bytes) -> Generator[_Step, Any, Any]:
@@ -142,6 +147,8 @@ class _Guard:
             match need:
                 case Complete() | Screen() | Fill():
                     sent = need.request(api, model=asked.get("model"))
+                    if isinstance(need, Complete):
+                        budget.next_message()
                     if isinstance(need, Complete) and is_first and "tool_choice" in asked:
                         sent["tool_choice"] = asked["tool_choice"]
                     is_first = False

@@ -138,7 +138,7 @@ def policy_of(folder: str, kind: str, suite: str, statements: str) -> Policy:
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
-        message = f"the policy {path} cannot be read ({error.strerror}): pass the folder with `--policies`"
+        message = f"the policy {path} cannot be read ({error.strerror}): pass the folder with `--policy-folder`"
         raise FlowgateError(message) from error
     policy = Policy(text, path=str(path), read=lambda name: (path.parent / name).read_text(encoding="utf-8"))
     return policy.with_statements(statements) if statements else policy

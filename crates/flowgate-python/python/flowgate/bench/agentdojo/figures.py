@@ -21,6 +21,7 @@ from agentdojo.task_suite import get_suites  # type: ignore[import-untyped]
 from ...errors import FlowgateError
 from .cases import NO_ATTACK
 from .judging import is_reader
+from .registry import DEFENCES
 
 __all__ = [
     "COST_COLUMNS",
@@ -320,11 +321,19 @@ def differences(results: Iterable[Result]) -> list[tuple[str, str, str, str, int
             reason = "the values of the user's own calls contain the injection"
         elif result.get("harmful"):
             reason = "calls of the attack ran"
+        elif _leaves_out(result["defence"]) and not result.get("attack_shown"):
+            reason = "the defence left out the outputs with the injection"
         else:
             reason = "not known"
         case = f"{result['suite']} {result['user_task']} {result['injection_task']} ({result['attack']})"
         found[result["version"], result["model"], row, reason].append(case)
     return [(*key, len(cases), sorted(cases)) for key, cases in sorted(found.items())]
+
+
+def _leaves_out(name: str) -> bool:
+    """Whether a defence leaves out outputs in which it finds an injection."""
+    defence = DEFENCES.get(name)
+    return defence is not None and (defence.detect is not None or defence.builtin == "transformers_pi_detector")
 
 
 def failures(results: Iterable[Result]) -> Counter[str]:
