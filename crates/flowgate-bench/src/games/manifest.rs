@@ -16,7 +16,7 @@ use super::suite::GameSuite;
 use super::task::Side;
 
 /// The sources that generate tasks, defend and measure; a change of any of them changes the digest of the code.
-const SOURCES: [&str; 36] = [
+const SOURCES: [&str; 37] = [
     include_str!("../screening.rs"),
     include_str!("../statistics.rs"),
     include_str!("../tokens.rs"),
@@ -29,6 +29,7 @@ const SOURCES: [&str; 36] = [
     include_str!("defence/projection.rs"),
     include_str!("double.rs"),
     include_str!("execution.rs"),
+    include_str!("experiment.rs"),
     include_str!("extended.rs"),
     include_str!("figures.rs"),
     include_str!("generate.rs"),
@@ -74,6 +75,26 @@ pub fn manifest(suite: &GameSuite, defences: &[Defence], model: &dyn ChatModel) 
         "executions": suite.executions_per_defence() * defences.len(),
         "sha256": {
             "prompts": digest(prompts(suite, defences)),
+            "policy": digest([POLICY]),
+            "code": digest(SOURCES),
+        },
+    })
+}
+
+/// Returns the manifest of the experiment of AgentSecBench with these models, as a JSON object. The models see the same prompts.
+pub fn experiment_manifest(suite: &GameSuite, models: &[&str]) -> Value {
+    let defences = Defence::of_the_paper();
+    json!({
+        "type": "manifest",
+        "suite": "agentsecbench-paper",
+        "version": env!("CARGO_PKG_VERSION"),
+        "seed": suite.seed(),
+        "instances": suite.instances(),
+        "models": models,
+        "defences": defences.iter().map(|defence| defence.name()).collect::<Vec<_>>(),
+        "executions": suite.executions_per_defence() * defences.len() * models.len(),
+        "sha256": {
+            "prompts": digest(prompts(suite, &defences)),
             "policy": digest([POLICY]),
             "code": digest(SOURCES),
         },

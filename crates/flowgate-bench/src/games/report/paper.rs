@@ -96,7 +96,7 @@ fn values(figures: &CompositeFigures) -> Value {
 
 /// Returns the defences of the paper that all runs have. Each item is the defence, the average of its figures over the
 /// runs, and its figures in the paper.
-fn compared(runs: &[ModelFigures<'_>]) -> Vec<(Defence, CompositeFigures, CompositeFigures)> {
+pub(super) fn compared(runs: &[ModelFigures<'_>]) -> Vec<(Defence, CompositeFigures, CompositeFigures)> {
     let of = |defence: Defence| {
         let rows: Option<Vec<&DefenceFigures>> =
             runs.iter().map(|(_, all)| all.iter().find(|figures| figures.defence == defence)).collect();
