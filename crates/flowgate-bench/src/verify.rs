@@ -27,6 +27,8 @@ pub struct Verification {
     pub repeated: usize,
     /// A text for each difference, such as `line 3: questions differs`. The run is confirmed if there is none.
     pub differences: Vec<String>,
+    /// What differs without being a difference of the run: that other code recorded it.
+    pub notes: Vec<String>,
     /// A text for each kind of line that was not compared, with the number of these lines.
     pub left_out: Vec<String>,
 }
@@ -84,15 +86,16 @@ fn verify_privacy(
         named.iter().map(|name| privacy::PrivacyDefence::parse(name, seed)).collect();
     let defences = defences.map_err(|error| format!("line 1: {error}"))?;
     let suite = PrivacySuite::new().map_err(|error| error.to_string())?;
+    let seeds = games::seeds(manifest)?;
     let mut results = Vec::new();
     for defence in &defences {
         // Nothing interrupts the repeated run, so each defence has a result.
         let mut is_cancelled = || false;
-        let found = suite.run_defence_with(*defence, source, &mut is_cancelled);
+        let found = suite.run_defence_seeds(*defence, (seed, seeds), source, &mut is_cancelled);
         results.extend(found.map_err(|error| error.to_string())?);
     }
     let model = recorded.as_deref().map(ChatModel::name);
-    let mut repeated = vec![privacy::manifest(seed, &defences, suite.tasks().len(), model)];
+    let mut repeated = vec![privacy::manifest((seed, seeds), &defences, suite.tasks().len(), model)];
     repeated.extend(privacy::report::lines(&results, seed));
     Ok(compare(lines, &repeated, &[]))
 }
@@ -183,10 +186,14 @@ mod tests {
     use crate::games::{self, GameSuite, ModelDouble};
 
     fn privacy_run() -> Vec<Value> {
-        let defences = [privacy::PrivacyDefence::Oracle];
+        let noisy = privacy::PrivacyDefence::parse("judge/noisy", 4).unwrap();
+        let defences = [privacy::PrivacyDefence::Oracle, noisy];
         let suite = PrivacySuite::new().unwrap();
-        let results = defences.map(|defence| suite.run_defence(defence, &mut || false).unwrap().unwrap());
-        let manifest = privacy::manifest(4, &defences, suite.tasks().len(), None);
+        let results = defences.map(|defence| {
+            let double = AnswerSource::Double;
+            suite.run_defence_seeds(defence, (4, 2), double, &mut || false).unwrap().unwrap()
+        });
+        let manifest = privacy::manifest((4, 2), &defences, suite.tasks().len(), None);
         [manifest].into_iter().chain(privacy::report::lines(&results, 4)).collect()
     }
 
@@ -233,7 +240,7 @@ mod tests {
     }
 
     fn extended_run() -> Vec<Value> {
-        let (suite, defence) = (ExtendedSuite { seed: 4, instances: 1 }, games::Defence::Combined);
+        let (suite, defence) = (ExtendedSuite { seed: 4, seeds: 2, instances: 1 }, games::Defence::Combined);
         let game = ExtendedGame::parse("memory/base64").unwrap();
         let runner = games::Runner::new(&ModelDouble::Gullible, None).unwrap();
         let found = suite.run(&runner, game, defence, &mut || false).unwrap().unwrap();
@@ -258,7 +265,17 @@ mod tests {
                 let found = verify(&changed, None).unwrap().differences;
                 assert!(found.iter().any(|difference| difference.contains(expected)), "{found:?}");
             };
-            check(&|run| run[0]["sha256"]["code"] = json!("0"), "line 1: sha256.code differs");
+            // Another prompt or policy is another run; other code that comes to the same lines has repeated it.
+            check(&|run| drop(run[0]["sha256"]["policy"].take()), "line 1: sha256.policy differs");
+            let mut elsewhere = run.clone();
+            elsewhere[0]["sha256"]["code"] = json!("0");
+            elsewhere[0]["version"] = json!("0.0.1");
+            let found = verify(&elsewhere, None).unwrap();
+            assert_eq!((found.repeated, found.differences.as_slice()), (result.repeated, &[][..]));
+            assert_eq!(
+                found.notes,
+                ["line 1: other code has recorded the run: version, sha256.code differs"]
+            );
             check(&|run| run[1]["task"] = json!("other"), "line 2: task differs");
             check(&|run| run.last_mut().unwrap()["questions"] = json!(99), "questions differs");
             check(&|run| drop(run.pop()), "lines to compare");
@@ -313,6 +330,9 @@ mod tests {
         check(game.clone(), "the run of the model `qwen` cannot be repeated");
         game["instances"] = json!(1_000_000_000);
         check(game, "`instances` is not from 1 to 10000");
+        let mut extended = extended_run()[0].clone();
+        extended["seeds"] = json!(1001);
+        check(extended, "`seeds` is not from 1 to 1000");
         let mut propagation = json!({"type": "manifest", "suite": "permissive-propagation", "seed": 1, "questions": 2, "pairs": 2});
         check(propagation.clone(), "`pairs` is not from 3 to 1000");
         propagation["pairs"] = json!(3);

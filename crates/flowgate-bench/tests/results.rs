@@ -1,5 +1,5 @@
-//! Verifies the recorded runs in the folder `results`: this program repeats each line. A change of a suite changes the digest of its code, and then the
-//! runs have to be recorded again with the commands in `results/README.md`.
+//! Verifies the recorded runs in the folder `results`: this program repeats each line. If a figure changes, the runs have to be
+//! recorded again with the commands in `results/README.md`; another digest of the code is no difference.
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 

@@ -31,13 +31,7 @@ pub(super) fn verify_games(
                 .to_owned(),
         );
     }
-    let seeds = number(manifest, "seeds")?;
-    if !(1..=1000).contains(&seeds) {
-        return Err(
-            "line 1: `seeds` is not from 1 to 1000; give a file that `flowgate bench games` wrote".to_owned()
-        );
-    }
-    let suite = GameSuite::generate_seeds(seed, seeds, instances, variant);
+    let suite = GameSuite::generate_seeds(seed, seeds(manifest)?, instances, variant);
     let name = text(manifest, "model");
     let answering = AnsweringModel::open(name, answers)?;
     answering.check(&defences)?;
@@ -154,13 +148,21 @@ fn needs_model(defence: games::Defence) -> String {
     )
 }
 
+/// Returns the number of seeds that the manifest names. A number outside 1 to 1000 is an error, as for the pairs.
+pub(super) fn seeds(manifest: &Value) -> Result<u64, String> {
+    let seeds = number(manifest, "seeds")?;
+    (1..=1000).contains(&seeds).then_some(seeds).ok_or_else(|| {
+        "line 1: `seeds` is not from 1 to 1000; give a file that `flowgate bench` wrote".to_owned()
+    })
+}
+
 /// Returns the number of pairs of each game that the manifest names. A number outside 1 to 10000 is an error: the
 /// repeated run of a manipulated file could otherwise take any amount of time.
 fn instances(manifest: &Value) -> Result<usize, String> {
     let instances = usize::try_from(number(manifest, "instances")?).unwrap_or(usize::MAX);
     let is_valid = (1..=10_000).contains(&instances);
     is_valid.then_some(instances).ok_or_else(|| {
-        "line 1: `instances` is not from 1 to 10000; give a file that `flowgate bench games` wrote".to_owned()
+        "line 1: `instances` is not from 1 to 10000; give a file that `flowgate bench` wrote".to_owned()
     })
 }
 
@@ -172,7 +174,8 @@ pub(super) fn verify_extended(
     lines: &[Value],
     answers: Option<&OpenAnswers<'_>>,
 ) -> Result<Verification, String> {
-    let suite = ExtendedSuite { seed: number(manifest, "seed")?, instances: instances(manifest)? };
+    let (seed, seeds) = (number(manifest, "seed")?, seeds(manifest)?);
+    let suite = ExtendedSuite { seed, seeds, instances: instances(manifest)? };
     let defences: Result<Vec<_>, _> =
         string_list(manifest, "defences")?.iter().map(|name| games::Defence::parse(name)).collect();
     let defences = defences.map_err(|error| format!("line 1: {error}"))?;

@@ -27,6 +27,10 @@ pub(super) fn compare(recorded: &[Value], repeated: &[Value], skipped: &[&str]) 
     for ((index, line), repeated_line) in compared.iter().zip(repeated) {
         if *line == repeated_line {
             result.repeated += 1;
+        } else if text(line, "type") == "manifest" && without_code(line) == without_code(repeated_line) {
+            result.repeated += 1;
+            let difference = difference(line, repeated_line);
+            result.notes.push(format!("line {}: other code has recorded the run: {difference}", index + 1));
         } else {
             result.differences.push(format!("line {}: {}", index + 1, difference(line, repeated_line)));
         }
@@ -36,6 +40,19 @@ pub(super) fn compare(recorded: &[Value], repeated: &[Value], skipped: &[&str]) 
         result.differences.push(format!("the file has {has} lines to compare, the repeated run has {again}"));
     }
     result
+}
+
+/// Returns a manifest without what identifies the code: the version, and the digest of the sources. Other code that
+/// comes to the same figures has repeated the run.
+fn without_code(manifest: &Value) -> Value {
+    let mut manifest = manifest.clone();
+    if let Some(fields) = manifest.as_object_mut() {
+        fields.remove("version");
+        if let Some(sums) = fields.get_mut("sha256").and_then(Value::as_object_mut) {
+            sums.remove("code");
+        }
+    }
+    manifest
 }
 
 /// Returns a phrase that names the fields in which two lines differ, each once, such as `questions, sha256.code

@@ -30,6 +30,9 @@ pub(crate) fn run(path: &Path, answers: Option<&Path>, output: &mut Console) -> 
     for difference in &result.differences {
         output.line(difference);
     }
+    for note in &result.notes {
+        output.line(&format!("note: {note}"));
+    }
     for left_out in &result.left_out {
         output.line(&format!("not compared: {left_out}"));
     }
