@@ -190,9 +190,9 @@ pub(crate) static FORMS: [StatementForm; 28] = [
     ),
     form(
         "a consent with a limit of a sum",
-        "consent private for call.arguments.b up to 9 of call.arguments.b",
+        "consent private for call.arguments.b up to 6 of call.arguments.b",
         &["call.arguments.a is not None"],
-        &["7", "1.5"],
+        &["4", "4.5"],
         &[],
     ),
 ];

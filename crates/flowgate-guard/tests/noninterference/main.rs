@@ -223,19 +223,36 @@ fn a_replayed_conversation_equals_the_original() {
 /// A form of statement that changes no verdict is not tested by the other tests, whose cases these are.
 #[test]
 fn every_form_of_statement_changes_verdicts() {
-    let cases = number("FLOWGATE_NONINTERFERENCE_CASES", 300).min(20_000);
+    let cases = number("FLOWGATE_NONINTERFERENCE_CASES", effects::USUAL_CASES).min(20_000);
     let first = number("FLOWGATE_NONINTERFERENCE_SEED", 1);
-    let mut counts: BTreeMap<&str, u64> = effects::names().map(|name| (name, 0)).collect();
+    let mut seeds: BTreeMap<&str, Vec<u64>> = effects::names().map(|name| (name, Vec::new())).collect();
     // The sessions of other cases are not recorded, and their policies have none of the forms.
     let cases_with_forms = (first..first + cases)
         .map(|seed| NoninterferenceCase::case(seed, Method::LowestFirst))
         .filter(|case| case.has_forms);
     for case in cases_with_forms {
         for effect in effects::of(&case, &case.first()) {
-            *counts.entry(effect).or_default() += 1;
+            seeds.entry(effect).or_default().push(case.seed);
         }
     }
-    let counted: Vec<String> = counts.iter().map(|(name, count)| format!("{name} {count}")).collect();
+    let count = |seeds: &Vec<u64>| u64::try_from(seeds.len()).expect("few");
+    let counts = seeds.iter().map(|(name, seeds)| (*name, count(seeds))).collect();
+    let counted: Vec<String> = seeds
+        .iter()
+        .map(|(name, seeds)| format!("{name} {} (first seed {:?})", seeds.len(), seeds.first()))
+        .collect();
     eprintln!("{cases} cases from seed {first}; verdicts changed by {}", counted.join(", "));
     assert_eq!(effects::rare(&counts, cases), Vec::<String>::new(), "forms change too few verdicts");
+}
+
+#[test]
+fn the_rare_effects_occur_and_reveal_nothing() {
+    for (effect, seed) in effects::RARE {
+        let case = NoninterferenceCase::case(seed, Method::LowestFirst);
+        let one = case.first();
+        let two = case.second(&one, false);
+        assert!(effects::of(&case, &one).contains(effect), "{effect} with seed {seed}");
+        assert_eq!(ObservedRun::difference(&one, &two), None, "{effect} with seed {seed}");
+        assert_eq!((one.broken, two.broken), (Vec::new(), Vec::new()), "{effect} with seed {seed}");
+    }
 }
