@@ -1,8 +1,10 @@
 //! Verifies a recorded run: computes its manifest again, repeats the run, and compares every line. `flowgate bench verify` calls [`verify`].
 //!
 //! A run of a double can be repeated from its manifest. A run of a real model can be repeated with the answers that `--answers` kept; without them, it is
-//! refused, because the model may answer differently the next time. A search for attacks cannot be repeated either, because the manifest does not record its number of queries: its lines are left out of the
-//! comparison, and [`verify`] reports that.
+//! refused, because the model may answer differently the next time. A search for attacks cannot be repeated either, because the manifest does not record
+//! its number of queries: its lines are left out of the comparison, and [`verify`] reports that.
+//!
+//! Other code that comes to the same lines has repeated a run: another version or digest of the sources is a note, and no difference.
 
 mod games;
 mod lines;

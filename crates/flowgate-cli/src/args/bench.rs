@@ -233,8 +233,7 @@ Examples:
 Exit codes:
   0    this program repeats the run
   1    a line differs: another version of the program, or a changed file
-  2    the command line or a file cannot be used, or a real model answered and
-       its answers are not in the file of `--answers`
+  2    the command line or a file cannot be used, or --answers lacks a model's answers
 
 Without its answers, a run of a real model cannot be repeated. A search for attacks
 is not compared.";

@@ -493,7 +493,7 @@ fn a_run_with_a_model_continues_from_its_answers() {
     verified(&run(&[&privacy[..], &model, &recorded].concat()), "privacy-of-a-model.jsonl");
     let missing = ["bench", "verify", name(&file("of-a-model.jsonl", &first)), "--answers", "no-such-file"]
         .map(str::to_owned);
-    check(&missing.each_ref().map(String::as_str), 2, "--answers no-such-file: ");
+    check(&missing.each_ref().map(String::as_str), 2, "no-such-file: there is no such file");
     count.store(6, Ordering::SeqCst);
     // One more pair of each game asks for what is missing.
     let more: Vec<&str> =

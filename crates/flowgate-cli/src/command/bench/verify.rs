@@ -7,7 +7,7 @@ use flowgate_bench::verify::{OpenAnswers, verify};
 use flowgate_lm::{ChatModel, RecordedModel};
 use serde_json::Value;
 
-use crate::input::{self, InputError};
+use crate::input::{self, InputError, describe_io_error};
 use crate::output::{Console, plural};
 
 /// The largest run that is read, in bytes.
@@ -16,6 +16,11 @@ const MAX_RUN: u64 = 64 << 20;
 /// Runs `flowgate bench verify`: repeats the recorded run in the file at `path`, a run of a real model with its
 /// recorded answers in the file `answers`. Returns 0 if every line that can be compared is the same, otherwise 1.
 pub(crate) fn run(path: &Path, answers: Option<&Path>, output: &mut Console) -> Result<u8, InputError> {
+    if let Some(file) = answers {
+        // The file is opened for each model; a missing one is reported as everywhere.
+        let opened = std::fs::File::open(file);
+        opened.map_err(|error| InputError(format!("{}: {}", file.display(), describe_io_error(&error))))?;
+    }
     let lines = read_lines(path)?;
     let open = |name: &str| -> Result<Box<dyn ChatModel>, String> {
         let file = answers.unwrap_or(path);
