@@ -4,7 +4,7 @@
 //! refused, because the model may answer differently the next time. A search for attacks cannot be repeated either, because the manifest does not record
 //! its number of queries: its lines are left out of the comparison, and [`verify`] reports that.
 //!
-//! Other code that comes to the same lines has repeated a run: another version or digest of the sources is a note, and no difference.
+//! Other code with the same lines has repeated a run: another version or digest of the sources is a note, and no difference.
 
 mod games;
 mod lines;
@@ -267,7 +267,7 @@ mod tests {
                 let found = verify(&changed, None).unwrap().differences;
                 assert!(found.iter().any(|difference| difference.contains(expected)), "{found:?}");
             };
-            // Another prompt or policy is another run; other code that comes to the same lines has repeated it.
+            // Another prompt or policy is another run; other code with the same lines has repeated it.
             check(&|run| drop(run[0]["sha256"]["policy"].take()), "line 1: sha256.policy differs");
             let mut elsewhere = run.clone();
             elsewhere[0]["sha256"]["code"] = json!("0");

@@ -43,7 +43,7 @@ pub(super) fn compare(recorded: &[Value], repeated: &[Value], skipped: &[&str]) 
 }
 
 /// Returns a manifest without what identifies the code: the version, and the digest of the sources. Other code that
-/// comes to the same figures has repeated the run.
+/// has the same figures has repeated the run.
 fn without_code(manifest: &Value) -> Value {
     let mut manifest = manifest.clone();
     if let Some(fields) = manifest.as_object_mut() {
