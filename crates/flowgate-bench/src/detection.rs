@@ -6,10 +6,10 @@
 use flowgate::detect::injection;
 use serde_json::{Map, Value, json};
 
+use crate::code::code_digest;
 use crate::corpora::LabelledTexts;
 use crate::games::filter_lines;
 use crate::games::interval::Rate;
-use crate::games::manifest::digest;
 use crate::games::text_table::{Table, cell, table, texts};
 use crate::html::{self, Curve, CurveChart, Drawing};
 use crate::rate_columns::rate_columns;
@@ -17,8 +17,6 @@ use crate::rounding::rounded;
 use crate::saliency::measure::{figures, roc_curve};
 use crate::statistics::compare;
 
-/// The source of the measurement; a change of it changes the digest of the code.
-const SOURCE: &str = include_str!("detection.rs");
 /// The score from which a text is flagged, as in policies.
 const THRESHOLD: f64 = 0.5;
 /// The shares of other texts (texts that are no injections) that a detector may flag at most; for each, the reports
@@ -197,7 +195,7 @@ pub fn lines(labelled: &LabelledTexts, rows: &[DetectionRow], seed: u64) -> Vec<
         "version": env!("CARGO_PKG_VERSION"),
         "seed": seed,
         "files": files,
-        "sha256": { "code": digest([SOURCE]) },
+        "sha256": { "code": code_digest() },
     })];
     let ends = |rate: Rate| rate.wilson_95().map(|(low, high)| [rounded(low), rounded(high)]);
     lines.extend(rows.iter().map(|row| {

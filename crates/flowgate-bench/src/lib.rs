@@ -25,6 +25,7 @@
 //! can be chance.
 
 pub mod agents;
+mod code;
 pub mod compare;
 pub mod corpora;
 pub mod cost;

@@ -16,6 +16,7 @@ pub mod read;
 pub mod reference;
 pub mod report;
 mod runner;
+pub mod seeds;
 mod suite;
 pub mod task;
 mod value;
@@ -28,7 +29,7 @@ pub use manifest::manifest;
 pub use runner::{
     ANSWER_TOKENS, AnswerSource, CategorizedCall, PersonDouble, PrivacyRun, PrivacyRunner, RunError,
 };
-pub use suite::{DefenceResults, PrivacySuite, TaskGroup};
+pub use suite::{DefenceResults, PrivacySuite, SeedResults, TaskGroup};
 
 #[cfg(test)]
 mod walkthrough;

@@ -5,7 +5,8 @@
 //! the tools on offer. The text that a chat template adds, such as the markers of roles, is not counted. A larger vocabulary needs fewer tokens for
 //! the same text, so counts are comparable with each other and not with those of another model. A real model reports its own counts.
 //!
-//! The doubles of [`agents`](crate::agents) and [`games`](crate::games) call [`usage`]; [`cost`](crate::cost) calls [`input_tokens`] for dry runs.
+//! The doubles of [`agents`](crate::agents), [`games`](crate::games) and [`privacy`](crate::privacy) call [`usage`], [`propagation`](crate::propagation)
+//! calls [`count_lines`], and [`cost`](crate::cost) calls [`input_tokens`] for dry runs.
 
 use std::collections::HashMap;
 use std::sync::{LazyLock, Mutex, PoisonError};
@@ -47,6 +48,13 @@ pub fn count(text: &str) -> u64 {
     }
     counted.insert(text.to_owned(), tokens);
     tokens
+}
+
+/// Returns the number of tokens of a text whose lines are counted one by one. Contexts that consist of the same lines in
+/// many combinations are counted fast, since each line is tokenized once. Tokens do not span lines here.
+pub fn count_lines(text: &str) -> usize {
+    let tokens: u64 = text.split_inclusive('\n').map(count).sum();
+    usize::try_from(tokens).unwrap_or(usize::MAX)
 }
 
 /// Returns the usage of a request and its answer: the number of input tokens, and the number of output tokens.

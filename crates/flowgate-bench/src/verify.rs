@@ -1,22 +1,25 @@
 //! Verifies a recorded run: computes its manifest again, repeats the run, and compares every line. `flowgate bench verify` calls [`verify`].
 //!
-//! A run of a double can be repeated from its manifest. A run of a real model is refused, because the model may answer differently the next time. A
-//! search for attacks cannot be repeated either, because the manifest does not record its number of queries: its lines are left out of the
-//! comparison, and [`verify`] reports that.
+//! A run of a double can be repeated from its manifest. A run of a real model can be repeated with the answers that `--answers` kept; without them, it is
+//! refused, because the model may answer differently the next time. A search for attacks cannot be repeated either, because the manifest does not record
+//! its number of queries: its lines are left out of the comparison, and [`verify`] reports that.
+//!
+//! Other code with the same lines has repeated a run: another version or digest of the sources is a note, and no difference.
+
+mod games;
+mod lines;
 
 use std::sync::Arc;
 
 use flowgate::policy::Policy;
+use flowgate_lm::ChatModel;
 use serde_json::Value;
 
+use self::lines::{compare, not_repeatable, number, string_list, text};
 use crate::agents::{self, Guard};
 use crate::detectors;
-use crate::games::extended::{ExtendedFigures, ExtendedGame, ExtendedSuite};
-use crate::games::figures::{DefenceFigures, Figures};
-use crate::games::report::extended;
-use crate::games::{self, GameSuite, ModelDouble, Variant};
 use crate::policy_errors;
-use crate::privacy::{self, PrivacySuite};
+use crate::privacy::{self, AnswerSource, PrivacySuite};
 use crate::propagation::{self, CopyingErrors, PropagationSuite, Size};
 
 /// The result of a verification.
@@ -26,25 +29,31 @@ pub struct Verification {
     pub repeated: usize,
     /// A text for each difference, such as `line 3: questions differs`. The run is confirmed if there is none.
     pub differences: Vec<String>,
+    /// What differs without being a difference of the run: that other code recorded it.
+    pub notes: Vec<String>,
     /// A text for each kind of line that was not compared, with the number of these lines.
     pub left_out: Vec<String>,
 }
 
-/// Verifies the lines of a run in the format jsonl, of which the first is the manifest. A difference between the
-/// recorded and the repeated run is part of the result and no error.
+/// Opens the recorded answers of the model with a name; the error says why they cannot be used.
+pub type OpenAnswers<'a> = dyn Fn(&str) -> Result<Box<dyn ChatModel>, String> + 'a;
+
+/// Verifies the lines of a run in the format jsonl, of which the first is the manifest. `answers` opens the recorded
+/// answers of a real model. A difference between the recorded and the repeated run is part of the result and no error.
 ///
 /// # Errors
-/// If the lines are no run of a suite, the run is one of a real model or of a public benchmark, the manifest names
-/// something that this program does not have, or the repeated run fails.
-pub fn verify(lines: &[Value]) -> Result<Verification, String> {
+/// If the lines are no run of a suite, the run is one of a real model without recorded answers or of a public benchmark,
+/// the manifest names something that this program does not have, or the repeated run fails.
+pub fn verify(lines: &[Value], answers: Option<&OpenAnswers<'_>>) -> Result<Verification, String> {
     let manifest = lines.first().filter(|line| text(line, "type") == "manifest");
     let manifest = manifest.ok_or(
         "line 1 is not the manifest of a run; give a file that `flowgate bench` wrote with `--format jsonl`",
     )?;
     match text(manifest, "suite") {
-        "rtbas-privacy" => verify_privacy(manifest, lines),
-        "agentsecbench-games" => verify_games(manifest, lines),
-        "agentsecbench-extended" => verify_extended(manifest, lines),
+        "rtbas-privacy" => verify_privacy(manifest, lines, answers),
+        "agentsecbench-games" => games::verify_games(manifest, lines, answers),
+        "agentsecbench-extended" => games::verify_extended(manifest, lines, answers),
+        "agentsecbench-paper" => games::verify_experiment(manifest, lines, answers),
         "detectors" => verify_detectors(manifest, lines),
         "agents" => verify_agents(manifest, lines),
         "permissive-propagation" => verify_propagation(manifest, lines),
@@ -58,24 +67,37 @@ pub fn verify(lines: &[Value]) -> Result<Verification, String> {
     }
 }
 
-/// Repeats a run of the privacy suite with the seed and the defences that the manifest names, and compares the lines with the recorded ones.
-fn verify_privacy(manifest: &Value, lines: &[Value]) -> Result<Verification, String> {
+/// Repeats a run of the privacy suite with the seed and the defences that the manifest names, and compares the lines
+/// with the recorded ones. `answers` opens the recorded answers of a model.
+fn verify_privacy(
+    manifest: &Value,
+    lines: &[Value],
+    answers: Option<&OpenAnswers<'_>>,
+) -> Result<Verification, String> {
     let seed = number(manifest, "seed")?;
-    if text(manifest, "model") != privacy::DOUBLE {
-        return Err(not_repeatable(text(manifest, "model")));
-    }
+    let name = text(manifest, "model");
+    let recorded = if name == privacy::DOUBLE {
+        None
+    } else {
+        let open = answers.ok_or_else(|| not_repeatable(name))?;
+        Some(open(name)?)
+    };
+    let source = recorded.as_deref().map_or(AnswerSource::Double, AnswerSource::Model);
     let named = string_list(manifest, "defences")?;
     let defences: Result<Vec<_>, _> =
         named.iter().map(|name| privacy::PrivacyDefence::parse(name, seed)).collect();
     let defences = defences.map_err(|error| format!("line 1: {error}"))?;
     let suite = PrivacySuite::new().map_err(|error| error.to_string())?;
+    let seeds = games::seeds(manifest)?;
     let mut results = Vec::new();
     for defence in &defences {
         // Nothing interrupts the repeated run, so each defence has a result.
         let mut is_cancelled = || false;
-        results.extend(suite.run_defence(*defence, &mut is_cancelled).map_err(|error| error.to_string())?);
+        let found = suite.run_defence_seeds(*defence, (seed, seeds), source, &mut is_cancelled);
+        results.extend(found.map_err(|error| error.to_string())?);
     }
-    let mut repeated = vec![privacy::manifest(seed, &defences, suite.tasks().len(), None)];
+    let model = recorded.as_deref().map(ChatModel::name);
+    let mut repeated = vec![privacy::manifest((seed, seeds), &defences, suite.tasks().len(), model)];
     repeated.extend(privacy::report::lines(&results, seed));
     Ok(compare(lines, &repeated, &[]))
 }
@@ -155,211 +177,25 @@ fn verify_propagation(manifest: &Value, lines: &[Value]) -> Result<Verification,
     Ok(compare(lines, &repeated, &[]))
 }
 
-/// Repeats a run of the games, and compares the lines with the recorded ones. The manifest names the seed, the number
-/// of pairs, the variant and the defences. Lines of searches for attacks are left out.
-fn verify_games(manifest: &Value, lines: &[Value]) -> Result<Verification, String> {
-    let seed = number(manifest, "seed")?;
-    let instances = instances(manifest)?;
-    let variant = Variant::parse(text(manifest, "variant")).map_err(|error| format!("line 1: {error}"))?;
-    let named = string_list(manifest, "defences")?;
-    let defences: Result<Vec<_>, _> = named.iter().map(|name| games::Defence::parse(name)).collect();
-    let defences = defences.map_err(|error| format!("line 1: {error}"))?;
-    if number(manifest, "background_texts")?.saturating_add(number(manifest, "attack_texts")?) > 0 {
-        return Err(
-            "line 1: the run has texts of a folder; run `flowgate bench games` again, and compare the files"
-                .to_owned(),
-        );
-    }
-    let seeds = number(manifest, "seeds")?;
-    if !(1..=1000).contains(&seeds) {
-        return Err(
-            "line 1: `seeds` is not from 1 to 1000; give a file that `flowgate bench games` wrote".to_owned()
-        );
-    }
-    let suite = GameSuite::generate_seeds(seed, seeds, instances, variant);
-    let name = text(manifest, "model");
-    let double = ModelDouble::ALL.into_iter().find(|double| flowgate_lm::ChatModel::name(double) == name);
-    let Some(double) = double else {
-        return Err(not_repeatable(name));
-    };
-    if let Some(defence) = defences.iter().find(|defence| defence.needs_tool_choice()) {
-        return Err(needs_model(*defence));
-    }
-    let runner = games::Runner::new(&double, None).map_err(|error| error.to_string())?.with_blocking(&double);
-    // Only a run that was recorded with `--content` has the texts of the answers.
-    let has_content = lines.iter().any(|line| line.get("response").is_some());
-    let mut repeated = vec![games::manifest(&suite, &defences, &double)];
-    let (mut executions, mut figures) = (Vec::new(), Vec::new());
-    let ideals = suite.ideal_meanings(&runner).map_err(|error| error.to_string())?;
-    for defence in &defences {
-        let failed = |error: games::ExecutionError| error.to_string();
-        let mut found =
-            suite.run_defence(&runner, *defence, &mut || false).map_err(failed)?.unwrap_or_default();
-        suite.compare_with_ideals(&mut found, &ideals);
-        let leakage = suite.enumerate_leakage(&runner, *defence).map_err(failed)?;
-        figures.push(DefenceFigures::of(*defence, &found, leakage));
-        executions.extend(found);
-    }
-    repeated.extend(executions.iter().map(|execution| execution.to_json(name, has_content)));
-    let undefended = figures.iter().find(|figures| figures.defence == games::Defence::None);
-    let rows = figures.iter().flat_map(|figures| games::report::figure_rows(figures, undefended, name));
-    repeated.extend(rows.map(Value::Object));
-    repeated.extend(games::report::comparison_rows(&executions, seed));
-    Ok(compare(lines, &repeated, &["search"]))
-}
-
-/// Returns the error for a manifest that names a double together with a defence in which a model chooses tools: no run
-/// has both.
-fn needs_model(defence: games::Defence) -> String {
-    format!(
-        "line 1: the file names a double and the defence {}, in which a model chooses tools; a double cannot do that, so no run has both: \
-         give the file unchanged, as `flowgate bench` wrote it",
-        defence.name()
-    )
-}
-
-/// Returns the error for a run of a real model.
-fn not_repeatable(model: &str) -> String {
-    format!(
-        "line 1: the run of the model `{}` cannot be repeated; give a run of a double",
-        model.escape_debug()
-    )
-}
-
-/// Returns the number of pairs of each game that the manifest names. A number outside 1 to 10000 is an error: the
-/// repeated run of a manipulated file could otherwise take any amount of time.
-fn instances(manifest: &Value) -> Result<usize, String> {
-    let instances = usize::try_from(number(manifest, "instances")?).unwrap_or(usize::MAX);
-    let is_valid = (1..=10_000).contains(&instances);
-    is_valid.then_some(instances).ok_or_else(|| {
-        "line 1: `instances` is not from 1 to 10000; give a file that `flowgate bench games` wrote".to_owned()
-    })
-}
-
-/// Repeats a run of the games beyond AgentSecBench, and compares the lines with the recorded ones. The manifest names
-/// the seed, the number of pairs, the games and the defences. Lines of searches for attacks are left out.
-fn verify_extended(manifest: &Value, lines: &[Value]) -> Result<Verification, String> {
-    let suite = ExtendedSuite { seed: number(manifest, "seed")?, instances: instances(manifest)? };
-    let defences: Result<Vec<_>, _> =
-        string_list(manifest, "defences")?.iter().map(|name| games::Defence::parse(name)).collect();
-    let defences = defences.map_err(|error| format!("line 1: {error}"))?;
-    let named: Result<Vec<_>, _> =
-        string_list(manifest, "games")?.iter().map(|name| ExtendedGame::parse(name)).collect();
-    let named = named.map_err(|error| format!("line 1: {error}"))?;
-    let name = text(manifest, "model");
-    let double = ModelDouble::ALL.into_iter().find(|double| flowgate_lm::ChatModel::name(double) == name);
-    let double = double.ok_or_else(|| not_repeatable(name))?;
-    if let Some(defence) = defences.iter().find(|defence| defence.needs_tool_choice()) {
-        return Err(needs_model(*defence));
-    }
-    let runner = games::Runner::new(&double, None).map_err(|error| error.to_string())?;
-    // Only a run that was recorded with `--content` has the texts of the answers.
-    let has_content = lines.iter().any(|line| line.get("response").is_some());
-    let mut repeated = vec![games::extended_manifest(&suite, &named, &defences, &double)];
-    let (mut figures, mut executions) = (Vec::new(), Vec::new());
-    for game in &named {
-        for defence in &defences {
-            let found =
-                suite.run(&runner, *game, *defence, &mut || false).map_err(|error| error.to_string())?;
-            let found = found.unwrap_or_default();
-            let rows =
-                found.iter().map(|execution| extended::execution_row(*game, execution, name, has_content));
-            repeated.extend(rows);
-            figures.push(ExtendedFigures { game: *game, defence: *defence, figures: Figures::of(&found) });
-            executions.extend(found.into_iter().map(|execution| (*game, execution)));
-        }
-    }
-    repeated.extend(figures.iter().map(|row| Value::Object(extended::figure_row(row, name))));
-    repeated.extend(extended::comparison_rows(&executions, suite.seed));
-    Ok(compare(lines, &repeated, &["search"]))
-}
-
-/// Compares the recorded lines with those of the repeated run, in order. Recorded lines whose `type` is in `skipped` are left out and counted. A
-/// difference names the line by its number in the file. A different number of lines is a difference of its own.
-fn compare(recorded: &[Value], repeated: &[Value], skipped: &[&str]) -> Verification {
-    let mut result = Verification::default();
-    let is_skipped = |line: &Value| skipped.contains(&text(line, "type"));
-    let left_out = recorded.iter().filter(|line| is_skipped(line)).count();
-    if left_out > 0 {
-        result.left_out.push(format!("{left_out} lines of searches"));
-    }
-    let compared = recorded.iter().enumerate().filter(|(_, line)| !is_skipped(line));
-    let compared: Vec<(usize, &Value)> = compared.collect();
-    for ((index, line), repeated_line) in compared.iter().zip(repeated) {
-        if *line == repeated_line {
-            result.repeated += 1;
-        } else {
-            result.differences.push(format!("line {}: {}", index + 1, difference(line, repeated_line)));
-        }
-    }
-    if compared.len() != repeated.len() {
-        let (has, again) = (compared.len(), repeated.len());
-        result.differences.push(format!("the file has {has} lines to compare, the repeated run has {again}"));
-    }
-    result
-}
-
-/// Returns a phrase that names the fields in which two lines differ, each once, such as `questions, sha256.code
-/// differs`. A field of an object within a line is named `OBJECT.FIELD`. The phrase omits the values, since they can be
-/// long.
-fn difference(recorded: &Value, repeated: &Value) -> String {
-    let (Some(recorded), Some(repeated)) = (recorded.as_object(), repeated.as_object()) else {
-        return "the line is not a JSON object".to_owned();
-    };
-    let mut fields: Vec<String> = Vec::new();
-    for name in recorded.keys().chain(repeated.keys()) {
-        let (one, other) = (recorded.get(name), repeated.get(name));
-        // Two objects are compared field by field, other values as a whole.
-        let objects = one.and_then(Value::as_object).zip(other.and_then(Value::as_object));
-        let found: Vec<String> = match objects {
-            _ if one == other => Vec::new(),
-            Some((one, other)) => {
-                let changed = one.keys().chain(other.keys()).filter(|key| one.get(*key) != other.get(*key));
-                changed.map(|key| format!("{name}.{key}")).collect()
-            }
-            None => vec![name.clone()],
-        };
-        for field in found {
-            if !fields.contains(&field) {
-                fields.push(field);
-            }
-        }
-    }
-    let fields: Vec<String> = fields.iter().map(|field| field.escape_debug().to_string()).collect();
-    format!("{} differs", fields.join(", "))
-}
-
-/// Returns a field of a line as text; empty if it is absent or no text.
-fn text<'v>(line: &'v Value, name: &str) -> &'v str {
-    line.get(name).and_then(Value::as_str).unwrap_or_default()
-}
-
-/// Returns the whole number `name` of the manifest, 0 or more; an error with advice if there is no such number.
-fn number(manifest: &Value, name: &str) -> Result<u64, String> {
-    let found = manifest.get(name).and_then(Value::as_u64);
-    found.ok_or_else(|| format!("line 1 has no number `{name}`; give a file that `flowgate bench` wrote"))
-}
-
-/// Returns the strings in the list `name` of the manifest; an error with advice if there is no such list.
-fn string_list(manifest: &Value, name: &str) -> Result<Vec<String>, String> {
-    let found = manifest.get(name).and_then(Value::as_array);
-    let texts = found.and_then(|found| found.iter().map(|name| name.as_str().map(str::to_owned)).collect());
-    texts.ok_or_else(|| {
-        format!("line 1 has no list `{name}` of names; give a file that `flowgate bench` wrote")
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::games::extended::{ExtendedFigures, ExtendedGame, ExtendedSuite};
+    use crate::games::figures::{DefenceFigures, Figures};
+    use crate::games::report::extended;
+    use crate::games::{self, GameSuite, ModelDouble};
 
     fn privacy_run() -> Vec<Value> {
-        let defences = [privacy::PrivacyDefence::Oracle];
+        let noisy = privacy::PrivacyDefence::parse("judge/noisy", 4).unwrap();
+        let defences = [privacy::PrivacyDefence::Oracle, noisy];
         let suite = PrivacySuite::new().unwrap();
-        let results = defences.map(|defence| suite.run_defence(defence, &mut || false).unwrap().unwrap());
-        let manifest = privacy::manifest(4, &defences, suite.tasks().len(), None);
+        let results = defences.map(|defence| {
+            let double = AnswerSource::Double;
+            suite.run_defence_seeds(defence, (4, 2), double, &mut || false).unwrap().unwrap()
+        });
+        let manifest = privacy::manifest((4, 2), &defences, suite.tasks().len(), None);
         [manifest].into_iter().chain(privacy::report::lines(&results, 4)).collect()
     }
 
@@ -406,7 +242,7 @@ mod tests {
     }
 
     fn extended_run() -> Vec<Value> {
-        let (suite, defence) = (ExtendedSuite { seed: 4, instances: 1 }, games::Defence::Combined);
+        let (suite, defence) = (ExtendedSuite { seed: 4, seeds: 2, instances: 1 }, games::Defence::Combined);
         let game = ExtendedGame::parse("memory/base64").unwrap();
         let runner = games::Runner::new(&ModelDouble::Gullible, None).unwrap();
         let found = suite.run(&runner, game, defence, &mut || false).unwrap().unwrap();
@@ -422,16 +258,26 @@ mod tests {
     #[test]
     fn a_run_repeats_and_every_change_is_found() {
         for (run, skipped) in [(privacy_run(), 0), (game_run(), 1), (extended_run(), 0), (agents_run(), 0)] {
-            let result = verify(&run).unwrap();
+            let result = verify(&run, None).unwrap();
             assert_eq!((result.repeated, result.differences.as_slice()), (run.len() - skipped, &[][..]));
             assert_eq!(result.left_out.len(), usize::from(skipped > 0));
             let check = |change: &dyn Fn(&mut Vec<Value>), expected: &str| {
                 let mut changed = run.clone();
                 change(&mut changed);
-                let found = verify(&changed).unwrap().differences;
+                let found = verify(&changed, None).unwrap().differences;
                 assert!(found.iter().any(|difference| difference.contains(expected)), "{found:?}");
             };
-            check(&|run| run[0]["sha256"]["code"] = json!("0"), "line 1: sha256.code differs");
+            // Another prompt or policy is another run; other code with the same lines has repeated it.
+            check(&|run| drop(run[0]["sha256"]["policy"].take()), "line 1: sha256.policy differs");
+            let mut elsewhere = run.clone();
+            elsewhere[0]["sha256"]["code"] = json!("0");
+            elsewhere[0]["version"] = json!("0.0.1");
+            let found = verify(&elsewhere, None).unwrap();
+            assert_eq!((found.repeated, found.differences.as_slice()), (result.repeated, &[][..]));
+            assert_eq!(
+                found.notes,
+                ["line 1: other code has recorded the run: version, sha256.code differs"]
+            );
             check(&|run| run[1]["task"] = json!("other"), "line 2: task differs");
             check(&|run| run.last_mut().unwrap()["questions"] = json!(99), "questions differs");
             check(&|run| drop(run.pop()), "lines to compare");
@@ -441,32 +287,34 @@ mod tests {
     #[test]
     fn a_run_of_detectors_repeats() {
         let mut run = detectors_run();
-        let result = verify(&run).unwrap();
+        let result = verify(&run, None).unwrap();
         assert_eq!((result.repeated, result.differences), (run.len(), Vec::new()));
         run[2]["detectors"]["injection"]["score"] = json!(0.123);
-        assert!(verify(&run).unwrap().differences[0].contains("line 3: detectors.injection differs"));
+        assert!(verify(&run, None).unwrap().differences[0].contains("line 3: detectors.injection differs"));
         run[0]["policy"] = json!("mine.flow");
-        assert!(verify(&run).unwrap_err().contains("`mine.flow`, which is a file of the user"));
+        assert!(verify(&run, None).unwrap_err().contains("`mine.flow`, which is a file of the user"));
     }
 
     #[test]
     fn a_run_of_propagation_repeats() {
         let mut run = propagation_run();
-        let result = verify(&run).unwrap();
+        let result = verify(&run, None).unwrap();
         assert_eq!((result.repeated, result.differences), (run.len(), Vec::new()));
         run[1]["exact_of"] = json!(99);
-        assert!(verify(&run).unwrap().differences[0].contains("line 2: exact_of differs"));
+        assert!(verify(&run, None).unwrap().differences[0].contains("line 2: exact_of differs"));
         run[0]["model"] = json!("Qwen3-0.6B");
-        assert!(verify(&run).unwrap_err().contains("the run of the model `Qwen3-0.6B` cannot be repeated"));
+        assert!(
+            verify(&run, None).unwrap_err().contains("the run of the model `Qwen3-0.6B` cannot be repeated")
+        );
     }
 
     #[test]
     fn what_is_no_run_is_refused_with_advice() {
         let check = |line: Value, expected: &str| {
-            let error = verify(&[line]).unwrap_err();
+            let error = verify(&[line], None).unwrap_err();
             assert!(error.contains(expected), "{error}");
         };
-        assert!(verify(&[]).unwrap_err().contains("line 1 is not the manifest"));
+        assert!(verify(&[], None).unwrap_err().contains("line 1 is not the manifest"));
         check(json!({"type": "task"}), "line 1 is not the manifest");
         check(json!({"type": "manifest", "suite": "chess"}), "the suite `chess`");
         check(json!({"type": "manifest", "suite": "rtbas-privacy"}), "no number `seed`");
@@ -484,6 +332,9 @@ mod tests {
         check(game.clone(), "the run of the model `qwen` cannot be repeated");
         game["instances"] = json!(1_000_000_000);
         check(game, "`instances` is not from 1 to 10000");
+        let mut extended = extended_run()[0].clone();
+        extended["seeds"] = json!(1001);
+        check(extended, "`seeds` is not from 1 to 1000");
         let mut propagation = json!({"type": "manifest", "suite": "permissive-propagation", "seed": 1, "questions": 2, "pairs": 2});
         check(propagation.clone(), "`pairs` is not from 3 to 1000");
         propagation["pairs"] = json!(3);

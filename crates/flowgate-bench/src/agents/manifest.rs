@@ -5,17 +5,8 @@ use serde_json::{Value, json};
 
 use super::Guard;
 use super::task::{all, injections};
+use crate::code::code_digest;
 use crate::games::manifest::digest;
-
-/// The sources that run and measure; a change of any of them changes the digest of the code.
-const SOURCES: [&str; 6] = [
-    include_str!("../agents.rs"),
-    include_str!("../screening.rs"),
-    include_str!("../statistics.rs"),
-    include_str!("../tokens.rs"),
-    include_str!("gullible.rs"),
-    include_str!("world.rs"),
-];
 
 /// The name of the model in the manifest.
 pub(crate) const DOUBLE: &str = "test double: capable and gullible";
@@ -35,7 +26,7 @@ pub fn manifest(seed: u64, guards: &[Guard]) -> Value {
         "sha256": {
             "tasks": digest(texts.chain(injections().iter().map(|injection| format!("{injection:?}")))),
             "policy": digest([super::POLICY]),
-            "code": digest(SOURCES),
+            "code": code_digest(),
         },
     })
 }

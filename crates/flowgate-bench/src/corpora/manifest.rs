@@ -6,26 +6,8 @@ use flowgate_guard::conversation::Method;
 use serde_json::{Value, json};
 
 use super::case::{BenchmarkCorpus, ToolSet};
+use crate::code::code_digest;
 use crate::games::manifest::digest;
-
-/// The sources that read cases and run them; a change of any of them changes the digest of the code.
-const SOURCES: [&str; 15] = [
-    include_str!("../corpora.rs"),
-    include_str!("../screening.rs"),
-    include_str!("agentdyn.rs"),
-    include_str!("arguments.rs"),
-    include_str!("case.rs"),
-    include_str!("double.rs"),
-    include_str!("figures.rs"),
-    include_str!("files.rs"),
-    include_str!("injecagent.rs"),
-    include_str!("privacy_lens.rs"),
-    include_str!("python.rs"),
-    include_str!("reading.rs"),
-    include_str!("run.rs"),
-    include_str!("tau_bench.rs"),
-    include_str!("toolkit.rs"),
-];
 
 /// Returns the manifest of a run as a JSON object.
 pub fn manifest(corpus: &BenchmarkCorpus, methods: &[Method]) -> Value {
@@ -41,7 +23,7 @@ pub fn manifest(corpus: &BenchmarkCorpus, methods: &[Method]) -> Value {
         "sha256": {
             "data": digest(corpus.files.iter().flat_map(|file| [&file.path, &file.sha256])),
             "policy": digest(corpus.tool_sets.iter().map(ToolSet::policy)),
-            "code": digest(SOURCES),
+            "code": code_digest(),
         },
     })
 }

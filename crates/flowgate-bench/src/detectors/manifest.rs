@@ -4,15 +4,8 @@
 use serde_json::{Value, json};
 
 use super::feedback::ROWS;
+use crate::code::code_digest;
 use crate::games::manifest::digest;
-
-/// The sources that run and measure; a change of any of them changes the digest of the code.
-const SOURCES: [&str; 4] = [
-    include_str!("../detectors.rs"),
-    include_str!("../statistics.rs"),
-    include_str!("feedback.rs"),
-    include_str!("figures.rs"),
-];
 
 /// The name of the policy that is used if no other is named.
 pub const BUILTIN: &str = "link-preview.flow";
@@ -31,7 +24,7 @@ pub fn manifest(seed: u64, name: &str, policy: &str) -> Value {
         "sha256": {
             "data": digest([ROWS]),
             "policy": digest([policy]),
-            "code": digest(SOURCES),
+            "code": code_digest(),
         },
     })
 }

@@ -256,29 +256,30 @@ pub fn search_extended(
     after_query: &mut dyn FnMut() -> bool,
 ) -> Result<Option<Vec<AttackSearch>>, ExecutionError> {
     let mut searches = Vec::new();
-    for number in 0..suite.instances {
+    let numbers = suite.all_seeds().flat_map(|seed| (0..suite.instances).map(move |number| (seed, number)));
+    for (seed, number) in numbers {
         let found = match game {
             ExtendedGame::Variant(variant, of) => {
                 let build = |attack: &AttackTemplate, variant| {
-                    generate_pair(of, suite.seed, number, variant, attack).adversarial
+                    generate_pair(of, seed, number, variant, attack).adversarial
                 };
                 let run = |attack: &AttackTemplate, variant| {
                     runner.run(&build(attack, variant), Side::Adversarial, defence)
                 };
                 let target = Target {
-                    id: format!("{}-{number:04}", of.name()),
+                    id: suite.task_id(seed, &format!("{}-{number:04}", of.name())),
                     name: game.name(),
                     game: of,
                     variants: vec![variant],
                     build: &build,
                     run: &run,
-                    random: stream(suite.seed, of, number),
+                    random: stream(seed, of, number),
                 };
                 search_task(target, defence, settings, after_query)?
             }
             ExtendedGame::Journey(journey, _) => {
                 let pair = |attack: &AttackTemplate, variant| {
-                    generate_journey(journey, suite.seed, number, variant, attack)
+                    generate_journey(journey, seed, number, variant, attack)
                 };
                 let build = |attack: &AttackTemplate, variant| pair(attack, variant).adversarial;
                 let run = |attack: &AttackTemplate, variant| {
@@ -286,13 +287,13 @@ pub fn search_extended(
                 };
                 let encoded = Encoding::ALL.into_iter().map(Variant::Encoded);
                 let target = Target {
-                    id: format!("{}-{number:04}", journey.name()),
+                    id: suite.task_id(seed, &format!("{}-{number:04}", journey.name())),
                     name: game.name(),
                     game: Game::Capability,
                     variants: [Variant::Paper].into_iter().chain(encoded).collect(),
                     build: &build,
                     run: &run,
-                    random: stream(suite.seed, Game::Capability, number),
+                    random: stream(seed, Game::Capability, number),
                 };
                 search_task(target, defence, settings, after_query)?
             }
@@ -512,7 +513,7 @@ mod tests {
     /// In the games beyond the paper, the attacker searches as well; nothing takes effect under the labels.
     #[test]
     fn games_beyond_the_paper_are_searched() {
-        let (suite, model) = (ExtendedSuite { seed: 3, instances: 1 }, ModelDouble::Gullible);
+        let (suite, model) = (ExtendedSuite { seed: 3, seeds: 1, instances: 1 }, ModelDouble::Gullible);
         let runner = Runner::new(&model, None).unwrap();
         for name in ["memory", "plan/base64", "ranking/retrieval", "base64/capability"] {
             let game = ExtendedGame::parse(name).unwrap();

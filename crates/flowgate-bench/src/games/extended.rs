@@ -96,9 +96,11 @@ pub struct ExtendedFigures {
 /// The games of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ExtendedSuite {
-    /// The seed of the tasks.
+    /// The first seed of the tasks.
     pub seed: u64,
-    /// The number of pairs of each game.
+    /// The number of seeds, counted from the first. With several, the identifier of a task begins with its seed, by which the statistics group tasks.
+    pub seeds: u64,
+    /// The number of pairs of each game and seed.
     pub instances: usize,
 }
 
@@ -110,25 +112,44 @@ impl ExtendedSuite {
         [Defence::None, Defence::Combined].into_iter().chain(methods.map(Defence::Labels)).collect()
     }
 
+    /// Returns the number of pairs of each game.
+    pub fn pairs_per_row(&self) -> usize {
+        self.instances.saturating_mul(usize::try_from(self.seeds).unwrap_or(usize::MAX))
+    }
+
     /// Returns the number of executions of each game under each defence.
     pub fn executions_per_row(&self) -> usize {
-        self.instances * Side::ALL.len()
+        self.pairs_per_row().saturating_mul(Side::ALL.len())
+    }
+
+    /// Returns the seeds.
+    pub(super) fn all_seeds(&self) -> impl Iterator<Item = u64> {
+        let first = self.seed;
+        (0..self.seeds).map(move |offset| first.wrapping_add(offset))
+    }
+
+    /// Returns the identifier of a task of a seed: its own, and with several seeds the seed before it.
+    pub(super) fn task_id(&self, seed: u64, id: &str) -> String {
+        if self.seeds > 1 { format!("{seed}/{id}") } else { id.to_owned() }
     }
 
     /// Returns a text for each pair of tasks of a game, of which the manifest computes a digest. A journey is a game of
     /// several steps.
     pub(super) fn tasks(&self, game: ExtendedGame) -> Vec<String> {
-        match game {
-            ExtendedGame::Variant(variant, game) => {
-                let pairs = generate_pairs(game, self.seed, self.instances, variant);
-                pairs.iter().map(|pair| format!("{pair:?}")).collect()
+        let of_seed = |seed: u64| -> Vec<String> {
+            match game {
+                ExtendedGame::Variant(variant, game) => {
+                    let pairs = generate_pairs(game, seed, self.instances, variant);
+                    pairs.iter().map(|pair| format!("{pair:?}")).collect()
+                }
+                ExtendedGame::Journey(game, encoding) => {
+                    let variant = encoding.map_or(Variant::Paper, Variant::Encoded);
+                    let pairs = generate_journeys(game, seed, self.instances, variant);
+                    pairs.iter().map(|pair| format!("{pair:?}")).collect()
+                }
             }
-            ExtendedGame::Journey(game, encoding) => {
-                let variant = encoding.map_or(Variant::Paper, Variant::Encoded);
-                let pairs = generate_journeys(game, self.seed, self.instances, variant);
-                pairs.iter().map(|pair| format!("{pair:?}")).collect()
-            }
-        }
+        };
+        self.all_seeds().flat_map(of_seed).collect()
     }
 
     /// Plays one game, which is a variant of a game of AgentSecBench or a journey (a game of several steps), under one defence. `after_execution` is
@@ -145,27 +166,30 @@ impl ExtendedSuite {
         after_execution: &mut dyn FnMut() -> bool,
     ) -> Result<Option<Vec<Execution>>, ExecutionError> {
         let mut executions = Vec::with_capacity(self.executions_per_row());
-        // Records an execution and returns whether to stop.
-        let mut record = |execution: Execution| {
-            executions.push(execution);
-            after_execution()
-        };
-        match game {
-            ExtendedGame::Variant(variant, game) => {
-                for pair in generate_pairs(game, self.seed, self.instances, variant) {
-                    for side in Side::ALL {
-                        if record(runner.run(pair.side(side), side, defence)?) {
-                            return Ok(None);
+        for seed in self.all_seeds() {
+            // Records an execution and returns whether to stop.
+            let mut record = |execution: Execution| {
+                let task = self.task_id(seed, &execution.task);
+                executions.push(Execution { task, ..execution });
+                after_execution()
+            };
+            match game {
+                ExtendedGame::Variant(variant, game) => {
+                    for pair in generate_pairs(game, seed, self.instances, variant) {
+                        for side in Side::ALL {
+                            if record(runner.run(pair.side(side), side, defence)?) {
+                                return Ok(None);
+                            }
                         }
                     }
                 }
-            }
-            ExtendedGame::Journey(game, encoding) => {
-                let variant = encoding.map_or(Variant::Paper, Variant::Encoded);
-                for pair in generate_journeys(game, self.seed, self.instances, variant) {
-                    for side in Side::ALL {
-                        if record(runner.run_journey(&pair, side, defence)?) {
-                            return Ok(None);
+                ExtendedGame::Journey(game, encoding) => {
+                    let variant = encoding.map_or(Variant::Paper, Variant::Encoded);
+                    for pair in generate_journeys(game, seed, self.instances, variant) {
+                        for side in Side::ALL {
+                            if record(runner.run_journey(&pair, side, defence)?) {
+                                return Ok(None);
+                            }
                         }
                     }
                 }
@@ -181,7 +205,7 @@ mod tests {
     use super::*;
 
     fn figures(double: ModelDouble, game: ExtendedGame, defence: Defence) -> Figures {
-        let suite = ExtendedSuite { seed: 5, instances: 3 };
+        let suite = ExtendedSuite { seed: 5, seeds: 1, instances: 3 };
         let runner = Runner::new(&double, None).unwrap();
         let executions = suite.run(&runner, game, defence, &mut || false).unwrap().unwrap();
         assert_eq!(executions.len(), suite.executions_per_row());
@@ -189,6 +213,30 @@ mod tests {
     }
 
     const OURS: Defence = Defence::Labels(Method::LowestFirst);
+
+    /// Several seeds are the runs of each seed one after the other; only the identifiers name the seed.
+    #[test]
+    fn several_seeds_are_several_runs() {
+        let runner = Runner::new(&ModelDouble::Gullible, None).unwrap();
+        for game in ["base64/retrieval", "memory/base64"] {
+            let game = ExtendedGame::parse(game).unwrap();
+            let run = |seed, seeds| {
+                let suite = ExtendedSuite { seed, seeds, instances: 2 };
+                let found = suite.run(&runner, game, OURS, &mut || false).unwrap().unwrap();
+                assert_eq!(found.len(), suite.executions_per_row());
+                (found, suite.tasks(game))
+            };
+            let (both, tasks) = run(7, 2);
+            let (first, second) = (run(7, 1), run(8, 1));
+            assert_eq!(tasks, [first.1, second.1].concat());
+            for (found, (seed, alone)) in
+                both.iter().zip(first.0.iter().map(|of| (7, of)).chain(second.0.iter().map(|of| (8, of))))
+            {
+                assert_eq!(found.task, format!("{seed}/{}", alone.task));
+                assert_eq!(Execution { task: alone.task.clone(), ..found.clone() }, *alone);
+            }
+        }
+    }
 
     #[test]
     fn names_are_distinct() {
@@ -273,7 +321,7 @@ mod tests {
 
     #[test]
     fn a_run_can_be_stopped_and_repeated() {
-        let suite = ExtendedSuite { seed: 2, instances: 2 };
+        let suite = ExtendedSuite { seed: 2, seeds: 1, instances: 2 };
         let runner = Runner::new(&ModelDouble::Gullible, None).unwrap();
         let game = ExtendedGame::Journey(JourneyGame::Memory, None);
         let run = |stop: bool| suite.run(&runner, game, OURS, &mut || stop).unwrap();

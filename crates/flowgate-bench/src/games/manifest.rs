@@ -14,46 +14,7 @@ use super::journey::JOURNEY_POLICY;
 use super::prompt::request;
 use super::suite::GameSuite;
 use super::task::Side;
-
-/// The sources that generate tasks, defend and measure; a change of any of them changes the digest of the code.
-const SOURCES: [&str; 36] = [
-    include_str!("../screening.rs"),
-    include_str!("../statistics.rs"),
-    include_str!("../tokens.rs"),
-    include_str!("adaptive.rs"),
-    include_str!("adaptive/author.rs"),
-    include_str!("attack.rs"),
-    include_str!("bound.rs"),
-    include_str!("defence.rs"),
-    include_str!("defence/attention.rs"),
-    include_str!("defence/projection.rs"),
-    include_str!("double.rs"),
-    include_str!("execution.rs"),
-    include_str!("extended.rs"),
-    include_str!("figures.rs"),
-    include_str!("generate.rs"),
-    include_str!("generate/ranked.rs"),
-    include_str!("guarded.rs"),
-    include_str!("ideal.rs"),
-    include_str!("interval.rs"),
-    include_str!("journey.rs"),
-    include_str!("journey/double.rs"),
-    include_str!("journey/guarded.rs"),
-    include_str!("journey/observed.rs"),
-    include_str!("journey/run.rs"),
-    include_str!("journey/world.rs"),
-    include_str!("leakage.rs"),
-    include_str!("measure.rs"),
-    include_str!("output.rs"),
-    include_str!("prompt.rs"),
-    include_str!("random.rs"),
-    include_str!("retriever.rs"),
-    include_str!("runner.rs"),
-    include_str!("sources.rs"),
-    include_str!("suite.rs"),
-    include_str!("task.rs"),
-    include_str!("variant.rs"),
-];
+use crate::code::code_digest;
 
 /// Returns the manifest of a run of the games of AgentSecBench as a JSON object. Digests replace the prompts, the policy and the code, so that a
 /// difference in any of them shows.
@@ -75,7 +36,27 @@ pub fn manifest(suite: &GameSuite, defences: &[Defence], model: &dyn ChatModel) 
         "sha256": {
             "prompts": digest(prompts(suite, defences)),
             "policy": digest([POLICY]),
-            "code": digest(SOURCES),
+            "code": code_digest(),
+        },
+    })
+}
+
+/// Returns the manifest of the experiment of AgentSecBench with these models, as a JSON object. The models see the same prompts.
+pub fn experiment_manifest(suite: &GameSuite, models: &[&str]) -> Value {
+    let defences = Defence::of_the_paper();
+    json!({
+        "type": "manifest",
+        "suite": "agentsecbench-paper",
+        "version": env!("CARGO_PKG_VERSION"),
+        "seed": suite.seed(),
+        "instances": suite.instances(),
+        "models": models,
+        "defences": defences.iter().map(|defence| defence.name()).collect::<Vec<_>>(),
+        "executions": suite.executions_per_defence() * defences.len() * models.len(),
+        "sha256": {
+            "prompts": digest(prompts(suite, &defences)),
+            "policy": digest([POLICY]),
+            "code": code_digest(),
         },
     })
 }
@@ -95,6 +76,7 @@ pub fn extended_manifest(
         "suite": "agentsecbench-extended",
         "version": env!("CARGO_PKG_VERSION"),
         "seed": suite.seed,
+        "seeds": suite.seeds,
         "instances": suite.instances,
         "games": games.iter().map(|game| game.name()).collect::<Vec<_>>(),
         "model": model.name(),
@@ -103,7 +85,7 @@ pub fn extended_manifest(
         "sha256": {
             "tasks": digest(tasks),
             "policy": digest([POLICY, JOURNEY_POLICY]),
-            "code": digest(SOURCES),
+            "code": code_digest(),
         },
     })
 }

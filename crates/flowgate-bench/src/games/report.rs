@@ -3,6 +3,7 @@
 //! AgentSecBench. The numbers of tables, figures and sections, such as Table 4, are those of AgentSecBench.
 
 mod comparison;
+mod experiment;
 pub mod extended;
 mod page;
 mod paper;
@@ -17,6 +18,7 @@ use super::task::Game;
 use super::text_table::{Table, cell, table, texts};
 
 pub use comparison::{comparison_rows, comparison_text};
+pub use experiment::{experiment_csv, experiment_json, experiment_page, experiment_text};
 pub use page::{PageContent, page};
 pub use paper::{ModelFigures, paper_rows, paper_tables};
 pub use rows::{csv, figure_rows};

@@ -130,6 +130,17 @@ impl PrivacyDefence {
         Self::standard(0).into_iter().filter(is_honest).map(named).collect()
     }
 
+    /// Returns the defence with the random numbers of another seed; `None` if it draws none, so that a seed has no
+    /// meaning for it.
+    pub fn with_seed(self, seed: u64) -> Option<Self> {
+        match self {
+            Self::Live { name, method, judge: RegionChoice::Noisy { .. }, variant } => {
+                Some(Self::Live { name, method, judge: RegionChoice::Noisy { seed }, variant })
+            }
+            Self::Live { .. } | Self::Oracle => None,
+        }
+    }
+
     /// Returns whether the defence decides without asking a model: its method has no screener, and it is not the oracle. Its results are then those
     /// of the method alone.
     pub fn is_model_free(self) -> bool {
@@ -193,6 +204,11 @@ mod tests {
                 .into_iter()
                 .all(|defence| defence.variant() == WorldVariant::Accidental)
         );
+        // Only the noisy judge draws random numbers.
+        let drawing = PrivacyDefence::every(3).into_iter().filter(|defence| defence.with_seed(4).is_some());
+        assert_eq!(drawing.map(PrivacyDefence::name).collect::<Vec<_>>(), ["judge/noisy"]);
+        let noisy = PrivacyDefence::parse("judge/noisy", 3).unwrap();
+        assert_eq!(noisy.with_seed(4), PrivacyDefence::parse("judge/noisy", 4).ok());
         assert!(PrivacyDefence::planted().into_iter().all(|defence| defence.name().starts_with("planted/")));
     }
 }

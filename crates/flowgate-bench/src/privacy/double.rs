@@ -18,6 +18,7 @@ use super::task::{Derivation, GroundTruthCall, Piece, PrivacyTask, Reference, Te
 use super::value::{Sight, ValueOrNeed, compute, holds, plain_text};
 use super::world::{DEMANDS_ALL, DEMANDS_NONE};
 use crate::screening::{screener_chat, screening_answer, tagged_regions};
+use crate::tokens::usage;
 
 /// How often the noisy judge is wrong about a region, in 1000 cases.
 const NOISE: u64 = 100;
@@ -107,7 +108,9 @@ impl ChatModel for AgentDouble<'_> {
         request: &'a Request,
         _: &'a mut dyn Listener,
     ) -> BoxFuture<'a, Result<Completion, Error>> {
-        Box::pin(ready(Ok(self.answer(request))))
+        let answer = self.answer(request);
+        let usage = usage(request, &answer);
+        Box::pin(ready(Ok(Completion { usage, ..answer })))
     }
 }
 

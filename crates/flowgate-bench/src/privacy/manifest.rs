@@ -9,38 +9,26 @@ use super::defence::PrivacyDefence;
 use super::runner::SYSTEM;
 use super::task::Suite;
 use super::world;
+use crate::code::code_digest;
 use crate::games::manifest::digest;
-
-/// The sources that run and measure; a change of any of them changes the digest of the code.
-const SOURCES: [&str; 16] = [
-    include_str!("../screening.rs"),
-    include_str!("../statistics.rs"),
-    include_str!("chat.rs"),
-    include_str!("check.rs"),
-    include_str!("defence.rs"),
-    include_str!("double.rs"),
-    include_str!("measure.rs"),
-    include_str!("read.rs"),
-    include_str!("runner.rs"),
-    include_str!("suite.rs"),
-    include_str!("task.rs"),
-    include_str!("value.rs"),
-    include_str!("world.rs"),
-    include_str!("world/flights.rs"),
-    include_str!("world/payments.rs"),
-    include_str!("world/shopping.rs"),
-];
 
 /// The name of the model in the manifest of a run of doubles.
 pub(crate) const DOUBLE: &str = "test double";
 
 /// Returns the manifest of a run as a JSON object. `tasks` is the number of tasks, and `model` the name of the model; `None` if doubles answered.
-pub fn manifest(seed: u64, defences: &[PrivacyDefence], tasks: usize, model: Option<&str>) -> Value {
+/// `seed` and `seeds` are the first seed and the number of seeds.
+pub fn manifest(
+    (seed, seeds): (u64, u64),
+    defences: &[PrivacyDefence],
+    tasks: usize,
+    model: Option<&str>,
+) -> Value {
     json!({
         "type": "manifest",
         "suite": "rtbas-privacy",
         "version": env!("CARGO_PKG_VERSION"),
         "seed": seed,
+        "seeds": seeds,
         "model": model.unwrap_or(DOUBLE),
         "defences": defences.iter().map(|defence| defence.name()).collect::<Vec<_>>(),
         "tasks": tasks,
@@ -48,7 +36,7 @@ pub fn manifest(seed: u64, defences: &[PrivacyDefence], tasks: usize, model: Opt
             "data": digest(Suite::ALL.map(Suite::tasks_text)),
             "policy": digest(Suite::ALL.map(Suite::policy)),
             "prompts": digest(prompts()),
-            "code": digest(SOURCES),
+            "code": code_digest(),
         },
     })
 }
@@ -67,7 +55,7 @@ mod tests {
 
     #[test]
     fn a_manifest_identifies_the_run() {
-        let build = |seed| manifest(seed, &PrivacyDefence::standard(seed), 37, None);
+        let build = |seed| manifest((seed, 1), &PrivacyDefence::standard(seed), 37, None);
         assert_eq!(build(1), build(1));
         assert_ne!(build(1), build(2));
         let sums = build(1)["sha256"].as_object().cloned().unwrap();

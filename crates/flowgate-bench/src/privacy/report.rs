@@ -4,19 +4,21 @@
 //! `flowgate bench privacy` prints what these functions return. One list, `rates`, names the figures, so that JSON
 //! lines and CSV have the same ones. The numbers of tables, figures and sections, such as Table 2, are those of RTBAS.
 
+use flowgate_lm::chat::Usage;
 use serde_json::{Map, Value, json};
 
 use super::check::Composition;
 use super::defence::OURS;
 use super::measure::{PrivacyFigures, TaskResult};
 use super::reference::{PAPER, PAPER_TASKS};
+use super::seeds::{spread_rows, spread_table};
 use super::suite::{DefenceResults, TaskGroup};
 use super::task::{LeakPattern, Suite};
 use super::world::WorldVariant;
 use crate::games::interval::Rate;
 use crate::games::report::interval_cell;
 use crate::games::text_table::{Table, cell, table, texts};
-use crate::html::{self, Chart, Drawing, Point, ValueWithInterval};
+use crate::html::{self, Bar, BarChart, Chart, Drawing, Point, ValueWithInterval};
 use crate::rate_columns::rate_columns;
 use crate::statistics::{PairedComparison, compare, comparison_table};
 
@@ -56,6 +58,8 @@ pub fn figure_rows(results: &DefenceResults) -> Vec<Map<String, Value>> {
         row.insert("variant".to_owned(), results.defence.variant().name().into());
         row.insert("tasks".to_owned(), scope.name().into());
         row.insert("questions".to_owned(), figures.questions.into());
+        row.insert("input_tokens".to_owned(), figures.tokens.map(|tokens| tokens.input).into());
+        row.insert("output_tokens".to_owned(), figures.tokens.map(|tokens| tokens.output).into());
         for (name, rate) in rates(&figures) {
             row.extend(rate_columns(name, rate));
         }
@@ -80,6 +84,8 @@ pub fn task_rows(results: &DefenceResults) -> Vec<Value> {
             "utility_refused": result.succeeds_if_refused,
             "disclosed": result.is_disclosed,
             "questions": result.questions,
+            "input_tokens": result.tokens.map(|tokens| tokens.input),
+            "output_tokens": result.tokens.map(|tokens| tokens.output),
             "exact": result.exact,
             "calls": result.calls,
             "exact_private": result.exact_private,
@@ -123,6 +129,7 @@ pub fn lines(all: &[DefenceResults], seed: u64) -> Vec<Value> {
     let mut lines: Vec<Value> = all.iter().flat_map(task_rows).collect();
     lines.extend(all.iter().flat_map(figure_rows).map(Value::Object));
     lines.extend(comparison_rows(all, seed));
+    lines.extend(spread_rows(all, seed).into_iter().map(Value::Object));
     lines
 }
 
@@ -143,15 +150,25 @@ fn table_list(all: &[DefenceResults], seed: u64) -> Vec<Table> {
     let (main, planted) = (of_variant(all, WorldVariant::Accidental), of_variant(all, WorldVariant::Planted));
     let mut tables = Vec::new();
     if !main.is_empty() || planted.is_empty() {
-        tables.extend([main_table(&main, ""), reference_table(), utility_table(&main, "")]);
+        tables.extend([
+            main_table(&main, ""),
+            reference_table(),
+            utility_table(&main, ""),
+            cost_table(&main, ""),
+        ]);
         let scopes = |scopes: Vec<TaskGroup>, title: &str| part_table(&main, &scopes, title);
         tables.push(scopes(Suite::ALL.map(TaskGroup::Suite).to_vec(), "by suite"));
         tables.push(scopes(LeakPattern::ALL.map(TaskGroup::Pattern).to_vec(), "by pattern"));
         tables.extend(comparisons_with_ours(&main, seed));
+        tables.extend(spread_table(&main, seed));
     }
     if !planted.is_empty() {
         let title = "variant planted, with instructions to assistants in the data: ";
-        tables.extend([main_table(&planted, title), utility_table(&planted, title)]);
+        tables.extend([
+            main_table(&planted, title),
+            utility_table(&planted, title),
+            cost_table(&planted, title),
+        ]);
     }
     tables
 }
@@ -170,7 +187,7 @@ pub fn page(all: &[DefenceResults], manifest: &Value, seed: u64) -> String {
         let points = shown.iter().filter_map(point).collect();
         Drawing::Scatter(Chart { title: title.to_owned(), x, y, points })
     };
-    let charts = [
+    let mut charts = vec![
         chart("Questions", "false negatives", "false positives", |figures| {
             [figures.missed, figures.over_asked]
         }),
@@ -181,6 +198,7 @@ pub fn page(all: &[DefenceResults], manifest: &Value, seed: u64) -> String {
             [figures.missed, figures.utility_refused]
         }),
     ];
+    charts.extend(cost_bars(shown));
     let model = manifest.get("model").and_then(Value::as_str).unwrap_or_default();
     html::page(&format!("Privacy suite, {model}"), manifest, &charts, &table_list(all, seed))
 }
@@ -277,6 +295,46 @@ fn utility_table(all: &[DefenceResults], variant: &str) -> Table {
     table(&title, &header, &all.iter().map(row).collect::<Vec<_>>())
 }
 
+/// Returns the table of costs: the tokens that the agent, the screener and the filler read and write in all tasks while
+/// the person allows every call, their sum relative to the defence *everything* if it was measured, and the questions.
+/// `variant` begins the title.
+fn cost_table(all: &[DefenceResults], variant: &str) -> Table {
+    let sum = |tokens: Usage| tokens.input.saturating_add(tokens.output) as f64;
+    let base = all.iter().find(|results| results.defence.name() == "everything");
+    let base = base.and_then(|results| results.figures(TaskGroup::All).tokens).map(sum);
+    let row = |results: &DefenceResults| {
+        let figures = results.figures(TaskGroup::All);
+        let count = |count: fn(Usage) -> u64| {
+            figures.tokens.map_or_else(|| "-".to_owned(), |tokens| count(tokens).to_string())
+        };
+        let relative = figures.tokens.map(sum).zip(base).map(|(tokens, base)| tokens / base);
+        vec![
+            name(results),
+            count(|tokens| tokens.input),
+            count(|tokens| tokens.output),
+            cell(relative),
+            figures.questions.to_string(),
+        ]
+    };
+    let title =
+        "cost of all tasks if the person allows; doubles count with the tokenizer of the shipped model";
+    let header = ["defence", "tokens read", "written", "of everything's", "questions"];
+    table(&format!("{variant}{title}"), &header, &all.iter().map(row).collect::<Vec<_>>())
+}
+
+/// Returns the bar chart of the tokens of each defence; `None` if no defence has tokens.
+fn cost_bars(all: &[DefenceResults]) -> Option<Drawing> {
+    let bar = |results: &DefenceResults| {
+        let tokens = results.figures(TaskGroup::All).tokens?;
+        let value = tokens.input.saturating_add(tokens.output) as f64;
+        Some(Bar { name: name(results), value: ValueWithInterval { value, low: value, high: value } })
+    };
+    let bars: Vec<Bar> = all.iter().filter_map(bar).collect();
+    let highest = bars.iter().map(|bar| bar.value.value).reduce(f64::max).filter(|highest| *highest > 0.0)?;
+    let title = "tokens of all tasks, read and written, if the person allows".to_owned();
+    Some(Drawing::Bars(BarChart { title, highest, bars }))
+}
+
 /// Returns a table with four counts for each part of the tasks (`scopes`): false negatives, false positives, exact
 /// categories, and completed tasks if the person allows. `title` says how the tasks are divided into parts.
 fn part_table(all: &[DefenceResults], scopes: &[TaskGroup], title: &str) -> Table {
@@ -337,11 +395,15 @@ mod tests {
         assert_eq!(all.iter().flat_map(task_rows).count(), 2 * suite.tasks().len());
         assert_eq!(comparison_rows(&all, 1).len(), EVENTS.len());
         assert!(comparison_rows(&all[..1], 1).is_empty(), "ours was not measured");
+        // The double reads the whole conversation again with each request, and the tokens are those of all requests.
+        assert!(rows.iter().all(|row| row["input_tokens"].as_u64() > row["output_tokens"].as_u64()));
+        assert!(task_rows(&all[0]).iter().all(|row| row["output_tokens"].as_u64() > Some(0)));
         let text = tables(&all, composition(suite.tasks()).unwrap(), 1);
         for expected in [
             "everything",
             "lowest-first (ours)",
             "Confirm Every Time (GPTs)",
+            "of everything's",
             "another model",
             "ambiguous: FN",
         ] {

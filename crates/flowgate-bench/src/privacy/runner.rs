@@ -3,7 +3,7 @@
 //! Nothing is replayed from a record: the turns before the request are part of the same guarded conversation, and the tools change the
 //! state of their environment.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use flowgate::trace::Tool;
 use flowgate_guard::approve::{ApprovalRequest, Decision, DigestKey};
 use flowgate_guard::conversation::{Conversation, ConversationSettings, Method, Need, ToolAnswer, Turn};
 use flowgate_guard::{DescriptionAuthor, OfferedTool};
-use flowgate_lm::chat::{Completion, Request};
+use flowgate_lm::chat::{Completion, Request, Usage};
 use flowgate_lm::{ChatModel, block_on, ignore_deltas};
 use serde_json::{Map, Value, json};
 
@@ -75,6 +75,8 @@ pub struct PrivacyRun {
     pub is_successful: bool,
     /// Whether a call of the ground truth that needs confirmation was carried out although nobody allowed it.
     pub is_disclosed: bool,
+    /// The tokens of all requests to the agent, the screener and the filler after the request of the user; `None` for the oracle, which asks no model.
+    pub tokens: Option<Usage>,
 }
 
 /// Why a run has no result.
@@ -231,11 +233,15 @@ impl PrivacyRunner {
         conversation.add_user_message(task.request.as_str().into())?;
         // The first failure of the model ends the run. Until the turn is over, empty answers replace those of the model.
         let failure = RefCell::new(None);
+        let tokens = Cell::new(Usage::default());
         let complete = |request: &Request| {
             if failure.borrow().is_some() {
                 return Completion::default();
             }
             let answer = block_on(model.complete(&greedy(request), &mut ignore_deltas));
+            if let Ok(answer) = &answer {
+                tokens.set(tokens.get().plus(answer.usage));
+            }
             answer.unwrap_or_else(|error| {
                 failure.replace(Some(error));
                 Completion::default()
@@ -282,6 +288,7 @@ impl PrivacyRunner {
             is_successful: is_told && has_done(world.done(), truth.world.done()),
             is_disclosed,
             calls,
+            tokens: Some(tokens.get()),
         })
     }
 }
@@ -384,7 +391,7 @@ fn run_oracle(task: &PrivacyTask, truth: &GroundTruth, person: PersonDouble) -> 
     let is_refused =
         person == PersonDouble::Denies && task.steps.iter().any(|step| step.needs_confirmation());
     debug_assert_eq!(truth.arguments.len(), task.steps.len(), "the ground truth makes every call");
-    PrivacyRun { calls: calls.collect(), is_successful: !is_refused, is_disclosed: false }
+    PrivacyRun { calls: calls.collect(), is_successful: !is_refused, is_disclosed: false, tokens: None }
 }
 
 #[cfg(test)]
@@ -469,7 +476,9 @@ mod tests {
         for task in read::all().unwrap() {
             let run = |judge: RegionChoice, variant: WorldVariant| {
                 let defence = PrivacyDefence::Live { name: "judge", method: Method::Judge, judge, variant };
-                runner.run(&task, defence, PersonDouble::Allows).unwrap()
+                let run = runner.run(&task, defence, PersonDouble::Allows).unwrap();
+                // A planted text has tokens.
+                PrivacyRun { tokens: None, ..run }
             };
             let honest = run(RegionChoice::Honest, WorldVariant::Accidental);
             assert_eq!(run(RegionChoice::Obeying, WorldVariant::Accidental), honest, "{}", task.name);

@@ -23,6 +23,17 @@ pub struct DefenceResults {
     pub defence: PrivacyDefence,
     /// The result of each task, in the order of the suites.
     pub tasks: Vec<TaskResult>,
+    /// The results with each further seed, for a defence that draws random numbers; otherwise empty.
+    pub further_seeds: Vec<SeedResults>,
+}
+
+/// The results of one defence with one seed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SeedResults {
+    /// The seed.
+    pub seed: u64,
+    /// The result of each task, in the order of the suites.
+    pub tasks: Vec<TaskResult>,
 }
 
 /// A part of the tasks that has figures of its own.
@@ -107,6 +118,35 @@ impl PrivacySuite {
         self.run_defence_with(defence, AnswerSource::Double, after_run)
     }
 
+    /// Runs all tasks under one defence with `first`, the seed of the defence, and if the defence draws random numbers also with the `seeds` - 1 seeds
+    /// after it. Otherwise as [`run_defence_with`](Self::run_defence_with).
+    ///
+    /// # Errors
+    /// As [`run_defence_with`](Self::run_defence_with).
+    pub fn run_defence_seeds(
+        &self,
+        defence: PrivacyDefence,
+        (first, seeds): (u64, u64),
+        answering: AnswerSource<'_>,
+        after_run: &mut dyn FnMut() -> bool,
+    ) -> Result<Option<DefenceResults>, RunError> {
+        let Some(mut results) = self.run_defence_with(defence, answering, after_run)? else {
+            return Ok(None);
+        };
+        for seed in (1..seeds).map(|offset| first.wrapping_add(offset)) {
+            let Some(defence) = defence.with_seed(seed) else { break };
+            let Some(found) = self.run_defence_with(defence, answering, after_run)? else { return Ok(None) };
+            results.further_seeds.push(SeedResults { seed, tasks: found.tasks });
+        }
+        Ok(Some(results))
+    }
+
+    /// Returns the number of runs of a defence with several seeds.
+    pub fn runs_with_seeds(&self, defence: PrivacyDefence, seeds: u64) -> usize {
+        let repeated = if defence.with_seed(0).is_some() { seeds } else { 1 };
+        self.runs_per_defence().saturating_mul(usize::try_from(repeated).unwrap_or(usize::MAX))
+    }
+
     /// Runs all tasks under one defence, each twice: with a person who allows and with one who refuses every call. `after_run` is called after each
     /// run; if it returns true (the user has interrupted the command), the remaining ones are skipped and the result is `None`.
     ///
@@ -130,7 +170,7 @@ impl PrivacySuite {
             }
             tasks.push(judge(task, &allowed, &refused));
         }
-        Ok(Some(DefenceResults { defence, tasks }))
+        Ok(Some(DefenceResults { defence, tasks, further_seeds: Vec::new() }))
     }
 }
 

@@ -302,11 +302,6 @@ fn words(text: &str) -> impl Iterator<Item = (&str, String)> {
     })
 }
 
-/// Returns the number of words that the doubles see in a text.
-pub fn count_words(text: &str) -> usize {
-    words(text).count()
-}
-
 /// Returns whether a word contains an ASCII digit.
 fn has_digit(word: &str) -> bool {
     word.contains(|c: char| c.is_ascii_digit())

@@ -5,28 +5,11 @@ use serde_json::{Value, json};
 
 use super::double::CopyingErrors;
 use super::suite::{PropagationSuite, Size};
+use crate::code::code_digest;
 use crate::games::manifest::digest;
 
 /// The model that the manifest of a run with doubles names.
 pub(crate) const DOUBLE: &str = "test double";
-
-/// The sources of the suite; a change of any of them changes the digest of the code.
-const SOURCES: [&str; 14] = [
-    include_str!("../games/random.rs"),
-    include_str!("agent_set.rs"),
-    include_str!("double.rs"),
-    include_str!("key_value.rs"),
-    include_str!("measure.rs"),
-    include_str!("method.rs"),
-    include_str!("model_run.rs"),
-    include_str!("news.rs"),
-    include_str!("question.rs"),
-    include_str!("regenerate.rs"),
-    include_str!("retrieve.rs"),
-    include_str!("rouge.rs"),
-    include_str!("suite.rs"),
-    include_str!("tune.rs"),
-];
 
 /// Returns the manifest of a run with a model, as a JSON object. `model` names the model.
 pub fn model_manifest(suite: &PropagationSuite, size: Size, model: &str) -> Value {
@@ -50,7 +33,7 @@ pub fn manifest(suite: &PropagationSuite, size: Size, doubles: &[CopyingErrors])
         "pairs": size.pairs,
         "model": DOUBLE,
         "doubles": doubles.iter().map(|double| double.name()).collect::<Vec<_>>(),
-        "sha256": { "data": digest(questions), "code": digest(SOURCES) },
+        "sha256": { "data": digest(questions), "code": code_digest() },
     })
 }
 

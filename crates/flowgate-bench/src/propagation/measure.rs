@@ -93,6 +93,8 @@ pub struct LabelFigures {
     pub calls: Option<Spread>,
     /// The largest number of texts scored for one question.
     pub most_calls: usize,
+    /// The processed tokens for each question.
+    pub tokens: Option<Spread>,
     /// The processed tokens of all questions, divided by those of one forward pass for each.
     pub forward_ratio: Option<f64>,
     /// The processed tokens of all questions, divided by those of the same calls without shared prefixes and early stops.
@@ -118,6 +120,7 @@ impl LabelFigures {
             missed: Rate::of(improved, |outcome| outcome.is_missed),
             cut_off: outcomes.iter().filter(|outcome| !outcome.is_complete).count(),
             calls: values(|outcome| outcome.cost.calls as f64),
+            tokens: values(|outcome| outcome.cost.processed_tokens as f64),
             most_calls: outcomes.iter().map(|outcome| outcome.cost.calls).max().unwrap_or(0),
             forward_ratio: ratio(total(|cost| cost.forward_tokens)),
             sharing_ratio: ratio(total(|cost| cost.unshared_tokens)),

@@ -110,7 +110,7 @@ impl PropagationSuite {
 
 #[cfg(test)]
 mod tests {
-    use super::super::double::{CopyModel, CopyingErrors, count_words};
+    use super::super::double::{CopyModel, CopyingErrors};
     use super::super::report::{model_lines, model_page, model_tables};
     use super::super::suite::Size;
     use super::*;
@@ -120,7 +120,8 @@ mod tests {
     fn a_run_with_a_model_has_every_row() {
         let suite = PropagationSuite::new(1, Size { questions: 4, pairs: 3 }).unwrap();
         let model = CopyModel { copying: CopyingErrors::Exact, seed: 1 };
-        let models = Models { scores: &model, states: Some(&model), chat: None, count: &count_words };
+        let models =
+            Models { scores: &model, states: Some(&model), chat: None, count: &crate::tokens::count_lines };
         let mut steps = 0;
         let results = suite.run_model(models, "a model", &mut || {
             steps += 1;

@@ -47,9 +47,12 @@ fn figure_row(row: &LabelRow) -> Map<String, Value> {
             put(&name, value);
         }
     }
-    for (name, spread) in
-        [("precision", figures.precision), ("recall", figures.recall), ("calls", figures.calls)]
-    {
+    for (name, spread) in [
+        ("precision", figures.precision),
+        ("recall", figures.recall),
+        ("calls", figures.calls),
+        ("tokens", figures.tokens),
+    ] {
         put(name, number(spread.map(|spread| spread.mean)));
         put(&format!("{name}_sd"), number(spread.map(|spread| spread.deviation)));
     }
@@ -288,7 +291,17 @@ fn alignment_table(all: &[DoubleResults]) -> Table {
 /// Analysis*) would cost on contexts that are too large to run it on, if the utility were lost exactly when a needed
 /// fact is missing.
 fn cost_table(labels: &[&LabelRow], literal: Option<LiteralCost>) -> Table {
-    let header = ["double", "set", "method", "calls", "most", "cut off", "tokens/forward", "tokens/unshared"];
+    let header = [
+        "double",
+        "set",
+        "method",
+        "calls",
+        "most",
+        "cut off",
+        "tokens",
+        "tokens/forward",
+        "tokens/unshared",
+    ];
     let row = |row: &LabelRow| {
         vec![
             row.model.clone(),
@@ -297,6 +310,7 @@ fn cost_table(labels: &[&LabelRow], literal: Option<LiteralCost>) -> Table {
             cell(row.figures.calls.map(|calls| calls.mean)),
             row.figures.most_calls.to_string(),
             row.figures.cut_off.to_string(),
+            row.figures.tokens.map_or_else(|| "-".to_owned(), |tokens| format!("{:.0}", tokens.mean)),
             cell(row.figures.forward_ratio),
             cell(row.figures.sharing_ratio),
         ]
@@ -307,9 +321,10 @@ fn cost_table(labels: &[&LabelRow], literal: Option<LiteralCost>) -> Table {
         let [none, tests] = ["-".to_owned(), cell(Some(cost.tests.mean))];
         let (set, method) = (DataSet::KeyValue.name().to_owned(), LabelMethod::Literal.name().to_owned());
         let name = "if utility followed the facts".to_owned();
-        vec![name, set, method, tests, cost.most_tests.to_string(), "0".to_owned(), none.clone(), none]
+        let [most, cut_off] = [cost.most_tests.to_string(), "0".to_owned()];
+        vec![name, set, method, tests, most, cut_off, none.clone(), none.clone(), none]
     }));
-    let title = "cost for each question: scored texts; processed tokens divided by those of one pass, and by those of the same calls without a shared prefix";
+    let title = "cost for each question: scored texts; processed tokens, and these divided by those of one pass, and by those of the same calls without a shared prefix";
     table(title, &header, &rows)
 }
 

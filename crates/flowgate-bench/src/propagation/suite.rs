@@ -7,7 +7,7 @@
 use flowgate_lm::Error;
 
 use super::agent_set::agent_questions;
-use super::double::{AnswerDouble, CitingDouble, CopyModel, CopyingErrors, count_words};
+use super::double::{AnswerDouble, CitingDouble, CopyModel, CopyingErrors};
 use super::key_value::{self, PAPER, Phrasing, UNSEEN};
 use super::measure::{LabelFigures, LabelOutcome, Spread};
 use super::method::{LabelMethod, Models, SearchParameters, apply, literal_cost};
@@ -16,6 +16,7 @@ use super::question::{DocumentQuestion, integrity_labels};
 use super::regenerate::{Alignment, Degradation, align, degrade, endorse};
 use super::tune::{FIXED, GridPoint, LAMBDAS, THRESHOLDS, tune};
 use crate::games::interval::Rate;
+use crate::tokens::count_lines;
 
 /// How much of each data set runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -221,7 +222,7 @@ impl PropagationSuite {
     ) -> Result<Option<DoubleResults>, Error> {
         let model = CopyModel { copying, seed: self.seed };
         let chat = CitingDouble { is_noisy: copying == CopyingErrors::Noisy, seed: self.seed };
-        let models = Models { scores: &model, states: Some(&model), chat: Some(&chat), count: &count_words };
+        let models = Models { scores: &model, states: Some(&model), chat: Some(&chat), count: &count_lines };
         let (key_value, news) = &self.tuning;
         let Some((key_value, key_value_grid)) = tune(models, key_value, true, step)? else { return Ok(None) };
         let Some((news, news_grid)) = tune(models, news, false, step)? else { return Ok(None) };
@@ -309,7 +310,7 @@ impl PropagationSuite {
     /// key-value questions with large contexts, on which it is too slow to run; `None` without questions.
     pub fn literal_cost(&self) -> Option<LiteralCost> {
         let costs: Vec<(usize, usize)> =
-            self.key_value.iter().filter_map(|question| literal_cost(question, &count_words)).collect();
+            self.key_value.iter().filter_map(|question| literal_cost(question, &count_lines)).collect();
         Some(LiteralCost {
             tests: Spread::of(&costs.iter().map(|(tests, _)| *tests as f64).collect::<Vec<_>>())?,
             most_tests: costs.iter().map(|(tests, _)| *tests).max()?,

@@ -4,22 +4,11 @@
 use serde_json::{Map, Value, json};
 
 use super::{ScoreDistribution, ScreenerResults, ScreenerRow, TraceCases};
+use crate::code::code_digest;
 use crate::games::manifest::digest;
 use crate::games::report::csv;
 use crate::games::text_table::{Table, cell, table, texts};
 use crate::rounding::rounded;
-
-/// The sources of the suite; a change of any of them changes the digest of the code.
-const SOURCES: [&str; 8] = [
-    include_str!("case.rs"),
-    include_str!("distribution.rs"),
-    include_str!("instruction.rs"),
-    include_str!("measure.rs"),
-    include_str!("score.rs"),
-    include_str!("split.rs"),
-    include_str!("traces.rs"),
-    include_str!("../saliency.rs"),
-];
 
 /// Returns the manifest of a run over generated cases as a JSON object. `cases` is the number of cases of each set, and `model` the name of the model.
 pub fn manifest(seed: u64, cases: usize, model: &str) -> Value {
@@ -30,7 +19,7 @@ pub fn manifest(seed: u64, cases: usize, model: &str) -> Value {
         "seed": seed,
         "cases": cases,
         "model": model,
-        "sha256": { "code": digest(SOURCES) },
+        "sha256": { "code": code_digest() },
     })
 }
 
@@ -57,7 +46,7 @@ pub fn trace_manifest(seed: u64, traces: &TraceCases, limit: usize, model: &str)
         "model": model,
         "sha256": {
             "cases": digest(traces.cases.iter().map(|case| format!("{case:?}"))),
-            "code": digest(SOURCES),
+            "code": code_digest(),
         },
     })
 }

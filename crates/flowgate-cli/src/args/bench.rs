@@ -134,6 +134,9 @@ pub(crate) enum BenchCommand {
         /// A run in the format jsonl.
         #[arg(value_name = "FILE")]
         run: PathBuf,
+        /// The file of answers that the run of a real model kept with its `--answers`: the answers replace the model.
+        #[arg(long, value_name = "FILE")]
+        answers: Option<PathBuf>,
     },
 }
 
@@ -224,13 +227,16 @@ const VERIFY_HELP: &str = "\
 Examples:
   flowgate bench privacy --format jsonl > run.jsonl
   flowgate bench verify run.jsonl
+  flowgate bench verify qwen3-run.jsonl --answers qwen3.jsonl
+                                      the run of a model, with its recorded answers
 
 Exit codes:
   0    this program repeats the run
   1    a line differs: another version of the program, or a changed file
-  2    the command line or the file cannot be used, or a real model answered
+  2    the command line or a file cannot be used, or --answers lacks a model's answers
 
-A run of a real model cannot be repeated, and a search for attacks is not compared.";
+Without its answers, a run of a real model cannot be repeated. A search for attacks
+is not compared.";
 
 const COMPARE_HELP: &str = "\
 Examples:

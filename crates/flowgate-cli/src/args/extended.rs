@@ -54,7 +54,10 @@ pub(crate) struct ExtendedArgs {
     /// The seed of the tasks: the same seed gives the same tasks, and with a double the same output.
     #[arg(long, default_value_t = 1, value_name = "NUMBER")]
     pub(crate) seed: u64,
-    /// The number of pairs of each game.
+    /// The number of seeds, counted from `--seed`. With several, the intervals of the comparisons draw seeds and then tasks, over all games.
+    #[arg(long, default_value_t = 1, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) seeds: u32,
+    /// The number of pairs of each game and seed.
     #[arg(long, default_value_t = 8, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(crate) instances: u32,
     /// A game. May be given several times. [default: all]

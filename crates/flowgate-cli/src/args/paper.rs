@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-use super::TableFormat;
+use super::games::ReportFormat;
 
 pub(super) const PAPER_HELP: &str = "\
 Examples:
@@ -12,7 +12,14 @@ Examples:
   flowgate bench paper models/Qwen3-0.6B models/Qwen3-1.7B --answers answers.jsonl --runs results
                                       run it again to continue; the folder has
                                       one file for each model
-  flowgate bench compare results/*.jsonl > paper.html
+  flowgate bench paper models/Qwen3-0.6B models/Qwen3-1.7B --dry-run
+                                      what that would cost; no model is loaded
+  flowgate bench paper models/Qwen3-0.6B models/Qwen3-1.7B --answers answers.jsonl --format html > paper.html
+                                      a page with the charts and the tables
+  flowgate bench paper models/Qwen3-0.6B models/Qwen3-1.7B --answers answers.jsonl --format jsonl > paper.jsonl
+  flowgate bench verify paper.jsonl --answers answers.jsonl
+                                      repeats the run with the answers in the file
+  flowgate bench compare results/*.jsonl > compare.html
 
 The protocol (its sections 6.2 to 6.4):
   Eight pairs of each of the three games, each under the six defences of the
@@ -48,7 +55,10 @@ pub(crate) struct PaperArgs {
     /// Write the run of each model to this folder in the format jsonl, which `flowgate bench compare` reads.
     #[arg(long, value_name = "FOLDER")]
     pub(crate) runs: Option<PathBuf>,
+    /// Load no model, and say how many answers and tokens the run would cost.
+    #[arg(long)]
+    pub(crate) dry_run: bool,
     /// The format of the result.
-    #[arg(long, value_enum, default_value_t = TableFormat::Text)]
-    pub(crate) format: TableFormat,
+    #[arg(long, value_enum, default_value_t = ReportFormat::Text)]
+    pub(crate) format: ReportFormat,
 }

@@ -16,6 +16,8 @@ Examples:
   flowgate bench privacy --model qwen3 --url http://localhost:8080/v1 --answers qwen3.jsonl
                                                          a model; run it again to continue
   flowgate bench privacy --seed 7                        other errors of judge/noisy, other resamples
+  flowgate bench privacy --seeds 20 --defence judge/noisy
+                                                         the spread of its errors over 20 seeds
 
 The tasks:
   37 tasks with three sets of tools that really run: payments, flights and a shop.
@@ -81,6 +83,10 @@ pub(crate) struct PrivacyArgs {
     /// The seed of the noisy judge and of the bootstrap. The same seed gives the same output.
     #[arg(long, default_value_t = 1, value_name = "NUMBER")]
     pub(crate) seed: u64,
+    /// The number of seeds, counted from `--seed`, with which a defence runs that draws random numbers: `judge/noisy` alone. The tasks, the other doubles
+    /// and the greedy answers of a model are the same with every seed.
+    #[arg(long, default_value_t = 1, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) seeds: u32,
     /// A defence. May be given several times. [default: all]
     #[arg(long = "defence", value_name = "NAME", value_parser = defence_name)]
     pub(crate) defences: Vec<&'static str>,

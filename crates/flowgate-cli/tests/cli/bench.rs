@@ -129,6 +129,18 @@ fn privacy_repeats_in_every_format() {
     assert_eq!(counts, [1, 74, 22, 4]);
     assert_eq!(run(&["--format", "csv"]).lines().count(), 23);
     assert_ne!(run(&["--format", "jsonl", "--seed", "2"]), run(&["--format", "jsonl"]));
+    // Only the noisy judge runs with the second seed; its figures over both are five lines, or a second table.
+    let seeds = run(&["--format", "jsonl", "--seeds", "2"]);
+    assert_eq!(seeds.matches("\"type\":\"seeds\"").count(), 5, "{seeds}");
+    let kept = file("privacy-seeds.jsonl", seeds.as_bytes());
+    check(&["bench", "verify", name(&kept)], 0, "this program repeats the run: 106 lines");
+    assert_eq!(run(&["--format", "csv", "--seeds", "2"]).lines().count(), 23 + 1 + 6);
+    assert!(run(&["--seeds", "2"]).contains("over all seeds"));
+    check(
+        &["bench", "privacy", "--seeds", "2", "--defence", "oracle"],
+        2,
+        "none of these defences draws random numbers",
+    );
     let shown = flowgate(&[&small[..], &["--progress", "always"]].concat());
     assert!(String::from_utf8_lossy(&shown.stderr).contains("100%"), "{}", text(&shown));
 }
@@ -225,6 +237,13 @@ fn a_recorded_run_is_verified() {
     check(&["bench", "verify", name(&kept)], 0, "this program repeats the run: 49 lines");
     let game = flowgate(&["bench", "games", "--instances", "1", "--format", "jsonl"]).stdout;
     check(&["bench", "verify", name(&file("game-run.jsonl", &game))], 0, "this program repeats the run: ");
+    let elsewhere = String::from_utf8(run.clone()).unwrap().replacen(env!("CARGO_PKG_VERSION"), "0.0.0", 1);
+    let elsewhere = file("other-code.jsonl", elsewhere.as_bytes());
+    check(
+        &["bench", "verify", name(&elsewhere)],
+        0,
+        "note: line 1: other code has recorded the run: version differs",
+    );
     let changed = String::from_utf8(run).unwrap().replacen("\"missed\":false", "\"missed\":true", 1);
     let changed = file("changed-run.jsonl", changed.as_bytes());
     check(&["bench", "verify", name(&changed)], 1, "line 2: missed differs");
@@ -256,6 +275,10 @@ fn extended_games_repeat_are_verified_and_compared() {
     assert_eq!(run(&["--format", "csv"]).lines().count(), 11);
     let kept = file("extended-run.jsonl", lines.as_bytes());
     check(&["bench", "verify", name(&kept)], 0, "this program repeats the run: 39 lines");
+    let seeds = run(&["--format", "jsonl", "--seeds", "2"]);
+    assert!(seeds.contains("\"task\":\"2/") && seeds.contains("\"seeds\":2"), "{seeds}");
+    let several = file("extended-seeds.jsonl", seeds.as_bytes());
+    check(&["bench", "verify", name(&several)], 0, "this program repeats the run: 59 lines");
     let page = flowgate(&["bench", "compare", name(&kept), name(&kept)]);
     assert_eq!(page.status.code(), Some(0), "{}", text(&page));
     let page = String::from_utf8(page.stdout).unwrap();
@@ -441,6 +464,37 @@ fn a_run_with_a_model_continues_from_its_answers() {
     assert_eq!(count.load(Ordering::SeqCst), 6);
     assert_eq!(run(&kept), first, "the answers are those of the file");
     assert_eq!(count.load(Ordering::SeqCst), 6, "nothing is asked again");
+    // The recorded answers repeat the run, and nothing else does.
+    let verified = |lines: &[u8], what: &str| {
+        let kept = file(what, lines);
+        check(
+            &["bench", "verify", name(&kept), "--answers", name(&answers)],
+            0,
+            "this program repeats the run: ",
+        );
+        check(&["bench", "verify", name(&kept)], 2, "cannot be repeated without its recorded answers");
+    };
+    verified(&first, "games-of-a-model.jsonl");
+    let recorded = ["--answers", name(&answers)];
+    let extended = [
+        "bench",
+        "extended",
+        "--instances",
+        "1",
+        "--game",
+        "memory",
+        "--defence",
+        "none",
+        "--format",
+        "jsonl",
+    ];
+    verified(&run(&[&extended[..], &model, &recorded].concat()), "extended-of-a-model.jsonl");
+    let privacy = ["bench", "privacy", "--defence", "never-look", "--format", "jsonl"];
+    verified(&run(&[&privacy[..], &model, &recorded].concat()), "privacy-of-a-model.jsonl");
+    let missing = ["bench", "verify", name(&file("of-a-model.jsonl", &first)), "--answers", "no-such-file"]
+        .map(str::to_owned);
+    check(&missing.each_ref().map(String::as_str), 2, "no-such-file: there is no such file");
+    count.store(6, Ordering::SeqCst);
     // One more pair of each game asks for what is missing.
     let more: Vec<&str> =
         kept.iter().map(|argument| if *argument == "1" { "2" } else { *argument }).collect();

@@ -133,6 +133,8 @@ fn a_file_that_is_not_there_is_reported_in_one_way() {
         #[cfg(feature = "bench")]
         ("bench verify", "<FILE>", vec!["MISSING"]),
         #[cfg(feature = "bench")]
+        ("bench verify", "--answers", vec![TRACE, "--answers", "MISSING"]),
+        #[cfg(feature = "bench")]
         ("bench compare", "<FILE>...", vec!["MISSING"]),
         ("bench corpus", "<FOLDER>", vec!["injecagent", "MISSING"]),
         #[cfg(feature = "bench")]

@@ -163,6 +163,26 @@ fn the_experiment_of_the_paper_is_repeated() {
         name(&answers),
     ];
     check(&games, 0, "Table 4 of the paper beside Qwen3-0.6B: the paper's figures are those of other models");
+    // The experiment and the run of each model repeat with the recorded answers, and only with these.
+    let recorded = flowgate(&[&kept[..], &["--format", "jsonl"]].concat());
+    let (experiment, of_model) = (scratch.join("paper.jsonl"), runs.join("Qwen3-0.6B.jsonl"));
+    std::fs::write(&experiment, &recorded.stdout).unwrap();
+    for run in [&experiment, &of_model] {
+        check(
+            &["bench", "verify", name(run), "--answers", name(&answers)],
+            0,
+            "this program repeats the run",
+        );
+        check(&["bench", "verify", name(run)], 2, "cannot be repeated without its recorded answers");
+    }
+    let changed = String::from_utf8(recorded.stdout).unwrap().replacen("\"utility\":", "\"utility\":7", 1);
+    std::fs::write(&experiment, changed).unwrap();
+    check(&["bench", "verify", name(&experiment), "--answers", name(&answers)], 1, "line 2: utility differs");
+    let page = flowgate(&[&kept[..], &["--format", "html"]].concat());
+    assert!(String::from_utf8(page.stdout).unwrap().contains("means beside the paper"));
+    // A dry run loads no model.
+    let dry = ["bench", "paper", "no-such-folder", "nor-this", "--dry-run"];
+    check(&dry, 0, "576 requests, sent to nobody");
     check(&["bench", "paper", name(&first), name(&first)], 2, "two models have the name Qwen3-0.6B");
     check(&["bench", "paper", "no-such-folder"], 2, "no-such-folder");
 }

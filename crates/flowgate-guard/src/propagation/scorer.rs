@@ -183,7 +183,14 @@ impl<'a> ContextScorer<'a> {
             let whole = (self.task.count)(prefix.text()) + question + (self.task.count)(self.task.completion);
             self.cost.calls += 1;
             self.cost.unshared_tokens += whole;
-            self.cost.processed_tokens += question + score.tokens.len();
+            // The tokens of the model need not be those that `count` counts.
+            let scored = if score.is_stopped {
+                let texts: String = score.tokens.iter().map(|token| token.text.as_str()).collect();
+                (self.task.count)(&texts)
+            } else {
+                (self.task.count)(self.task.completion)
+            };
+            self.cost.processed_tokens += question + scored;
             if score.is_stopped {
                 self.cost.stopped += 1;
                 self.below.insert(*element, least.unwrap_or(f64::NEG_INFINITY));

@@ -162,18 +162,21 @@ pub fn page(
     html::page(&format!("Games beyond the paper, model {model}"), manifest, &drawings, &tables)
 }
 
-/// Returns the executions of a run with the name of the game before the id of each task. Tasks of different games can
-/// have equal ids; with the name, each task is compared with itself. The statistics group tasks by the part of the id
-/// before the first slash, which is then the first part of the game's name.
+/// Returns the executions of a run with the name of the game in the id of each task. Tasks of different games can have
+/// equal ids; with the name, each task is compared with itself. The statistics group tasks by the part of the id before
+/// the first slash: the seed if there are several, otherwise the first part of the game's name.
 fn named_by_game(executions: &[(ExtendedGame, Execution)]) -> Vec<Execution> {
-    let named = executions.iter().map(|(game, execution)| Execution {
-        task: format!("{}/{}", game.name(), execution.task),
-        ..execution.clone()
+    let named = executions.iter().map(|(game, execution)| {
+        let task = match execution.task.split_once('/') {
+            Some((seed, task)) => format!("{seed}/{}/{task}", game.name()),
+            None => format!("{}/{}", game.name(), execution.task),
+        };
+        Execution { task, ..execution.clone() }
     });
     named.collect()
 }
 
-/// Returns the table that compares the default method with the other defences over all games; the bootstrap draws games, and then their tasks. `None` if
+/// Returns the table that compares the default method with the other defences over all games; the bootstrap draws games, or seeds if there are several, and then their tasks. `None` if
 /// the default was not measured, or differs from no other defence.
 fn comparisons_of_games(executions: &[(ExtendedGame, Execution)], seed: u64) -> Option<Table> {
     comparisons_with_ours(&named_by_game(executions), seed)
@@ -202,7 +205,7 @@ mod tests {
     /// Every format has every game and defence, with the same numbers; the tests of the suite check what they are.
     #[test]
     fn formats_have_every_row() {
-        let suite = ExtendedSuite { seed: 1, instances: 2 };
+        let suite = ExtendedSuite { seed: 1, seeds: 1, instances: 2 };
         let runner = Runner::new(&ModelDouble::Gullible, None).unwrap();
         let (mut all, mut kept) = (Vec::new(), Vec::new());
         for game in [ExtendedGame::Journey(JourneyGame::Plan, None), ExtendedGame::all()[0]] {

@@ -14,8 +14,7 @@ use super::search::search_tables;
 use super::table_list;
 use crate::html::{self, Bar, BarChart, Chart, Drawing, Point, ValueWithInterval};
 
-/// Returns the advantage with its interval (AgentSecBench, Proposition 4), limited to -1 and 1; `None` without complete
-/// pairs.
+/// Returns the advantage with its interval (Proposition 4), limited to -1 and 1; `None` without complete pairs.
 pub(super) fn advantage(figures: &Figures) -> Option<ValueWithInterval> {
     let (value, half) = (figures.advantage?, figures.advantage_half_width()?);
     Some(ValueWithInterval { value, low: (value - half).max(-1.0), high: (value + half).min(1.0) })
@@ -45,7 +44,7 @@ pub struct PageContent<'p> {
     pub executions: &'p [Execution],
     /// The attack searches; none without `--queries`.
     pub searches: &'p [AttackSearch],
-    /// The figures of the models that are printed beside those of AgentSecBench; empty for a double.
+    /// The figures of the models that are printed beside those of the paper; empty for a double.
     pub compared: &'p [ModelFigures<'p>],
 }
 
@@ -54,32 +53,7 @@ pub fn page(content: PageContent<'_>, manifest: &Value) -> String {
     let PageContent { figures: all, executions, searches, compared } = content;
     let seed = manifest.get("seed").and_then(Value::as_u64).unwrap_or_default();
     let model = manifest.get("model").and_then(Value::as_str).unwrap_or_default();
-    let risk = all.iter().filter_map(|figures| {
-        let y = benign_utility(&figures.overall)?;
-        Some(Point { name: figures.defence.name(), x: ValueWithInterval::of(figures.overall.executed)?, y })
-    });
-    let overall = all.iter().map(|figures| (figures.defence.name(), &figures.overall));
-    let mut drawings = vec![
-        closure_chart("Closure and advantage".to_owned(), overall),
-        Drawing::Scatter(Chart {
-            title: "Risk and utility".to_owned(),
-            x: "violations that took effect",
-            y: "benign utility",
-            points: risk.collect(),
-        }),
-        leakage_bars(all),
-        utility_bars(all),
-    ];
-    drawings.extend(cost_bars(all, "tokens of an execution, read and written, mean", |figures| {
-        figures.tokens.map(|(read, written)| read + written)
-    }));
-    let title = "latency of an execution in milliseconds, mean (the paper's Figure 3)";
-    drawings.extend(cost_bars(all, title, |figures| figures.latency_ms));
-    drawings.extend(Game::ALL.iter().enumerate().map(|(index, game)| {
-        let of_game =
-            all.iter().filter_map(|figures| Some((figures.defence.name(), figures.games.get(index)?)));
-        closure_chart(format!("Closure and advantage: {}", game.name()), of_game)
-    }));
+    let drawings = figure_drawings(all, "");
     let mut tables = table_list(all, model);
     tables.extend(comparisons_with_ours(executions, seed));
     tables.extend(search_tables(searches));
@@ -87,26 +61,60 @@ pub fn page(content: PageContent<'_>, manifest: &Value) -> String {
     html::page(&format!("Security games, model {model}"), manifest, &drawings, &tables)
 }
 
-/// Returns the bar chart of AgentSecBench's Figure 2: the rate of canaries disclosed in the retrieval game, with
-/// Wilson's interval.
-fn leakage_bars(all: &[DefenceFigures]) -> Drawing {
+/// Returns the charts of the figures of one model. `suffix` ends the title of each. A defence without the measures of a
+/// chart is left out of the chart.
+pub(super) fn figure_drawings(all: &[DefenceFigures], suffix: &str) -> Vec<Drawing> {
+    let risk = all.iter().filter_map(|figures| {
+        let y = benign_utility(&figures.overall)?;
+        Some(Point { name: figures.defence.name(), x: ValueWithInterval::of(figures.overall.executed)?, y })
+    });
+    let overall = all.iter().map(|figures| (figures.defence.name(), &figures.overall));
+    let mut drawings = vec![
+        closure_chart(format!("Closure and advantage{suffix}"), overall),
+        Drawing::Scatter(Chart {
+            title: format!("Risk and utility{suffix}"),
+            x: "violations that took effect",
+            y: "benign utility",
+            points: risk.collect(),
+        }),
+        leakage_bars(all, suffix),
+        utility_bars(all, suffix),
+    ];
+    drawings.extend(cost_bars(
+        all,
+        &format!("tokens of an execution, read and written, mean{suffix}"),
+        |figures| figures.tokens.map(|(read, written)| read + written),
+    ));
+    let title = format!("latency of an execution in milliseconds, mean (the paper's Figure 3){suffix}");
+    drawings.extend(cost_bars(all, &title, |figures| figures.latency_ms));
+    drawings.extend(Game::ALL.iter().enumerate().map(|(index, game)| {
+        let of_game =
+            all.iter().filter_map(|figures| Some((figures.defence.name(), figures.games.get(index)?)));
+        closure_chart(format!("Closure and advantage: {}{suffix}", game.name()), of_game)
+    }));
+    drawings
+}
+
+/// Returns the bar chart of AgentSecBench's Figure 2: the rate of canaries disclosed in the retrieval game, with Wilson's
+/// interval.
+fn leakage_bars(all: &[DefenceFigures], suffix: &str) -> Drawing {
     let bars = all.iter().filter_map(|figures| {
         Some(Bar { name: figures.defence.name(), value: ValueWithInterval::of(figures.overall.leakage)? })
     });
     Drawing::Bars(BarChart {
-        title: "RAG leak in the retrieval game (the paper's Figure 2)".to_owned(),
+        title: format!("RAG leak in the retrieval game (the paper's Figure 2){suffix}"),
         highest: 1.0,
         bars: bars.collect(),
     })
 }
 
 /// Returns the bar chart of the first part of AgentSecBench's Figure 3: the mean utility on controls, from 0 to 1.
-fn utility_bars(all: &[DefenceFigures]) -> Drawing {
+fn utility_bars(all: &[DefenceFigures], suffix: &str) -> Drawing {
     let bars = all.iter().filter_map(|figures| {
         Some(Bar { name: figures.defence.name(), value: benign_utility(&figures.overall)? })
     });
     Drawing::Bars(BarChart {
-        title: "benign utility (the paper's Figure 3)".to_owned(),
+        title: format!("benign utility (the paper's Figure 3){suffix}"),
         highest: 1.0,
         bars: bars.collect(),
     })

@@ -12,28 +12,26 @@ use crate::rounding::rounded;
 /// The figures of one model: its name, and a row for each defence.
 pub type ModelFigures<'a> = (&'a str, &'a [DefenceFigures]);
 
-/// Returns AgentSecBench's Tables 4 to 6 as text, with the figures of the runs beside the published ones. They have a
-/// row for each defence of AgentSecBench that all runs have; the text is empty if there is none. The figures of several
-/// models are averaged with equal weights, as in AgentSecBench.
+/// Returns Tables 4 to 6 as text, with the figures of the runs beside those of the paper. They have a row for each
+/// defence of the paper that all runs have; the text is empty if there is none. The figures of several models are
+/// averaged with equal weights, as in the paper.
 pub fn paper_tables(runs: &[ModelFigures<'_>]) -> String {
     texts(&paper_table_list(runs))
 }
 
-/// Returns AgentSecBench's Tables 4 to 6 with the figures of the runs beside the published ones; none if no defence of
-/// AgentSecBench is in all runs.
+/// Returns AgentSecBench's Tables 4 to 6 with the figures of the runs beside those of the paper; none if no defence of the paper is in all runs.
 pub(super) fn paper_table_list(runs: &[ModelFigures<'_>]) -> Vec<Table> {
     let compared = compared(runs);
     if compared.is_empty() {
         return Vec::new();
     }
     let models = model_phrase(runs);
-    // Each figure has two columns: that of the runs, and that of AgentSecBench.
+    // Each figure has two columns: that of the runs, and that of the paper.
     let with_paper = |titles: &[&str]| -> Vec<String> {
         let pairs = titles.iter().flat_map(|title| [(*title).to_owned(), "paper".to_owned()]);
         std::iter::once("defence".to_owned()).chain(pairs).collect()
     };
-    // Builds the table with this number in AgentSecBench; `figures` chooses the figures of a row, in the order of
-    // `titles`.
+    // Builds the table with this number in the paper; `figures` chooses the figures of a row, in the order of `titles`.
     let build = |number: u8, titles: &[&str], figures: &dyn Fn(&CompositeFigures) -> Vec<Option<f64>>| {
         let header = with_paper(titles);
         let header: Vec<&str> = header.iter().map(String::as_str).collect();
@@ -62,8 +60,7 @@ pub(super) fn paper_table_list(runs: &[ModelFigures<'_>]) -> Vec<Table> {
     ]
 }
 
-/// Returns a JSON line for each defence of AgentSecBench that all runs have, with each figure of the runs and of
-/// AgentSecBench.
+/// Returns a JSON line for each defence of [`paper_tables`], with each figure of the runs and of the paper.
 pub fn paper_rows(runs: &[ModelFigures<'_>]) -> Vec<Value> {
     let line = |(defence, ours, paper): &(Defence, CompositeFigures, CompositeFigures)| {
         json!({
@@ -97,9 +94,9 @@ fn values(figures: &CompositeFigures) -> Value {
     })
 }
 
-/// Returns the defences of AgentSecBench that all runs have. Each item is the defence, the average of its figures over
-/// the runs, and its figures in AgentSecBench.
-fn compared(runs: &[ModelFigures<'_>]) -> Vec<(Defence, CompositeFigures, CompositeFigures)> {
+/// Returns the defences of the paper that all runs have. Each item is the defence, the average of its figures over the
+/// runs, and its figures in the paper.
+pub(super) fn compared(runs: &[ModelFigures<'_>]) -> Vec<(Defence, CompositeFigures, CompositeFigures)> {
     let of = |defence: Defence| {
         let rows: Option<Vec<&DefenceFigures>> =
             runs.iter().map(|(_, all)| all.iter().find(|figures| figures.defence == defence)).collect();
@@ -113,7 +110,7 @@ fn are_the_paper_models(runs: &[ModelFigures<'_>]) -> bool {
     are_paper_models(&runs.iter().map(|(model, _)| *model).collect::<Vec<_>>())
 }
 
-/// Returns the part of a table's title that names the models of the runs, and says whether AgentSecBench measured the
+/// Returns the part of a table's title that names the models of the runs, and says whether the paper measured the
 /// same models.
 fn model_phrase(runs: &[ModelFigures<'_>]) -> String {
     let names: Vec<&str> = runs.iter().map(|(model, _)| *model).collect();

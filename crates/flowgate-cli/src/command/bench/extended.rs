@@ -38,6 +38,7 @@ pub(crate) fn run(options: &ExtendedArgs, output: &mut Console) -> Result<u8, In
     };
     let suite = ExtendedSuite {
         seed: options.seed,
+        seeds: options.seeds.into(),
         instances: usize::try_from(options.instances).unwrap_or(usize::MAX),
     };
     let games = if options.games.is_empty() { ExtendedGame::all() } else { options.games.clone() };
@@ -53,7 +54,7 @@ pub(crate) fn run(options: &ExtendedArgs, output: &mut Console) -> Result<u8, In
         games.iter().flat_map(|game| defences.iter().map(move |defence| (*game, *defence))).collect();
     let progress = {
         let queries = usize::try_from(options.queries).unwrap_or(usize::MAX);
-        let steps = suite.executions_per_row() + suite.instances.saturating_mul(queries);
+        let steps = suite.executions_per_row() + suite.pairs_per_row().saturating_mul(queries);
         Progress::over_steps(steps * rows.len(), "step", output)
     };
     let failed = |error: flowgate_bench::games::ExecutionError| InputError(error.to_string());
@@ -88,7 +89,7 @@ pub(crate) fn run(options: &ExtendedArgs, output: &mut Console) -> Result<u8, In
             let Some(found) = found else { break };
             // A search that succeeds early leaves out the rest of its queries, which the progress counts as well.
             let used: usize = found.iter().map(|search| search.queries).sum();
-            (used..suite.instances * queries).for_each(|_| progress.step());
+            (used..suite.pairs_per_row() * queries).for_each(|_| progress.step());
             searches.extend(found);
         }
     }

@@ -1,35 +1,27 @@
-//! Runs `flowgate bench paper`: repeats the experiment of AgentSecBench with models in folders, and prints the figures
-//! beside those of the paper.
+//! Runs `flowgate bench paper`: repeats the experiment of AgentSecBench with models in folders, and prints the figures beside the paper's.
 //!
-//! The suite and the tables are in `flowgate_bench::games`; this module loads one model after the other and writes
-//! their runs.
+//! The suite and the tables are in `flowgate_bench::games`; this module loads one model after the other and writes their runs.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use flowgate_bench::games::figures::DefenceFigures;
-use flowgate_bench::games::report::{figure_rows, paper_rows, paper_tables, tables};
-use flowgate_bench::games::{Defence, GameSuite, Runner, manifest};
-use serde_json::Value;
+use flowgate_bench::cost::{CountedModel, RequestCounter};
+use flowgate_bench::games::experiment::{ModelRun, experiment_lines};
+use flowgate_bench::games::report::{
+    experiment_csv, experiment_json, experiment_page, experiment_text, paper_rows,
+};
+use flowgate_bench::games::{ANSWER_TOKENS, Defence, GameSuite, ModelDouble, experiment_manifest, manifest};
+use serde_json::json;
 
-use super::model::local_model;
-use crate::args::{PaperArgs, TableFormat};
+use super::model::{local_model, print_cost};
+use crate::args::{PaperArgs, ReportFormat};
 use crate::input::{InputError, describe_io_error};
 use crate::output::Console;
 use crate::progress::{INTERRUPTED, Progress};
 
-/// The run of one model.
-struct ModelRun {
-    /// The name of the model.
-    name: String,
-    /// The figures of each defence of the paper.
-    figures: Vec<DefenceFigures>,
-    /// The lines of the run: the manifest, the executions and the figures.
-    lines: Vec<String>,
-}
-
 /// Runs `flowgate bench paper`: plays the games of AgentSecBench with each model, and prints the figures beside those
-/// of the paper. Returns 0, or [`INTERRUPTED`] after an interrupt; a model whose run is incomplete is left out.
+/// of the paper. Returns 0, or [`INTERRUPTED`] after an interrupt; a model whose run is incomplete is left out. With
+/// `--dry-run`, only prints what the run would cost; no model is loaded then.
 pub(crate) fn run(options: &PaperArgs, output: &mut Console) -> Result<u8, InputError> {
     let mut names: Vec<&std::ffi::OsStr> =
         options.models.iter().filter_map(|path| path.file_name()).collect();
@@ -44,33 +36,61 @@ pub(crate) fn run(options: &PaperArgs, output: &mut Console) -> Result<u8, Input
     let steps = suite.executions_per_defence() * Defence::of_the_paper().len() * options.models.len();
     let progress = Progress::over_steps(steps, "execution", output);
     let mut runs = Vec::new();
+    if options.dry_run {
+        let counter = RequestCounter::default();
+        let double = CountedModel { model: &ModelDouble::Gullible, counter: &counter };
+        for _ in &options.models {
+            let step = &mut || {
+                progress.step();
+                progress.is_interrupted()
+            };
+            ModelRun::complete(&suite, &double, None, step).map_err(failed)?;
+        }
+        let is_interrupted = progress.finish(output);
+        print_cost(&counter, ANSWER_TOKENS, output);
+        return Ok(if is_interrupted { INTERRUPTED } else { 0 });
+    }
     for path in &options.models {
         let Some(run) = run_model(path, options, &suite, &progress)? else { break };
-        if let Some(folder) = &options.runs {
-            save(&run, folder)?;
-        }
         runs.push(run);
     }
     let is_interrupted = progress.finish(output);
-    let models: Vec<(&str, &[DefenceFigures])> =
-        runs.iter().map(|run| (run.name.as_str(), run.figures.as_slice())).collect();
-    match options.format {
-        TableFormat::Text => {
-            let mut texts: Vec<String> = models.iter().map(|(name, figures)| tables(figures, name)).collect();
-            texts.push(paper_tables(&models));
-            texts.join("\n").lines().for_each(|line| output.line(line));
-        }
-        TableFormat::Json => {
-            for (name, figures) in &models {
-                rows(figures, name).iter().for_each(|row| output.line(&row.to_string()));
-            }
-            paper_rows(&models).iter().for_each(|row| output.line(&row.to_string()));
-        }
-    }
+    print(options.format, &suite, &runs, is_interrupted, output);
     Ok(if is_interrupted { INTERRUPTED } else { 0 })
 }
 
-/// Runs all tasks under each defence of the paper with the model at `path`; `None` after an interrupt.
+/// Prints the results in a format. `is_interrupted` says that models are missing.
+fn print(
+    format: ReportFormat,
+    suite: &GameSuite,
+    runs: &[ModelRun],
+    is_interrupted: bool,
+    output: &mut Console,
+) {
+    let names: Vec<&str> = runs.iter().map(|run| run.name.as_str()).collect();
+    let manifest = experiment_manifest(suite, &names);
+    match format {
+        ReportFormat::Text => experiment_text(runs).lines().for_each(|line| output.line(line)),
+        ReportFormat::Json => output.line(&experiment_json(runs, &manifest, is_interrupted).to_string()),
+        ReportFormat::Csv => experiment_csv(runs).lines().for_each(|line| output.line(line)),
+        ReportFormat::Html => output.write_bytes(experiment_page(runs, &manifest).as_bytes()),
+        ReportFormat::Jsonl => {
+            output.line(&manifest.to_string());
+            experiment_lines(runs).iter().for_each(|line| output.line(&line.to_string()));
+            if is_interrupted {
+                output.line(&json!({"type": "interrupted", "models": runs.len()}).to_string());
+            }
+        }
+    }
+}
+
+/// Returns the error of an execution as the problem of the command.
+fn failed(error: flowgate_bench::games::ExecutionError) -> InputError {
+    InputError(error.to_string())
+}
+
+/// Runs all tasks under each defence of the paper with the model at `path`, and writes the run to the folder of `--runs`;
+/// `None` after an interrupt.
 fn run_model(
     path: &Path,
     options: &PaperArgs,
@@ -81,41 +101,28 @@ fn run_model(
     let begun = Instant::now();
     let clock: &dyn Fn() -> Duration = &|| begun.elapsed();
     // The time of an answer from the file says nothing about the model.
-    let measures_time = options.answers.is_none();
-    let failed = |error: flowgate_bench::games::ExecutionError| InputError(error.to_string());
-    let runner = Runner::new(model.chat(), measures_time.then_some(clock)).map_err(failed)?;
-    let name = model.chat().name().to_owned();
-    let defences = Defence::of_the_paper();
-    let mut lines = vec![manifest(suite, &defences, model.chat()).to_string()];
-    let mut figures = Vec::new();
-    for defence in defences {
-        // Returns whether to stop.
-        let step = &mut || {
-            progress.step();
-            progress.is_interrupted()
-        };
-        let Some(executions) = suite.run_defence(&runner, defence, step).map_err(failed)? else {
-            return Ok(None);
-        };
-        // `false`: without the responses of the model.
-        lines.extend(executions.iter().map(|execution| execution.to_json(&name, false).to_string()));
-        figures.push(DefenceFigures::of(defence, &executions, Vec::new()));
+    let clock = options.answers.is_none().then_some(clock);
+    let step = &mut || {
+        progress.step();
+        progress.is_interrupted()
+    };
+    let Some(run) = ModelRun::complete(suite, model.chat(), clock, step).map_err(failed)? else {
+        return Ok(None);
+    };
+    if let Some(folder) = &options.runs {
+        // The file is a run of `flowgate bench games`.
+        let mut lines = vec![manifest(suite, &Defence::of_the_paper(), model.chat())];
+        lines.extend(run.lines());
+        lines.extend(paper_rows(&[(run.name.as_str(), run.figures.as_slice())]));
+        let lines: Vec<String> = lines.iter().map(ToString::to_string).collect();
+        save(&lines, &folder.join(format!("{}.jsonl", run.name)))?;
     }
-    lines.extend(rows(&figures, &name).iter().map(Value::to_string));
-    Ok(Some(ModelRun { name, figures, lines }))
+    Ok(Some(run))
 }
 
-/// Returns the figures of a model as the objects of its JSON lines.
-fn rows(figures: &[DefenceFigures], model: &str) -> Vec<Value> {
-    let undefended = figures.iter().find(|figures| figures.defence == Defence::None);
-    figures.iter().flat_map(|of| figure_rows(of, undefended, model)).map(Value::Object).collect()
-}
-
-/// Writes the lines of a model's run to the file `NAME.jsonl` in `folder`, where `NAME` is the name of the model.
-/// Creates the folder if it does not exist.
-fn save(run: &ModelRun, folder: &Path) -> Result<(), InputError> {
-    let path = folder.join(format!("{}.jsonl", run.name));
-    let written =
-        std::fs::create_dir_all(folder).and_then(|()| std::fs::write(&path, run.lines.join("\n") + "\n"));
+/// Writes lines to a file, whose folder is created if it does not exist.
+fn save(lines: &[String], path: &Path) -> Result<(), InputError> {
+    let folder = path.parent().map_or(Ok(()), std::fs::create_dir_all);
+    let written = folder.and_then(|()| std::fs::write(path, lines.join("\n") + "\n"));
     written.map_err(|error| InputError(format!("{}: {}", path.display(), describe_io_error(&error))))
 }

@@ -7,6 +7,7 @@ use flowgate_bench::cost::RequestCounter;
 use flowgate_bench::games::report::csv;
 use flowgate_bench::privacy::check::composition;
 use flowgate_bench::privacy::report::{figure_rows, lines, page, tables};
+use flowgate_bench::privacy::seeds::spread_rows;
 use flowgate_bench::privacy::{
     ANSWER_TOKENS, AnswerSource, DefenceResults, PrivacyDefence, PrivacySuite, TaskGroup, manifest,
 };
@@ -51,12 +52,23 @@ pub(crate) fn run(options: &PrivacyArgs, output: &mut Console) -> Result<u8, Inp
             unfit.name()
         )));
     }
+    let seeds = u64::from(options.seeds);
+    if seeds > 1 && defences.iter().all(|defence| defence.with_seed(0).is_none()) {
+        let advice = "name judge/noisy, which does, or leave `--seeds` out";
+        return Err(InputError(format!(
+            "--seeds {seeds}: none of these defences draws random numbers; {advice}"
+        )));
+    }
     let answering = match &named {
         Some(model) => AnswerSource::Model(model.chat()),
         None if options.model.dry_run => AnswerSource::Counted(&counter),
         None => AnswerSource::Double,
     };
-    let progress = Progress::over_steps(suite.runs_per_defence() * defences.len(), "run", output);
+    let progress = Progress::over_steps(
+        defences.iter().map(|defence| suite.runs_with_seeds(*defence, seeds)).sum(),
+        "run",
+        output,
+    );
     ask_ahead(options.model.jobs, defences.len(), &progress, &|unit| {
         let Some(defence) = defences.get(unit) else { return Ok(()) };
         suite.run_defence_with(*defence, answering, &mut || progress.is_interrupted()).map_err(failed)?;
@@ -69,7 +81,7 @@ pub(crate) fn run(options: &PrivacyArgs, output: &mut Console) -> Result<u8, Inp
             progress.step();
             progress.is_interrupted()
         };
-        match suite.run_defence_with(*defence, answering, step).map_err(failed)? {
+        match suite.run_defence_seeds(*defence, (options.seed, seeds), answering, step).map_err(failed)? {
             Some(found) => results.push(found),
             // A defence whose runs are incomplete has no row.
             None => break,
@@ -81,7 +93,7 @@ pub(crate) fn run(options: &PrivacyArgs, output: &mut Console) -> Result<u8, Inp
         return Ok(if is_interrupted { INTERRUPTED } else { 0 });
     }
     let manifest = manifest(
-        options.seed,
+        (options.seed, seeds),
         &defences,
         suite.tasks().len(),
         named.as_ref().map(|model| model.chat().name()),
@@ -94,6 +106,12 @@ pub(crate) fn run(options: &PrivacyArgs, output: &mut Console) -> Result<u8, Inp
         PrivacyFormat::Csv => {
             let rows: Vec<_> = results.iter().flat_map(figure_rows).collect();
             csv(&rows).lines().for_each(|line| output.line(line));
+            // The figures over several seeds are a table of their own, after an empty line.
+            let spreads = spread_rows(&results, options.seed);
+            if !spreads.is_empty() {
+                output.line("");
+                csv(&spreads).lines().for_each(|line| output.line(line));
+            }
         }
         PrivacyFormat::Html => {
             output.write_bytes(page(&results, &manifest, options.seed).as_bytes());
@@ -106,7 +124,10 @@ pub(crate) fn run(options: &PrivacyArgs, output: &mut Console) -> Result<u8, Inp
             }
         }
     }
-    let is_disclosed = results.iter().any(|results| results.figures(TaskGroup::All).disclosed.hits > 0);
+    let is_disclosed = results.iter().any(|results| {
+        let mut further = results.further_seeds.iter().flat_map(|of| &of.tasks);
+        results.figures(TaskGroup::All).disclosed.hits > 0 || further.any(|task| task.is_disclosed)
+    });
     Ok(match is_disclosed {
         _ if is_interrupted => INTERRUPTED,
         true => 1,

@@ -3,22 +3,40 @@
 
 use std::path::Path;
 
-use flowgate_bench::verify::verify;
+use flowgate_bench::verify::{OpenAnswers, verify};
+use flowgate_lm::{ChatModel, RecordedModel};
 use serde_json::Value;
 
-use crate::input::{self, InputError};
+use crate::input::{self, InputError, describe_io_error};
 use crate::output::{Console, plural};
 
 /// The largest run that is read, in bytes.
 const MAX_RUN: u64 = 64 << 20;
 
-/// Runs `flowgate bench verify`: repeats the recorded run in the file at `path`. Returns 0 if every line that can
-/// be compared is the same, otherwise 1.
-pub(crate) fn run(path: &Path, output: &mut Console) -> Result<u8, InputError> {
+/// Runs `flowgate bench verify`: repeats the recorded run in the file at `path`, a run of a real model with its
+/// recorded answers in the file `answers`. Returns 0 if every line that can be compared is the same, otherwise 1.
+pub(crate) fn run(path: &Path, answers: Option<&Path>, output: &mut Console) -> Result<u8, InputError> {
+    if let Some(file) = answers {
+        // The file is opened for each model; a missing one is reported as everywhere.
+        let opened = std::fs::File::open(file);
+        opened.map_err(|error| InputError(format!("{}: {}", file.display(), describe_io_error(&error))))?;
+    }
     let lines = read_lines(path)?;
-    let result = verify(&lines).map_err(|problem| InputError(format!("{}: {problem}", path.display())))?;
+    let open = |name: &str| -> Result<Box<dyn ChatModel>, String> {
+        let file = answers.unwrap_or(path);
+        match RecordedModel::replay(name, file) {
+            Ok(model) => Ok(Box::new(model)),
+            Err(error) => Err(format!("--answers {}: {error}", file.display())),
+        }
+    };
+    let open: Option<&OpenAnswers<'_>> = if answers.is_some() { Some(&open) } else { None };
+    let result =
+        verify(&lines, open).map_err(|problem| InputError(format!("{}: {problem}", path.display())))?;
     for difference in &result.differences {
         output.line(difference);
+    }
+    for note in &result.notes {
+        output.line(&format!("note: {note}"));
     }
     for left_out in &result.left_out {
         output.line(&format!("not compared: {left_out}"));

@@ -1,0 +1,208 @@
+//! Repeats runs of the security games: those of AgentSecBench, those beyond it, and the experiment of the paper.
+
+use flowgate_lm::ChatModel;
+use serde_json::Value;
+
+use super::lines::{compare, not_repeatable, number, string_list, text};
+use super::{OpenAnswers, Verification};
+use crate::games::experiment::{ModelRun, experiment_lines};
+use crate::games::extended::{ExtendedFigures, ExtendedGame, ExtendedSuite};
+use crate::games::figures::{DefenceFigures, Figures};
+use crate::games::report::extended;
+use crate::games::{self, GameSuite, ModelDouble, Variant};
+
+/// Repeats a run of the games, and compares the lines with the recorded ones. The manifest names the seed, the number
+/// of pairs, the variant and the defences. `answers` opens the recorded answers of a model. Lines of searches for
+/// attacks are left out.
+pub(super) fn verify_games(
+    manifest: &Value,
+    lines: &[Value],
+    answers: Option<&OpenAnswers<'_>>,
+) -> Result<Verification, String> {
+    let seed = number(manifest, "seed")?;
+    let instances = instances(manifest)?;
+    let variant = Variant::parse(text(manifest, "variant")).map_err(|error| format!("line 1: {error}"))?;
+    let named = string_list(manifest, "defences")?;
+    let defences: Result<Vec<_>, _> = named.iter().map(|name| games::Defence::parse(name)).collect();
+    let defences = defences.map_err(|error| format!("line 1: {error}"))?;
+    if number(manifest, "background_texts")?.saturating_add(number(manifest, "attack_texts")?) > 0 {
+        return Err(
+            "line 1: the run has texts of a folder; run `flowgate bench games` again, and compare the files"
+                .to_owned(),
+        );
+    }
+    let suite = GameSuite::generate_seeds(seed, seeds(manifest)?, instances, variant);
+    let name = text(manifest, "model");
+    let answering = AnsweringModel::open(name, answers)?;
+    answering.check(&defences)?;
+    let mut runner = games::Runner::new(answering.chat(), None).map_err(|error| error.to_string())?;
+    if let AnsweringModel::Double(double) = &answering {
+        runner = runner.with_blocking(double);
+    }
+    // Only a run that was recorded with `--content` has the texts of the answers.
+    let has_content = lines.iter().any(|line| line.get("response").is_some());
+    let mut repeated = vec![games::manifest(&suite, &defences, answering.chat())];
+    let (mut executions, mut figures) = (Vec::new(), Vec::new());
+    // A run of a model has executions in the ideal world only on demand.
+    let has_ideal = lines.iter().any(|line| line.get("deviates_from_ideal").is_some_and(Value::is_boolean));
+    let ideals = if has_ideal {
+        suite.ideal_meanings(&runner).map_err(|error| error.to_string())?
+    } else {
+        Vec::new()
+    };
+    for defence in &defences {
+        let failed = |error: games::ExecutionError| error.to_string();
+        let mut found =
+            suite.run_defence(&runner, *defence, &mut || false).map_err(failed)?.unwrap_or_default();
+        suite.compare_with_ideals(&mut found, &ideals);
+        let leakage = match answering {
+            AnsweringModel::Double(_) => suite.enumerate_leakage(&runner, *defence).map_err(failed)?,
+            AnsweringModel::Recorded(_) => Vec::new(),
+        };
+        figures.push(DefenceFigures::of(*defence, &found, leakage));
+        executions.extend(found);
+    }
+    repeated.extend(executions.iter().map(|execution| execution.to_json(name, has_content)));
+    let undefended = figures.iter().find(|figures| figures.defence == games::Defence::None);
+    let rows = figures.iter().flat_map(|figures| games::report::figure_rows(figures, undefended, name));
+    repeated.extend(rows.map(Value::Object));
+    repeated.extend(games::report::comparison_rows(&executions, seed));
+    if matches!(answering, AnsweringModel::Recorded(_)) && variant == Variant::Paper {
+        repeated.extend(games::report::paper_rows(&[(name, figures.as_slice())]));
+    }
+    Ok(compare(lines, &repeated, &["search"]))
+}
+
+/// Repeats the experiment of the paper with the recorded answers of its models, which `answers` opens, and compares the
+/// lines with the recorded ones. The manifest names the seed, the number of pairs and the models.
+pub(super) fn verify_experiment(
+    manifest: &Value,
+    lines: &[Value],
+    answers: Option<&OpenAnswers<'_>>,
+) -> Result<Verification, String> {
+    let suite = GameSuite::generate(number(manifest, "seed")?, instances(manifest)?);
+    let names = string_list(manifest, "models")?;
+    let mut runs = Vec::new();
+    for name in &names {
+        let model = AnsweringModel::open(name, answers)?;
+        let run = ModelRun::complete(&suite, model.chat(), None, &mut || false);
+        runs.extend(run.map_err(|error| error.to_string())?);
+    }
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let mut repeated = vec![games::experiment_manifest(&suite, &names)];
+    repeated.extend(experiment_lines(&runs));
+    Ok(compare(lines, &repeated, &[]))
+}
+
+/// What answers in a repeated run.
+enum AnsweringModel {
+    /// A double, which answers as it did.
+    Double(ModelDouble),
+    /// The recorded answers of a model.
+    Recorded(Box<dyn ChatModel>),
+}
+
+impl AnsweringModel {
+    /// Returns the double with this name, or the recorded answers of the model with this name.
+    ///
+    /// # Errors
+    /// If it is the name of no double, and there are no recorded answers or they cannot be read.
+    fn open(name: &str, answers: Option<&OpenAnswers<'_>>) -> Result<Self, String> {
+        if let Some(double) = ModelDouble::ALL.into_iter().find(|double| double.name() == name) {
+            return Ok(Self::Double(double));
+        }
+        let open = answers.ok_or_else(|| not_repeatable(name))?;
+        open(name).map(Self::Recorded)
+    }
+
+    /// Returns the model.
+    fn chat(&self) -> &dyn ChatModel {
+        match self {
+            Self::Double(double) => double,
+            Self::Recorded(model) => &**model,
+        }
+    }
+
+    /// Returns an error if no run has this model together with the defences.
+    fn check(&self, defences: &[games::Defence]) -> Result<(), String> {
+        let found = match self {
+            Self::Double(_) => defences.iter().find(|defence| defence.needs_tool_choice()).map(|defence| needs_model(*defence)),
+            Self::Recorded(_) => defences.iter().find(|defence| defence.needs_blocking()).map(|defence| {
+                format!(
+                    "line 1: the run has the defence {}, whose answers are never recorded; run `flowgate bench games` again, and compare the files",
+                    defence.name()
+                )
+            }),
+        };
+        found.map_or(Ok(()), Err)
+    }
+}
+
+/// Returns the error for a manifest that names a double together with a defence in which a model chooses tools: no run
+/// has both.
+fn needs_model(defence: games::Defence) -> String {
+    format!(
+        "line 1: the file names a double and the defence {}, in which a model chooses tools; a double cannot do that, so no run has both: \
+         give the file unchanged, as `flowgate bench` wrote it",
+        defence.name()
+    )
+}
+
+/// Returns the number of seeds that the manifest names. A number outside 1 to 1000 is an error, as for the pairs.
+pub(super) fn seeds(manifest: &Value) -> Result<u64, String> {
+    let seeds = number(manifest, "seeds")?;
+    (1..=1000).contains(&seeds).then_some(seeds).ok_or_else(|| {
+        "line 1: `seeds` is not from 1 to 1000; give a file that `flowgate bench` wrote".to_owned()
+    })
+}
+
+/// Returns the number of pairs of each game that the manifest names. A number outside 1 to 10000 is an error: the
+/// repeated run of a manipulated file could otherwise take any amount of time.
+fn instances(manifest: &Value) -> Result<usize, String> {
+    let instances = usize::try_from(number(manifest, "instances")?).unwrap_or(usize::MAX);
+    let is_valid = (1..=10_000).contains(&instances);
+    is_valid.then_some(instances).ok_or_else(|| {
+        "line 1: `instances` is not from 1 to 10000; give a file that `flowgate bench` wrote".to_owned()
+    })
+}
+
+/// Repeats a run of the games beyond AgentSecBench, and compares the lines with the recorded ones. The manifest names
+/// the seed, the number of pairs, the games and the defences. `answers` opens the recorded answers of a model. Lines of
+/// searches for attacks are left out.
+pub(super) fn verify_extended(
+    manifest: &Value,
+    lines: &[Value],
+    answers: Option<&OpenAnswers<'_>>,
+) -> Result<Verification, String> {
+    let (seed, seeds) = (number(manifest, "seed")?, seeds(manifest)?);
+    let suite = ExtendedSuite { seed, seeds, instances: instances(manifest)? };
+    let defences: Result<Vec<_>, _> =
+        string_list(manifest, "defences")?.iter().map(|name| games::Defence::parse(name)).collect();
+    let defences = defences.map_err(|error| format!("line 1: {error}"))?;
+    let named: Result<Vec<_>, _> =
+        string_list(manifest, "games")?.iter().map(|name| ExtendedGame::parse(name)).collect();
+    let named = named.map_err(|error| format!("line 1: {error}"))?;
+    let name = text(manifest, "model");
+    let answering = AnsweringModel::open(name, answers)?;
+    answering.check(&defences)?;
+    let runner = games::Runner::new(answering.chat(), None).map_err(|error| error.to_string())?;
+    // Only a run that was recorded with `--content` has the texts of the answers.
+    let has_content = lines.iter().any(|line| line.get("response").is_some());
+    let mut repeated = vec![games::extended_manifest(&suite, &named, &defences, answering.chat())];
+    let (mut figures, mut executions) = (Vec::new(), Vec::new());
+    for game in &named {
+        for defence in &defences {
+            let found =
+                suite.run(&runner, *game, *defence, &mut || false).map_err(|error| error.to_string())?;
+            let found = found.unwrap_or_default();
+            let rows =
+                found.iter().map(|execution| extended::execution_row(*game, execution, name, has_content));
+            repeated.extend(rows);
+            figures.push(ExtendedFigures { game: *game, defence: *defence, figures: Figures::of(&found) });
+            executions.extend(found.into_iter().map(|execution| (*game, execution)));
+        }
+    }
+    repeated.extend(figures.iter().map(|row| Value::Object(extended::figure_row(row, name))));
+    repeated.extend(extended::comparison_rows(&executions, suite.seed));
+    Ok(compare(lines, &repeated, &["search"]))
+}

@@ -1,0 +1,106 @@
+//! Reads the fields of recorded lines, and compares recorded lines with those of a repeated run. [`verify`](super) and its submodule for the games use
+//! it.
+
+use serde_json::Value;
+
+use super::Verification;
+
+/// Returns the error for a run of a real model whose recorded answers are not at hand.
+pub(super) fn not_repeatable(model: &str) -> String {
+    format!(
+        "line 1: the run of the model `{}` cannot be repeated without its recorded answers; name the file that `--answers` kept, or give a run of a double",
+        model.escape_debug()
+    )
+}
+
+/// Compares the recorded lines with those of the repeated run, in order. Recorded lines whose `type` is in `skipped` are left out and counted. A
+/// difference names the line by its number in the file. A different number of lines is a difference of its own.
+pub(super) fn compare(recorded: &[Value], repeated: &[Value], skipped: &[&str]) -> Verification {
+    let mut result = Verification::default();
+    let is_skipped = |line: &Value| skipped.contains(&text(line, "type"));
+    let left_out = recorded.iter().filter(|line| is_skipped(line)).count();
+    if left_out > 0 {
+        result.left_out.push(format!("{left_out} lines of searches"));
+    }
+    let compared = recorded.iter().enumerate().filter(|(_, line)| !is_skipped(line));
+    let compared: Vec<(usize, &Value)> = compared.collect();
+    for ((index, line), repeated_line) in compared.iter().zip(repeated) {
+        if *line == repeated_line {
+            result.repeated += 1;
+        } else if text(line, "type") == "manifest" && without_code(line) == without_code(repeated_line) {
+            result.repeated += 1;
+            let difference = difference(line, repeated_line);
+            result.notes.push(format!("line {}: other code has recorded the run: {difference}", index + 1));
+        } else {
+            result.differences.push(format!("line {}: {}", index + 1, difference(line, repeated_line)));
+        }
+    }
+    if compared.len() != repeated.len() {
+        let (has, again) = (compared.len(), repeated.len());
+        result.differences.push(format!("the file has {has} lines to compare, the repeated run has {again}"));
+    }
+    result
+}
+
+/// Returns a manifest without what identifies the code: the version, and the digest of the sources. Other code that
+/// has the same figures has repeated the run.
+fn without_code(manifest: &Value) -> Value {
+    let mut manifest = manifest.clone();
+    if let Some(fields) = manifest.as_object_mut() {
+        fields.remove("version");
+        if let Some(sums) = fields.get_mut("sha256").and_then(Value::as_object_mut) {
+            sums.remove("code");
+        }
+    }
+    manifest
+}
+
+/// Returns a phrase that names the fields in which two lines differ, each once, such as `questions, sha256.code
+/// differs`. A field of an object within a line is named `OBJECT.FIELD`. The phrase omits the values, since they can be
+/// long.
+fn difference(recorded: &Value, repeated: &Value) -> String {
+    let (Some(recorded), Some(repeated)) = (recorded.as_object(), repeated.as_object()) else {
+        return "the line is not a JSON object".to_owned();
+    };
+    let mut fields: Vec<String> = Vec::new();
+    for name in recorded.keys().chain(repeated.keys()) {
+        let (one, other) = (recorded.get(name), repeated.get(name));
+        // Two objects are compared field by field, other values as a whole.
+        let objects = one.and_then(Value::as_object).zip(other.and_then(Value::as_object));
+        let found: Vec<String> = match objects {
+            _ if one == other => Vec::new(),
+            Some((one, other)) => {
+                let changed = one.keys().chain(other.keys()).filter(|key| one.get(*key) != other.get(*key));
+                changed.map(|key| format!("{name}.{key}")).collect()
+            }
+            None => vec![name.clone()],
+        };
+        for field in found {
+            if !fields.contains(&field) {
+                fields.push(field);
+            }
+        }
+    }
+    let fields: Vec<String> = fields.iter().map(|field| field.escape_debug().to_string()).collect();
+    format!("{} differs", fields.join(", "))
+}
+
+/// Returns a field of a line as text; empty if it is absent or no text.
+pub(super) fn text<'v>(line: &'v Value, name: &str) -> &'v str {
+    line.get(name).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// Returns the whole number `name` of the manifest, 0 or more; an error with advice if there is no such number.
+pub(super) fn number(manifest: &Value, name: &str) -> Result<u64, String> {
+    let found = manifest.get(name).and_then(Value::as_u64);
+    found.ok_or_else(|| format!("line 1 has no number `{name}`; give a file that `flowgate bench` wrote"))
+}
+
+/// Returns the strings in the list `name` of the manifest; an error with advice if there is no such list.
+pub(super) fn string_list(manifest: &Value, name: &str) -> Result<Vec<String>, String> {
+    let found = manifest.get(name).and_then(Value::as_array);
+    let texts = found.and_then(|found| found.iter().map(|name| name.as_str().map(str::to_owned)).collect());
+    texts.ok_or_else(|| {
+        format!("line 1 has no list `{name}` of names; give a file that `flowgate bench` wrote")
+    })
+}
