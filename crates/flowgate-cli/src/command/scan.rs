@@ -190,7 +190,7 @@ fn print_text(
         for hook in &found.hooks {
             let mark = if is_flowgate_hook(hook) { "guards" } else { "hook  " };
             // A hook can have a key in its command line: only its program is shown.
-            output.line(&format!("  {mark} {}", escaping::excerpt(hook_program(hook), 60)));
+            output.line(&format!("  {mark} {}", escaping::excerpt(&hook_program(hook), 60)));
         }
         output.line("");
     }
@@ -289,10 +289,14 @@ fn package(arguments: &[String]) -> Option<&str> {
 }
 
 /// Returns the program of a hook, by a heuristic: the first word of its command without `=`. Words before it set
-/// environment variables, whose values can be keys. Quotation marks are not understood: of a value with a space, the
-/// second word is returned.
-fn hook_program(command: &str) -> &str {
-    command.split_whitespace().find(|word| !word.contains('=')).unwrap_or_default()
+/// environment variables, whose values can be keys. The result is empty if a quotation mark is not closed.
+fn hook_program(command: &str) -> String {
+    // Without quotation marks, backslashes are those of Windows paths.
+    let words = match command.contains(['"', '\'']) {
+        true => shlex::split(command).unwrap_or_default(),
+        false => command.split_whitespace().map(str::to_owned).collect(),
+    };
+    words.into_iter().find(|word| !word.contains('=')).unwrap_or_default()
 }
 
 /// Returns the result as JSON. It has no arguments of servers and no commands of hooks, which can have keys. `scanned`
@@ -353,6 +357,15 @@ mod tests {
             let words: Vec<String> = arguments.split(' ').map(str::to_owned).collect();
             assert_eq!(package(&words), expected, "{arguments}");
         }
-        assert_eq!(hook_program("KEY=S3CRET /bin/check --all"), "/bin/check");
+        for (command, program) in [
+            ("KEY=S3CRET /bin/check --all", "/bin/check"),
+            ("KEY=\"S3 CRET\" /bin/check", "/bin/check"),
+            ("KEY='S3 CRET' '/my hooks/check' x", "/my hooks/check"),
+            ("KEY=\"S3 CRET /bin/check", ""),
+            ("C:\\hooks\\check.exe x", "C:\\hooks\\check.exe"),
+            ("", ""),
+        ] {
+            assert_eq!(hook_program(command), program, "{command}");
+        }
     }
 }

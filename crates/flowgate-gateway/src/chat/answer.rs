@@ -31,7 +31,7 @@ use crate::virtual_keys::scope::{name_for_client, scope};
 use crate::visibility::HIDDEN_HEADER;
 
 /// The messages of a request, before its conversation is locked.
-enum Input<'m> {
+enum RequestChat<'m> {
     /// All messages of the chat.
     Whole(SentChat<'m>),
     /// The messages after an earlier answer, with their provenance.
@@ -131,12 +131,12 @@ impl ModelRoutes {
                     Err(failure) => return Some(failed(report, failure)),
                 };
                 let name = key_scope + &previous.conversation;
-                (self.sessions.find_by_name(&received.client, &name), Input::Continued(previous, sources))
+                (self.sessions.find_by_name(&received.client, &name), RequestChat::Continued(previous, sources))
             }
             None => {
                 let chat = SentChat::of(messages).with_sources(sources);
                 match self.sessions.find((&received.client, &key_scope), named, &chat).await {
-                    Ok(handle) => (handle, Input::Whole(chat)),
+                    Ok(handle) => (handle, RequestChat::Whole(chat)),
                     Err(failure) => return Some(failed(report, failure)),
                 }
             }
@@ -158,7 +158,7 @@ impl ModelRoutes {
         &self,
         received: &ModelRouteRequest,
         handle: &ConversationHandle,
-        (request, input): (&ReceivedRequest, Input<'_>),
+        (request, input): (&ReceivedRequest, RequestChat<'_>),
         presence: &ClientPresence,
         parts: Sender<ReplyPart>,
         report: &mut RequestReport,
@@ -168,8 +168,8 @@ impl ModelRoutes {
         client.check_replaced()?;
         // The whole chat: the client sends it, or the messages after an earlier answer whose chat is stored.
         let chat = &match input {
-            Input::Whole(chat) => chat,
-            Input::Continued(previous, sources) => {
+            RequestChat::Whole(chat) => chat,
+            RequestChat::Continued(previous, sources) => {
                 let before = locked.history().and_then(|history| previous.chat_in(history));
                 let before = before.ok_or_else(|| bad_previous_answer(GONE))?;
                 SentChat::following(&before, &request.request.messages, &sources)

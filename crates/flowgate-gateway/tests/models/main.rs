@@ -288,7 +288,7 @@ fn requests_outside_the_routes_are_refused() {
                 .to_owned(),
         ),
         ("/v1/chat/completions", "{".to_owned()),
-        ("/v1/responses", with(&responses, json!({"previous_response_id": "resp_1"}))),
+        ("/v1/responses", with(&responses, json!({"previous_response_id": 1}))),
         ("/v1/responses", with(&responses, json!({"conversation": "conv_1"}))),
         ("/v1/responses", with(&responses, json!({"prompt": {"id": "pmpt_1"}}))),
         ("/v1/responses", with(&responses, json!({"background": true}))),

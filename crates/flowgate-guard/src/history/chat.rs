@@ -174,10 +174,10 @@ mod tests {
         let check = |first: Message, sent: Vec<Message>, added: usize| {
             let prefix = SentChat::of(&[first]).message_digests();
             let mut sources = Sources::default();
-            sources.set(sent.len() - 1, vec![Some(Source::Pasted)]);
+            sources.set(sent.len() - 1, vec![Some(Source::File)]);
             let chat = SentChat::following(&prefix, &sent, &sources);
             assert_eq!(chat.digests().len(), 1 + added, "{sent:?}");
-            assert_eq!(chat.sources_after(added).of(0, 0), Some(Source::Pasted), "{sent:?}");
+            assert_eq!(chat.sources_after(added).of(0, 0), Some(Source::File), "{sent:?}");
         };
         check(system("x"), vec![system("x"), user()], 1);
         check(system("x"), vec![user()], 1);

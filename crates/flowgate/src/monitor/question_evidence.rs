@@ -11,10 +11,11 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
+use super::argument_path::argument_in;
 use super::{Monitor, Question, Reason};
 use crate::label::Label;
 use crate::policy::ArgumentRole;
-use crate::trace::{Event, EventBody, NodeContent, NodeId};
+use crate::trace::{Call, Event, EventBody, NodeContent, NodeId};
 
 /// The most values of a call for which evidence is listed.
 const MAX_VALUES: usize = 8;

@@ -19,7 +19,7 @@ use crate::eval::{EvalError, Evaluator, Frame, MissingValueMode};
 use crate::label::{ComputedLabelUse, DimensionSet, Label, PartialLabel, Space};
 use crate::policy::plan::{CompiledQuery, Plan};
 use crate::policy::{Action, GrantClause, GrantScope, Span};
-use crate::trace::{Document, EventId, NodeId};
+use crate::trace::{EventId, NodeId};
 
 /// The maximum number of reasons that are reported against one call.
 const MAX_REASONS: usize = 50;

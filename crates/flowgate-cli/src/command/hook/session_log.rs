@@ -13,6 +13,7 @@ use std::time::{Duration, SystemTime};
 
 use flowgate::trace::Tool;
 use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
 
 use super::harness::ToolUse;
 use crate::args::Harness;
@@ -147,16 +148,23 @@ pub(super) fn delete_old(folder: &Path, harness: Harness) {
     }
 }
 
+/// The most bytes of the id of a session that the name of its file contains.
+const ID_BYTES: usize = 72;
+
 /// Returns the name of the file of a session. Every byte of its id but ASCII letters and digits is escaped, because
-/// an agent chooses the id. Of a long id, only the first 80 bytes and the length are in the name, since file
-/// systems limit it; so two long ids that differ only after these bytes, and are equally long, share a file.
+/// an agent chooses the id. Since file systems limit names, a long id is cut, and its digest is added.
 fn file_name(session: &str) -> String {
     let mut name = String::new();
-    for byte in session.bytes().take(80) {
+    for byte in session.bytes().take(ID_BYTES) {
         match byte {
             b'0'..=b'9' | b'a'..=b'z' | b'A'..=b'Z' => name.push(char::from(byte)),
             _ => name.push_str(&format!("-{byte:02x}")),
         }
+    }
+    if session.len() > ID_BYTES {
+        let digest = Sha256::digest(session);
+        name.push('-');
+        digest.iter().take(8).for_each(|byte| name.push_str(&format!("{byte:02x}")));
     }
     format!("{name}-{}.jsonl", session.len())
 }
@@ -203,4 +211,18 @@ fn read_line(line: &[u8]) -> LoggedEvent {
     };
     let value: Option<Value> = serde_json::from_slice(line).ok();
     value.as_ref().and_then(read).unwrap_or(LoggedEvent::Unknown)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_files_of_two_sessions_have_different_names() {
+        let long = |end: &str| format!("{}{end}", "x".repeat(ID_BYTES));
+        assert_eq!(file_name("a1/ä"), "a1-2f-c3-a4-5.jsonl");
+        assert_eq!(file_name(&long("")), format!("{}-72.jsonl", long("")));
+        assert_ne!(file_name(&long("a")), file_name(&long("b")));
+        assert!(file_name(&"/".repeat(1_000_000)).len() <= 255, "file systems limit names");
+    }
 }

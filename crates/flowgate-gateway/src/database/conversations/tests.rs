@@ -89,3 +89,22 @@ async fn a_turn_says_that_its_conversation_is_used_if_that_is_old() {
         assert_eq!(used().await > 1, is_stale);
     }
 }
+
+/// Of the conversations beyond the limit of a client, those that were used longest ago come first, and the newest never.
+#[tokio::test]
+async fn the_surplus_begins_with_what_was_used_longest_ago() {
+    let store = Database::open(&DatabaseAddress::Memory).await.unwrap();
+    for (used, name) in ["first", "second", "held", "third", "newest"].into_iter().enumerate() {
+        store.open_conversation(("c", name), "basis", "key", 0).await.unwrap();
+        store
+            .execute_for_test(&format!("UPDATE conversations SET used = {used} WHERE name = '{name}'"))
+            .await
+            .unwrap();
+    }
+    let hold = "UPDATE conversations SET held_until = 9000000000000 WHERE name = 'held'";
+    store.execute_for_test(hold).await.unwrap();
+    let surplus = async |most| store.least_recently_used("c", "newest", most).await.unwrap();
+    assert_eq!(surplus(1).await, ["first", "second", "third"]);
+    assert_eq!(surplus(2).await, ["first", "second"]);
+    assert_eq!(surplus(4).await, Vec::<String>::new());
+}
