@@ -107,7 +107,7 @@ pub(crate) fn run(options: &AttackArgs, output: &mut Console) -> Result<u8, Inpu
                 Err(error) => unreadable = Some(error),
             }
             progress.step();
-            // Continues with the next run.
+            // Whether to continue with the next run.
             unreadable.is_none() && results.count() < MAX_ATTACKS
         })?;
     }

@@ -47,7 +47,8 @@ struct CheckTotals {
 }
 
 /// Runs `flowgate check`: judges every run of the traces, prints each in the format, and then the warnings. Without
-/// traces, prints only what is known about the policy. Returns 0 if nothing is found; 1 if a call is not permitted,
+/// traces, prints only what is known about the policy: its kind, or in a format for programs the comparison with tools,
+/// if there is one. Returns 0 if nothing is found; 1 if a call is not permitted,
 /// there is a finding or a denied warning; 2 if a run could not be read; [`INTERRUPTED`] after an interrupt.
 pub(crate) fn run(options: &CheckOptions<'_>, output: &mut Console) -> Result<u8, InputError> {
     let policy = Arc::new(load_policy(options.policy, output)?);

@@ -388,6 +388,7 @@ fn proposed_call(hook_input: &Map<String, Value>) -> Result<Call, String> {
 fn read_up_to_date(path: &Path, limit: u64, pending: &PendingEvent) -> Result<Transcript, String> {
     let deadline = Instant::now() + TRANSCRIPT_DELAY;
     loop {
+        // Before the first prompt of a session, the transcript need not exist.
         let read = Transcript::read(path, limit, pending.event == HookEvent::UserPromptSubmit);
         let is_late = Instant::now() >= deadline;
         match read {

@@ -196,6 +196,7 @@ impl StdioProxy {
             match (side, line) {
                 (side, Some(line)) => {
                     let actions = self.handle_line(side, &line, output).map_err(failed);
+                    // `Ok(false)`: a side has stopped reading.
                     let is_sent =
                         actions.map(|actions| self.send(actions, &to_client, child.input.as_ref(), output));
                     match is_sent {
@@ -227,6 +228,7 @@ impl StdioProxy {
         };
         // A client that ends the session during a call has observed how long the server took: the label of the
         // outcome must reach the proxies of its other servers.
+        // The server ends even if the labels cannot be stored, so that error is returned only afterwards.
         let actions = self.end_calls().map_err(InputError);
         child.terminate().await;
         self.send(actions?, &to_client, None, output);
@@ -303,6 +305,7 @@ impl StdioProxy {
             self.noise = self.noise.saturating_add(1);
             return Ok(Vec::new());
         }
+        // Reads the labels of other processes.
         if let Some(stores) = &mut self.stores {
             stores.refresh_session(&mut self.monitor, &mut self.stores_version)?;
         }
@@ -314,6 +317,7 @@ impl StdioProxy {
             LineSender::Server => self.proxy.handle_server_message(&mut self.monitor, text),
         };
         self.record_watched(output);
+        // Stores the labels that result.
         if let Some(stores) = &mut self.stores {
             stores.save_labels(&mut self.monitor, &mut self.stores_version)?;
         }

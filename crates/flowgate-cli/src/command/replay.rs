@@ -290,7 +290,7 @@ fn judge_runs(
             continue;
         }
         match policies.for_run(&run) {
-            // These runs are counted without a suite.
+            // The user's task of these runs is itself an injection. They are not judged, and counted without a suite.
             _ if RunMarks::of(&run).is_injection_alone() => *skipped.entry(None).or_default() += 1,
             Some((suite, policy)) => {
                 for (index, method) in methods.iter().enumerate() {

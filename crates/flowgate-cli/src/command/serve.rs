@@ -24,6 +24,7 @@ const TOKEN_VARIABLE: &str = "FLOWGATE_TOKEN";
 /// gateway. With `--check`, only checks the configuration. Returns 1 if there is a warning and `--deny-warnings` is
 /// given, otherwise 0.
 pub(crate) fn run(options: &ServeArgs, output: &mut Console) -> Result<u8, InputError> {
+    // What the options name is read first, so that `--check` also reports its errors.
     let token = token(options.token_file.as_deref())?;
     let access = AccessControl::for_address(options.listen, token, options.allow_anonymous)
         .map_err(|error| InputError(format!("{}: {error}", options.listen)))?;
@@ -50,6 +51,7 @@ pub(crate) fn run(options: &ServeArgs, output: &mut Console) -> Result<u8, Input
         output.note(&format!("conversations are kept in {}", models.store.address.name()));
     }
     let scheme = if models.as_ref().is_some_and(|models| models.tls.is_some()) { "https" } else { "http" };
+    // Reads the configuration again when it changes while the gateway runs.
     let loader = options.config.clone().map(|path| {
         config::ConfigLoader::new(move || gateway_config(&path).map_err(|error| error.to_string()))
     });

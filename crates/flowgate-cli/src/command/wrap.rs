@@ -67,9 +67,11 @@ pub(crate) fn wrap(options: &WrapArgs, output: &mut Console) -> Result<u8, Input
 }
 
 /// Runs `flowgate unwrap`: changes a client's file so that its servers run without `flowgate mcp`. If the result
-/// means the same as a backup, the backup is restored, with its layout. Returns 0.
+/// means the same as a backup, the backup is restored, with its layout, and removed. With `--dry-run`, changes nothing.
+/// Returns 0.
 pub(crate) fn unwrap(options: &ClientArgs, output: &mut Console) -> Result<u8, InputError> {
     let target = TargetFile::read(options)?;
+    // `changes` has reported the servers that cannot be changed, whose number is not needed.
     let (changes, _) = target.changes(options, &unwrap_change, output)?;
     if changes.is_empty() {
         output.line(&format!("{}: no server runs behind `flowgate mcp`", target.path.display()));

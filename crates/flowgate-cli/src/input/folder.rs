@@ -24,6 +24,7 @@ pub(crate) fn files_of(paths: &[PathBuf]) -> Result<Vec<PathBuf>, InputError> {
             continue;
         }
         let before = files.len();
+        // `0`: the level of this folder.
         collect(path, 0, &mut files)?;
         if files.len() == before {
             let endings = ENDINGS.join(", ");

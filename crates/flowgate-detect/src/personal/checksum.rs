@@ -44,6 +44,8 @@ pub(super) fn card(text: &str) -> bool {
     let digits = digits(text);
     // The number that the first `n` digits spell.
     let prefix = |n: usize| digits.get(..n).map_or(0, number);
+    // Visa has 13, 16 or 19 digits, UnionPay 16 or 19, Diners Club 14, American Express 15, and Mastercard, JCB and
+    // Discover 16.
     let issued = match digits.len() {
         13 | 19 => prefix(1) == 4 || digits.len() == 19 && prefix(2) == 62,
         14 => matches!(prefix(3), 300..=305) || matches!(prefix(2), 36 | 38 | 39),

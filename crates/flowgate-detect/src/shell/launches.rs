@@ -271,8 +271,8 @@ fn su<'s>(call: &EffectiveCommand<'_, 's>) -> Vec<Launch<'s>> {
     });
     match at.and_then(|at| call.arguments.get(at + 1)) {
         Some(script) => script_launch(script, call),
-        // `-c'…'` and `--command=…` are rare, so they are not read. A file or a command may follow the name of the
-        // user.
+        // `-c'…'` and `--command=…` are rare, so they are not read. With more than two arguments (as in `su - user`),
+        // a file or a command may follow the name of the user.
         None if call.arguments.len() > 2 || call.texts().any(|text| text.contains('=')) => {
             vec![Launch::Unread(UnreadReason::Arguments, call.span.clone())]
         }
@@ -286,8 +286,10 @@ fn xargs<'s>(call: &EffectiveCommand<'_, 's>) -> Vec<Launch<'s>> {
     let unread = |reason| Launch::Unread(reason, call.span.clone());
     let mut launches = Vec::new();
     let mut replaced: Option<String> = None;
+    // The options of `xargs` end before the argument `at`; its command follows.
     let mut at = 0;
     while let Some(word) = call.arguments.get(at) {
+        // A word that can be an option or the command: it is taken as the beginning of the command.
         if word.splits || !word.known && word.text.starts_with('$') {
             break;
         }
@@ -336,6 +338,7 @@ fn xargs<'s>(call: &EffectiveCommand<'_, 's>) -> Vec<Launch<'s>> {
             break;
         }
     }
+    // Unread if one of the options can become several words.
     launches.extend(split_options(call, at));
     let command = call.arguments.get(at..).unwrap_or_default();
     // Without a command, `xargs` prints its input.

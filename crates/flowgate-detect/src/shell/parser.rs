@@ -366,7 +366,7 @@ impl ScriptReader<'_, '_> {
     fn redirect(&mut self, descriptor: Option<String>) -> Result<Option<Redirect>, ShellReadError> {
         let at = self.after_joins(self.at);
         let second = self.byte_at(self.after_joins(at + 1));
-        // `<(` begins a word, and `&` alone is no redirection.
+        // `<(` and `>(` begin a word.
         if matches!(self.byte_at(at), Some(b'<' | b'>')) && second == Some(b'(') {
             return Ok(None);
         }
@@ -392,6 +392,7 @@ impl ScriptReader<'_, '_> {
         if delimiter.contains('\n') {
             return Err(ShellReadError::Syntax);
         }
+        // An empty word takes the place of the content until that is read.
         let number = self.facts.documents.len();
         self.facts.documents.push(Word::default());
         self.pending.push(PendingDocument {

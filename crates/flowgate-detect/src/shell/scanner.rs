@@ -203,7 +203,8 @@ impl CommandScanner {
     fn scan_script(&mut self, script: &Script, variables: &mut ShellVariables, context: ScriptContext<'_>) {
         for statement in &script.statements {
             for (i, pipeline) in statement.pipelines.iter().enumerate() {
-                // More than are returned, since duplicates are removed later.
+                // More than are returned, since duplicates are removed later. `note_unread` with `Limit` sets `stopped`;
+                // `false`: nothing else reports this.
                 if self.issues.len() > 2 * MAX_FINDINGS {
                     let at = pipeline.commands.first().map_or(0..0, |command| command.span.clone());
                     self.note_unread(UnreadReason::Limit, at, false);
@@ -330,6 +331,7 @@ impl CommandScanner {
         certain: bool,
         context: ScriptContext<'_>,
     ) {
+        // `{ …; }` runs as if its commands stood there without the brackets.
         if kind == CompoundKind::Group && certain {
             bodies.iter().for_each(|body| self.scan_script(body, variables, context));
             return;
@@ -346,6 +348,7 @@ impl CommandScanner {
             variables.join(&inner);
         }
         match kind {
+            // A subshell is a process of its own: `exec` in it has not replaced the input of the script.
             CompoundKind::Subshell => self.replaced_input = replaced_input,
             // The scripts are substitutions, which run in processes of their own.
             CompoundKind::Test => {}

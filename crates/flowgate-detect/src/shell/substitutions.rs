@@ -89,8 +89,8 @@ impl ScriptReader<'_, '_> {
     }
 
     /// Reads `${…}` after its opening bracket and adds it to the word; `start` is the offset of the dollar sign, and
-    /// `quoted` says whether it is in double quotes. Fails if it is open at the
-    /// end, or has a meaning that depends on the version of the shell.
+    /// `quoted` says whether it is in double quotes. Fails if the bracket is not closed, or if the meaning depends on the
+    /// version of the shell.
     fn parameter(
         &mut self,
         word: &mut WordBuilder,
@@ -105,6 +105,7 @@ impl ScriptReader<'_, '_> {
         }
         let name = self.name();
         self.skip_joins();
+        // `${name}` is a variable.
         if self.byte() == Some(b'}') && is_name(&name) {
             self.at += 1;
             self.limits.leave();
@@ -112,6 +113,8 @@ impl ScriptReader<'_, '_> {
             word.parts.push(WordPart { text, kind, quoted, scripts: Vec::new() });
             return Ok(());
         }
+        // Everything else up to the closing bracket is read for its scripts; `true` and `quoted` say whether quotes or a
+        // backslash protect what is read.
         let mut inner = WordBuilder::default();
         let body = self.at;
         // A special parameter may be a character that is otherwise a quote or a bracket.

@@ -37,7 +37,8 @@ const PLAIN: Wrapper = Wrapper {
 
 /// Returns how the arguments of the program `name` are read, if it is a wrapper: a program that runs another one, such
 /// as `sudo`. `None` for every other program. In the table, `flags` are the short options without a value, `values`
-/// those with one, and `inert` those with which no program is run; see [`Wrapper`].
+/// those with one, and `inert` those with which no program is run; `operands` is the number of words before the
+/// program, and `assignments` says whether `NAME=value` may precede it. See [`Wrapper`].
 pub(super) fn wrapper(name: &str) -> Option<Wrapper> {
     Some(match name {
         "sudo" => Wrapper {

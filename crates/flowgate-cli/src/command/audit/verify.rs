@@ -36,7 +36,7 @@ pub(super) fn run(
     options: &VerifyOptions<'_>,
     output: &mut Console,
 ) -> Result<u8, InputError> {
-    // The empty word: the progress counts bytes, and no items.
+    // The empty word: the progress counts bytes, and no items. `true`: the results do not show the progress.
     let progress = Progress::over_files(files, "", true, output);
     let (mut are_valid, mut logs) = (true, Vec::new());
     for file in files {
@@ -48,6 +48,7 @@ pub(super) fn run(
     if progress.finish(output) {
         return Ok(INTERRUPTED);
     }
+    // The witness is checked first, so that its objections are printed even if a log is not valid.
     Ok(u8::from(!(check_witness(options, &logs, output) && are_valid)))
 }
 

@@ -49,6 +49,7 @@ pub(crate) fn run(options: &ExtendedArgs, output: &mut Console) -> Result<u8, In
     if let Some(defence) = defences.iter().find(|defence| defence.needs_blocking()) {
         return Err(super::games::needs_blocking(*defence));
     }
+    // A row of the result is a game under a defence.
     let rows: Vec<(ExtendedGame, Defence)> =
         games.iter().flat_map(|game| defences.iter().map(move |defence| (*game, *defence))).collect();
     let progress = {
@@ -73,7 +74,7 @@ pub(crate) fn run(options: &ExtendedArgs, output: &mut Console) -> Result<u8, In
     let attacker = attacker(&options.attacker)?;
     let queries = usize::try_from(options.queries).unwrap_or(usize::MAX);
     let settings = SearchSettings { queries, author: attacker.as_deref() };
-    let (mut results, mut kept, mut searches) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut results, mut all_executions, mut searches) = (Vec::new(), Vec::new(), Vec::new());
     for (game, defence) in rows {
         // Returns whether to stop.
         let step = &mut || {
@@ -82,7 +83,7 @@ pub(crate) fn run(options: &ExtendedArgs, output: &mut Console) -> Result<u8, In
         };
         let Some(executions) = suite.run(&runner, game, defence, step).map_err(failed)? else { break };
         results.push(ExtendedFigures { game, defence, figures: Figures::of(&executions) });
-        kept.extend(executions.into_iter().map(|execution| (game, execution)));
+        all_executions.extend(executions.into_iter().map(|execution| (game, execution)));
         if queries > 0 {
             let found = search_extended(&suite, game, &runner, defence, settings, step).map_err(failed)?;
             let Some(found) = found else { break };
@@ -101,7 +102,7 @@ pub(crate) fn run(options: &ExtendedArgs, output: &mut Console) -> Result<u8, In
     print(
         options,
         &manifest,
-        &ExtendedResults { figures: &results, executions: &kept, searches: &searches },
+        &ExtendedResults { figures: &results, executions: &all_executions, searches: &searches },
         output,
     );
     if is_interrupted && options.format == ExtendedFormat::Jsonl {

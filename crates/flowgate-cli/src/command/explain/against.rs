@@ -140,8 +140,9 @@ impl Measurement<'_> {
                 match item {
                     Ok((_, run)) if is_wanted(&run) => {
                         let now = replay_with(policy, predicates, method, &run);
-                        for (effect, policy) in effects.iter_mut().zip(changed) {
-                            effect.add(&run, self.tool, &now, &replay_with(policy, predicates, method, &run));
+                        for (effect, changed_policy) in effects.iter_mut().zip(changed) {
+                            let then = replay_with(changed_policy, predicates, method, &run);
+                            effect.add(&run, self.tool, &now, &then);
                         }
                     }
                     // A run that is left out.

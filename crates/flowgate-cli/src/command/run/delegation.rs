@@ -93,7 +93,7 @@ fn read_agent(name: &str, entry: &Value, servers: &[String]) -> Result<AgentSpec
         }
         Some(_) => return Err(wrong()),
     };
-    if let Some(unknown) = server_names.iter().flatten().find(|name| !servers.contains(name)) {
+    if let Some(unknown) = server_names.iter().flatten().find(|server| !servers.contains(server)) {
         return Err(at(format!(
             "there is no server `{}` in `mcpServers`; add it there",
             escaping::excerpt(unknown, 40)
