@@ -328,6 +328,7 @@ fn judge(
     };
     let pending =
         PendingEvent { id: call.as_ref().map(|call| call.id.clone()).unwrap_or_default(), agent, event };
+    // The option is in MiB.
     let limit = u64::from(options.max_transcript) << 20;
     let transcript = read_up_to_date(path, limit, &pending)?;
     session::replay(&mut monitor, &transcript, &pending);

@@ -354,7 +354,8 @@ impl StdioProxy {
 
     /// Performs actions: queues lines for the client and the server, and prints notes, at most [`MAX_NOTES`] of them,
     /// so that a server cannot flood the terminal. Without a `server`, whose input is closed, drops the lines for it.
-    /// Returns false if the queue of a side is full because the side has stopped reading.
+    /// Returns false if the queue of a side is full because the side has stopped reading; then the further actions are
+    /// dropped.
     fn send(
         &mut self,
         actions: Vec<ProxyAction>,

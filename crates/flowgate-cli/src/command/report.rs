@@ -39,7 +39,7 @@ struct WatchSummary {
 }
 
 impl WatchSummary {
-    /// Adds one verdict with its time. At most [`MAX_ROWS`] different objections are listed, so that memory stays bounded;
+    /// Adds one verdict with its time in seconds. At most [`MAX_ROWS`] different objections are listed, so that memory stays bounded;
     /// further ones are only counted, in `unlisted`.
     fn add(&mut self, (time, verdict): (u64, WatchedVerdict)) {
         let WatchedVerdict { subject, tool, outcome, reason } = verdict;

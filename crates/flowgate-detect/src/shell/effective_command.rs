@@ -93,7 +93,7 @@ impl<'c, 's> EffectiveCommand<'c, 's> {
                     call.unclear = true;
                     at
                 }
-                // `sudo -i` and `env` are the command itself.
+                // `sudo -i` and `env` are the command itself. The arguments of such a wrapper can still be assignments.
                 Some(WrapperOptions::Inert) | None => {
                     call.assigned
                         .extend(rest.iter().filter(|word| found.is_some() && is_assignment(&word.text)));

@@ -376,6 +376,7 @@ fn find<'s>(call: &EffectiveCommand<'_, 's>) -> Vec<Launch<'s>> {
         let starts = match word.text.as_str() {
             "-exec" | "-execdir" | "-ok" | "-okdir" => !is_fd,
             "-x" | "-X" | "--exec" | "--exec-batch" => is_fd,
+            // An option whose command is in the same word, such as `--exec=rm`: the command is not read.
             text => {
                 let attached =
                     text.starts_with("--exec") || is_cluster_with(text, 'x') || is_cluster_with(text, 'X');

@@ -94,6 +94,7 @@ impl ScriptReader<'_, '_> {
     /// Parses the script of a substitution such as `$(…)` after its opening bracket, and reads the closing bracket.
     pub(super) fn substitution(&mut self) -> Result<Script, ShellReadError> {
         self.limits.enter()?;
+        // The here-documents that wait for the end of the line outside must not be read inside the substitution.
         let pending = std::mem::take(&mut self.pending);
         // Inside the substitution, words are read as in a command, not as patterns.
         let reads_patterns = std::mem::replace(&mut self.reads_patterns, false);
@@ -348,7 +349,7 @@ impl ScriptReader<'_, '_> {
                     Err(word) => words.push(word),
                 }
             } else {
-                // `shopt -s extglob`, also as an option of a shell.
+                // `shopt -s extglob`, also as an option of a shell: later words can be patterns such as `@(a|b)`.
                 self.facts.has_extended_patterns |=
                     word.parts.iter().any(|part| part.text.contains("extglob"));
                 words.push(word);

@@ -183,6 +183,7 @@ impl CommandScanner {
         for span in facts.prompt_expansions {
             self.note_unread(UnreadReason::Script, span, false);
         }
+        // These can change variables at places that are not known, so no variable is followed.
         let mut variables = ShellVariables::default();
         if facts.defines_function || facts.assigns_in_expansion || facts.arithmetic.is_some() {
             variables.disable();
@@ -262,6 +263,7 @@ impl CommandScanner {
                 CommandForm::Simple { assignments, words } => {
                     if let Some(call) = calls.get(i) {
                         self.scan_call(call, &input, variables, &mut covered);
+                        // `exec < file` replaces the standard input of the commands after it.
                         self.replaced_input |=
                             call.name == "exec" && command.redirects.iter().any(Redirect::feeds_input);
                     }
@@ -299,6 +301,7 @@ impl CommandScanner {
                     self.scan_words(words, variables, context);
                     self.scan_bodies(*kind, bodies, variables, certain, context);
                 }
+                // The body is scanned here, with nothing known of variables and input: a call can be anywhere later.
                 CommandForm::Function { name, body } => {
                     let mut inner = ShellVariables::default();
                     inner.disable();
@@ -309,6 +312,7 @@ impl CommandScanner {
                     }
                     self.scan_redirects(&body.redirects, &inner, context);
                     match name {
+                        // Only a function that is certainly defined takes the place of a program of its name.
                         Some(name) if certain => {
                             variables.functions.insert(name.clone());
                         }
@@ -402,6 +406,7 @@ impl CommandScanner {
         covered: &mut bool,
     ) {
         let first_issue = self.issues.len();
+        // The closure must borrow only the issues.
         let Self { issues, .. } = self;
         call.report_effects(&mut |kind, severity| {
             issues.push(UnsafeCommand { kind, span: call.span.clone(), severity });
@@ -460,6 +465,7 @@ impl CommandScanner {
             Launch::Text(text, span) => {
                 self.scan_text(&text, &ScriptLocation::Within(span), inner_input(input))
             }
+            // A text of which a part is not known: only the effects in what is known count.
             Launch::Guess(text, span) => {
                 let (unread, issues) = (self.unread.len(), self.issues.len());
                 self.scan_text(&text, &ScriptLocation::Within(span), inner_input(input));
@@ -477,6 +483,7 @@ impl CommandScanner {
                     return;
                 }
                 let inner = EffectiveCommand::new(&words, &[], call.span.clone());
+                // `xargs` reads its input itself, so that of its command is another one.
                 let input = if call.name == "xargs" { &CommandInput::Unknown } else { input };
                 let mut covered = covered;
                 // Only a shell knows the functions of the script.

@@ -16,8 +16,10 @@ const SHELL_FLAGS: &[&str] =
 pub(super) fn shell_launches<'s>(call: &EffectiveCommand<'_, 's>, input: &CommandInput) -> Vec<Launch<'s>> {
     let unread = |reason| Launch::Unread(reason, call.span.clone());
     let mut launches = Vec::new();
+    // Whether the options `-c` and `-s` were read.
     let (mut runs_command, mut reads_input) = (false, false);
     let mut words = call.arguments.iter();
+    // The first argument that is no option.
     let operand = loop {
         let Some(word) = words.next() else { break None };
         let text = word.text.as_str();

@@ -24,6 +24,7 @@ impl ScriptReader<'_, '_> {
                     word.compute("$(…)", quoted, vec![script]);
                 }
             }
+            // `$[…]` is an older form of `$((…))`.
             Some(b'[') => {
                 self.at = next + 1;
                 let scripts = self.arithmetic(b']', start)?;

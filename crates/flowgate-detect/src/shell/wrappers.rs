@@ -152,7 +152,7 @@ pub(super) enum WrapperOptions {
 impl Wrapper {
     /// Finds the program among the arguments of the wrapper: skips its options with their values, its operands and, if
     /// it permits them, assignments. Returns the index of the program, and whether an unknown option makes it
-    /// uncertain.
+    /// uncertain; or [`WrapperOptions::Inert`] if no program is run.
     pub(super) fn find_program(&self, arguments: &[Argument<'_>]) -> WrapperOptions {
         let mut at = 0;
         let mut unclear = false;

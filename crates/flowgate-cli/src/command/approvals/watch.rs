@@ -114,6 +114,7 @@ impl Watch<'_> {
                     )
                 };
                 let event = event.map_err(damaged)?;
+                // An event that is not JSON has no question.
                 let Ok(question) = serde_json::from_str::<Value>(&event.data) else { continue };
                 if self.handle(&question, output)? == WatchStep::End {
                     return Ok(WatchStep::End);

@@ -131,15 +131,15 @@ struct ExtendedResults<'r> {
     searches: &'r [AttackSearch],
 }
 
-/// Prints the results in the format of the options: a table or a page of the figures, or JSON lines with the
+/// Prints the results in the format of the options: tables, CSV or a page of the figures, or JSON lines with the
 /// manifest (what the run was made with), each execution and the figures.
 fn print(options: &ExtendedArgs, manifest: &Value, results: &ExtendedResults<'_>, output: &mut Console) {
-    let ExtendedResults { figures: results, executions, searches } = *results;
+    let ExtendedResults { figures, executions, searches } = *results;
     let model = manifest.get("model").and_then(Value::as_str).unwrap_or_default();
-    let rows: Vec<_> = results.iter().map(|row| figure_row(row, model)).collect();
+    let rows: Vec<_> = figures.iter().map(|row| figure_row(row, model)).collect();
     match options.format {
         ExtendedFormat::Text => {
-            let mut texts = vec![tables(results, model), comparison_text(executions, options.seed)];
+            let mut texts = vec![tables(figures, model), comparison_text(executions, options.seed)];
             if !searches.is_empty() {
                 let queries = usize::try_from(options.queries).unwrap_or(usize::MAX);
                 texts.push(search_text(searches, queries));
@@ -157,7 +157,7 @@ fn print(options: &ExtendedArgs, manifest: &Value, results: &ExtendedResults<'_>
             }
         }
         ExtendedFormat::Html => {
-            output.write_bytes(page(results, executions, searches, manifest).as_bytes());
+            output.write_bytes(page(figures, executions, searches, manifest).as_bytes());
         }
         ExtendedFormat::Jsonl => {
             output.line(&manifest.to_string());

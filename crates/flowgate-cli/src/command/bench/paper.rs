@@ -99,6 +99,7 @@ fn run_model(
         };
         // `false`: without the responses of the model.
         lines.extend(executions.iter().map(|execution| execution.to_json(&name, false).to_string()));
+        // The empty list: what leaks is enumerated only with a double.
         figures.push(DefenceFigures::of(defence, &executions, Vec::new()));
     }
     lines.extend(rows(&figures, &name).iter().map(Value::to_string));

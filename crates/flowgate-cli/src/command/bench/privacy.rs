@@ -30,8 +30,8 @@ pub(crate) fn run(options: &PrivacyArgs, output: &mut Console) -> Result<u8, Inp
     let defences = if options.defences.is_empty() {
         if has_model { PrivacyDefence::for_models() } else { PrivacyDefence::every(options.seed) }
     } else {
-        let named = options.defences.iter().map(|name| PrivacyDefence::parse(name, options.seed));
-        named.collect::<Result<_, _>>().map_err(|error| InputError(error.to_string()))?
+        let parsed = options.defences.iter().map(|name| PrivacyDefence::parse(name, options.seed));
+        parsed.collect::<Result<_, _>>().map_err(|error| InputError(error.to_string()))?
     };
     if let Some(unfit) =
         defences.iter().find(|defence| has_model && !PrivacyDefence::for_models().contains(defence))
@@ -57,6 +57,7 @@ pub(crate) fn run(options: &PrivacyArgs, output: &mut Console) -> Result<u8, Inp
         None => AnswerSource::Double,
     };
     let progress = Progress::over_steps(suite.runs_per_defence() * defences.len(), "run", output);
+    // With `--jobs`, several threads ask the model first; the run below then reads the answers from the file of answers.
     ask_ahead(options.model.jobs, defences.len(), &progress, &|unit| {
         let Some(defence) = defences.get(unit) else { return Ok(()) };
         suite.run_defence_with(*defence, answering, &mut || progress.is_interrupted()).map_err(failed)?;

@@ -78,6 +78,7 @@ impl Approver for TerminalApprover {
                 if !self.announced.iter().any(|announced| announced.is_same_question(ask)) {
                     self.repeated.clear();
                 }
+                // The question announces those that follow it, which are remembered.
                 let ask = &self.without_decided(ask);
                 self.announced.clone_from(&ask.upcoming);
                 let decision = self.ask_person(ask);
@@ -246,6 +247,7 @@ impl TerminalApprover {
     /// the call, and the call would pass on a confidential text. `location` says where the excerpt is.
     fn effect(&self, excerpt: &Excerpt, location: &str) -> String {
         let space = self.policy.space();
+        // A word of the label is about trust if a dimension of integrity has an element of this name.
         let trust = space.dimensions().iter().filter(|dimension| dimension.purpose == Purpose::Integrity);
         let names: Vec<&str> = trust.map(|dimension| dimension.name.as_str()).collect();
         let (untrusted, confidential): (Vec<&String>, Vec<&String>) = excerpt

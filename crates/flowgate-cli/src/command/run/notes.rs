@@ -68,11 +68,12 @@ impl PolicyNotes<'_> {
             return None;
         }
         let (event, _) = scratch.push(TraceEntry::from(Message::new(role, content))).ok()?;
+        // A step is shown the message if it may also know that the message exists.
         let label = scratch.trace().event(event)?.label.join(&scratch.trace().existence_label(event));
         if label.flows_to(conversation.base_label()) {
             return None;
         }
-        // `statement` replaces `LABEL`.
+        // `statement` replaces `LABEL` by the label of the lowest steps.
         let condition = format!("(message: Message)\n      message.role == \"{role}\"");
         Some(self.statement(conversation, "label message as LABEL if:", &condition))
     }

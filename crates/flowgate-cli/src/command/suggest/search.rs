@@ -171,6 +171,8 @@ impl ReplaySetup<'_> {
             .to_owned());
         }
         let mut of_call = candidates(call, replayed);
+        // Candidates that need evidence are tried only if there are attacks on the tool. `held_back` says why the first
+        // of the others was not tried.
         let (has_evidence, mut held_back) = (self.has_attack_on(&call.tool, attacks_before), None);
         of_call.all.retain(|candidate| match &candidate.needs_evidence {
             Some(why) if !has_evidence => {
@@ -179,6 +181,7 @@ impl ReplaySetup<'_> {
             }
             _ => true,
         });
+        // Searches for the smallest sets of statements that permit the call. What follows the call does not matter.
         let mut run_up_to_call = recorded.clone();
         run_up_to_call.entries.truncate(call.entry + 1);
         let trial = Trial {
