@@ -62,7 +62,7 @@ pub fn parse(text: &str) -> Markup {
             markup.links.push(Link { url: url.to_owned(), span });
         }
     }
-    // `links` has all web addresses, those of images too. The loop has left out the latter, since it knows their starts.
+    // `links` has all web addresses, also those of images, which the loop has left out.
     let web_images = markup.images.iter().filter(|image| image.url.starts_with("http")).cloned();
     markup.links.extend(web_images);
     deduplicate_links(&mut markup.links);

@@ -104,6 +104,7 @@ pub(crate) fn run(options: &AttackArgs, output: &mut Console) -> Result<u8, Inpu
                         }
                     }
                 }
+                // The run is reported at the end.
                 Err(error) => unreadable = Some(error),
             }
             progress.step();

@@ -143,6 +143,7 @@ fn print_view(document: &Document, run: &ReplayedRun, output: &mut Console) {
 fn print_verdict(event: EventId, run: &ReplayedRun, output: &mut Console) {
     let Some(call) = run.calls.iter().find(|call| call.event == Some(event)) else { return };
     let Some(document) = run.monitor.trace().event(event).map(|event| &event.document) else { return };
+    // The node 0 is the root.
     for child in document.key(0, "arguments").into_iter().flat_map(|arguments| document.children(arguments)) {
         let label = run.monitor.describe(&document.label_of(child)).join(", ");
         output.line(&format!("    {:<22} {label}", document.path(child).to_string()));

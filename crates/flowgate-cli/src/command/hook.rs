@@ -226,6 +226,7 @@ fn work_by_log(
         let _ = worker_sender.send(WorkerMessage::Event(kind, event.kind.tool().map(ToString::to_string)));
     }
     let judged = new_monitor(options).and_then(|monitor| {
+        // The option is in MiB.
         let limit = u64::from(options.max_transcript) << 20;
         let settings = LogSettings {
             folder: session_folder(options)?,

@@ -240,6 +240,7 @@ fn model(options: &RunArgs, name: Option<&String>) -> Result<Arc<dyn ChatModel>,
     if let Some(path) = &options.replay {
         let name = match remote {
             Some(remote) => remote.name().to_owned(),
+            // With an empty name, the first model of the file.
             None => recorded_name(path, name.map_or("", String::as_str))?,
         };
         let recorded = RecordedModel::replay(&name, path);

@@ -271,7 +271,7 @@ impl StreamableHttpClient for McpHttpClient {
     }
 
     /// Ends a session on the server. Any status of the answer is accepted, since the session is not used any
-    /// more.
+    /// more. The parameter for a token is not used: keys are in the headers.
     async fn delete_session(
         &self,
         uri: Arc<str>,

@@ -204,8 +204,8 @@ impl CommandScanner {
     fn scan_script(&mut self, script: &Script, variables: &mut ShellVariables, context: ScriptContext<'_>) {
         for statement in &script.statements {
             for (i, pipeline) in statement.pipelines.iter().enumerate() {
-                // More than are returned, since duplicates are removed later. `note_unread` with `Limit` sets `stopped`;
-                // `false`: nothing else reports this.
+                // More than are returned, since duplicates are removed later. `note_unread` with `Limit` sets
+                // `stopped`; `false`: nothing else reports this.
                 if self.issues.len() > 2 * MAX_FINDINGS {
                     let at = pipeline.commands.first().map_or(0..0, |command| command.span.clone());
                     self.note_unread(UnreadReason::Limit, at, false);
@@ -382,6 +382,7 @@ impl CommandScanner {
         variables: &ShellVariables,
         context: ScriptContext<'_>,
     ) {
+        // A command such as `read` can make these texts values of variables, so `note_values` records them.
         for redirect in redirects {
             if redirect.operator == "<<<" {
                 self.note_values([&redirect.target]);

@@ -90,8 +90,8 @@ impl ScriptReader<'_, '_> {
     }
 
     /// Reads `${…}` after its opening bracket and adds it to the word; `start` is the offset of the dollar sign, and
-    /// `quoted` says whether it is in double quotes. Fails if the bracket is not closed, or if the meaning depends on the
-    /// version of the shell.
+    /// `quoted` says whether it is in double quotes. Fails if the bracket is not closed, or if the meaning depends on
+    /// the version of the shell.
     fn parameter(
         &mut self,
         word: &mut WordBuilder,
@@ -114,8 +114,8 @@ impl ScriptReader<'_, '_> {
             word.parts.push(WordPart { text, kind, quoted, scripts: Vec::new() });
             return Ok(());
         }
-        // Everything else up to the closing bracket is read for its scripts; `true` and `quoted` say whether quotes or a
-        // backslash protect what is read.
+        // Everything else up to the closing bracket is read for its scripts; `true` and `quoted` say whether quotes or
+        // a backslash protect what is read.
         let mut inner = WordBuilder::default();
         let body = self.at;
         // A special parameter may be a character that is otherwise a quote or a bracket.

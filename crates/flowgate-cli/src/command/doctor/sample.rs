@@ -110,6 +110,7 @@ impl SampleRequest {
                 output_schema: None,
                 other: Map::new(),
             };
+            // Only the label matters here, so the findings of rules are dropped.
             let Ok((event, _)) = monitor.push(TraceEntry::from(description)) else { continue };
             let label = monitor.trace().event(event).map_or(Label::BOTTOM, |event| event.label);
             if !label.flows_to(lowest) {
@@ -154,6 +155,7 @@ fn examine_message(
     name: &str,
     findings: &mut Findings,
 ) {
+    // Only the label matters here, so the findings of rules are dropped.
     let Ok((event, _)) = monitor.push(entry) else { return };
     // The event was added, so the fallback is never used.
     let label = monitor.trace().event(event).map_or(Label::BOTTOM, |event| event.label);

@@ -86,7 +86,7 @@ impl CorpusEffect {
             self.questioned,
             self.passing,
             plural(self.attacks, "recorded attack"),
-            // The second number is that of the attacks of which only some calls pass.
+            // Of the attacks that pass, those of which only some calls pass. Without any, nothing is added.
             match (self.passing, self.passing - self.passing_whole) {
                 (0, _) | (_, 0) => String::new(),
                 (_, partly) => format!(", {partly} of them in part"),

@@ -229,6 +229,7 @@ fn read_lines(path: &Path, bytes_left: &mut u64, limit: u64) -> Result<Vec<Map<S
     let name = path.display();
     let file = File::open(path).map_err(|error| format!("{name}: {}", describe_io_error(&error)))?;
     let mut bytes = Vec::new();
+    // One byte more than is left, so that a file that is too long is noticed.
     let read = file.take(bytes_left.saturating_add(1)).read_to_end(&mut bytes);
     read.map_err(|error| format!("{name}: {}", describe_io_error(&error)))?;
     *bytes_left =

@@ -364,6 +364,7 @@ fn why_permitted(call: &JudgedCall, run: &ReplayedRun) -> String {
         return String::new();
     };
     let space = run.monitor.policy().space();
+    // The node 0 is the root.
     let arguments =
         document.key(0, "arguments").into_iter().flat_map(|arguments| document.children(arguments));
     let why = arguments.filter_map(|argument| {

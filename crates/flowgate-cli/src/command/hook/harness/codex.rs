@@ -36,7 +36,7 @@ pub(super) fn parse(fields: &Fields<'_>) -> Result<HarnessEvent, EventError> {
         "PostToolUse" => HarnessEventKind::Output {
             tool_use: tool_use(fields)?,
             response: fields.value("tool_response")?.clone(),
-            // Codex does not say whether the tool failed.
+            // The event does not say whether the tool failed.
             is_error: None,
         },
         other => return Err(fields.not_judged(other, JUDGED)),
