@@ -147,6 +147,7 @@ fn print_text(
     for failure in &analysis.failures {
         let (file, rule) = statement_line(name, policy, &failure.statement);
         let message = match failure.kind {
+            // The message is then the name of the parameter.
             analysis::EvaluationFailureKind::MissingParameter => {
                 format!("the parameter `input.{0}` is not given; add --param {0}=VALUE", failure.message)
             }

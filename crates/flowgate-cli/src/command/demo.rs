@@ -121,6 +121,7 @@ fn print_view(document: &Document, run: &ReplayedRun, output: &mut Console) {
     let Some(trusted) = space.element("integrity", "trusted") else { return };
     // Whether the label is at most `trusted` in the dimension `integrity`.
     let flows = |label: &Label| space.exceeded_dimensions(label, &trusted.label, trusted.dims).is_empty();
+    // The node 0 is the root.
     let Some(text) =
         document.key(0, "content").and_then(|id| document.node(id)).and_then(|node| node.text.clone())
     else {

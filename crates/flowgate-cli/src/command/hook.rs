@@ -142,6 +142,7 @@ fn print_or_record(
         }
         return 0;
     };
+    // An event that is not judged has no verdict to record.
     let Some((kind, tool)) = event else { return 0 };
     let (outcome, reason) = answer.outcome();
     let verdict = WatchedVerdict { subject: kind.subject(), tool, outcome, reason };

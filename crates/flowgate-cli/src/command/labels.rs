@@ -78,7 +78,7 @@ pub(crate) fn run(options: &LabelsArgs, output: &mut Console) -> Result<u8, Inpu
             }
             Err(error) => errors.push(error),
         }
-        // Continues with the next run.
+        // Continues with the next run, unless Ctrl-C was pressed.
         !progress.is_interrupted()
     })?;
     let is_interrupted = progress.finish(output);

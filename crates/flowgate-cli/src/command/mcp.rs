@@ -93,6 +93,7 @@ pub(crate) fn run(options: &McpArgs, output: &mut Console) -> Result<u8, InputEr
         noise: 0,
     };
     let ended = runtime.block_on(stdio_proxy.run_session(options, limits.message, output));
+    // The program ends now, so tasks that still read or write lines are not waited for.
     runtime.shutdown_background();
     ended
 }

@@ -167,6 +167,7 @@ pub(crate) fn run(options: &ReplayOptions<'_>, output: &mut Console) -> Result<u
             occurrences.entry(0).or_default().add_empty(file);
         }
         let mut skipped = SkippedRuns::new();
+        // Joins the results of the workers.
         for worker in workers {
             match worker.join() {
                 Ok((worker_sums, worker_skipped, worker_occurrences)) => {

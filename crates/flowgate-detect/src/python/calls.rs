@@ -331,6 +331,7 @@ fn unsafe_call(name: &str, call: &ExprCall) -> Option<&'static str> {
         "numpy.load" => is_true("allow_pickle").then_some("DESERIALIZATION"),
         // A keyword that is not a literal may be true, and so may an unpacked dictionary.
         name if unsafe_name(name) == Some("SUBPROCESS") => {
+            // `**options`, which has no name.
             let unknown = call.arguments.keywords.iter().any(|k| k.arg.is_none());
             let shell =
                 keyword("shell").is_some_and(|k| !matches!(&k.value, Expr::BooleanLiteral(b) if !b.value));

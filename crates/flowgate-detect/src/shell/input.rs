@@ -69,6 +69,7 @@ pub(super) fn output_of(
     match (call.name, redirects) {
         ("echo", []) if direct => {
             let is_option = call.texts().next().is_some_and(|first| first.starts_with('-'));
+            // Some shells decode the escapes in what `echo` prints.
             let plain = |word: &Argument<'_>| word.known && !word.text.contains('\\');
             let known = !is_option && call.arguments.iter().all(plain);
             let text: Vec<&str> = call.texts().collect();

@@ -249,6 +249,7 @@ pub(super) fn launches<'s>(call: &EffectiveCommand<'_, 's>, input: &CommandInput
                 |text: &str| text.contains(".shell") || text.contains(".system") || text.contains("\\!");
             if call.texts().any(runs) { unread(UnreadReason::Arguments) } else { Vec::new() }
         }
+        // Programs with subcommands that run the program named after them, such as `uv run pytest`.
         name => match RUNNERS.iter().find(|(runner, _)| *runner == name) {
             Some((_, subcommands)) => runner(call, subcommands),
             None => Vec::new(),
@@ -412,6 +413,7 @@ fn watch<'s>(call: &EffectiveCommand<'_, 's>) -> Vec<Launch<'s>> {
     let mut at = 0;
     while let Some(text) = call.arguments.get(at).filter(|word| word.known).map(|word| word.text.as_str()) {
         at += match text {
+            // Options with a value.
             "-n" | "--interval" | "-q" | "--equexit" => 2,
             "--" => {
                 at += 1;

@@ -262,6 +262,7 @@ impl ScriptReader<'_, '_> {
                     self.at += 1;
                     return Ok(());
                 }
+                // A backslash is removed only before one of these characters.
                 Some(b'\\') => {
                     let escaped = match self.byte_at(self.at + 1) {
                         Some(b'"') => in_quotes,

@@ -61,6 +61,7 @@ pub(super) fn parse(
         if failures.len() >= MAX_ERRORS {
             break;
         }
+        // The reading goes on as at the beginning: what the failed statement has left open is dropped.
         reader.limits.return_to(depth);
         reader.pending.clear();
         reader.substitutions = 0;
@@ -412,8 +413,8 @@ fn is_descriptor(text: &str) -> bool {
         || text.strip_prefix('{').and_then(|rest| rest.strip_suffix('}')).is_some_and(is_name)
 }
 
-/// Converts a word such as `x=1` or `x[0]+=1` into an assignment. The error is the unchanged word, if it is no
-/// assignment.
+/// Converts a word such as `x=1` or `x[0]+=1` into an assignment. It is `plain` if it replaces the whole value: neither
+/// `+=`, nor an element of an array, nor an array. The error is the unchanged word, if it is no assignment.
 fn into_assignment(mut word: Word) -> Result<Assignment, Word> {
     let first = word.parts.first().filter(|part| !part.quoted && part.kind == PartKind::Literal);
     let Some(first) = first else { return Err(word) };

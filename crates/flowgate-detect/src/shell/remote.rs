@@ -161,6 +161,7 @@ pub(super) fn container_launches<'s>(call: &EffectiveCommand<'_, 's>) -> Vec<Lau
             at += 1;
         }
     }
+    // Unread if one of the arguments before `at` can become several words.
     launches.extend(split_options(call, at));
     let command = call.arguments.get(at..).unwrap_or_default();
     // Without a command, the image determines what runs.

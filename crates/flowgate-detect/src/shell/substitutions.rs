@@ -312,6 +312,7 @@ impl ScriptReader<'_, '_> {
                         b't' => 9,
                         b'v' => 11,
                         b'\\' | b'\'' | b'"' | b'?' => u32::from(escape),
+                        // At most three octal digits, of whose number shells keep eight bits.
                         b'0'..=b'7' => {
                             self.at -= 1;
                             self.digits(8, 3) & 0xff

@@ -122,6 +122,7 @@ pub(super) fn verify_log(
 /// unsigned lines are an objection, the summary is marked as an objection.
 fn print_valid(name: &str, summary: &LogSummary, is_refused: bool, output: &mut Console) {
     let mark = if is_refused { output.paint("31", "✗") } else { output.paint("32", "✓") };
+    // Lines are printed with numbers from 1; `seq` counts from 0.
     let signed = summary.lines.saturating_sub(summary.unsigned);
     let whole = if summary.unsigned == 0 { "is whole" } else { "is whole up to its last head" };
     output.line(&format!(

@@ -51,6 +51,7 @@ impl SampleRequest {
             return;
         }
         let mut monitor = Monitor::new(Arc::clone(policy));
+        // The tools as the policy names them.
         let tools: Vec<Tool> = self.tools.iter().map(|tool| named_as(policy, &tool.tool)).collect();
         monitor.declare_tools(&tools);
         self.examine_requirements(&monitor, &tools, name, findings);

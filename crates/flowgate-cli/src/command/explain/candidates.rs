@@ -294,7 +294,8 @@ fn add_for_tool(
     let require = |elements: &str| {
         format!("require {elements} if:\n    (call: ToolCall) is {}", tool_pattern(&call.tool))
     };
-    // A requirement that exists was written to keep untrusted text out; a tool that acts needs one.
+    // The tool has no requirement, which would have been written to keep untrusted text out; and it only reads, at no
+    // destination that an argument names.
     let is_harmless = reason.kind == ReasonKind::Undeclared
         && harm::is_reader(&call.tool.name)
         && !call.attribution.arguments.iter().any(|(name, _)| is_destination(call, run, name));
