@@ -47,6 +47,7 @@ pub(crate) fn run(options: &AnalyzeOptions<'_>, output: &mut Console) -> Result<
     // Lines of results on a terminal already show the progress.
     let is_wanted = options.format != AnalyzeFormat::Text || !stdout().is_terminal();
     let progress = Progress::over_files(options.traces, "run", is_wanted, output);
+    // Analyzes the runs. Text is printed at once, JSON at the end.
     for trace in options.traces {
         if progress.is_interrupted() {
             break;

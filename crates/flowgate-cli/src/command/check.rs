@@ -78,6 +78,7 @@ pub(crate) fn run(options: &CheckOptions<'_>, output: &mut Console) -> Result<u8
     let is_wanted =
         !matches!(options.format, CheckFormat::Text | CheckFormat::Jsonl) || !stdout().is_terminal();
     let progress = Progress::over_files(options.traces, "run", is_wanted, output);
+    // Judges the runs. Lines of text and of `jsonl` are printed at once, the results of the other formats at the end.
     for trace in options.traces {
         if progress.is_interrupted() {
             break;

@@ -169,6 +169,7 @@ fn explain_call(
         Outcome::Permit => Ok(()),
         _ => suggestions::print(index, replayed, run, explained, progress, unreadable_runs, output),
     };
+    // An empty line ends the call, also after an error.
     output.line("");
     printed
 }

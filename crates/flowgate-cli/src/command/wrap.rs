@@ -251,7 +251,7 @@ impl TargetFile {
 /// own. It is an error if Flowgate does not know the client, or the client has no such file.
 fn client_file(client: &str, home: Option<&Path>) -> Result<PathBuf, InputError> {
     let found = find_client(client).ok_or_else(|| {
-        let known: Vec<&str> = CLIENTS.iter().map(|client| client.id).collect();
+        let known: Vec<&str> = CLIENTS.iter().map(|known| known.id).collect();
         InputError(format!(
             "there is no client `{}`; known are: {}",
             escaping::excerpt(client, 40),

@@ -61,7 +61,7 @@ pub(super) fn parse(
         if failures.len() >= MAX_ERRORS {
             break;
         }
-        // The reading goes on as at the beginning: what the failed statement has left open is dropped.
+        // The reading continues as at the beginning: what the failed statement has left open is dropped.
         reader.limits.return_to(depth);
         reader.pending.clear();
         reader.substitutions = 0;

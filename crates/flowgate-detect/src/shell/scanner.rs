@@ -237,6 +237,7 @@ impl CommandScanner {
         certain: bool,
         context: ScriptContext<'_>,
     ) {
+        // What the commands do together, and the files into which they download.
         let simple: Vec<SimpleCall<'_>> =
             pipeline.commands.iter().map(|command| expand_command(command, variables)).collect();
         let calls: Vec<EffectiveCommand<'_, '_>> = simple
@@ -249,6 +250,7 @@ impl CommandScanner {
         for call in calls.iter().filter(|call| call.fetches()) {
             self.fetched.extend(call.written_files());
         }
+        // Whether an issue already says that the pipeline runs a script that is not in the text.
         let mut covered = self.issues.iter().skip(first_issue).any(is_covering);
         for (i, command) in pipeline.commands.iter().enumerate() {
             // What the command before this one writes; `None` for the first command.

@@ -56,7 +56,8 @@ pub(crate) fn run(options: &DetectorsArgs, output: &mut Console) -> Result<u8, I
         ReportFormat::Html => output.write_bytes(page(&judged, &figures, &manifest).as_bytes()),
         ReportFormat::Csv => csv(&figure_rows(&judged, &figures)).lines().for_each(|line| output.line(line)),
         ReportFormat::Json => {
-            let document = json!({"manifest": manifest, "lines": result_lines(), "interrupted": is_interrupted});
+            let document =
+                json!({"manifest": manifest, "lines": result_lines(), "interrupted": is_interrupted});
             output.line(&document.to_string());
         }
         ReportFormat::Jsonl => {

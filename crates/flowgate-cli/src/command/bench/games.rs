@@ -32,6 +32,7 @@ use crate::progress::{INTERRUPTED, Progress};
 /// ([`Defence::Labels`]), [`INTERRUPTED`] after an interrupt, otherwise 0. With `--dry-run`, only prints what the run
 /// would cost with a model.
 pub(crate) fn run(options: &GamesArgs, output: &mut Console) -> Result<u8, InputError> {
+    // The model: the one that the options name, or else a double, whose requests are counted.
     let counter = RequestCounter::default();
     let double = options.double();
     let counted = CountedModel { model: &double, counter: &counter };

@@ -57,8 +57,8 @@ pub(crate) fn run(options: &PrivacyArgs, output: &mut Console) -> Result<u8, Inp
         None => AnswerSource::Double,
     };
     let progress = Progress::over_steps(suite.runs_per_defence() * defences.len(), "run", output);
-    // With `--jobs`, several threads ask the model first; the run below then reads its answers from the file of answers,
-    // in order.
+    // With `--jobs`, several threads ask the model first; the run below then reads its answers from the file of
+    // answers, in order.
     ask_ahead(options.model.jobs, defences.len(), &progress, &|unit| {
         let Some(defence) = defences.get(unit) else { return Ok(()) };
         suite.run_defence_with(*defence, answering, &mut || progress.is_interrupted()).map_err(failed)?;

@@ -294,8 +294,8 @@ fn add_for_tool(
     let require = |elements: &str| {
         format!("require {elements} if:\n    (call: ToolCall) is {}", tool_pattern(&call.tool))
     };
-    // The tool has no requirement, which would have been written to keep untrusted text out; and it only reads, at no
-    // destination that an argument names.
+    // The tool has no requirement, which would have been written to keep untrusted text out; it only reads; and none of
+    // its arguments decides where something goes or what runs.
     let is_harmless = reason.kind == ReasonKind::Undeclared
         && harm::is_reader(&call.tool.name)
         && !call.attribution.arguments.iter().any(|(name, _)| is_destination(call, run, name));

@@ -72,7 +72,8 @@ fn failed(error: GatewayError) -> InputError {
     }
 }
 
-/// Reads a stored conversation. The gateway sends it in pages; at most [`MAX_PAGES`] of them are read.
+/// Reads a stored conversation: the kind and source of each event, the text of each of its fields, and the verdicts.
+/// The gateway sends it in pages; at most [`MAX_PAGES`] of them are read.
 fn read(gateway: &GatewayClient, client: &str, name: &str) -> Result<StoredConversation, GatewayError> {
     let (mut stored, mut from) = (StoredConversation::default(), 0);
     for _ in 0..MAX_PAGES {

@@ -144,6 +144,7 @@ impl TerminalApprover {
     fn ask_at_prompt(&mut self, ask: &ApprovalRequest, tool: &str) -> Decision {
         // Lines that were typed before the question do not answer it.
         self.terminal.discard_lines();
+        // `true`: with the content, which the person must see to decide.
         self.terminal.print(&self.question(ask, true));
         // A time that the clock cannot represent counts as reached.
         let until = Instant::now().checked_add(ask.expires).unwrap_or_else(Instant::now);
