@@ -50,7 +50,8 @@ use crate::args::{Args, Command};
 use crate::input::InputError;
 use crate::output::Console;
 
-/// Runs the command with its options, and returns its exit code. Commands that only print a list run here.
+/// Runs the command with its options, and returns its exit code. Commands that only print a list, or a script for a
+/// shell, run here.
 pub(crate) fn run(command: Command, output: &mut Console) -> Result<u8, InputError> {
     match command {
         Command::Replay {

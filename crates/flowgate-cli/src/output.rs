@@ -117,8 +117,8 @@ impl Console {
         }
     }
 
-    /// Prints the diagnostics of a policy, with the lines that they are about. `policy` is the name of its file;
-    /// `files` are its text and the texts that it imports.
+    /// Prints the diagnostics of a policy, with the lines that they are about, on the standard error. `policy` is the
+    /// name of its file; `files` are its text and the texts that it imports. What cannot be written is dropped.
     pub(crate) fn diagnostics(&mut self, policy: &str, files: &PolicySource, diagnostics: &[Diagnostic]) {
         use ariadne::{Config, IndexType, Label, Report, ReportKind, Source};
         for diagnostic in diagnostics {

@@ -99,6 +99,7 @@ pub(crate) fn group_reasons(reasons: &[Reason]) -> Vec<Reason> {
             (known.kind, &known.statement, &known.label, &known.required, &known.regions)
                 == (reason.kind, &reason.statement, &reason.label, &reason.required, &reason.regions)
         };
+        // A reason about a part joins the group with the same cause; every other reason is a group of its own.
         match (
             &reason.part,
             groups.iter_mut().find(|(known, _)| known.part.is_some() && has_same_cause(known)),
@@ -139,6 +140,7 @@ pub(crate) fn reason_json(reason: &Reason, policy: &Policy) -> Value {
     });
     json!({
         "kind": reason.kind.name(),
+        // The name of the variant, such as `deny`.
         "action": format!("{:?}", reason.action).to_lowercase(),
         "message": reason.message,
         "statement": reason.statement.as_ref().map(|span| {

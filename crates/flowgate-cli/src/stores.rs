@@ -127,6 +127,7 @@ impl SharedStoreLabels {
             getrandom::fill(&mut stamp).map_err(|error| error.to_string())?;
             session.stamp_writes(&u128::from_le_bytes(stamp).to_string());
             let labels = session.external_state_record();
+            // Labels that are equal to the stored ones are not written, and keep their version.
             if stores.labels.as_ref() != Some(&labels) {
                 stores.write(&labels)?;
                 stores.labels = Some(labels);

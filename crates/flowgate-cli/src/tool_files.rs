@@ -67,6 +67,7 @@ pub(crate) fn compare(
     if errors > 0 {
         return Err(InputError(format!("{name} has {}", plural(errors, "error"))));
     }
+    // Without errors, all diagnostics are warnings.
     Ok(ToolComparison { warnings: diagnostics, notes })
 }
 

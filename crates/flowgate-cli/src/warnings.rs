@@ -124,7 +124,8 @@ impl Warnings {
         }
     }
 
-    /// Returns the warnings as JSON, including those of the comparison with tools. `name` is the policy's own file.
+    /// Returns the warnings as JSON: those of the comparison with tools, those at other positions in the policy, and
+    /// those about traces, which have no position. `name` is the policy's own file.
     pub(crate) fn json(&self, name: &str, policy: &Policy) -> Vec<Value> {
         let of_policy = self.about_policy().map(|warning| {
             let (file, line) = statement_line(name, policy, &warning.span);

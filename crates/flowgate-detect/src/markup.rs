@@ -62,9 +62,9 @@ pub fn parse(text: &str) -> Markup {
             markup.links.push(Link { url: url.to_owned(), span });
         }
     }
-    // An absolute image address is a web address as well, which `links` lists without exception.
-    let shown = markup.images.iter().filter(|image| image.url.starts_with("http")).cloned();
-    markup.links.extend(shown);
+    // `links` has all web addresses, also those of images, which the loop has left out.
+    let web_images = markup.images.iter().filter(|image| image.url.starts_with("http")).cloned();
+    markup.links.extend(web_images);
     deduplicate_links(&mut markup.links);
     deduplicate_links(&mut markup.images);
     markup.alt_texts.truncate(MAX_FINDINGS);
@@ -152,7 +152,8 @@ fn add_reference(text: &str, markup: &mut Markup, image: bool, label: &Range<usi
         return;
     }
     if image {
-        // The label of an image that contains others repeats all of their labels, so its length is bounded.
+        // The label of an image that contains others repeats all of their labels, so its length is bounded: to
+        // `MAX_ALT` bytes, or to the last whole character within them.
         let label = label.start..label.end.min(label.start + MAX_ALT);
         let end =
             (label.start..=label.end).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(label.start);

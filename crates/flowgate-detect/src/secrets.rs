@@ -224,7 +224,7 @@ fn is_random(text: &str) -> bool {
     let body = text.trim_end_matches('=');
     let hex = body.chars().all(|c| c.is_ascii_digit() || matches!(c, 'a'..='f'))
         || body.chars().all(|c| c.is_ascii_digit() || matches!(c, 'A'..='F'));
-    // An alphabet in order has as many different digits as a key, but is not random.
+    // An alphabet in order has as many different characters as a key, but is not random.
     if body.contains("0123456789") || body.to_ascii_lowercase().contains("abcdefg") {
         return false;
     }

@@ -145,6 +145,7 @@ fn kind_of_finding(c: char) -> Option<&'static str> {
     Some(match c {
         c if is_tag(c) => "TAG",
         '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => "BIDI_CONTROL",
+        // Spaces and joiners without width, invisible operators, a byte order mark, a soft hyphen, and fillers.
         '\u{200b}'..='\u{200d}'
         | '\u{2060}'..='\u{2064}'
         | '\u{feff}'

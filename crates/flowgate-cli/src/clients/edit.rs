@@ -24,10 +24,7 @@ pub(crate) fn wrap_change(server: &ConfiguredServer, wrapping: &WrapSettings) ->
     match &server.transport {
         ConfiguredTransport::Command(command) => match guarded_command(command) {
             // The server has exactly this command line already.
-            Some(_)
-                if *command
-                    == wrapping.command(&server.name, guarded_command(command).unwrap_or_default()) =>
-            {
+            Some(own_command) if *command == wrapping.command(&server.name, own_command) => {
                 ServerChange::None
             }
             Some(_) => ServerChange::Refused(

@@ -93,7 +93,7 @@ pub(crate) fn guess(server: &ConfiguredServer) -> Option<ServerTraits> {
         ),
     }
     let words: Vec<String> = texts.iter().flat_map(|text| words_of(text)).collect();
-    let row = ROWS.iter().find(|(row, _)| row.iter().any(|word| words.iter().any(|found| found == word)));
+    let row = ROWS.iter().find(|(known, _)| known.iter().any(|word| words.iter().any(|found| found == word)));
     // The bits of a row: S, strangers write what the server reads; P, it reads private data; A, it acts.
     row.map(|(_, traits)| ServerTraits {
         reads_strangers: traits & S != 0,

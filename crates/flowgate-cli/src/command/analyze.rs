@@ -47,6 +47,7 @@ pub(crate) fn run(options: &AnalyzeOptions<'_>, output: &mut Console) -> Result<
     // Lines of results on a terminal already show the progress.
     let is_wanted = options.format != AnalyzeFormat::Text || !stdout().is_terminal();
     let progress = Progress::over_files(options.traces, "run", is_wanted, output);
+    // Analyzes the runs. Text is printed at once, JSON at the end.
     for trace in options.traces {
         if progress.is_interrupted() {
             break;
@@ -147,6 +148,7 @@ fn print_text(
     for failure in &analysis.failures {
         let (file, rule) = statement_line(name, policy, &failure.statement);
         let message = match failure.kind {
+            // The message is then the name of the parameter.
             analysis::EvaluationFailureKind::MissingParameter => {
                 format!("the parameter `input.{0}` is not given; add --param {0}=VALUE", failure.message)
             }

@@ -156,7 +156,8 @@ fn deny(id: &str, format: ApprovalsFormat, options: &GatewayArgs, output: &mut C
     Ok(send(&gateway, id, &digest, &PersonDecision::Deny.into(), format, output))
 }
 
-/// Sends a decision on a question, and prints the question as it is after the decision. Returns the exit code.
+/// Sends a decision on the question `id` with this `digest`, and prints what became of the question, or with JSON the
+/// question as it is then. Returns 0, the exit code.
 fn send(
     gateway: &GatewayClient,
     id: &str,

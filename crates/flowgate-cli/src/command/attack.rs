@@ -83,6 +83,7 @@ pub(crate) fn run(options: &AttackArgs, output: &mut Console) -> Result<u8, Inpu
     let mut results = AttackResults::default();
     // `true`: the results are printed at the end, so they do not show the progress.
     let progress = Progress::over_files(&options.traces, "run", true, output);
+    // First the attacks by whole answers, then those by the fields of the recorded runs.
     for attack in runs::by_answers(&tools, &targets) {
         if progress.is_interrupted() || results.count() >= MAX_ATTACKS {
             break;
@@ -104,10 +105,11 @@ pub(crate) fn run(options: &AttackArgs, output: &mut Console) -> Result<u8, Inpu
                         }
                     }
                 }
+                // The run is reported at the end.
                 Err(error) => unreadable = Some(error),
             }
             progress.step();
-            // Continues with the next run.
+            // Whether to continue with the next run.
             unreadable.is_none() && results.count() < MAX_ATTACKS
         })?;
     }

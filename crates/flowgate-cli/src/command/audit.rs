@@ -27,6 +27,7 @@ use crate::output::Console;
 pub(crate) fn run(audit: &AuditCommand, output: &mut Console) -> Result<u8, InputError> {
     match audit {
         AuditCommand::Verify { files, key, head, witness, config, signed } => {
+            // Reads the file of the witness, if there is one; the options then borrow its name and its content.
             let witness = witness.as_deref().map(|file| witness::read(file).map(|read| (file, read)));
             let witness = witness.transpose()?;
             let witness = witness.as_ref().map(|(file, witness)| (*file, witness));

@@ -47,7 +47,8 @@ struct CheckTotals {
 }
 
 /// Runs `flowgate check`: judges every run of the traces, prints each in the format, and then the warnings. Without
-/// traces, prints only what is known about the policy. Returns 0 if nothing is found; 1 if a call is not permitted,
+/// traces, prints only what is known about the policy: its kind, or in a format for programs the comparison with tools,
+/// if there is one. Returns 0 if nothing is found; 1 if a call is not permitted,
 /// there is a finding or a denied warning; 2 if a run could not be read; [`INTERRUPTED`] after an interrupt.
 pub(crate) fn run(options: &CheckOptions<'_>, output: &mut Console) -> Result<u8, InputError> {
     let policy = Arc::new(load_policy(options.policy, output)?);
@@ -77,6 +78,7 @@ pub(crate) fn run(options: &CheckOptions<'_>, output: &mut Console) -> Result<u8
     let is_wanted =
         !matches!(options.format, CheckFormat::Text | CheckFormat::Jsonl) || !stdout().is_terminal();
     let progress = Progress::over_files(options.traces, "run", is_wanted, output);
+    // Judges the runs. Lines of text and of `jsonl` are printed at once, the results of the other formats at the end.
     for trace in options.traces {
         if progress.is_interrupted() {
             break;

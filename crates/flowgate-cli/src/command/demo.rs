@@ -121,6 +121,7 @@ fn print_view(document: &Document, run: &ReplayedRun, output: &mut Console) {
     let Some(trusted) = space.element("integrity", "trusted") else { return };
     // Whether the label is at most `trusted` in the dimension `integrity`.
     let flows = |label: &Label| space.exceeded_dimensions(label, &trusted.label, trusted.dims).is_empty();
+    // The node 0 is the root.
     let Some(text) =
         document.key(0, "content").and_then(|id| document.node(id)).and_then(|node| node.text.clone())
     else {
@@ -143,6 +144,7 @@ fn print_view(document: &Document, run: &ReplayedRun, output: &mut Console) {
 fn print_verdict(event: EventId, run: &ReplayedRun, output: &mut Console) {
     let Some(call) = run.calls.iter().find(|call| call.event == Some(event)) else { return };
     let Some(document) = run.monitor.trace().event(event).map(|event| &event.document) else { return };
+    // The node 0 is the root.
     for child in document.key(0, "arguments").into_iter().flat_map(|arguments| document.children(arguments)) {
         let label = run.monitor.describe(&document.label_of(child)).join(", ");
         output.line(&format!("    {:<22} {label}", document.path(child).to_string()));

@@ -96,6 +96,7 @@ pub(crate) fn run(options: &ExplainOptions<'_>, output: &mut Console) -> Result<
     let (mut shown, mut has_objection) = (0, false);
     // Runs that cannot be read are reported at the end; any other error ends the command.
     let (mut unreadable_runs, mut fatal_error) = (Vec::new(), None);
+    // On a terminal, the printed calls already show the progress.
     let is_wanted = !stdout().is_terminal();
     let progress = Progress::over_files(&[options.trace.to_owned()], "run", is_wanted, output);
     input::for_each_run(options.trace, &progress, &mut |item| {
@@ -168,6 +169,7 @@ fn explain_call(
         Outcome::Permit => Ok(()),
         _ => suggestions::print(index, replayed, run, explained, progress, unreadable_runs, output),
     };
+    // An empty line ends the call, also after an error.
     output.line("");
     printed
 }

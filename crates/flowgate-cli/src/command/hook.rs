@@ -142,6 +142,7 @@ fn print_or_record(
         }
         return 0;
     };
+    // An event that is not judged has no verdict to record.
     let Some((kind, tool)) = event else { return 0 };
     let (outcome, reason) = answer.outcome();
     let verdict = WatchedVerdict { subject: kind.subject(), tool, outcome, reason };
@@ -226,6 +227,7 @@ fn work_by_log(
         let _ = worker_sender.send(WorkerMessage::Event(kind, event.kind.tool().map(ToString::to_string)));
     }
     let judged = new_monitor(options).and_then(|monitor| {
+        // The option is in MiB.
         let limit = u64::from(options.max_transcript) << 20;
         let settings = LogSettings {
             folder: session_folder(options)?,
@@ -328,6 +330,7 @@ fn judge(
     };
     let pending =
         PendingEvent { id: call.as_ref().map(|call| call.id.clone()).unwrap_or_default(), agent, event };
+    // The option is in MiB.
     let limit = u64::from(options.max_transcript) << 20;
     let transcript = read_up_to_date(path, limit, &pending)?;
     session::replay(&mut monitor, &transcript, &pending);
@@ -388,6 +391,7 @@ fn proposed_call(hook_input: &Map<String, Value>) -> Result<Call, String> {
 fn read_up_to_date(path: &Path, limit: u64, pending: &PendingEvent) -> Result<Transcript, String> {
     let deadline = Instant::now() + TRANSCRIPT_DELAY;
     loop {
+        // Before the first prompt of a session, the transcript need not exist.
         let read = Transcript::read(path, limit, pending.event == HookEvent::UserPromptSubmit);
         let is_late = Instant::now() >= deadline;
         match read {

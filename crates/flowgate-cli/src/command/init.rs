@@ -33,8 +33,8 @@ const MAX_SUMMARY: usize = 40;
 pub(crate) fn run(options: &InitArgs, output: &mut Console) -> Result<u8, InputError> {
     // With `--out -`, the policy is printed. A file that exists is reported before a server is started.
     let prints = options.out == Path::new("-");
-    let written = [Some(&options.out).filter(|_| !prints), options.gateway.as_ref()];
-    written.into_iter().flatten().try_for_each(|path| check_absent(path, options.force))?;
+    let targets = [Some(&options.out).filter(|_| !prints), options.gateway.as_ref()];
+    targets.into_iter().flatten().try_for_each(|path| check_absent(path, options.force))?;
     let mut found = sources::read(&options.files, options.start)?;
     let silent = if options.start { start_servers(&mut found, options, output)? } else { Vec::new() };
     if found.tools.is_empty() && found.servers.is_empty() && silent.is_empty() {

@@ -56,6 +56,7 @@ type OperationResult = Result<Result<u8, GatewayError>, InputError>;
 /// Runs `flowgate keys list`: prints the virtual keys of the clients of the admin's tenant. The exit code is 0.
 fn list(format: KeysFormat, options: &GatewayArgs, output: &mut Console) -> OperationResult {
     let gateway = GatewayClient::new(options, output)?;
+    // The outer `Result` is for errors of the input; the caller prints an error of the gateway.
     Ok(gateway.get(ROUTE).map(|answer| {
         if format == KeysFormat::Json {
             output.line(&escaping::json(&answer));
@@ -82,6 +83,7 @@ fn create(
     output: &mut Console,
 ) -> OperationResult {
     let gateway = GatewayClient::new(options, output)?;
+    // The outer `Result` is for errors of the input; the caller prints an error of the gateway.
     Ok(gateway.post(ROUTE, request).map(|made| {
         match format {
             KeysFormat::Json => output.line(&escaping::json(&made)),

@@ -78,7 +78,7 @@ pub(crate) fn run(options: &LabelsArgs, output: &mut Console) -> Result<u8, Inpu
             }
             Err(error) => errors.push(error),
         }
-        // Continues with the next run.
+        // Continues with the next run, unless Ctrl-C was pressed.
         !progress.is_interrupted()
     })?;
     let is_interrupted = progress.finish(output);
@@ -130,6 +130,7 @@ impl LabelledRun<'_> {
     fn print(&self, id: EventId, output: &mut Console) {
         let monitor = &self.run.monitor;
         let Some(event) = monitor.trace().event(id) else { return };
+        // The node 0 is the whole event.
         let source = report::region_source(&monitor.trace().region(id, 0), monitor);
         let kind = if matches!(event.body, EventBody::Message(_)) { " message" } else { "" };
         output.line("");

@@ -127,6 +127,7 @@ fn evaluate(options: &EvaluateArgs, output: &mut Console) -> Result<u8, InputErr
     let model = model.map_err(|error| failed(&error))?;
     let texts = usize::try_from(options.texts).unwrap_or(usize::MAX);
     let progress = Progress::over_steps(texts, "text", output);
+    // Returns whether to stop.
     let mut step = || {
         progress.step();
         progress.is_interrupted()

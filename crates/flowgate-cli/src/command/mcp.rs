@@ -93,6 +93,7 @@ pub(crate) fn run(options: &McpArgs, output: &mut Console) -> Result<u8, InputEr
         noise: 0,
     };
     let ended = runtime.block_on(stdio_proxy.run_session(options, limits.message, output));
+    // The program ends now, so tasks that still read or write lines are not waited for.
     runtime.shutdown_background();
     ended
 }
@@ -196,6 +197,7 @@ impl StdioProxy {
             match (side, line) {
                 (side, Some(line)) => {
                     let actions = self.handle_line(side, &line, output).map_err(failed);
+                    // `Ok(false)`: a side has stopped reading.
                     let is_sent =
                         actions.map(|actions| self.send(actions, &to_client, child.input.as_ref(), output));
                     match is_sent {
@@ -227,6 +229,7 @@ impl StdioProxy {
         };
         // A client that ends the session during a call has observed how long the server took: the label of the
         // outcome must reach the proxies of its other servers.
+        // The server ends even if the labels cannot be stored, so that error is returned only afterwards.
         let actions = self.end_calls().map_err(InputError);
         child.terminate().await;
         self.send(actions?, &to_client, None, output);
@@ -303,6 +306,7 @@ impl StdioProxy {
             self.noise = self.noise.saturating_add(1);
             return Ok(Vec::new());
         }
+        // Reads the labels of other processes.
         if let Some(stores) = &mut self.stores {
             stores.refresh_session(&mut self.monitor, &mut self.stores_version)?;
         }
@@ -314,6 +318,7 @@ impl StdioProxy {
             LineSender::Server => self.proxy.handle_server_message(&mut self.monitor, text),
         };
         self.record_watched(output);
+        // Stores the labels that result.
         if let Some(stores) = &mut self.stores {
             stores.save_labels(&mut self.monitor, &mut self.stores_version)?;
         }
@@ -350,7 +355,8 @@ impl StdioProxy {
 
     /// Performs actions: queues lines for the client and the server, and prints notes, at most [`MAX_NOTES`] of them,
     /// so that a server cannot flood the terminal. Without a `server`, whose input is closed, drops the lines for it.
-    /// Returns false if the queue of a side is full because the side has stopped reading.
+    /// Returns false if the queue of a side is full because the side has stopped reading; then the further actions are
+    /// dropped.
     fn send(
         &mut self,
         actions: Vec<ProxyAction>,

@@ -167,6 +167,7 @@ pub(crate) fn run(options: &ReplayOptions<'_>, output: &mut Console) -> Result<u
             occurrences.entry(0).or_default().add_empty(file);
         }
         let mut skipped = SkippedRuns::new();
+        // Joins the results of the workers.
         for worker in workers {
             match worker.join() {
                 Ok((worker_sums, worker_skipped, worker_occurrences)) => {
@@ -290,7 +291,7 @@ fn judge_runs(
             continue;
         }
         match policies.for_run(&run) {
-            // These runs are counted without a suite.
+            // The user's task of these runs is itself an injection. They are not judged, and counted without a suite.
             _ if RunMarks::of(&run).is_injection_alone() => *skipped.entry(None).or_default() += 1,
             Some((suite, policy)) => {
                 for (index, method) in methods.iter().enumerate() {

@@ -39,8 +39,8 @@ struct WatchSummary {
 }
 
 impl WatchSummary {
-    /// Adds one verdict with its time. At most [`MAX_ROWS`] different objections are listed, so that memory stays bounded;
-    /// further ones are only counted, in `unlisted`.
+    /// Adds one verdict with its time in seconds. At most [`MAX_ROWS`] different objections are listed, so that memory
+    /// stays bounded; further ones are only counted, in `unlisted`.
     fn add(&mut self, (time, verdict): (u64, WatchedVerdict)) {
         let WatchedVerdict { subject, tool, outcome, reason } = verdict;
         let (first, last) = self.times.unwrap_or((time, time));
@@ -88,6 +88,7 @@ pub(crate) fn run(options: &ReportArgs, output: &mut Console) -> Result<u8, Inpu
         TableFormat::Text => print_text(&summary, output),
         TableFormat::Json => print_json(&summary, output),
     }
+    // The first number is that of the permitted events.
     let [_, asked, denied] = summary.outcomes;
     Ok(u8::from(asked + denied + unreadable > 0))
 }

@@ -89,6 +89,7 @@ pub(crate) fn run(options: &RunArgs, output: &mut Console) -> Result<u8, InputEr
         time: Duration::from_secs(u64::from(options.call_time)),
         answer: usize::try_from(options.max_answer).unwrap_or(usize::MAX).saturating_mul(1 << 20),
     };
+    // The tools that the model is offered: those of the servers, and each agent as a tool.
     let started = start_servers(specs, limits, &runtime, &terminal)?;
     let (servers, tools): (Vec<Arc<McpServerHandle>>, Vec<Vec<OfferedTool>>) = started.into_iter().unzip();
     let mut offered = merge_tools(tools, &terminal);
@@ -125,6 +126,7 @@ pub(crate) fn run(options: &RunArgs, output: &mut Console) -> Result<u8, InputEr
         ..ConversationSettings::new(options.method(), DigestKey::new(key))
     };
     let cannot_begin = |error| InputError(format!("the chat cannot begin: {error}"));
+    // The conversation, with what other processes stored of the labels of stores.
     let mut session = monitor();
     let stores_version = shared.stores().recall(&mut session)?;
     let mut conversation = Conversation::new(session, offered, settings).map_err(cannot_begin)?;
@@ -147,6 +149,7 @@ pub(crate) fn run(options: &RunArgs, output: &mut Console) -> Result<u8, InputEr
         )));
     }
 
+    // The chat at the terminal.
     let sources = EventSources::default();
     let person = TerminalApprover {
         terminal: Arc::clone(&terminal),
@@ -237,6 +240,7 @@ fn model(options: &RunArgs, name: Option<&String>) -> Result<Arc<dyn ChatModel>,
     if let Some(path) = &options.replay {
         let name = match remote {
             Some(remote) => remote.name().to_owned(),
+            // With an empty name, the first model of the file.
             None => recorded_name(path, name.map_or("", String::as_str))?,
         };
         let recorded = RecordedModel::replay(&name, path);

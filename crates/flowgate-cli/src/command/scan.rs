@@ -256,9 +256,9 @@ fn program(server: &ConfiguredServer) -> String {
                 command.split_first().map_or(("", command), |(first, rest)| (first.as_str(), rest));
             let program = program.rsplit(['/', '\\']).next().unwrap_or_default();
             let starts_packages = matches!(program, "npx" | "uvx" | "bunx" | "pipx");
-            let package = package(arguments).filter(|_| starts_packages);
+            let started = package(arguments).filter(|_| starts_packages);
             escaping::excerpt(
-                &package.map_or_else(|| program.to_owned(), |package| format!("{program} {package}")),
+                &started.map_or_else(|| program.to_owned(), |package| format!("{program} {package}")),
                 60,
             )
         }

@@ -33,10 +33,12 @@ fn train(options: &ScreenTrainArgs, output: &mut Console) -> Result<u8, InputErr
         .map_err(|error| InputError(format!("{}: {error}", options.folder.display())))?;
     let cases = usize::from(options.cases);
     let progress = Progress::over_steps(saliency::steps(cases), "case", output);
+    // Returns whether to stop.
     let mut step = || {
         progress.step();
         progress.is_interrupted()
     };
+    // The trained network: the measurement has it, and it is written at the end.
     let mut network = None;
     let mut train = |prompts: &[saliency::LabelledPrompt]| {
         let trained = DependencyClassifier::train(prompts, options.seed, &mut || progress.is_interrupted())?;

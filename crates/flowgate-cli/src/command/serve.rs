@@ -24,11 +24,13 @@ const TOKEN_VARIABLE: &str = "FLOWGATE_TOKEN";
 /// gateway. With `--check`, only checks the configuration. Returns 1 if there is a warning and `--deny-warnings` is
 /// given, otherwise 0.
 pub(crate) fn run(options: &ServeArgs, output: &mut Console) -> Result<u8, InputError> {
+    // What the options name is read first, so that `--check` also reports its errors.
     let token = token(options.token_file.as_deref())?;
     let access = AccessControl::for_address(options.listen, token, options.allow_anonymous)
         .map_err(|error| InputError(format!("{}: {error}", options.listen)))?;
     let dialect = if options.compat { Dialect::Compat } else { Dialect::Flowgate };
     let predicate_sources = options.answering.predicate_sources()?;
+    // The whole configuration; `None` for a gateway without models.
     let models = options.config.as_deref().map(gateway_config).transpose()?;
     let format_of_file = models.as_ref().and_then(|models| models.log_format);
     let log = OperatorLog::new(
@@ -50,6 +52,7 @@ pub(crate) fn run(options: &ServeArgs, output: &mut Console) -> Result<u8, Input
         output.note(&format!("conversations are kept in {}", models.store.address.name()));
     }
     let scheme = if models.as_ref().is_some_and(|models| models.tls.is_some()) { "https" } else { "http" };
+    // Reads the configuration again, for a reload while the gateway runs.
     let loader = options.config.clone().map(|path| {
         config::ConfigLoader::new(move || gateway_config(&path).map_err(|error| error.to_string()))
     });
@@ -75,15 +78,15 @@ pub(crate) fn run(options: &ServeArgs, output: &mut Console) -> Result<u8, Input
 /// Prints the warnings about policies and about clients in watch mode, and returns the number of all warnings of the
 /// configuration. Those about the TLS key and about what is hidden from models for lack of a statement are printed only
 /// with `prints`, that is for `--check` and `--deny-warnings`: a gateway that starts writes them to its log.
-fn print_warnings(models: &config::GatewayConfig, prints: bool, output: &mut Console) -> usize {
+fn print_warnings(settings: &config::GatewayConfig, prints: bool, output: &mut Console) -> usize {
     let mut count = 0;
-    if let Some(warning) = models.tls.as_ref().and_then(|tls| tls.warning()) {
+    if let Some(warning) = settings.tls.as_ref().and_then(|tls| tls.warning()) {
         if prints {
             output.warning(&format!("tls.{warning}"));
         }
         count += 1;
     }
-    for client in &models.clients {
+    for client in &settings.clients {
         let policy = client.own_policy();
         if client.watch.is_some() {
             output.warning(&format!("clients.{}: {}", client.name, watching::WARNING));

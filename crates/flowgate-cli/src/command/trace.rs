@@ -31,6 +31,7 @@ pub(crate) fn run(trace: &TraceCommand, output: &mut Console) -> Result<u8, Inpu
 fn export(config: &Path, client: &str, conversation: &str, output: &mut Console) -> Result<u8, InputError> {
     let settings = serve::gateway_config(config)?;
     let failed = |problem: String| InputError(format!("{}: {problem}", config.display()));
+    // The function is called with the replayed conversation, if there is one.
     let outcome = read_stored_trace(settings, client, conversation, &mut |monitor| {
         for event in monitor.trace().events().iter().filter(|event| event.status == Status::Done) {
             output.line(&escaping::json_line(&trace_lines::line(event, monitor)));

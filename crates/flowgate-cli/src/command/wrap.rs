@@ -67,9 +67,11 @@ pub(crate) fn wrap(options: &WrapArgs, output: &mut Console) -> Result<u8, Input
 }
 
 /// Runs `flowgate unwrap`: changes a client's file so that its servers run without `flowgate mcp`. If the result
-/// means the same as a backup, the backup is restored, with its layout. Returns 0.
+/// means the same as a backup, the backup is restored, with its layout, and removed. With `--dry-run`, changes nothing.
+/// Returns 0.
 pub(crate) fn unwrap(options: &ClientArgs, output: &mut Console) -> Result<u8, InputError> {
     let target = TargetFile::read(options)?;
+    // `changes` has reported the servers that cannot be changed, whose number is not needed.
     let (changes, _) = target.changes(options, &unwrap_change, output)?;
     if changes.is_empty() {
         output.line(&format!("{}: no server runs behind `flowgate mcp`", target.path.display()));
@@ -249,7 +251,7 @@ impl TargetFile {
 /// own. It is an error if Flowgate does not know the client, or the client has no such file.
 fn client_file(client: &str, home: Option<&Path>) -> Result<PathBuf, InputError> {
     let found = find_client(client).ok_or_else(|| {
-        let known: Vec<&str> = CLIENTS.iter().map(|client| client.id).collect();
+        let known: Vec<&str> = CLIENTS.iter().map(|known| known.id).collect();
         InputError(format!(
             "there is no client `{}`; known are: {}",
             escaping::excerpt(client, 40),

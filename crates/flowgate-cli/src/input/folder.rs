@@ -24,6 +24,7 @@ pub(crate) fn files_of(paths: &[PathBuf]) -> Result<Vec<PathBuf>, InputError> {
             continue;
         }
         let before = files.len();
+        // `0`: the level of this folder.
         collect(path, 0, &mut files)?;
         if files.len() == before {
             let endings = ENDINGS.join(", ");
@@ -39,7 +40,7 @@ pub(crate) fn files_of(paths: &[PathBuf]) -> Result<Vec<PathBuf>, InputError> {
 /// Adds the files with runs in a folder and in the folders below it to `files`. `depth` is the level of the folder
 /// below the named one.
 fn collect(folder: &Path, depth: usize, files: &mut Vec<PathBuf>) -> Result<(), InputError> {
-    let error =
+    let failed =
         |error: &std::io::Error| InputError(format!("{}: {}", folder.display(), describe_io_error(error)));
     if depth > MAX_DEPTH {
         return Err(InputError(format!(
@@ -47,11 +48,11 @@ fn collect(folder: &Path, depth: usize, files: &mut Vec<PathBuf>) -> Result<(), 
             folder.display()
         )));
     }
-    let entries = std::fs::read_dir(folder).map_err(|problem| error(&problem))?;
+    let entries = std::fs::read_dir(folder).map_err(|error| failed(&error))?;
     let mut paths: Vec<(PathBuf, std::fs::FileType)> = Vec::new();
     for entry in entries {
-        let entry = entry.map_err(|problem| error(&problem))?;
-        let kind = entry.file_type().map_err(|problem| error(&problem))?;
+        let entry = entry.map_err(|error| failed(&error))?;
+        let kind = entry.file_type().map_err(|error| failed(&error))?;
         paths.push((entry.path(), kind));
     }
     paths.sort_by(|(one, _), (other, _)| one.cmp(other));

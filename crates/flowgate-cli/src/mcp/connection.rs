@@ -133,6 +133,7 @@ pub(super) async fn open(spec: McpServerSpec, limits: CallLimits) -> Result<McpC
             if let Some(stderr) = stderr {
                 tokio::spawn(stderr_tail.clone().follow(stderr));
             }
+            // `identity()` is what Flowgate states about itself to the server.
             identity().serve(transport).await
         }
         ServerTransport::Url { url, headers } => {
@@ -260,8 +261,8 @@ impl McpConnection {
         }
     }
 
-    /// Calls a tool. An answer of more than `max_bytes` is an error. If the future is dropped before the answer, the
-    /// call is cancelled.
+    /// Calls a tool. The error says that the server has ended, or why there is no answer that can be used; an answer of
+    /// more than `max_bytes` is such an error. If the future is dropped before the answer, the call is cancelled.
     pub(super) fn call(
         &self,
         tool: String,
@@ -278,6 +279,7 @@ impl McpConnection {
                     tokio::time::sleep(Duration::from_millis(100)).await;
                     return Err(CallError::Ended { last_output: stderr_tail.last_line() });
                 }
+                // The call could not be sent, because the server had ended before.
                 Err(ServiceError::TransportSend(_)) if peer.is_transport_closed() => {
                     return Err(CallError::Ended { last_output: stderr_tail.last_line() });
                 }

@@ -183,11 +183,12 @@ fn events(
     mut reader: ureq::BodyReader<'static>,
     max_bytes: usize,
 ) -> BoxStream<'static, Result<Sse, SseError>> {
+    // At most 16 events wait for the caller; then the thread waits.
     let (sender, receiver) = tokio::sync::mpsc::channel(16);
     std::thread::spawn(move || {
         let mut splitter = EventSplitter::default();
         let (mut buffer, mut read) = (vec![0_u8; 16 << 10], 0_usize);
-        // Sending fails only if the caller has stopped waiting: then nobody needs the error.
+        // Errors of `send` are ignored: sending fails only if the caller has stopped waiting.
         let broken = |why: &str| SseError::Body(Box::new(HttpError(why.to_owned())));
         loop {
             let bytes = match reader.read(&mut buffer) {
@@ -270,7 +271,7 @@ impl StreamableHttpClient for McpHttpClient {
     }
 
     /// Ends a session on the server. Any status of the answer is accepted, since the session is not used any
-    /// more.
+    /// more. The parameter for a token is not used: keys are in the headers.
     async fn delete_session(
         &self,
         uri: Arc<str>,

@@ -19,6 +19,7 @@ pub(super) fn line(work: &WorkUnit, items: usize, done: u64, total: Option<u64>,
         None => format!("{counted}{}", elapsed(time)),
         // All bytes are read, but some of them are still to be judged: the time left is unknown.
         Some(100) => format!("{counted}100{unit}"),
+        // The fallback is never used: with a percentage, there is a total.
         Some(percent) => match time_left(done, total.unwrap_or(done), time) {
             None => format!("{counted}{percent}{unit}"),
             Some(left) => format!("{counted}{percent}{unit}, {} left", elapsed(left)),

@@ -272,7 +272,7 @@ pub(super) fn resolve_character_references(text: &str) -> String {
             _ => None,
         });
         // Without the semicolon `&copy=1` is part of an address.
-        match (c, after.get(name.len()..).and_then(|rest| rest.strip_prefix(';'))) {
+        match (c, after.get(name.len()..).and_then(|tail| tail.strip_prefix(';'))) {
             (Some(c), Some(after_semicolon)) => {
                 plain.push(c);
                 rest = after_semicolon;

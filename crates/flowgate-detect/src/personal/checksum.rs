@@ -44,6 +44,8 @@ pub(super) fn card(text: &str) -> bool {
     let digits = digits(text);
     // The number that the first `n` digits spell.
     let prefix = |n: usize| digits.get(..n).map_or(0, number);
+    // Visa has 13, 16 or 19 digits, UnionPay 16 or 19, Diners Club 14, American Express 15, and Mastercard, JCB and
+    // Discover 16.
     let issued = match digits.len() {
         13 | 19 => prefix(1) == 4 || digits.len() == 19 && prefix(2) == 62,
         14 => matches!(prefix(3), 300..=305) || matches!(prefix(2), 36 | 38 | 39),
@@ -283,6 +285,7 @@ pub(super) fn verhoeff(text: &str) -> bool {
 /// `0x2bc830a3` by BIP 350.
 pub(super) fn bech32(text: &str) -> bool {
     const GENERATORS: [u32; 5] = [0x3b6a_57b2, 0x2650_8e6d, 0x1ea1_19fa, 0x3d42_33dd, 0x2a14_62b3];
+    // Adds a value of five bits to the checksum, as both standards prescribe.
     let step = |checksum: u32, value: u32| {
         let top = checksum >> 25;
         let next = (checksum & 0x01ff_ffff) << 5 ^ value;

@@ -18,6 +18,7 @@ use crate::pattern::DisjointFindings;
 /// listed given name, and a person over a place.
 pub fn names(text: &str) -> Vec<Finding> {
     let mut findings = DisjointFindings::default();
+    // `WORD`, `INTRODUCTION` and `PLACES` are `None` if they do not compile.
     let words: Vec<Range<usize>> =
         WORD.iter().flat_map(|word| word.find_iter(text)).map(|w| w.range()).collect();
     // A capitalised word directly after a title or an introduction is a name.

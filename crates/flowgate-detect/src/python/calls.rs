@@ -51,6 +51,7 @@ impl<'t> Visitor<'t> for CallCollector<'t> {
                     self.import(name);
                     match &alias.asname {
                         Some(local) => self.alias(local.as_str(), name.to_owned()),
+                        // `import a.b` binds the name `a`.
                         None => {
                             let top = name.split('.').next().unwrap_or_default();
                             self.alias(top, top.to_owned());
@@ -241,6 +242,7 @@ impl<'t> CallCollector<'t> {
             Expr::Subscript(subscript) => {
                 let table = self.resolve_within(&subscript.value, depth)?;
                 let key = literal(&subscript.slice)?;
+                // What is not one of these tables must be the `__dict__` of an object, whose member the key names.
                 match table.as_str() {
                     "__builtins__" | "globals()" | "locals()" | "sys.modules" => Some(self.full_name(&key)),
                     table => Some(member(table.strip_suffix(".__dict__")?, &key)),
@@ -329,6 +331,7 @@ fn unsafe_call(name: &str, call: &ExprCall) -> Option<&'static str> {
         "numpy.load" => is_true("allow_pickle").then_some("DESERIALIZATION"),
         // A keyword that is not a literal may be true, and so may an unpacked dictionary.
         name if unsafe_name(name) == Some("SUBPROCESS") => {
+            // `**options`, which has no name.
             let unknown = call.arguments.keywords.iter().any(|k| k.arg.is_none());
             let shell =
                 keyword("shell").is_some_and(|k| !matches!(&k.value, Expr::BooleanLiteral(b) if !b.value));

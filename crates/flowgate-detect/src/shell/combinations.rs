@@ -30,7 +30,7 @@ pub(super) fn report_combinations(
     let mut report = |kind, span| issues.push(UnsafeCommand { kind, span, severity: IssueSeverity::Error });
     for (i, call) in calls.iter().enumerate() {
         let earlier = calls.get(..i).unwrap_or_default();
-        // The bytes of the whole pipeline.
+        // The bytes of the whole pipeline; `min` and `max` only make sure that the range is valid.
         let whole = || first.min(last)..last.max(first);
         if call.reads_script() {
             if earlier.iter().any(EffectiveCommand::fetches) {

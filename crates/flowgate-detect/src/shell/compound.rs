@@ -10,17 +10,17 @@ impl ScriptReader<'_, '_> {
     /// then a simple command is.
     pub(super) fn compound(&mut self) -> Result<Option<CommandForm>, ShellReadError> {
         use CompoundKind::{Choice, Group, Loop, Subshell, Test};
-        let compound = |kind, words, bodies| Ok(Some(CommandForm::Compound { kind, words, bodies }));
+        let form = |kind, words, bodies| Ok(Some(CommandForm::Compound { kind, words, bodies }));
         let start = self.at;
         if self.take_operator("((") {
             let scripts = self.arithmetic(b')', start)?;
-            return compound(Test, Vec::new(), scripts);
+            return form(Test, Vec::new(), scripts);
         }
         if self.take_operator("(") {
             let body = self.list()?;
             self.skip_blanks()?;
             return if self.take_operator(")") {
-                compound(Subshell, Vec::new(), vec![body])
+                form(Subshell, Vec::new(), vec![body])
             } else {
                 Err(ShellReadError::Syntax)
             };
@@ -28,10 +28,11 @@ impl ScriptReader<'_, '_> {
         if self.take_keyword("{") {
             let body = self.list()?;
             self.expect_keyword("}")?;
-            return compound(Group, Vec::new(), vec![body]);
+            return form(Group, Vec::new(), vec![body]);
         }
         if self.take_keyword("if") {
-            // The scripts of the conditions and of the branches, in their order.
+            // The scripts of the conditions and of the branches, in their order. What a shell rejects, such as a second
+            // `else`, is accepted: only the scripts matter.
             let mut bodies = vec![self.list()?];
             self.expect_keyword("then")?;
             bodies.push(self.list()?);
@@ -41,7 +42,7 @@ impl ScriptReader<'_, '_> {
                     self.expect_keyword("then")?;
                 } else if !self.take_keyword("else") {
                     self.expect_keyword("fi")?;
-                    return compound(Choice, Vec::new(), bodies);
+                    return form(Choice, Vec::new(), bodies);
                 }
                 bodies.push(self.list()?);
             }
@@ -49,7 +50,7 @@ impl ScriptReader<'_, '_> {
         if self.take_keyword("while") || self.take_keyword("until") {
             let condition = self.list()?;
             let body = self.loop_body()?;
-            return compound(Loop, Vec::new(), vec![condition, body]);
+            return form(Loop, Vec::new(), vec![condition, body]);
         }
         if self.take_keyword("for") || self.take_keyword("select") {
             return self.for_loop();
@@ -108,7 +109,7 @@ impl ScriptReader<'_, '_> {
     }
 
     /// Parses a `for` or `select` loop after its keyword: `for name in words; do … done`, the same without `in`, or the
-    /// arithmetic form `for ((…; …; …))`. The words of the result are those that the variable takes.
+    /// arithmetic form `for ((…; …; …))`. The words of the result are those after `in`, which the variable takes.
     fn for_loop(&mut self) -> Result<Option<CommandForm>, ShellReadError> {
         self.skip_blanks()?;
         let start = self.at;
@@ -158,6 +159,7 @@ impl ScriptReader<'_, '_> {
             }
             // The bracket before the patterns may be absent.
             self.take_operator("(");
+            // Between `case` and `)`, words can be patterns such as `@(a|b)`.
             let reads_patterns = std::mem::replace(&mut self.reads_patterns, true);
             loop {
                 self.skip_blanks()?;
@@ -181,7 +183,7 @@ impl ScriptReader<'_, '_> {
     }
 
     /// Parses `[[ … ]]` after its opening brackets; `start` is their offset. Operators and parentheses are skipped,
-    /// since only the words can contain scripts.
+    /// since only the words can contain scripts. Never returns `None`: [`Self::compound`] returns the result as it is.
     fn condition(&mut self, start: usize) -> Result<Option<CommandForm>, ShellReadError> {
         // In `[[ … ]]`, words can be patterns such as `@(a|b)`.
         let reads_patterns = std::mem::replace(&mut self.reads_patterns, true);
@@ -194,6 +196,7 @@ impl ScriptReader<'_, '_> {
             match self.byte() {
                 None | Some(b';') => return Err(ShellReadError::Syntax),
                 Some(b'(' | b')' | b'|' | b'&') => self.at += 1,
+                // `<` and `>` compare texts, except in `<(…)` and `>(…)`, which are words.
                 Some(b'<' | b'>') if self.byte_at(self.after_joins(self.at + 1)) != Some(b'(') => {
                     self.at += 1
                 }

@@ -93,7 +93,7 @@ impl<'c, 's> EffectiveCommand<'c, 's> {
                     call.unclear = true;
                     at
                 }
-                // `sudo -i` and `env` are the command itself.
+                // `sudo -i` and `env` are the command itself. The arguments of such a wrapper can still be assignments.
                 Some(WrapperOptions::Inert) | None => {
                     call.assigned
                         .extend(rest.iter().filter(|word| found.is_some() && is_assignment(&word.text)));
@@ -208,6 +208,7 @@ impl<'c, 's> EffectiveCommand<'c, 's> {
     /// an effect in another form is missed.
     pub(super) fn report_effects(&self, report: &mut dyn FnMut(UnsafeCommandKind, IssueSeverity)) {
         use IssueSeverity::{Error, Warning};
+        // Whether an argument passes a test, and whether a redirection or `tee` writes to a file that passes it.
         let any = |test: fn(&str) -> bool| self.texts().any(test);
         let writes = |test: fn(&str) -> bool| {
             let to_file = self.redirects.iter().any(|it| it.operator.contains('>') && test(&it.target.text));
@@ -389,6 +390,7 @@ pub(super) fn program_name(word: &str) -> &str {
 /// Returns whether a path names a whole tree, whose removal destroys the system or the user's files: the root, a
 /// home directory, or a system directory.
 fn is_whole_tree(path: &str) -> bool {
+    // `/etc/*` and `/etc/` mean `/etc`, but `/` remains.
     let path = path.trim_end_matches('*');
     let path = if path.len() > 1 { path.trim_end_matches('/') } else { path };
     matches!(

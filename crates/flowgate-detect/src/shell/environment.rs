@@ -69,6 +69,7 @@ const COMMANDS: &[&str] = &[
 /// sign of `+=`.
 pub(super) fn effect_of_assignment(name: &str, value: &Argument<'_>) -> EnvironmentEffect {
     let name = name.trim_end_matches('+');
+    // Variables that make later programs load or run code. The folders of LD_LIBRARY_PATH are examined below.
     if HOOKS.contains(&name)
         || ["LD_", "DYLD_", "BASH_FUNC_", "GIT_CONFIG_KEY_", "GIT_CONFIG_VALUE_"]
             .iter()
@@ -77,6 +78,7 @@ pub(super) fn effect_of_assignment(name: &str, value: &Argument<'_>) -> Environm
     {
         return EnvironmentEffect::Unknown;
     }
+    // Variables whose value is a command that a program runs.
     if COMMANDS.contains(&name) && !value.text.is_empty() {
         return match value.known_text() {
             Some(text) => EnvironmentEffect::Runs(text.to_owned()),

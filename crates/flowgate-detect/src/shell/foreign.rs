@@ -5,9 +5,9 @@
 pub(super) fn sed_is_plain(script: &str) -> bool {
     let mut chars = script.chars().peekable();
     loop {
-        // Addresses and separators.
         let Some(c) = chars.next() else { return true };
         match c {
+            // Addresses and separators.
             ' ' | '\t' | '\n' | ';' | '{' | '}' | ',' | '!' | '$' | '~' | '+' | 'I' | 'M' | '0'..='9' => {}
             '/' => {
                 if !skip_section(&mut chars, '/') {
@@ -25,7 +25,7 @@ pub(super) fn sed_is_plain(script: &str) -> bool {
                 if !skip_section(&mut chars, delimiter) || !skip_section(&mut chars, delimiter) {
                     return false;
                 }
-                // The flags `e` and `w` are not among these.
+                // The flags `e` and `w` are not among these: they run a program or write a file.
                 while chars.next_if(|c| matches!(c, 'g' | 'p' | 'i' | 'I' | 'm' | 'M' | '0'..='9')).is_some()
                 {
                 }

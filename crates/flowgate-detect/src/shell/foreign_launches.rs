@@ -19,9 +19,11 @@ pub(super) fn awk<'s>(call: &EffectiveCommand<'_, 's>) -> Vec<Launch<'s>> {
                 words.next();
             }
             "--" => {}
+            // An option whose value is in the same word.
             text if text.starts_with("-F") || text.starts_with("-v") || text.starts_with("--assign=") => {}
             text if text.starts_with("-f") => return unread(UnreadReason::File),
             text if text.starts_with('-') => return unread(UnreadReason::Arguments),
+            // The first argument that is no option is the program.
             text if awk_is_plain(text) => return Vec::new(),
             _ => return unread(UnreadReason::Language),
         }
@@ -33,6 +35,7 @@ pub(super) fn awk<'s>(call: &EffectiveCommand<'_, 's>) -> Vec<Launch<'s>> {
 /// says that code is not read.
 pub(super) fn sed<'s>(call: &EffectiveCommand<'_, 's>) -> Vec<Launch<'s>> {
     let unread = |reason| vec![Launch::Unread(reason, call.span.clone())];
+    // Without an option that gives a script, the first operand is the script.
     let mut scripts: Vec<&Argument<'_>> = Vec::new();
     let mut operands: Vec<&Argument<'_>> = Vec::new();
     let mut words = call.arguments.iter();
@@ -42,7 +45,6 @@ pub(super) fn sed<'s>(call: &EffectiveCommand<'_, 's>) -> Vec<Launch<'s>> {
             if !word.known || !sed_is_plain(script) {
                 return unread(UnreadReason::Language);
             }
-            operands.clear();
             scripts.push(word);
         } else if text == "--expression" || is_cluster_with(text, 'e') && text.ends_with('e') {
             scripts.extend(words.next());

@@ -36,6 +36,7 @@ impl ScriptReader<'_, '_> {
             let mut line = String::new();
             loop {
                 let rest = self.text.get(self.at..).unwrap_or_default();
+                // `physical` is a line of the text; several of them can be one `line` of the content.
                 let physical = rest.split_inclusive('\n').next().unwrap_or_default();
                 self.at += physical.len();
                 // An odd number of backslashes at the end joins the line with the next one; each pair is a literal
@@ -69,6 +70,7 @@ impl ScriptReader<'_, '_> {
         }
         self.limits.spend(self.at - start + 1)?;
         let span = self.location.locate(&(start..end));
+        // In unchanged content, each position follows from the offset; otherwise, every position is the whole span.
         let location = match &self.location {
             ScriptLocation::From(offset) if !changed => ScriptLocation::From(offset + start),
             _ => ScriptLocation::Within(span.clone()),

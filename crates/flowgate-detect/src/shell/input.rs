@@ -17,8 +17,9 @@ pub(super) struct ScriptContext<'d> {
     pub(super) in_order: bool,
 }
 
-/// Returns the standard input of a command. `previous` is what the command before it in the pipeline writes, and
-/// `replaced` says whether `exec` has replaced the input of the script.
+/// Returns the standard input of `command`: what its redirections name, the output of the command before it in the
+/// pipeline (`previous`), or else the input of the script, which `context` has and which `exec` has changed if
+/// `replaced`. `variables` are those that are known there.
 pub(super) fn input_of(
     replaced: bool,
     command: &Command,
@@ -30,10 +31,10 @@ pub(super) fn input_of(
     let mut feeds = command.redirects.iter().filter(|redirect| redirect.feeds_input());
     match (feeds.next(), feeds.next()) {
         (None, _) if previous.is_none() && replaced => CommandInput::Unknown,
-        (None, _) => previous.unwrap_or_else(|| match (&command.form, context.input) {
+        (None, _) => previous.unwrap_or_else(|| match context.input {
             // Several commands may read parts of one text.
-            (_, CommandInput::Text { .. }) => CommandInput::Unknown,
-            (_, input) => input.clone(),
+            CommandInput::Text { .. } => CommandInput::Unknown,
+            input => input.clone(),
         }),
         (Some(redirect), None) => {
             let is_text = redirect.document.is_some() || redirect.operator == "<<<";
@@ -43,6 +44,7 @@ pub(super) fn input_of(
                 let target = variables.expand(&redirect.target);
                 let is_file = |text: &str| !text.contains("/dev/") && !text.contains("/proc/");
                 match target.known_text() {
+                    // Files in `/dev` and `/proc` can be the input of another program.
                     Some(text) if redirect.operator == "<" && is_file(text) => CommandInput::File,
                     Some("/dev/null") => CommandInput::File,
                     _ => CommandInput::Unknown,
@@ -67,6 +69,7 @@ pub(super) fn output_of(
     match (call.name, redirects) {
         ("echo", []) if direct => {
             let is_option = call.texts().next().is_some_and(|first| first.starts_with('-'));
+            // Some shells decode the escapes in what `echo` prints.
             let plain = |word: &Argument<'_>| word.known && !word.text.contains('\\');
             let known = !is_option && call.arguments.iter().all(plain);
             let text: Vec<&str> = call.texts().collect();

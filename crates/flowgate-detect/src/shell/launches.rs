@@ -249,6 +249,7 @@ pub(super) fn launches<'s>(call: &EffectiveCommand<'_, 's>, input: &CommandInput
                 |text: &str| text.contains(".shell") || text.contains(".system") || text.contains("\\!");
             if call.texts().any(runs) { unread(UnreadReason::Arguments) } else { Vec::new() }
         }
+        // Programs with subcommands that run the program named after them, such as `uv run pytest`.
         name => match RUNNERS.iter().find(|(runner, _)| *runner == name) {
             Some((_, subcommands)) => runner(call, subcommands),
             None => Vec::new(),
@@ -271,8 +272,8 @@ fn su<'s>(call: &EffectiveCommand<'_, 's>) -> Vec<Launch<'s>> {
     });
     match at.and_then(|at| call.arguments.get(at + 1)) {
         Some(script) => script_launch(script, call),
-        // `-c'…'` and `--command=…` are rare, so they are not read. A file or a command may follow the name of the
-        // user.
+        // `-c'…'` and `--command=…` are rare, so they are not read. With more than two arguments (as in `su - user`),
+        // a file or a command may follow the name of the user.
         None if call.arguments.len() > 2 || call.texts().any(|text| text.contains('=')) => {
             vec![Launch::Unread(UnreadReason::Arguments, call.span.clone())]
         }
@@ -286,8 +287,10 @@ fn xargs<'s>(call: &EffectiveCommand<'_, 's>) -> Vec<Launch<'s>> {
     let unread = |reason| Launch::Unread(reason, call.span.clone());
     let mut launches = Vec::new();
     let mut replaced: Option<String> = None;
+    // The options of `xargs` end before the argument `at`; its command follows.
     let mut at = 0;
     while let Some(word) = call.arguments.get(at) {
+        // A word that can be an option or the command: it is taken as the beginning of the command.
         if word.splits || !word.known && word.text.starts_with('$') {
             break;
         }
@@ -336,6 +339,7 @@ fn xargs<'s>(call: &EffectiveCommand<'_, 's>) -> Vec<Launch<'s>> {
             break;
         }
     }
+    // Unread if one of the options can become several words.
     launches.extend(split_options(call, at));
     let command = call.arguments.get(at..).unwrap_or_default();
     // Without a command, `xargs` prints its input.
@@ -373,6 +377,7 @@ fn find<'s>(call: &EffectiveCommand<'_, 's>) -> Vec<Launch<'s>> {
         let starts = match word.text.as_str() {
             "-exec" | "-execdir" | "-ok" | "-okdir" => !is_fd,
             "-x" | "-X" | "--exec" | "--exec-batch" => is_fd,
+            // An option whose command is in the same word, such as `--exec=rm`: the command is not read.
             text => {
                 let attached =
                     text.starts_with("--exec") || is_cluster_with(text, 'x') || is_cluster_with(text, 'X');
@@ -408,6 +413,7 @@ fn watch<'s>(call: &EffectiveCommand<'_, 's>) -> Vec<Launch<'s>> {
     let mut at = 0;
     while let Some(text) = call.arguments.get(at).filter(|word| word.known).map(|word| word.text.as_str()) {
         at += match text {
+            // Options with a value.
             "-n" | "--interval" | "-q" | "--equexit" => 2,
             "--" => {
                 at += 1;

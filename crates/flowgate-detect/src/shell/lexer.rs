@@ -162,6 +162,7 @@ impl ScriptReader<'_, '_> {
                 }
                 b'"' => {
                     self.at += 1;
+                    // Without this, `""` would be no part of the word.
                     word.push_text("", true);
                     self.double_quoted(&mut word, true)?;
                 }
@@ -207,7 +208,7 @@ impl ScriptReader<'_, '_> {
             return Ok(None);
         }
         let spelled = self.text.get(start..self.at).unwrap_or_default();
-        // The content of a here-document would begin inside the word.
+        // The content of a here-document (one of `pending`) would begin inside the word.
         if !self.pending.is_empty() && spelled.contains('\n') {
             return Err(ShellReadError::Syntax);
         }
@@ -261,6 +262,7 @@ impl ScriptReader<'_, '_> {
                     self.at += 1;
                     return Ok(());
                 }
+                // A backslash is removed only before one of these characters.
                 Some(b'\\') => {
                     let escaped = match self.byte_at(self.at + 1) {
                         Some(b'"') => in_quotes,

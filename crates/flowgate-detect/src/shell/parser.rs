@@ -61,6 +61,7 @@ pub(super) fn parse(
         if failures.len() >= MAX_ERRORS {
             break;
         }
+        // The reading continues as at the beginning: what the failed statement has left open is dropped.
         reader.limits.return_to(depth);
         reader.pending.clear();
         reader.substitutions = 0;
@@ -94,6 +95,7 @@ impl ScriptReader<'_, '_> {
     /// Parses the script of a substitution such as `$(…)` after its opening bracket, and reads the closing bracket.
     pub(super) fn substitution(&mut self) -> Result<Script, ShellReadError> {
         self.limits.enter()?;
+        // The here-documents that wait for the end of the line outside must not be read inside the substitution.
         let pending = std::mem::take(&mut self.pending);
         // Inside the substitution, words are read as in a command, not as patterns.
         let reads_patterns = std::mem::replace(&mut self.reads_patterns, false);
@@ -348,7 +350,7 @@ impl ScriptReader<'_, '_> {
                     Err(word) => words.push(word),
                 }
             } else {
-                // `shopt -s extglob`, also as an option of a shell.
+                // `shopt -s extglob`, also as an option of a shell: later words can be patterns such as `@(a|b)`.
                 self.facts.has_extended_patterns |=
                     word.parts.iter().any(|part| part.text.contains("extglob"));
                 words.push(word);
@@ -366,7 +368,7 @@ impl ScriptReader<'_, '_> {
     fn redirect(&mut self, descriptor: Option<String>) -> Result<Option<Redirect>, ShellReadError> {
         let at = self.after_joins(self.at);
         let second = self.byte_at(self.after_joins(at + 1));
-        // `<(` begins a word, and `&` alone is no redirection.
+        // `<(` and `>(` begin a word.
         if matches!(self.byte_at(at), Some(b'<' | b'>')) && second == Some(b'(') {
             return Ok(None);
         }
@@ -392,6 +394,7 @@ impl ScriptReader<'_, '_> {
         if delimiter.contains('\n') {
             return Err(ShellReadError::Syntax);
         }
+        // An empty word takes the place of the content until that is read.
         let number = self.facts.documents.len();
         self.facts.documents.push(Word::default());
         self.pending.push(PendingDocument {
@@ -410,8 +413,8 @@ fn is_descriptor(text: &str) -> bool {
         || text.strip_prefix('{').and_then(|rest| rest.strip_suffix('}')).is_some_and(is_name)
 }
 
-/// Converts a word such as `x=1` or `x[0]+=1` into an assignment. The error is the unchanged word, if it is no
-/// assignment.
+/// Converts a word such as `x=1` or `x[0]+=1` into an assignment. It is `plain` if it replaces the whole value: neither
+/// `+=`, nor an element of an array, nor an array. The error is the unchanged word, if it is no assignment.
 fn into_assignment(mut word: Word) -> Result<Assignment, Word> {
     let first = word.parts.first().filter(|part| !part.quoted && part.kind == PartKind::Literal);
     let Some(first) = first else { return Err(word) };

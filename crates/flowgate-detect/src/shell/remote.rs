@@ -12,8 +12,9 @@ use super::launch::{Launch, joined, split_options};
 pub(super) fn ssh_launches<'s>(call: &EffectiveCommand<'_, 's>) -> Vec<Launch<'s>> {
     let mut launches = Vec::new();
     let unread = |reason| Launch::Unread(reason, call.span.clone());
+    // The options and the host end before the argument `at`. The host is the first argument that is no option, and
+    // `host` says whether it was read.
     let mut at = 0;
-    // Whether the host was read: the first argument that is no option.
     let mut host = false;
     while let Some(word) = call.arguments.get(at) {
         if word.splits {
@@ -35,6 +36,7 @@ pub(super) fn ssh_launches<'s>(call: &EffectiveCommand<'_, 's>) -> Vec<Launch<'s
             if "46AaCfGgKkMNnqsTtVvXxYy".contains(letter) {
                 continue;
             }
+            // An option with a value, or one that is not known, which is taken for one with a value.
             let value = if rest.is_empty() { call.arguments.get(at).map_or("", |w| &w.text) } else { rest };
             at += usize::from(rest.is_empty());
             let lower = value.to_ascii_lowercase();
@@ -47,6 +49,7 @@ pub(super) fn ssh_launches<'s>(call: &EffectiveCommand<'_, 's>) -> Vec<Launch<'s
             break;
         }
     }
+    // Unread if one of the arguments before `at` can become several words.
     launches.extend(split_options(call, at));
     let command = call.arguments.get(at..).unwrap_or_default();
     if command.is_empty() && host {
@@ -158,6 +161,7 @@ pub(super) fn container_launches<'s>(call: &EffectiveCommand<'_, 's>) -> Vec<Lau
             at += 1;
         }
     }
+    // Unread if one of the arguments before `at` can become several words.
     launches.extend(split_options(call, at));
     let command = call.arguments.get(at..).unwrap_or_default();
     // Without a command, the image determines what runs.
@@ -205,6 +209,7 @@ const GIT_SETTINGS: &[&str] = &[
 /// Returns what `git` runs because of its arguments: settings that name programs, and subcommands that run commands.
 pub(super) fn git_launches<'s>(call: &EffectiveCommand<'_, 's>) -> Vec<Launch<'s>> {
     let unread = |reason| Launch::Unread(reason, call.span.clone());
+    // Whether the setting is one that names no program.
     let is_harmless = |setting: &str| {
         let lower = setting.to_ascii_lowercase();
         GIT_SETTINGS.iter().any(|name| lower.starts_with(name))

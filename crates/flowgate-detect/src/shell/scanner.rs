@@ -183,6 +183,7 @@ impl CommandScanner {
         for span in facts.prompt_expansions {
             self.note_unread(UnreadReason::Script, span, false);
         }
+        // These can change variables at places that are not known, so no variable is followed.
         let mut variables = ShellVariables::default();
         if facts.defines_function || facts.assigns_in_expansion || facts.arithmetic.is_some() {
             variables.disable();
@@ -203,7 +204,8 @@ impl CommandScanner {
     fn scan_script(&mut self, script: &Script, variables: &mut ShellVariables, context: ScriptContext<'_>) {
         for statement in &script.statements {
             for (i, pipeline) in statement.pipelines.iter().enumerate() {
-                // More than are returned, since duplicates are removed later.
+                // More than are returned, since duplicates are removed later. `note_unread` with `Limit` sets
+                // `stopped`; `false`: nothing else reports this.
                 if self.issues.len() > 2 * MAX_FINDINGS {
                     let at = pipeline.commands.first().map_or(0..0, |command| command.span.clone());
                     self.note_unread(UnreadReason::Limit, at, false);
@@ -235,6 +237,7 @@ impl CommandScanner {
         certain: bool,
         context: ScriptContext<'_>,
     ) {
+        // What the commands do together, and the files into which they download.
         let simple: Vec<SimpleCall<'_>> =
             pipeline.commands.iter().map(|command| expand_command(command, variables)).collect();
         let calls: Vec<EffectiveCommand<'_, '_>> = simple
@@ -247,6 +250,7 @@ impl CommandScanner {
         for call in calls.iter().filter(|call| call.fetches()) {
             self.fetched.extend(call.written_files());
         }
+        // Whether an issue already says that the pipeline runs a script that is not in the text.
         let mut covered = self.issues.iter().skip(first_issue).any(is_covering);
         for (i, command) in pipeline.commands.iter().enumerate() {
             // What the command before this one writes; `None` for the first command.
@@ -261,6 +265,7 @@ impl CommandScanner {
                 CommandForm::Simple { assignments, words } => {
                     if let Some(call) = calls.get(i) {
                         self.scan_call(call, &input, variables, &mut covered);
+                        // `exec < file` replaces the standard input of the commands after it.
                         self.replaced_input |=
                             call.name == "exec" && command.redirects.iter().any(Redirect::feeds_input);
                     }
@@ -298,6 +303,7 @@ impl CommandScanner {
                     self.scan_words(words, variables, context);
                     self.scan_bodies(*kind, bodies, variables, certain, context);
                 }
+                // The body is scanned here, with nothing known of variables and input: a call can be anywhere later.
                 CommandForm::Function { name, body } => {
                     let mut inner = ShellVariables::default();
                     inner.disable();
@@ -308,6 +314,7 @@ impl CommandScanner {
                     }
                     self.scan_redirects(&body.redirects, &inner, context);
                     match name {
+                        // Only a function that is certainly defined takes the place of a program of its name.
                         Some(name) if certain => {
                             variables.functions.insert(name.clone());
                         }
@@ -330,6 +337,7 @@ impl CommandScanner {
         certain: bool,
         context: ScriptContext<'_>,
     ) {
+        // `{ …; }` runs as if its commands stood there without the brackets.
         if kind == CompoundKind::Group && certain {
             bodies.iter().for_each(|body| self.scan_script(body, variables, context));
             return;
@@ -346,6 +354,7 @@ impl CommandScanner {
             variables.join(&inner);
         }
         match kind {
+            // A subshell is a process of its own: `exec` in it has not replaced the input of the script.
             CompoundKind::Subshell => self.replaced_input = replaced_input,
             // The scripts are substitutions, which run in processes of their own.
             CompoundKind::Test => {}
@@ -375,6 +384,7 @@ impl CommandScanner {
         variables: &ShellVariables,
         context: ScriptContext<'_>,
     ) {
+        // A command such as `read` can make these texts values of variables, so `note_values` records them.
         for redirect in redirects {
             if redirect.operator == "<<<" {
                 self.note_values([&redirect.target]);
@@ -399,6 +409,7 @@ impl CommandScanner {
         covered: &mut bool,
     ) {
         let first_issue = self.issues.len();
+        // The closure must borrow only the issues.
         let Self { issues, .. } = self;
         call.report_effects(&mut |kind, severity| {
             issues.push(UnsafeCommand { kind, span: call.span.clone(), severity });
@@ -457,6 +468,7 @@ impl CommandScanner {
             Launch::Text(text, span) => {
                 self.scan_text(&text, &ScriptLocation::Within(span), inner_input(input))
             }
+            // A text of which a part is not known: only the effects in what is known count.
             Launch::Guess(text, span) => {
                 let (unread, issues) = (self.unread.len(), self.issues.len());
                 self.scan_text(&text, &ScriptLocation::Within(span), inner_input(input));
@@ -474,6 +486,7 @@ impl CommandScanner {
                     return;
                 }
                 let inner = EffectiveCommand::new(&words, &[], call.span.clone());
+                // `xargs` reads its input itself, so that of its command is another one.
                 let input = if call.name == "xargs" { &CommandInput::Unknown } else { input };
                 let mut covered = covered;
                 // Only a shell knows the functions of the script.

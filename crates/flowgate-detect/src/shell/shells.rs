@@ -16,8 +16,10 @@ const SHELL_FLAGS: &[&str] =
 pub(super) fn shell_launches<'s>(call: &EffectiveCommand<'_, 's>, input: &CommandInput) -> Vec<Launch<'s>> {
     let unread = |reason| Launch::Unread(reason, call.span.clone());
     let mut launches = Vec::new();
+    // Whether the options `-c` and `-s` were read.
     let (mut runs_command, mut reads_input) = (false, false);
     let mut words = call.arguments.iter();
+    // The first argument that is no option.
     let operand = loop {
         let Some(word) = words.next() else { break None };
         let text = word.text.as_str();
@@ -134,14 +136,16 @@ fn interpreter_reason(call: &EffectiveCommand<'_, '_>, input: &CommandInput) -> 
         if matches!(text, "--eval" | "--print" | "--run" | "eval") || text.starts_with("--eval=") {
             return Some(UnreadReason::Language);
         }
-        // `-m module` names code that is not in the text, as a program's name does.
+        // `-m module` names code that is not in the text, as the name of a program does.
         if text == "-m" && call.name.starts_with("py") {
             return None;
         }
         let Some(short) = text.strip_prefix('-').filter(|_| !text.starts_with("--")) else {
+            // Every other long option is skipped.
             if text.starts_with("--") {
                 continue;
             }
+            // The first argument that is no option is the file with the code.
             return Some(UnreadReason::File);
         };
         if short.contains(|letter| code_letters.contains(letter)) {

@@ -24,6 +24,7 @@ impl ScriptReader<'_, '_> {
                     word.compute("$(…)", quoted, vec![script]);
                 }
             }
+            // `$[…]` is an older form of `$((…))`.
             Some(b'[') => {
                 self.at = next + 1;
                 let scripts = self.arithmetic(b']', start)?;
@@ -89,8 +90,8 @@ impl ScriptReader<'_, '_> {
     }
 
     /// Reads `${…}` after its opening bracket and adds it to the word; `start` is the offset of the dollar sign, and
-    /// `quoted` says whether it is in double quotes. Fails if it is open at the
-    /// end, or has a meaning that depends on the version of the shell.
+    /// `quoted` says whether it is in double quotes. Fails if the bracket is not closed, or if the meaning depends on
+    /// the version of the shell.
     fn parameter(
         &mut self,
         word: &mut WordBuilder,
@@ -105,6 +106,7 @@ impl ScriptReader<'_, '_> {
         }
         let name = self.name();
         self.skip_joins();
+        // `${name}` is a variable.
         if self.byte() == Some(b'}') && is_name(&name) {
             self.at += 1;
             self.limits.leave();
@@ -112,6 +114,8 @@ impl ScriptReader<'_, '_> {
             word.parts.push(WordPart { text, kind, quoted, scripts: Vec::new() });
             return Ok(());
         }
+        // Everything else up to the closing bracket is read for its scripts; `true` and `quoted` say whether quotes or
+        // a backslash protect what is read.
         let mut inner = WordBuilder::default();
         let body = self.at;
         // A special parameter may be a character that is otherwise a quote or a bracket.
@@ -308,6 +312,7 @@ impl ScriptReader<'_, '_> {
                         b't' => 9,
                         b'v' => 11,
                         b'\\' | b'\'' | b'"' | b'?' => u32::from(escape),
+                        // At most three octal digits, of whose number shells keep eight bits.
                         b'0'..=b'7' => {
                             self.at -= 1;
                             self.digits(8, 3) & 0xff

@@ -37,7 +37,8 @@ const PLAIN: Wrapper = Wrapper {
 
 /// Returns how the arguments of the program `name` are read, if it is a wrapper: a program that runs another one, such
 /// as `sudo`. `None` for every other program. In the table, `flags` are the short options without a value, `values`
-/// those with one, and `inert` those with which no program is run; see [`Wrapper`].
+/// those with one, and `inert` those with which no program is run; `operands` is the number of words before the
+/// program, and `assignments` says whether `NAME=value` may precede it. See [`Wrapper`].
 pub(super) fn wrapper(name: &str) -> Option<Wrapper> {
     Some(match name {
         "sudo" => Wrapper {
@@ -151,7 +152,7 @@ pub(super) enum WrapperOptions {
 impl Wrapper {
     /// Finds the program among the arguments of the wrapper: skips its options with their values, its operands and, if
     /// it permits them, assignments. Returns the index of the program, and whether an unknown option makes it
-    /// uncertain.
+    /// uncertain; or [`WrapperOptions::Inert`] if no program is run.
     pub(super) fn find_program(&self, arguments: &[Argument<'_>]) -> WrapperOptions {
         let mut at = 0;
         let mut unclear = false;

@@ -59,6 +59,7 @@ pub(super) fn run(format: ApprovalsFormat, options: &GatewayArgs, output: &mut C
     let asks = format == ApprovalsFormat::Text && stdin().is_terminal() && stdout().is_terminal();
     let lines = asks.then(TypedLines::start_reading);
     let mut watch = Watch { gateway: &gateway, format, lines, shown: BTreeSet::new(), count: 0 };
+    // `stream` sets `has_begun` and resets `pause` when it is connected.
     let (mut pause, mut has_begun) = (FIRST_PAUSE, false);
     // The outer `Result` is for errors of the input; the caller prints an error of the gateway.
     loop {
@@ -113,6 +114,7 @@ impl Watch<'_> {
                     )
                 };
                 let event = event.map_err(damaged)?;
+                // An event that is not JSON has no question.
                 let Ok(question) = serde_json::from_str::<Value>(&event.data) else { continue };
                 if self.handle(&question, output)? == WatchStep::End {
                     return Ok(WatchStep::End);
@@ -126,6 +128,7 @@ impl Watch<'_> {
     /// JSON, only prints.
     fn handle(&mut self, question: &Value, output: &mut Console) -> Result<WatchStep, GatewayError> {
         let id = question_text::text(question, "id").to_owned();
+        // `shown` has the questions with consecutive numbers, so that its first entry is the oldest question.
         let known = self.shown.iter().find(|(_, shown)| *shown == id).cloned();
         let is_open = question_text::text(question, "state") == "open";
         match (is_open, known) {
@@ -177,6 +180,7 @@ impl Watch<'_> {
             offered.iter().map(|decision| format!("{} {}", key(*decision), decision.words())).collect();
         let prompt = format!("{}, Enter later: ", words.join(", "));
         let chosen = loop {
+            // The person types no further lines: the command ends.
             let Some(line) = lines.ask(&prompt, output) else { return Ok(WatchStep::End) };
             if line.is_empty() {
                 return Ok(WatchStep::GoOn);

@@ -98,6 +98,7 @@ pub(super) fn by_fields(
                     form: form.name,
                     target: target.tool.clone(),
                     injection: injection.clone(),
+                    // The changed run has them.
                     messages: Vec::new(),
                 };
                 attacks.push((attack, RecordedRun { entries, ..run.clone() }));

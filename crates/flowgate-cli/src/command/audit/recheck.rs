@@ -58,8 +58,9 @@ pub(super) fn run(
     if progress.finish(output) {
         return Ok(INTERRUPTED);
     }
-    let has_no_objection = check_known_logs(&snapshot.anchors, files, &logs, output);
-    let has_no_objection = verify::check_witness(options, &summaries, output) && has_no_objection;
+    // Both checks run, since each prints its objections.
+    let are_known = check_known_logs(&snapshot.anchors, files, &logs, output);
+    let has_no_objection = verify::check_witness(options, &summaries, output) && are_known;
     let rechecked = recheck(config, snapshot, logged).map_err(|error| failed(&error))?;
     print_rechecked(&rechecked, output);
     Ok(u8::from(!rechecked.differ.is_empty() || !has_no_objection))

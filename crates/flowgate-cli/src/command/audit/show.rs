@@ -38,6 +38,7 @@ pub(crate) fn run(
     // `None`: no key is expected, so the log names its key itself.
     for record in VerifiedRecords::new(input::open(file)?, None) {
         let entry = record.and_then(|record| {
+            // A file of contents that cannot be used is reported here, at the first record.
             let content_of_line =
                 content_reader.as_mut().map_err(|problem| problem.clone())?.content_of(&record)?;
             Ok((record, content_of_line))

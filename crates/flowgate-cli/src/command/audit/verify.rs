@@ -36,7 +36,7 @@ pub(super) fn run(
     options: &VerifyOptions<'_>,
     output: &mut Console,
 ) -> Result<u8, InputError> {
-    // The empty word: the progress counts bytes, and no items.
+    // The empty word: the progress counts bytes, and no items. `true`: the results do not show the progress.
     let progress = Progress::over_files(files, "", true, output);
     let (mut are_valid, mut logs) = (true, Vec::new());
     for file in files {
@@ -48,6 +48,7 @@ pub(super) fn run(
     if progress.finish(output) {
         return Ok(INTERRUPTED);
     }
+    // The witness is checked first, so that its objections are printed even if a log is not valid.
     Ok(u8::from(!(check_witness(options, &logs, output) && are_valid)))
 }
 
@@ -82,6 +83,7 @@ pub(super) fn verify_log(
     let mut log = input::open_counted(file, progress)?;
     // A log on the standard input has no content file.
     let mut contents = if file == Path::new("-") { None } else { Some(contents::open(file)?) };
+    // `verify` reads from any reader, so it gets a reference to this one.
     let contents = contents.as_mut().map(|contents| contents as &mut dyn BufRead);
     let verified = verify(&mut log, &expected, contents);
     progress.clear();
@@ -121,6 +123,7 @@ pub(super) fn verify_log(
 /// unsigned lines are an objection, the summary is marked as an objection.
 fn print_valid(name: &str, summary: &LogSummary, is_refused: bool, output: &mut Console) {
     let mark = if is_refused { output.paint("31", "✗") } else { output.paint("32", "✓") };
+    // Lines are printed with numbers from 1; `seq` counts from 0.
     let signed = summary.lines.saturating_sub(summary.unsigned);
     let whole = if summary.unsigned == 0 { "is whole" } else { "is whole up to its last head" };
     output.line(&format!(

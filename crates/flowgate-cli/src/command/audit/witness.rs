@@ -42,6 +42,7 @@ pub(super) fn check_heads(
             "a line of the witness is incomplete, but a later line repeats it in full: the writer was stopped while it wrote, and nothing is lost",
         );
     }
+    // The keys that signed the logs, each once.
     let mut keys = Vec::new();
     for log in logs {
         if !keys.contains(&log.key) {

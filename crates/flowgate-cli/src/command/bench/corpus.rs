@@ -48,11 +48,11 @@ pub(crate) fn run(options: &CorpusArgs, output: &mut Console) -> Result<u8, Inpu
     }
     let is_interrupted = progress.finish(output);
     print(options, &manifest(suite.corpus(), &methods), &rows, is_interrupted, output);
-    let ran =
+    let ran_unasked =
         |row: &&CaseRow| row.method == Method::Everything.name() && row.attack() == Some(CallFate::Permitted);
-    Ok(match (is_interrupted, rows.iter().any(|row| ran(&row))) {
+    Ok(match (is_interrupted, rows.iter().any(|row| ran_unasked(&row))) {
         (true, _) => INTERRUPTED,
-        (false, has_run) => u8::from(has_run),
+        (false, has_escaped) => u8::from(has_escaped),
     })
 }
 

@@ -43,7 +43,7 @@ pub(crate) fn run(options: &DetectorsArgs, output: &mut Console) -> Result<u8, I
     let is_interrupted = progress.finish(output);
     let figures = DetectorFigures::of(&judged);
     let manifest = manifest(options.seed, &name, &source);
-    let lines = || match is_interrupted {
+    let result_lines = || match is_interrupted {
         true => interrupted_lines(&judged),
         false => lines(&judged, &figures, &name, options.seed),
     };
@@ -56,12 +56,13 @@ pub(crate) fn run(options: &DetectorsArgs, output: &mut Console) -> Result<u8, I
         ReportFormat::Html => output.write_bytes(page(&judged, &figures, &manifest).as_bytes()),
         ReportFormat::Csv => csv(&figure_rows(&judged, &figures)).lines().for_each(|line| output.line(line)),
         ReportFormat::Json => {
-            let document = json!({"manifest": manifest, "lines": lines(), "interrupted": is_interrupted});
+            let document =
+                json!({"manifest": manifest, "lines": result_lines(), "interrupted": is_interrupted});
             output.line(&document.to_string());
         }
         ReportFormat::Jsonl => {
             output.line(&manifest.to_string());
-            lines().iter().for_each(|line| output.line(&line.to_string()));
+            result_lines().iter().for_each(|line| output.line(&line.to_string()));
         }
     }
     Ok(match figures.has_no_rule_error() {

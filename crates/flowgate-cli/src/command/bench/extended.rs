@@ -28,6 +28,7 @@ use crate::progress::{INTERRUPTED, Progress};
 /// none may, under a defence that enforces labels ([`Defence::Labels`]); [`INTERRUPTED`] after an interrupt; otherwise
 /// 0. With `--dry-run`, only prints what the run would cost with a model.
 pub(crate) fn run(options: &ExtendedArgs, output: &mut Console) -> Result<u8, InputError> {
+    // The model: the one that the options name, or else a double, whose requests are counted.
     let counter = RequestCounter::default();
     let double = options.double();
     let counted = CountedModel { model: &double, counter: &counter };
@@ -50,6 +51,7 @@ pub(crate) fn run(options: &ExtendedArgs, output: &mut Console) -> Result<u8, In
     if let Some(defence) = defences.iter().find(|defence| defence.needs_blocking()) {
         return Err(super::games::needs_blocking(*defence));
     }
+    // A row of the result is a game under a defence.
     let rows: Vec<(ExtendedGame, Defence)> =
         games.iter().flat_map(|game| defences.iter().map(move |defence| (*game, *defence))).collect();
     let progress = {
@@ -74,7 +76,7 @@ pub(crate) fn run(options: &ExtendedArgs, output: &mut Console) -> Result<u8, In
     let attacker = attacker(&options.attacker)?;
     let queries = usize::try_from(options.queries).unwrap_or(usize::MAX);
     let settings = SearchSettings { queries, author: attacker.as_deref() };
-    let (mut results, mut kept, mut searches) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut results, mut all_executions, mut searches) = (Vec::new(), Vec::new(), Vec::new());
     for (game, defence) in rows {
         // Returns whether to stop.
         let step = &mut || {
@@ -83,7 +85,7 @@ pub(crate) fn run(options: &ExtendedArgs, output: &mut Console) -> Result<u8, In
         };
         let Some(executions) = suite.run(&runner, game, defence, step).map_err(failed)? else { break };
         results.push(ExtendedFigures { game, defence, figures: Figures::of(&executions) });
-        kept.extend(executions.into_iter().map(|execution| (game, execution)));
+        all_executions.extend(executions.into_iter().map(|execution| (game, execution)));
         if queries > 0 {
             let found = search_extended(&suite, game, &runner, defence, settings, step).map_err(failed)?;
             let Some(found) = found else { break };
@@ -102,7 +104,7 @@ pub(crate) fn run(options: &ExtendedArgs, output: &mut Console) -> Result<u8, In
     print(
         options,
         &manifest,
-        &ExtendedResults { figures: &results, executions: &kept, searches: &searches },
+        &ExtendedResults { figures: &results, executions: &all_executions, searches: &searches },
         output,
     );
     if is_interrupted && options.format == ExtendedFormat::Jsonl {
@@ -131,15 +133,15 @@ struct ExtendedResults<'r> {
     searches: &'r [AttackSearch],
 }
 
-/// Prints the results in the format of the options: a table or a page of the figures, or JSON lines with the
+/// Prints the results in the format of the options: tables, CSV or a page of the figures, or JSON lines with the
 /// manifest (what the run was made with), each execution and the figures.
 fn print(options: &ExtendedArgs, manifest: &Value, results: &ExtendedResults<'_>, output: &mut Console) {
-    let ExtendedResults { figures: results, executions, searches } = *results;
+    let ExtendedResults { figures, executions, searches } = *results;
     let model = manifest.get("model").and_then(Value::as_str).unwrap_or_default();
-    let rows: Vec<_> = results.iter().map(|row| figure_row(row, model)).collect();
+    let rows: Vec<_> = figures.iter().map(|row| figure_row(row, model)).collect();
     match options.format {
         ExtendedFormat::Text => {
-            let mut texts = vec![tables(results, model), comparison_text(executions, options.seed)];
+            let mut texts = vec![tables(figures, model), comparison_text(executions, options.seed)];
             if !searches.is_empty() {
                 let queries = usize::try_from(options.queries).unwrap_or(usize::MAX);
                 texts.push(search_text(searches, queries));
@@ -157,7 +159,7 @@ fn print(options: &ExtendedArgs, manifest: &Value, results: &ExtendedResults<'_>
             }
         }
         ExtendedFormat::Html => {
-            output.write_bytes(page(results, executions, searches, manifest).as_bytes());
+            output.write_bytes(page(figures, executions, searches, manifest).as_bytes());
         }
         ExtendedFormat::Jsonl => {
             output.line(&manifest.to_string());

@@ -32,6 +32,7 @@ use crate::progress::{INTERRUPTED, Progress};
 /// ([`Defence::Labels`]), [`INTERRUPTED`] after an interrupt, otherwise 0. With `--dry-run`, only prints what the run
 /// would cost with a model.
 pub(crate) fn run(options: &GamesArgs, output: &mut Console) -> Result<u8, InputError> {
+    // The model: the one that the options name, or else a double, whose requests are counted.
     let counter = RequestCounter::default();
     let double = options.double();
     let counted = CountedModel { model: &double, counter: &counter };
@@ -76,7 +77,8 @@ pub(crate) fn run(options: &GamesArgs, output: &mut Console) -> Result<u8, Input
     let steps = suite.executions_per_defence() + suite.pairs().len() * queries;
     // An execution is a step, and so is a query of a search, whether it is needed or not.
     let progress = Progress::over_steps(steps * defences.len(), "step", output);
-    // A unit is one pair of observations under one defence.
+    // Asks the model on several threads, so that its answers are recorded before the measurement runs in order. A unit
+    // is one pair of observations under one defence.
     ask_ahead(options.model.jobs, suite.pairs().len() * defences.len(), &progress, &|unit| {
         let failed = |error: flowgate_bench::games::ExecutionError| InputError(error.to_string());
         let (pair, defence) = (suite.pairs().get(unit / defences.len()), defences.get(unit % defences.len()));
@@ -99,6 +101,7 @@ pub(crate) fn run(options: &GamesArgs, output: &mut Console) -> Result<u8, Input
     let ideals = if has_ideal { suite.ideal_meanings(&runner).map_err(failed)? } else { Vec::new() };
     let attacker = attacker(&options.attacker)?;
     let settings = SearchSettings { queries, author: attacker.as_deref() };
+    // The measurement: the executions, the leakage and the search for attacks under each defence.
     let mut results = GameResults::default();
     for defence in &defences {
         // Returns whether to stop.
@@ -196,10 +199,10 @@ fn print(
 ) {
     let GameResults { executions, figures, searches, is_of_double } = results;
     let model = manifest.get("model").and_then(Value::as_str).unwrap_or_default();
-    let beside_paper = [(model, figures.as_slice())];
-    // The paper has no variants.
+    let own_figures = [(model, figures.as_slice())];
+    // The paper has no variants, and measures no doubles.
     let is_compared = !*is_of_double && options.variant == Variant::Paper;
-    let beside_paper = if is_compared { beside_paper.as_slice() } else { &[] };
+    let beside_paper = if is_compared { own_figures.as_slice() } else { &[] };
     // The figures without a defence, with which each row compares those of its defence.
     let undefended = figures.iter().find(|figures| figures.defence == Defence::None);
     let rows = || -> Vec<Map<String, Value>> {

@@ -16,7 +16,8 @@ use crate::input::InputError;
 use crate::output::Console;
 use crate::progress::{INTERRUPTED, Progress};
 
-/// Measures the detectors and prints the result. Returns 0, or [`INTERRUPTED`] after an interrupt.
+/// Measures the detectors on the texts in `folder`, and prints the result. `seed` is that of the comparison of the
+/// detectors. Returns 0, or [`INTERRUPTED`] after an interrupt.
 pub(crate) fn run(
     folder: &Path,
     seed: u64,

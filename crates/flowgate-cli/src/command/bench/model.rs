@@ -226,6 +226,7 @@ pub(super) fn ask_ahead(
     if jobs < 2 {
         return Ok(());
     }
+    // The next part to run, which each thread takes and increments; and the first error of any thread.
     let (next, problem) = (AtomicUsize::new(0), Mutex::new(None));
     let has_failed = || problem.lock().unwrap_or_else(PoisonError::into_inner).is_some();
     std::thread::scope(|scope| {

@@ -31,8 +31,8 @@ pub(crate) fn run(options: &PrivacyArgs, output: &mut Console) -> Result<u8, Inp
     let defences = if options.defences.is_empty() {
         if has_model { PrivacyDefence::for_models() } else { PrivacyDefence::every(options.seed) }
     } else {
-        let named = options.defences.iter().map(|name| PrivacyDefence::parse(name, options.seed));
-        named.collect::<Result<_, _>>().map_err(|error| InputError(error.to_string()))?
+        let parsed = options.defences.iter().map(|name| PrivacyDefence::parse(name, options.seed));
+        parsed.collect::<Result<_, _>>().map_err(|error| InputError(error.to_string()))?
     };
     if let Some(unfit) =
         defences.iter().find(|defence| has_model && !PrivacyDefence::for_models().contains(defence))

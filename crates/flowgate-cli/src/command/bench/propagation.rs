@@ -70,7 +70,8 @@ pub(crate) fn run(options: &PropagationArgs, output: &mut Console) -> Result<u8,
     Ok(if is_interrupted { INTERRUPTED } else { 0 })
 }
 
-/// Runs the suite with the model at `path`, or with the one that ships if `path` is `embedded`.
+/// Runs the suite with the model at `path`, or with the one that ships if `path` is `embedded`, and prints the results.
+/// `size` is the size of the suite, for the manifest. Returns 0, or [`INTERRUPTED`] after an interrupt.
 #[cfg(feature = "local")]
 fn run_local(
     suite: &PropagationSuite,
@@ -85,6 +86,7 @@ fn run_local(
     // `None`: no chats are needed, since the method that asks the model itself (introspection) is not measured here.
     let models = Models { scores: &model, states: Some(&model), chat: None, count: &count };
     let progress = Progress::over_steps(suite.model_steps(), "step", output);
+    // Returns whether to stop.
     let step = &mut || {
         progress.step();
         progress.is_interrupted()

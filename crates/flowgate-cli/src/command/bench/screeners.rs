@@ -28,10 +28,12 @@ pub(crate) fn run(options: &ScreenersArgs, output: &mut Console) -> Result<u8, I
     };
     let steps = traces.as_ref().map_or_else(|| saliency::steps(cases), saliency::trace_steps);
     let progress = Progress::over_steps(steps, "case", output);
+    // Returns whether to stop.
     let mut step = || {
         progress.step();
         progress.is_interrupted()
     };
+    // Trains a network on the prompts, which can be interrupted.
     let mut train = |prompts: &[saliency::LabelledPrompt]| {
         let network = DependencyClassifier::train(prompts, options.seed, &mut || progress.is_interrupted())?;
         Ok(Box::new(network) as _)

@@ -67,8 +67,9 @@ pub(super) fn examine(
 }
 
 /// Examines the settings of a section, and of the sections below it, that name environment variables or files with
-/// keys. `section_path` is the path of the section, for messages. `missing` receives each variable that is not set,
-/// with a value with which the rest of the configuration can still be examined.
+/// keys. `section_path` is the path of the section, for messages, and `folder` the one in which relative paths begin.
+/// `missing` receives each variable that is not set, with a value with which the rest of the configuration can still
+/// be examined.
 fn examine_secrets(
     section: &Value,
     section_path: &str,
@@ -120,10 +121,10 @@ fn examine_client(
         findings.wrong(format!("clients.{}: {}", client.name, watching::WARNING));
         return;
     }
-    let advice = visibility::client_advice(client);
+    let advised = visibility::client_advice(client);
     let before = findings.0.len();
     // What the policy hides on purpose needs no advice.
-    for advice in advice.iter().filter(|advice| !advice.is_intended) {
+    for advice in advised.iter().filter(|advice| !advice.is_intended) {
         let text = format!("clients.{}: {}", client.name, advice.text);
         // `label-answer` concerns answers of tools that no statement labels. The model looks at them when it needs them: a
         // drafted policy leaves them closed.

@@ -51,6 +51,7 @@ impl SampleRequest {
             return;
         }
         let mut monitor = Monitor::new(Arc::clone(policy));
+        // The tools as the policy names them.
         let tools: Vec<Tool> = self.tools.iter().map(|tool| named_as(policy, &tool.tool)).collect();
         monitor.declare_tools(&tools);
         self.examine_requirements(&monitor, &tools, name, findings);
@@ -110,6 +111,7 @@ impl SampleRequest {
                 output_schema: None,
                 other: Map::new(),
             };
+            // Only the label matters here, so the findings of rules are dropped.
             let Ok((event, _)) = monitor.push(TraceEntry::from(description)) else { continue };
             let label = monitor.trace().event(event).map_or(Label::BOTTOM, |event| event.label);
             if !label.flows_to(lowest) {
@@ -154,6 +156,7 @@ fn examine_message(
     name: &str,
     findings: &mut Findings,
 ) {
+    // Only the label matters here, so the findings of rules are dropped.
     let Ok((event, _)) = monitor.push(entry) else { return };
     // The event was added, so the fallback is never used.
     let label = monitor.trace().event(event).map_or(Label::BOTTOM, |event| event.label);

@@ -14,7 +14,7 @@ use crate::escaping;
 use crate::input::{InputError, bounded_text, read_policy_text};
 
 /// Examines the servers in `file`, and in the existing files of the client with the id `client` below the home folder,
-/// if they are given.
+/// if they are given. Adds what is wrong to `findings`.
 ///
 /// # Errors
 /// If there is no such client, no home folder, or a file cannot be read.
@@ -26,7 +26,7 @@ pub(super) fn examine(
 ) -> Result<(), InputError> {
     let mut paths: Vec<PathBuf> = file.map(Path::to_owned).into_iter().collect();
     if let Some(client) = client {
-        let known: Vec<&str> = CLIENTS.iter().map(|client| client.id).collect();
+        let known: Vec<&str> = CLIENTS.iter().map(|known| known.id).collect();
         let found = find_client(client).ok_or_else(|| {
             InputError(format!(
                 "there is no client `{}`; known are: {}",

@@ -86,7 +86,7 @@ impl CorpusEffect {
             self.questioned,
             self.passing,
             plural(self.attacks, "recorded attack"),
-            // The second number is that of the attacks of which only some calls pass.
+            // Of the attacks that pass, those of which only some calls pass. Without any, nothing is added.
             match (self.passing, self.passing - self.passing_whole) {
                 (0, _) | (_, 0) => String::new(),
                 (_, partly) => format!(", {partly} of them in part"),
@@ -140,8 +140,9 @@ impl Measurement<'_> {
                 match item {
                     Ok((_, run)) if is_wanted(&run) => {
                         let now = replay_with(policy, predicates, method, &run);
-                        for (effect, policy) in effects.iter_mut().zip(changed) {
-                            effect.add(&run, self.tool, &now, &replay_with(policy, predicates, method, &run));
+                        for (effect, changed_policy) in effects.iter_mut().zip(changed) {
+                            let then = replay_with(changed_policy, predicates, method, &run);
+                            effect.add(&run, self.tool, &now, &then);
                         }
                     }
                     // A run that is left out.

@@ -115,6 +115,7 @@ pub(in crate::command) fn candidates(call: &JudgedCall, run: &ReplayedRun) -> Ca
         let Some(part) = reason.part.as_deref() else { continue };
         let excess = Excess::of(reason);
         let argument = part.strip_prefix("arguments").map(|name| name.trim_start_matches('.'));
+        // The policy language can name only an argument whose name is a word.
         if let Some(argument) = argument.filter(|name| is_word(name)) {
             add_for_argument(&mut candidates, call, run, argument, part, &excess);
         }
@@ -139,10 +140,7 @@ fn add_for_argument(
 ) {
     let tool = tool_pattern(&call.tool);
     let path = format!("call.arguments.{argument}");
-    let on_call = |head: String, condition: Option<String>| {
-        let condition = condition.map(|condition| format!("\n    {condition}")).unwrap_or_default();
-        format!("{head} if:\n    (call: ToolCall) is {tool}{condition}")
-    };
+    let on_call = |head: String| format!("{head} if:\n    (call: ToolCall) is {tool}");
     if !excess.integrity.is_empty() {
         // The elements of integrity that the requirement allows.
         let elements = allowed_elements(&excess.integrity);
@@ -160,7 +158,7 @@ fn add_for_argument(
                 "`payload` of a text",
                 Harm::new(HarmRank::Words, gain),
                 part,
-                on_call(format!("payload {path}"), None),
+                on_call(format!("payload {path}")),
             );
         }
     }
@@ -169,7 +167,7 @@ fn add_for_argument(
         let gain = format!(
             "nothing while the whole call is trusted; the recipient of `{argument}` receives {elements} data"
         );
-        let statement = on_call(format!("consent {elements} for {path}"), None);
+        let statement = on_call(format!("consent {elements} for {path}"));
         candidates.add("`consent`", Harm::new(HarmRank::TrustedRequest, gain), part, statement);
     }
 }
@@ -208,7 +206,7 @@ fn add_for_region(
             else {
                 return;
             };
-            // A label of the field that the reason names, or of the whole answer.
+            // A label of the field that the reason names, or of the whole answer, whose path is the first step of it.
             let whole = Path(region.path.0.iter().take(1).cloned().collect());
             for path in [&region.path, &whole] {
                 label_field(candidates, call, run, argument, part, (tool, path), excess);
@@ -296,7 +294,8 @@ fn add_for_tool(
     let require = |elements: &str| {
         format!("require {elements} if:\n    (call: ToolCall) is {}", tool_pattern(&call.tool))
     };
-    // A requirement that exists was written to keep untrusted text out; a tool that acts needs one.
+    // The tool has no requirement, which would have been written to keep untrusted text out; it only reads; and none of
+    // its arguments decides where something goes or what runs.
     let is_harmless = reason.kind == ReasonKind::Undeclared
         && harm::is_reader(&call.tool.name)
         && !call.attribution.arguments.iter().any(|(name, _)| is_destination(call, run, name));

@@ -57,6 +57,7 @@ pub(super) fn propose(
     forms
         .extend(listing_tools(call, run, &value).into_iter().map(|pattern| listed(argument, &pattern, role)));
     let proposed = forms.into_iter().map(|form| {
+        // A condition has `{}` in place of the value: the argument, or an item of the list.
         let condition = form.condition.replace("{}", target);
         let statement = format!(
             "endorse {target} as {elements} if:\n    (call: ToolCall) is {tool}{items}\n    {condition}"

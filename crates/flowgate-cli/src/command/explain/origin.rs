@@ -95,7 +95,7 @@ fn describe_region(event: EventId, node: NodeId, run: &ReplayedRun) -> String {
 }
 
 /// Returns the texts and numbers in the value of an argument, in order, at most [`MAX_TEXTS`]; for a scalar, its value
-/// alone.
+/// alone. Empty if the call has no such argument, or is no event of the trace.
 pub(super) fn argument_texts(call: &JudgedCall, run: &ReplayedRun, argument: &str) -> Vec<String> {
     let Some(document) = call.event.and_then(|event| run.monitor.trace().event(event)).map(|e| &e.document)
     else {
@@ -105,6 +105,7 @@ pub(super) fn argument_texts(call: &JudgedCall, run: &ReplayedRun, argument: &st
     else {
         return Vec::new();
     };
+    // The nodes from `root` to `end` are the value and everything in it.
     let end = document.node(root).map_or(root, |node| node.end);
     let scalars = (root..end).filter_map(|node| match &document.node(node)?.content {
         NodeContent::Scalar(Value::String(text)) => Some(text.trim().to_owned()),

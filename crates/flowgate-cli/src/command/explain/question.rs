@@ -72,7 +72,8 @@ fn failed(error: GatewayError) -> InputError {
     }
 }
 
-/// Reads a stored conversation. The gateway sends it in pages; at most [`MAX_PAGES`] of them are read.
+/// Reads a stored conversation: the kind and source of each event, the text of each of its fields, and the verdicts.
+/// The gateway sends it in pages; at most [`MAX_PAGES`] of them are read.
 fn read(gateway: &GatewayClient, client: &str, name: &str) -> Result<StoredConversation, GatewayError> {
     let (mut stored, mut from) = (StoredConversation::default(), 0);
     for _ in 0..MAX_PAGES {
@@ -110,7 +111,8 @@ fn verdict_of<'s>(question: &Value, stored: &'s StoredConversation) -> Option<&'
     stored.verdicts.iter().rfind(is_of_question)
 }
 
-/// Prints the reasons of a verdict, each with the regions that it names.
+/// Prints the reasons of a verdict, each with the regions that it names. With `content`, the texts of the regions are
+/// printed too.
 fn print(verdict: &Value, stored: &StoredConversation, content: bool, output: &mut Console) {
     let title = output.paint("1", "the verdict, as the stored conversation has it");
     output.line(&title);
@@ -126,9 +128,9 @@ fn print(verdict: &Value, stored: &StoredConversation, content: bool, output: &m
             let label: Vec<&str> = list(region, "label").iter().filter_map(Value::as_str).collect();
             let said = format!("#{number} {source}, {path} ({})", label.join(", "));
             output.line(&format!("      from {}", escaping::line(&said)));
-            let text = stored.texts.get(&(number, path.to_owned())).filter(|_| content);
-            if let Some(text) = text {
-                output.line(&format!("        │ {}", escaping::excerpt(text, MAX_REGION)));
+            let text_of_region = stored.texts.get(&(number, path.to_owned())).filter(|_| content);
+            if let Some(text_of_region) = text_of_region {
+                output.line(&format!("        │ {}", escaping::excerpt(text_of_region, MAX_REGION)));
             }
         }
     }

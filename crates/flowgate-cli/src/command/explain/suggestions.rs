@@ -66,10 +66,12 @@ pub(super) fn print(
             .extend(candidates_of_call.all.iter().filter_map(|candidate| candidate.needs_evidence.clone()));
         candidates_of_call.all.retain(|candidate| candidate.needs_evidence.is_none());
     }
+    // The parts of the call that the reasons are about.
     let mut parts: Vec<String> =
         call.judgement.reasons.iter().filter_map(|reason| reason.part.clone()).collect();
     parts.sort();
     parts.dedup();
+    // Searches for the smallest sets of statements that permit the call. What follows the call does not matter for it.
     let mut run_up_to_call = recorded.clone();
     run_up_to_call.entries.truncate(call.entry + 1);
     let ExplanationContext { policy, predicates, method, corpora } = *explained;
@@ -77,6 +79,7 @@ pub(super) fn print(
     let (sets, is_complete) = trial.smallest_sets(&candidates_of_call.all, &parts);
     let mut suggestions: Vec<Suggestion<'_>> =
         sets.into_iter().map(|statements| Suggestion { statements, effect: None }).collect();
+    // Measures on the corpora what each set frees, and which attacks it lets pass.
     if !explained.corpora.is_empty() && !suggestions.is_empty() {
         // Each set of statements has compiled in its trial, so `filter_map` drops none, and the effects are in the
         // order of the suggestions.

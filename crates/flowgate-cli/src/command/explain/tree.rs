@@ -48,6 +48,7 @@ pub(super) fn print(
         for reason in &against {
             print_reason(reason, run, style, indent, output);
         }
+        // Below an argument with a reason against it: where its texts come from.
         if let (false, Some(argument)) = (against.is_empty(), part.strip_prefix("arguments")) {
             let argument = argument.trim_start_matches('.');
             for line in origin::origin_lines(call, run, traced, argument, style.policy) {
@@ -78,6 +79,7 @@ fn print_reason(
 ) {
     report::print_reason(reason, &run.monitor, style.policy, style.content, indent, output);
     let mut lines: Vec<String> = Vec::new();
+    // The labels of the regions are printed already.
     for (region, _) in &reason.regions {
         let why = why_labelled(region.event, region, run);
         if !lines.contains(&why) {
@@ -92,6 +94,7 @@ fn print_reason(
 fn why_labelled(event: EventId, region: &Region, run: &ReplayedRun) -> String {
     let trace = run.monitor.trace();
     let Some(event_of_region) = trace.event(event) else { return String::new() };
+    // A region names its path; the node with this path says whether a statement labels it.
     let node = (0..event_of_region.document.nodes().len())
         .find(|node| event_of_region.document.path(*node) == region.path);
     let is_declared = node.is_some_and(|node| event_of_region.document.is_declared(node));

@@ -98,6 +98,7 @@ impl SetSearch<'_, '_> {
                     if self.contains_found(&larger) {
                         continue;
                     }
+                    // `may_permit` needs no replay, and saves most of those by which `permits` tries a set.
                     if self.may_permit(&larger) && self.permits(&larger) {
                         let smallest = self.without_unneeded(larger);
                         if !self.contains_found(&smallest) {

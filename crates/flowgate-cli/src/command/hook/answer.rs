@@ -112,6 +112,7 @@ impl HookAnswer {
                 }
                 line
             }
+            // A blocked prompt.
             Self::Stop(_, why, _) => json!({"decision": "block", "reason": reason_text(why)}),
         };
         Some(line.to_string())

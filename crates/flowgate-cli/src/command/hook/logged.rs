@@ -69,6 +69,7 @@ pub(super) fn judge(
             let call = trace_call(&tool_use, log.calls().len());
             let judged = monitor.judge_entry(TraceEntry::from(call), Attribution::everything());
             let mut answer = HookAnswer::from_judgement(judged.judgement());
+            // If no person can be asked, a question is a denial.
             if let Some(why) = settings.never_asks {
                 answer = answer.deny_question(why);
             }

@@ -18,8 +18,8 @@ use super::transcript::{PendingEvent, Transcript, TranscriptEvent};
 pub(super) fn replay(monitor: &mut Monitor, transcript: &Transcript, pending: &PendingEvent) {
     let refused: HashSet<&str> = transcript.refused().collect();
     let unanswered_calls = transcript.unanswered_calls(pending);
-    for step in transcript.entries() {
-        match &step.happened {
+    for recorded in transcript.entries() {
+        match &recorded.happened {
             TranscriptEvent::Event(entry) => match &entry.body {
                 EventBody::Call(call) if refused.contains(call.id.as_str()) => {}
                 EventBody::Call(call) if call.id == pending.id && pending.event == HookEvent::PreToolUse => {}

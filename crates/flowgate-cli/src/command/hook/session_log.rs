@@ -82,6 +82,7 @@ impl SessionLog {
         // The part after the last line break is empty, unless a process was killed.
         let is_cut = lines.pop().is_some_and(|rest| !rest.is_empty());
         let events = lines.into_iter().map(read_line).chain(is_cut.then_some(LoggedEvent::Unknown)).collect();
+        // The next event begins a line of its own.
         if is_cut {
             file.write_all(b"\n").map_err(failed)?;
         }

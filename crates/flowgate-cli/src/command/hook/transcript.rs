@@ -64,8 +64,9 @@ pub(super) enum TranscriptEvent {
 }
 
 impl Transcript {
-    /// Reads a transcript and those of its sub-agents, at most `limit` bytes, and merges their entries by time. With
-    /// `may_be_new`, a file that does not exist is an empty transcript: that of a session at its first prompt.
+    /// Reads a transcript and those of its sub-agents, and merges their entries by time. Fails if the files together
+    /// have more than `limit` bytes. With `may_be_new`, a file that does not exist is an empty transcript: that of a
+    /// session at its first prompt.
     pub(super) fn read(path: &Path, limit: u64, may_be_new: bool) -> Result<Self, String> {
         if may_be_new && !path.exists() {
             return Ok(Self::default());
@@ -164,6 +165,7 @@ impl Transcript {
                 _ => None,
             })
             .collect();
+        // The id of the last message of each agent: a later entry replaces an earlier one.
         let mut last_message: HashMap<&Option<String>, &Option<String>> = HashMap::new();
         for entry in self.entries.iter().filter(|entry| entry.message.is_some()) {
             last_message.insert(&entry.agent, &entry.message);
@@ -227,6 +229,7 @@ fn read_lines(path: &Path, bytes_left: &mut u64, limit: u64) -> Result<Vec<Map<S
     let name = path.display();
     let file = File::open(path).map_err(|error| format!("{name}: {}", describe_io_error(&error)))?;
     let mut bytes = Vec::new();
+    // One byte more than is left, so that a file that is too long is noticed.
     let read = file.take(bytes_left.saturating_add(1)).read_to_end(&mut bytes);
     read.map_err(|error| format!("{name}: {}", describe_io_error(&error)))?;
     *bytes_left =

@@ -11,6 +11,7 @@ use crate::args::InitArgs;
 /// system messages of the agent that the configuration pins; the gateway hides all other system messages from the
 /// model.
 pub(super) fn text(options: &InitArgs, instructions: &[String]) -> String {
+    // The path of the policy, from the folder of the configuration if that is written to a file.
     let policy = options
         .gateway
         .as_deref()

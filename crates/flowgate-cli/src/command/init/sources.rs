@@ -104,6 +104,7 @@ fn instructions(request: &Value) -> Vec<String> {
         matches!(message.get("role").and_then(Value::as_str), Some("system" | "developer"))
     });
     let contents = of_role.filter_map(|message| message.get("content"));
+    // Some APIs have them in a field of the request.
     let top = ["system", "instructions"].into_iter().filter_map(|key| request.get(key));
     let texts = contents.chain(top).flat_map(|content| match content {
         Value::String(text) => vec![text.clone()],

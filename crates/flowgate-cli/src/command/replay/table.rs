@@ -51,6 +51,7 @@ pub(super) fn print_json(
             output.line(&figures.json(suite, *method).to_string());
         }
     }
+    // `of` takes the calls of a list from the figures.
     for list in listings(options).iter().filter(|list| list.is_wanted) {
         for ((suite, index), figures) in sums {
             let Some(method) = methods.get(*index) else { continue };
@@ -109,6 +110,7 @@ pub(super) fn print_text(
     for (method, total) in methods.iter().zip(&sum_by_method) {
         print_notes(method.name(), &total.attacks, output);
     }
+    // The lists of calls; `of` takes the calls of a list from the figures.
     for list in listings(options).iter().filter(|list| list.is_wanted) {
         for ((suite, method), figures) in sums {
             let calls = (list.of)(figures);

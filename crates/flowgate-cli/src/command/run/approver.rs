@@ -78,6 +78,7 @@ impl Approver for TerminalApprover {
                 if !self.announced.iter().any(|announced| announced.is_same_question(ask)) {
                     self.repeated.clear();
                 }
+                // The question announces those that follow it, which are remembered.
                 let ask = &self.without_decided(ask);
                 self.announced.clone_from(&ask.upcoming);
                 let decision = self.ask_person(ask);
@@ -143,6 +144,7 @@ impl TerminalApprover {
     fn ask_at_prompt(&mut self, ask: &ApprovalRequest, tool: &str) -> Decision {
         // Lines that were typed before the question do not answer it.
         self.terminal.discard_lines();
+        // `true`: with the content, which the person must see to decide.
         self.terminal.print(&self.question(ask, true));
         // A time that the clock cannot represent counts as reached.
         let until = Instant::now().checked_add(ask.expires).unwrap_or_else(Instant::now);
@@ -246,6 +248,7 @@ impl TerminalApprover {
     /// the call, and the call would pass on a confidential text. `location` says where the excerpt is.
     fn effect(&self, excerpt: &Excerpt, location: &str) -> String {
         let space = self.policy.space();
+        // A word of the label is about trust if a dimension of integrity has an element of this name.
         let trust = space.dimensions().iter().filter(|dimension| dimension.purpose == Purpose::Integrity);
         let names: Vec<&str> = trust.map(|dimension| dimension.name.as_str()).collect();
         let (untrusted, confidential): (Vec<&String>, Vec<&String>) = excerpt

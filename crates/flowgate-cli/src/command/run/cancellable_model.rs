@@ -44,8 +44,8 @@ impl ChatModel for CancellableModel {
         self.model.name()
     }
 
-    /// Asks the model while the terminal shows the step. If Ctrl-C cancels the turn, returns
-    /// [`Error::Cancelled`] without waiting for the answer.
+    /// Asks the model while the terminal shows the step, with its number if this model writes the steps. If Ctrl-C
+    /// cancels the turn, returns [`Error::Cancelled`] without waiting for the answer.
     fn complete<'a>(
         &'a self,
         request: &'a Request,

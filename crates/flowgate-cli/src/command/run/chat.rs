@@ -232,6 +232,7 @@ impl TerminalChat<'_> {
     /// Runs `/view`: prints the messages and the tools that the next step is shown.
     fn print_view(&self) {
         let view = self.conversation.view_at(self.next_label());
+        // `names` has one placeholder for each hidden region.
         self.terminal.print(&format!(
             "At {}, with {} hidden:",
             self.describe_label(&view.label),

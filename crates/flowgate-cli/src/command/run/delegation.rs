@@ -93,7 +93,7 @@ fn read_agent(name: &str, entry: &Value, servers: &[String]) -> Result<AgentSpec
         }
         Some(_) => return Err(wrong()),
     };
-    if let Some(unknown) = server_names.iter().flatten().find(|name| !servers.contains(name)) {
+    if let Some(unknown) = server_names.iter().flatten().find(|server| !servers.contains(server)) {
         return Err(at(format!(
             "there is no server `{}` in `mcpServers`; add it there",
             escaping::excerpt(unknown, 40)
@@ -201,6 +201,7 @@ impl DelegationContext {
         if let Some(instructions) = &member.instructions {
             conversation.add_system_message(instructions.as_str().into()).map_err(failed)?;
         }
+        // What the agent's steps are made by: its observer, its models and the person who is asked.
         let sources: EventSources = Arc::new(Mutex::default());
         // `None`: the trace file has only the events of the chat itself.
         let mut observer = ChatObserver::new(

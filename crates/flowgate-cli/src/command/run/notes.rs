@@ -24,6 +24,7 @@ impl PolicyNotes<'_> {
             return;
         }
         let lowest = escaping::line(&conversation.monitor().describe(conversation.base_label()).join(", "));
+        // Each server with the names of its hidden tools.
         let mut hidden: Vec<(String, Vec<String>)> = Vec::new();
         for event in conversation.monitor().trace().events() {
             let EventBody::Tool(tool) = &event.body else { continue };
@@ -38,7 +39,7 @@ impl PolicyNotes<'_> {
             }
         }
         for (server, names) in hidden {
-            // `statement` replaces `LABEL`.
+            // `statement` replaces `LABEL` by the label of the lowest steps.
             let head = "label tool as LABEL if:";
             let statement = self.statement(
                 conversation,
@@ -67,11 +68,12 @@ impl PolicyNotes<'_> {
             return None;
         }
         let (event, _) = scratch.push(TraceEntry::from(Message::new(role, content))).ok()?;
+        // A step is shown the message if it may also know that the message exists.
         let label = scratch.trace().event(event)?.label.join(&scratch.trace().existence_label(event));
         if label.flows_to(conversation.base_label()) {
             return None;
         }
-        // `statement` replaces `LABEL`.
+        // `statement` replaces `LABEL` by the label of the lowest steps.
         let condition = format!("(message: Message)\n      message.role == \"{role}\"");
         Some(self.statement(conversation, "label message as LABEL if:", &condition))
     }

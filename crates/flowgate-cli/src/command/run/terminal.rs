@@ -201,8 +201,8 @@ impl ChatTerminal {
         }
     }
 
-    /// Waits for a line of the person, until `until` at most. Returns [`LineInput::End`] at the end of the
-    /// input, [`LineInput::Stopped`] if Ctrl-C cancels the turn, and [`LineInput::Late`] after `until`. A
+    /// Waits for a line of the person, until `until` at most (`None`: for any time). Returns [`LineInput::End`] at the
+    /// end of the input, [`LineInput::Stopped`] if Ctrl-C cancels the turn, and [`LineInput::Late`] after `until`. A
     /// thread reads the lines, so that the wait can end without one.
     fn wait_for_line(&self, until: Option<Instant>) -> LineInput {
         let mut lines = lock(&self.lines);

@@ -28,6 +28,7 @@ impl TraceFile {
     pub(super) fn write_new_events(&mut self, monitor: &Monitor) -> io::Result<()> {
         let events = monitor.trace().events();
         let mut lines = String::new();
+        // `written` is the number of events that were handled, those that are left out too.
         for event in events.iter().skip(self.written) {
             if event.status == Status::Pending {
                 break;

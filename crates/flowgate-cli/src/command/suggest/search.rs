@@ -78,6 +78,7 @@ impl ReplaySetup<'_> {
     /// first, and replays the useful runs after each accepted change.
     pub(super) fn suggest(self, policy: &Arc<Policy>) -> SuggestedChanges {
         let mut found = SuggestedChanges::default();
+        // The state before any change.
         let attacks_before: Vec<ReplayedRun> =
             self.runs.attacks.iter().map(|run| self.replay(policy, run)).collect();
         let mut changed = Arc::clone(policy);
@@ -96,9 +97,9 @@ impl ReplaySetup<'_> {
                 continue;
             };
             match self.answer(&changed, &replayed, call, &attacks_before) {
-                Ok((statements, policy)) => {
+                Ok((statements, new_policy)) => {
                     let before = count(&replayed).1;
-                    (changed, replayed) = (Arc::clone(&policy), self.replay_useful(&policy));
+                    (changed, replayed) = (Arc::clone(&new_policy), self.replay_useful(&new_policy));
                     let calls = before.saturating_sub(count(&replayed).1);
                     found.accepted.push(Change { statements, calls });
                     // Calls of this kind that are left may need another change.
@@ -110,6 +111,7 @@ impl ReplaySetup<'_> {
                 }
             }
         }
+        // A later change can make an earlier one unneeded.
         self.leave_out_unneeded(policy, &mut found.accepted, count(&replayed).1);
         // The least harmful change first; of equally harmful ones, the one that lets the most calls pass.
         found.accepted.sort_by_key(|change| {
@@ -169,6 +171,8 @@ impl ReplaySetup<'_> {
             .to_owned());
         }
         let mut of_call = candidates(call, replayed);
+        // Candidates that need evidence are tried only if there are attacks on the tool. `held_back` says why the first
+        // of the others was not tried.
         let (has_evidence, mut held_back) = (self.has_attack_on(&call.tool, attacks_before), None);
         of_call.all.retain(|candidate| match &candidate.needs_evidence {
             Some(why) if !has_evidence => {
@@ -177,6 +181,7 @@ impl ReplaySetup<'_> {
             }
             _ => true,
         });
+        // Searches for the smallest sets of statements that permit the call. What follows the call does not matter.
         let mut run_up_to_call = recorded.clone();
         run_up_to_call.entries.truncate(call.entry + 1);
         let trial = Trial {

@@ -36,6 +36,7 @@ pub(super) fn parse(fields: &Fields<'_>) -> Result<HarnessEvent, EventError> {
         "PostToolUse" => HarnessEventKind::Output {
             tool_use: tool_use(fields)?,
             response: fields.value("tool_response")?.clone(),
+            // The event does not say whether the tool failed.
             is_error: None,
         },
         other => return Err(fields.not_judged(other, JUDGED)),

@@ -35,6 +35,7 @@ pub(super) fn parse(fields: &Fields<'_>) -> Result<HarnessEvent, EventError> {
         "tool.execute.after" => HarnessEventKind::Output {
             tool_use: tool_use(fields)?,
             response: fields.value("output")?.clone(),
+            // The event does not say whether the tool failed.
             is_error: None,
         },
         other => return Err(fields.not_judged(other, JUDGED)),
