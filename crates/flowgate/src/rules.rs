@@ -162,15 +162,14 @@ impl RuleMatcher {
             let Some((rule_index, position)) = self.fits.get(index).copied() else { continue };
             let Some(rule) = plan.rules.get(rule_index) else { continue };
             let Some(variable) = rule.events.get(position) else { continue };
-            // `is_settled`: later events do not change the matches of the rule. `can_be_last`: the event of the
-            // variable may be the one that completes a match.
-            //
-            // The variable belongs to a block, which may count the event.
             if !variable.is_outer {
+                // The variable belongs to a block, which may count the event.
                 if variable.matters_later {
                     self.stale.push(rule_index);
                 }
             } else if rule.is_settled {
+                // Later events do not change the matches of the rule, so only matches are searched that this event may
+                // complete as the last one.
                 if variable.can_be_last {
                     self.match_anchored(context, rule_index, position, id, fuel, report);
                 }
@@ -189,6 +188,8 @@ impl RuleMatcher {
         if which == RuleSelection::Settled {
             return;
         }
+        // Also stale are rules with a block or a condition that reads events of this kind, even if the event fits no
+        // variable.
         let others = plan.dispatch.unsettled.iter().copied();
         let concerned =
             others.filter(|index| plan.rules.get(*index).is_some_and(|rule| reads_kind(rule, kind)));

@@ -280,6 +280,7 @@ fn event(trace: &Trace, id: EventId) -> Json {
     let metadata = event.extra.get("metadata").cloned().unwrap_or_else(|| json!({}));
     match &event.body {
         EventBody::Message(message) => {
+            // The calls that a message proposes are the events directly after it.
             let calls = trace.events().iter().skip(id.0 + 1).take_while(|next| next.message == Some(id));
             let calls: Vec<Json> = calls.map(|call| call_json(&call.body)).collect();
             json!({"role": message.role, "content": message.content, "tool_calls": calls, "metadata": metadata})

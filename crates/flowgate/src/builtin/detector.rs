@@ -252,20 +252,20 @@ fn categories(e: &mut Evaluator<'_>, a: &[Value]) -> Result<Value> {
     let mut found = Vec::new();
     for piece in texts(e, a)? {
         e.spend(piece.text.len())?;
-        let mut categories: Vec<&str> = Vec::new();
+        let mut in_this_text: Vec<&str> = Vec::new();
         for (at, c) in piece.text.char_indices() {
             let category = unicode::category(c);
             if wanted.as_ref().is_none_or(|wanted| wanted.iter().any(|item| item.as_text() == Some(category)))
             {
-                if !categories.contains(&category) {
-                    categories.push(category);
+                if !in_this_text.contains(&category) {
+                    in_this_text.push(category);
                 }
                 if wanted.is_some() {
                     e.mark_bytes(piece.location, at..at + c.len_utf8());
                 }
             }
         }
-        found.extend(categories.into_iter().map(Value::text));
+        found.extend(in_this_text.into_iter().map(Value::text));
     }
     Ok(Value::list(found))
 }

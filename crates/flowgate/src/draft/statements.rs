@@ -167,8 +167,9 @@ fn write_payload(tool: &DescribedTool, traits: &ToolTraits, name: &str, text: &m
     }
 }
 
-/// Writes the statement that labels the answer of a tool, if the answer is a page of the web. For any other tool,
-/// writes the statement as a comment: a person can put it in once it is known who writes and reads the answer.
+/// Appends to `text` the statement that labels the answer of a tool, if the answer is a page of the web. For any other
+/// tool, appends it as a comment: a person can put it in once it is known who writes and reads the answer. `name` is
+/// the pattern that names the tool.
 fn write_answer(traits: &ToolTraits, name: &str, text: &mut String) {
     let query = format!("(out: ToolOutput) is tool:{name}");
     if traits.reads_web {

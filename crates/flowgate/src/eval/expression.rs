@@ -519,6 +519,7 @@ impl Evaluator<'_> {
             set(&mut frame, slot, value);
         }
         self.depth += 1;
+        // `true`: the search ends at the first assignment that satisfies the conditions.
         let result = self.solve(&predicate.ops, &mut frame, &mut |_, _| Ok(true));
         self.depth -= 1;
         result.map(Value::Bool)

@@ -234,9 +234,12 @@ impl Evaluator<'_> {
             }
             content => content.is_absent_or_none(),
         };
+        // Null content is a missing value in a statement that grants something (`FailsAll`), and in the dialect of
+        // invariant-ai, where `needs_values` is false.
         if !is_silent || self.missing == MissingValueMode::FailsAll || !self.needs_values() {
             return content;
         }
+        // That the content is null was read.
         if let Value::Node(event, node) = content {
             self.reads.push(RegionRead { event, node, deep: false });
         }

@@ -162,8 +162,9 @@ impl Evaluator<'_> {
         self.doubt_restricts && self.depth == 0
     }
 
-    /// Continues the search with `rest` after a condition could not be evaluated: records the error in `trouble`, and
-    /// the number of assignments that are undecided because of it. Returns whether `found` ended the search.
+    /// Continues the search with `rest` after a condition could not be evaluated. Records the first error in `trouble`,
+    /// and the greatest number of assignments that one error leaves undecided (`assignments`). Returns whether `found`
+    /// ended the search.
     ///
     /// # Errors
     /// If the error is that the fuel is spent.

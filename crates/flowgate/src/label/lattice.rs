@@ -123,10 +123,10 @@ impl Lattice {
         }
         let above = closure(n, &edges);
         check_laws(&names, &above)?;
-        let irreducible: Vec<usize> = (0..n).filter(|&m| is_meet_irreducible(&above, m)).collect();
         // An element is meet-irreducible if it is not the meet of other elements. These elements suffice to tell all
-        // elements apart. The bit set of an element `x`: for each irreducible element, whether `x` is not at or below
-        // it.
+        // elements apart.
+        let irreducible: Vec<usize> = (0..n).filter(|&m| is_meet_irreducible(&above, m)).collect();
+        // The bit set of each element `x`: for each irreducible element, whether `x` is not at or below it.
         let images =
             (0..n).map(|x| irreducible.iter().map(|&m| !is_ordered(&above, x, m)).collect()).collect();
         Ok(Self { names, above, images, width: irreducible.len() })

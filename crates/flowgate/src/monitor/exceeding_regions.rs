@@ -144,9 +144,9 @@ impl Monitor {
         let is_scalar = |id: &NodeId| {
             event.document.node(*id).is_some_and(|node| matches!(node.content, NodeContent::Scalar(_)))
         };
-        let exceeding_texts: Vec<NodeId> =
+        let exceeding_scalars: Vec<NodeId> =
             (content..end).filter(is_scalar).filter(exceeds).take(MAX_REGIONS).collect();
-        let structure = Some(content).filter(|id| exceeding_texts.is_empty() && exceeds(id));
-        exceeding_texts.into_iter().chain(structure).map(|node| (id, node)).collect()
+        let structure = Some(content).filter(|id| exceeding_scalars.is_empty() && exceeds(id));
+        exceeding_scalars.into_iter().chain(structure).map(|node| (id, node)).collect()
     }
 }

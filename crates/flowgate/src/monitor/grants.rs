@@ -97,6 +97,7 @@ impl Monitor {
                 conversation; answer it for one call";
             return Err(self.stale_denial(question.judgement, message));
         }
+        // Computed first, since `approve` consumes the question.
         let grant = self.grant_of(&question).filter(|_| self.grants.len() < MAX_GRANTS);
         let permit = self.approve(question)?;
         // Verdicts that were given before the grant stay valid: it only permits more.
@@ -186,7 +187,8 @@ impl Monitor {
     /// Looks for a grant that covers a call and all reasons against it: the grant is for the same tool, the same
     /// arguments except those that may change, and a call with the same label. If there is one, moves the reasons to
     /// the notes, so that the call is permitted. The label of the question that the grant answered (`decided`) must
-    /// flow to the label of this verdict, since the verdict reveals that there is a grant.
+    /// flow to the label of this verdict, since the verdict reveals that there is a grant. Where an argument may change
+    /// only within a class of values, the call must have the same class.
     pub(super) fn apply_grants(&self, call: &Call, judgement: &mut Judgement) {
         if judgement.reasons.is_empty() {
             return;

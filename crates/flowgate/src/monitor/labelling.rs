@@ -90,6 +90,7 @@ impl Monitor {
         let mut read_stores: Vec<usize> = Vec::new();
         let mut is_unsolicited = false;
         let mut applicable = std::sync::Arc::clone(&self.messages);
+        // The kind of the event decides on the base, the floor, and the statements that apply.
         match &entry.body {
             EventBody::Message(message) if matches!(message.role.as_str(), "assistant" | "model") => {
                 // A message of the model carries the label of what the model saw, and no less.
@@ -98,6 +99,8 @@ impl Monitor {
                     view.map_or(PossibleInfluence::All, |view| PossibleInfluence::View(view, Vec::new()));
             }
             EventBody::Output(output) => {
+                // An output must be the first one for a call that is running and was permitted. `insert` returns false
+                // if the call has an output already.
                 let calls: Vec<EventId> = self.trace.calls_with_id(&output.call_id).collect();
                 let problem = match calls.as_slice() {
                     [] => Some(
@@ -160,6 +163,7 @@ impl Monitor {
         // Whether label statements apply to the event.
         let is_declared = !is_failure
             && (call.is_some() || matches!(entry.body, EventBody::Message(_) | EventBody::Tool(_)));
+        // The tree of the event, with findings about its form.
         let mut document = Document::new(&entry.body, base);
         if applicable.captures_content {
             document.keep_content_undivided();
@@ -178,6 +182,7 @@ impl Monitor {
             let message = "the text and the `structuredContent` of the answer differ, so its parts are not labelled separately";
             reasons.push(Reason::new(ReasonKind::Malformed, Action::Log, message));
         }
+        // The event is appended before the statements apply, since their conditions read it in the trace.
         let id = self.trace.append(entry, position, document, Status::Done, call, influence);
         self.trace.record_store_read(id, &read_stores);
         if let Some(event) = self.trace.event_mut(id) {
@@ -202,6 +207,7 @@ impl Monitor {
         // caller's floor, and `origin.raised` has it in place of the whole, which also covers what the answer contains.
         let of_any_answer = tool.as_ref().filter(|_| is_failure).map(|tool| self.output_floor(tool));
         if let Some(event) = self.trace.event_mut(id) {
+            // The floors come last, since no statement may lower a label below them.
             event.document.label_frame_by_content(&plan.space);
             event.document.join_twins();
             let independent_floor = independent_floor.unwrap_or(floor);
@@ -545,8 +551,8 @@ impl Monitor {
                 let is_independent = statement.is_independent;
                 grants.push(LabelGrant { node, capture, label, read_label, is_independent });
             }
-            // A granted label reveals what it was computed from, and the absence of a grant reveals what was
-            // read.
+            // The next assignment does not depend on these reads. They stay in the summary, since a granted label
+            // reveals what it was computed from, and the absence of a grant what was read.
             evaluator.truncate_reads(reads_before);
             // `false`: the search for further matches continues.
             Ok(false)

@@ -272,6 +272,7 @@ impl Rejudgement<'_> {
     /// `before`: the join of the new labels of all regions that the view showed. The join so far is kept in `views`, so
     /// that each event is visited once for each view label.
     fn view(&mut self, view: Label, before: usize) -> Label {
+        // Taken out of the map, since the loop uses `self`, and put back afterwards.
         let mut so_far = self.views.remove(&view).unwrap_or_default();
         while so_far.events < before.min(self.events.len()) {
             let id = EventId(so_far.events);

@@ -112,6 +112,7 @@ impl Monitor {
         if space.dimensions().is_empty() {
             return required;
         }
+        // First the bounds of all `require` statements are collected; then the call is compared with them.
         let mut bounds: Vec<UpperBound> = Vec::new();
         let tool = self.trace.event(event).and_then(|call| call.tool()).cloned();
         for statement in applicable.requirements.iter().filter_map(|index| plan.requirements.get(*index)) {
@@ -184,12 +185,11 @@ impl Monitor {
         required.is_harmless = !bounds.is_empty() && bounds.iter().all(|bound| bound.is_harmless);
         let consents = self.consented_arguments(plan, event, applicable, fuel);
         let excesses = self.compare(space, event, &bounds, &payloads, &consents, attribution);
-        (required.consented, required.reasons) = {
-            let (consented, excesses): (Vec<Reason>, Vec<Reason>) =
-                excesses.into_iter().partition(|reason| reason.kind == ReasonKind::Consent);
-            required.reasons.extend(excesses);
-            (consented, required.reasons)
-        };
+        // What a consent covers is no reason against the call.
+        let (consented, excesses): (Vec<Reason>, Vec<Reason>) =
+            excesses.into_iter().partition(|reason| reason.kind == ReasonKind::Consent);
+        required.consented = consented;
+        required.reasons.extend(excesses);
         required
     }
 

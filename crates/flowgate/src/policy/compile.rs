@@ -130,6 +130,8 @@ impl<'a> Compiler<'a> {
     /// grants nothing while one is ambiguous. Records for each rule by which patterns it can exempt a tool, and indexes
     /// the rules by kind of event.
     fn finish_patterns(&mut self) {
+        // The plan is taken out, so that its statements can be changed. The patterns are all determined before any is
+        // stored, since determining them needs the whole plan.
         let mut plan = std::mem::take(&mut self.plan);
         let labels: Vec<_> = plan.labels.iter().map(|s| plan.patterns_of(s.query.expressions())).collect();
         let requirements: Vec<_> =
@@ -437,6 +439,8 @@ impl<'a> Compiler<'a> {
                 "pass the value that the predicate needs, with a type such as `str`, `int`, `dict` or `any`",
             )
         };
+        // All types are checked before the first error is returned, so that every error is reported. A result has no
+        // variable, so messages call it by its type.
         let declared: Vec<_> =
             parameters.iter().map(|(name, ty)| Ok((name.text.clone(), sendable_type(name, ty)?))).collect();
         let result = sendable_type(result, result);
@@ -470,8 +474,9 @@ impl<'a> Compiler<'a> {
             (0..parameters.len()).fold(0, |bits, slot| bits | CompiledExpr::Slot(slot).required_slots());
         let query = self.finish(scope);
         let ops = query.order(bound);
-        let found = self.predicates.get(name.text.as_str()).copied();
-        if let Some(predicate) = found.and_then(|index| self.plan.predicates.get_mut(index)) {
+        // `declare` has made the entry.
+        let entry = self.predicates.get(name.text.as_str()).copied();
+        if let Some(predicate) = entry.and_then(|index| self.plan.predicates.get_mut(index)) {
             predicate.query = query;
             predicate.ops = ops;
         }

@@ -274,12 +274,14 @@ impl<'p> StatementPaths<'p> {
             ExprKind::And(parts) => parts.iter().flat_map(|part| self.restrictions(part)).collect(),
             ExprKind::Or(parts) => {
                 let alternatives: Vec<_> = parts.iter().map(|part| self.restrictions(part)).collect();
-                let Some(((variable, _), _)) = alternatives.first().and_then(|first| first.split_first())
-                else {
+                let Some((variable, _)) = alternatives.first().and_then(|first| first.first()) else {
                     return Vec::new();
                 };
                 // A part that restricts another variable, or none, lets every tool of this one through.
-                let restricts_only_variable = |found: &Vec<(String, Vec<ToolPattern>)>| matches!(found.as_slice(), [(other, _)] if other == variable);
+                let restricts_only_variable = |found: &Vec<(String, Vec<ToolPattern>)>| match found.as_slice() {
+                    [(restricted, _)] => restricted == variable,
+                    _ => false,
+                };
                 if !alternatives.iter().all(restricts_only_variable) {
                     return Vec::new();
                 }

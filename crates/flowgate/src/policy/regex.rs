@@ -261,6 +261,7 @@ fn translate(source: &str, end: EndAnchor) -> Cow<'_, str> {
                 Some((_, 's')) if in_class => out.push_str(r"\s\x1c-\x1f"),
                 Some((_, 's')) => out.push_str(r"[\s\x1c-\x1f]"),
                 Some((_, 'S')) if !in_class => out.push_str(r"[^\s\x1c-\x1f]"),
+                // In the libraries, `\<` and `\>` are the ends of a word; in Python, they are the plain characters.
                 Some((_, c @ ('<' | '>'))) => out.push(c),
                 Some((_, c)) => out.extend(['\\', c]),
                 None => out.push('\\'),

@@ -30,7 +30,7 @@ pub(crate) fn match_event(
 
 /// Reports all matches of all rules. If `new` is an event, reports only the matches that bind it to a variable, and all
 /// matches of rules with a block that may count it. A failure, also spent fuel, is reported for its rule, and the next
-/// rule is tried.
+/// rule is tried. All rules share `fuel`.
 fn report_matches(
     context: RuleContext<'_>,
     new: Option<EventId>,
@@ -42,7 +42,9 @@ fn report_matches(
         let concerns_block_of_rule = new.is_some_and(|id| concerns_block(&mut evaluator, rule, id));
         let mut frame = vec![Value::Absent; rule.query.slots];
         let variables: Vec<&Variable> = rule.query.variables.iter().collect();
+        // The slots of the event variables outside of blocks: only these belong to a match.
         let outer: Vec<usize> = rule.events.iter().filter(|v| v.is_outer).map(|v| v.slot).collect();
+        // The search begins with 0, the empty set of variables that have a value.
         let result =
             assign(&mut evaluator, &variables, &rule.query.items, 0, &mut frame, &mut |evaluator, frame| {
                 let is_of_match =

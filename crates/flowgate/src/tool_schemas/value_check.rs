@@ -45,8 +45,9 @@ impl ValueChecker<'_> {
         let paths = StatementPaths::new(statement, self.constants);
         statement.walk(&mut |expr| match &*expr.kind {
             ExprKind::Compare(first, rest) => {
-                let left = std::iter::once(first).chain(rest.iter().map(|(_, expr)| expr));
-                for (left, (how, right)) in left.zip(rest) {
+                // `a < b < c` compares each operand with the next one.
+                let operands = std::iter::once(first).chain(rest.iter().map(|(_, expr)| expr));
+                for (left, (how, right)) in operands.zip(rest) {
                     self.check_comparison(&paths, left, *how, right);
                 }
             }
@@ -55,6 +56,7 @@ impl ValueChecker<'_> {
                     && let Ok(pattern) = ToolPattern::new(&tool.name)
                     && let Some(matched) = self.tools.of_pattern(&pattern)
                 {
+                    // The path to the shape is empty, since the shape is that of all arguments.
                     self.check_shape(shape, &matched, &matched.inputs(), &mut Vec::new());
                 }
             }
@@ -104,7 +106,7 @@ impl ValueChecker<'_> {
         let listed = ListedValues { matched: &matched, steps, values };
         for constant in constants {
             let Some(value) = scalar(constant) else { continue };
-            if !listed.values.iter().any(|listed| is_equal(listed, &value)) {
+            if !listed.values.iter().any(|permitted| is_equal(permitted, &value)) {
                 self.found.push(listed.diagnostic(&value, &constant.span));
             }
         }

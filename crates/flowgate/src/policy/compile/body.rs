@@ -158,10 +158,10 @@ impl Compiler<'_> {
                 QuantifierKind::Count { min: Some(CompiledExpr::Constant(Value::Int(1))), max: None }
             }
             Quantifier::Count { min, max } => {
-                let mut bound = |bound: &Option<Expr>| {
+                let mut compile_bound = |bound: &Option<Expr>| {
                     bound.as_ref().map(|bound| self.expression(bound, scope)).transpose()
                 };
-                QuantifierKind::Count { min: bound(min)?, max: bound(max)? }
+                QuantifierKind::Count { min: compile_bound(min)?, max: compile_bound(max)? }
             }
         };
         let mut inner = scope.block_scope();
@@ -375,6 +375,8 @@ impl Compiler<'_> {
                 scope.slot(&name.text).map_or(CompiledExpr::Constant(Value::Absent), CompiledExpr::Slot);
             return Ok(Some(CompiledExpr::Proposes(Box::new([call, message]))));
         }
+        // A wrong type fails only at the end: the list is compiled and the name bound first, so that their errors are
+        // reported, too.
         let ty = self.variable_type(name, ty);
         let domain = self.expression(list, scope)?;
         let slot = self.bind(scope, name)?;
@@ -543,21 +545,22 @@ impl Compiler<'_> {
     /// Returns whether the body of a predicate reads events other than its arguments: it declares variables over
     /// events, counts events, compares their order, or reads the calls of a message.
     pub(super) fn reads_other_events(&self, body: &ConditionBody) -> bool {
-        lines(body).any(|expr| {
-        let mut found = false;
-        expr.walk(&mut |expr| {
-            found |= match &*expr.kind {
-                ExprKind::Quantified(..) => true,
-                // `(call: ToolCall) in message`
-                ExprKind::Compare(first, rest) if matches!(rest.as_slice(), [(Comparison::In, _)]) => {
-                    matches!(&*first.kind, ExprKind::Typed(_, ty) if matches!(ty.text.as_str(), "ToolCall" | "Function"))
+        let reads_in_line = |line: &Expr| {
+            let mut found = false;
+            line.walk(&mut |expr| {
+                found |= match &*expr.kind {
+                    ExprKind::Quantified(..) => true,
+                    // `(call: ToolCall) in message`
+                    ExprKind::Compare(first, rest) if matches!(rest.as_slice(), [(Comparison::In, _)]) => {
+                        let types_of_calls = ["ToolCall", "Function"];
+                        matches!(&*first.kind, ExprKind::Typed(_, ty) if types_of_calls.contains(&ty.text.as_str()))
+                    }
+                    _ => self.may_read_calls(expr),
                 }
-                _ => self.may_read_calls(expr),
-            }
-        });
-        found
-    }) || has_flow(body)
-        || has_free_variable(body)
+            });
+            found
+        };
+        lines(body).any(reads_in_line) || has_flow(body) || has_free_variable(body)
     }
 }
 

@@ -199,7 +199,8 @@ impl Compiler<'_> {
         Ok(arguments)
     }
 
-    /// Fails unless a call of `name` has between `least` and `most` arguments.
+    /// Fails unless `given`, the number of arguments of the call `expr` of the function `name`, is between `least` and
+    /// `most`.
     fn check_arity(
         &mut self,
         expr: &Expr,
@@ -272,24 +273,26 @@ impl Compiler<'_> {
         scope: &mut Scope,
     ) -> CompileResult<CompiledExpr> {
         self.check_arity(expr, "isinstance", (2, 2), arguments.len())?;
+        // Always matches, since there are two arguments.
         let [value, types] = arguments else { return Err(super::ReportedCompileError) };
-        let names: Vec<&Expr> = match &*types.kind {
+        // The parser reads a tuple as a list.
+        let type_names: Vec<&Expr> = match &*types.kind {
             ExprKind::List(items) => items.iter().collect(),
             _ => vec![types],
         };
         let mut compiled_types: Vec<Type> = Vec::new();
-        for name in names {
+        for name in type_names {
             let known = match &*name.kind {
                 ExprKind::Name(text) => self.named_type(text),
                 _ => None,
             };
             let Some(ty) = known else {
-                let names = Type::NAMES.map(|(name, _)| name).join(", ");
+                let known = Type::NAMES.map(|(name, _)| name).join(", ");
                 return self.fail(
                     "unknown-type",
                     &name.span,
                     "the expression is not the name of a type",
-                    format!("known are: {names}"),
+                    format!("known are: {known}"),
                 );
             };
             compiled_types.push(ty);

@@ -40,7 +40,10 @@ pub(super) fn check(pattern: &str, group: &str, reliance: CaptureReliance) -> Re
     // `.` matches a line break too, as when the pattern is applied to a text.
     let mut parser = regex_syntax::ParserBuilder::new().dot_matches_new_line(true).build();
     let pattern = parser.parse(pattern).map_err(|_| help)?;
-    let is_group = |part: &Hir| matches!(part.kind(), HirKind::Capture(Capture { name: Some(name), .. }) if **name == *group);
+    let is_group = |part: &Hir| match part.kind() {
+        HirKind::Capture(Capture { name: Some(name), .. }) => **name == *group,
+        _ => false,
+    };
     let parts = match pattern.kind() {
         HirKind::Concat(parts) => parts.as_slice(),
         _ => std::slice::from_ref(&pattern),

@@ -200,7 +200,7 @@ impl Compiler<'_> {
     }
 
     /// Returns the label of an element that is named with its dimension: `integrity.trusted`, or `integrity.top` for
-    /// the greatest element of that dimension alone.
+    /// the greatest element of that dimension alone. `part` is the expression, for the error message.
     fn qualified_element(
         &mut self,
         dimension: &str,

@@ -348,18 +348,18 @@ impl Parser<'_> {
                 DimensionOrder::Time
             }
             _ => {
-                let mut paths = Vec::new();
+                let mut chains = Vec::new();
                 loop {
-                    let mut path = vec![self.name("an element")?];
+                    let mut chain = vec![self.name("an element")?];
                     while self.eat(Token::Less) {
-                        path.push(self.name("an element")?);
+                        chain.push(self.name("an element")?);
                     }
-                    paths.push(path);
+                    chains.push(chain);
                     if !self.eat(Token::Comma) {
                         break;
                     }
                 }
-                DimensionOrder::Edges(paths)
+                DimensionOrder::Edges(chains)
             }
         };
         self.end_of_line()?;

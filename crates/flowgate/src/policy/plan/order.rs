@@ -31,7 +31,8 @@ pub(crate) fn order_conditions(variables: &[Variable], items: &[QueryItem], boun
             .position(|v| v.domain.as_ref().is_none_or(|domain| can_evaluate(domain.required_slots())));
         let Some(index) = next else {
             if !items.is_empty() || !variables.is_empty() {
-                // Unreachable, since names are resolved in order; a lost condition must not hold.
+                // Unreachable, since names are resolved in order. A false condition would make sure that nothing
+                // matches without the conditions that are left.
                 ops.push(SearchOp::Test(CompiledExpr::Constant(Value::Bool(false))));
             }
             return ops;

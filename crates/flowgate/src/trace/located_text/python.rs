@@ -24,7 +24,7 @@ pub(super) fn read(text: &str) -> Result<LocatedNode, LocateError> {
         space(&mut c);
         let comma = tree.len() > 0 && c.eat(b',');
         space(&mut c);
-        // `(1)` is a number in parentheses, and only `(1,)` is a tuple.
+        // `(1)` is a number in parentheses, which is an error here; only `(1,)` is a tuple.
         let is_grouping = close == b')' && tree.len() == 1 && !comma;
         if !is_grouping && c.eat(close) {
             closers.pop();
