@@ -472,6 +472,7 @@ impl Monitor {
         }
         let position = self.trace.position_of(&entry).map_err(PushError::Position)?;
         self.version += 1;
+        // What a record of the inputs needs of the state before the event is appended.
         let recorded =
             self.inputs.is_some().then(|| (entry.clone(), floors.clone(), self.rule_floor(&entry.body)));
         let mut fuel = self.limits.fuel;

@@ -87,6 +87,7 @@ impl HitCounter {
             failed: 0,
         };
         let mut hits: Vec<StatementHits> = all.map(none).collect();
+        // A statement about several regions is in the plan once for each, with the same span, but counts once.
         hits.sort_by_key(|hits| hits.span.start);
         hits.dedup_by_key(|hits| hits.span.start);
         Self { hits, labels: plan.labels.iter().map(|statement| statement.span.start).collect() }

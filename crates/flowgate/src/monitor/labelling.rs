@@ -369,6 +369,7 @@ impl Monitor {
         statement: &LabelStatement,
         fuel: &mut u64,
     ) -> Result<StatementMatches, EvalError> {
+        // Computing a label can add names to the name table.
         let saved_names = (!statement.label.computed.is_empty()).then(|| self.name_table.clone());
         let mut matches = StatementMatches::default();
         let mut too_high = Vec::new();

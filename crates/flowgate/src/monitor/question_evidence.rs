@@ -67,9 +67,10 @@ impl Monitor {
                 if values.contains(&text) {
                     continue;
                 }
-                match values.len() < MAX_VALUES && LENGTHS.contains(&text.chars().count()) {
-                    true => values.push(text),
-                    false => left_out += 1,
+                if values.len() < MAX_VALUES && LENGTHS.contains(&text.chars().count()) {
+                    values.push(text);
+                } else {
+                    left_out += 1;
                 }
             }
         }
@@ -77,7 +78,7 @@ impl Monitor {
         let mut evidence: Vec<String> = values
             .iter()
             .zip(occurrences)
-            .map(|(value, occurrences)| occurrences.sentence(value, is_complete))
+            .map(|(value, places)| places.sentence(value, is_complete))
             .collect();
         if left_out > 0 {
             evidence.push(format!("{left_out} of the values were not searched for."));

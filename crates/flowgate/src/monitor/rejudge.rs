@@ -163,8 +163,8 @@ impl Rejudgement<'_> {
                 // A floor within `rule_floor` follows from the rules of the recorded session's policy alone. It is
                 // dropped, since the rules of the new policy have their own floor (`own`).
                 let own = monitor.rule_floor(&entry.body);
-                let known = if floors.whole.flows_to(rule_floor) { Label::BOTTOM } else { floors.whole };
-                let whole = own.join(&self.translated_floor(known));
+                let kept = if floors.whole.flows_to(rule_floor) { Label::BOTTOM } else { floors.whole };
+                let whole = own.join(&self.translated_floor(kept));
                 let blocks =
                     floors.blocks.iter().map(|(index, label)| (*index, self.translated_floor(*label)));
                 Floors { whole, blocks: blocks.collect() }

@@ -440,7 +440,7 @@ impl<'a> Compiler<'a> {
             )
         };
         // All types are checked before the first error is returned, so that every error is reported. A result has no
-        // variable, so messages call it by its type.
+        // variable, so its type also stands for that, as the beginning of the marked text.
         let declared: Vec<_> =
             parameters.iter().map(|(name, ty)| Ok((name.text.clone(), sendable_type(name, ty)?))).collect();
         let result = sendable_type(result, result);

@@ -63,6 +63,7 @@ impl Compiler<'_> {
                 }
                 CompiledExpr::Dict(pairs)
             }
+            // `input.NAME` is a parameter of the evaluation, unless a variable is called `input`.
             ExprKind::Member(object, name) if is_input(object) && scope.slot("input").is_none() => {
                 CompiledExpr::Parameter(name.text.as_str().into())
             }
@@ -122,6 +123,8 @@ impl Compiler<'_> {
             }
             ExprKind::Comprehension { value, name, list, condition } => {
                 let list = boxed(self.expression(list, scope)?);
+                // The name is known only within the comprehension. Errors are returned after it is forgotten, so that it
+                // does not stay in the scope.
                 let slot = self.bind(scope, name)?;
                 let condition =
                     condition.as_ref().map(|c| self.expression(c, scope).map(Box::new)).transpose();
@@ -273,6 +276,7 @@ impl Compiler<'_> {
             parts.push(CompiledExpr::Compare(*operator, Box::new(left), Box::new(right.clone())));
             left = right;
         }
+        // A single comparison needs no conjunction.
         match parts.pop() {
             Some(only) if parts.is_empty() => Ok(only),
             Some(last) => {

@@ -74,8 +74,8 @@ impl Compiler<'_> {
                 }
                 Ok(DimensionKind::Set(names.iter().map(|name| name.text.clone()).collect()))
             }
-            DimensionOrder::Edges(paths) => {
-                let elements: Vec<&Name> = paths.iter().flatten().collect();
+            DimensionOrder::Edges(chains) => {
+                let elements: Vec<&Name> = chains.iter().flatten().collect();
                 if let Some(reserved) =
                     elements.iter().find(|element| RESERVED.contains(&element.text.as_str()))
                 {
@@ -84,9 +84,10 @@ impl Compiler<'_> {
                     return self.fail("reserved", &reserved.span, message, "choose another name");
                 }
                 let names: Vec<&str> = elements.iter().map(|element| element.text.as_str()).collect();
-                let edges: Vec<(&str, &str)> = paths
+                // Neighbours in a chain: each element is below the next one.
+                let edges: Vec<(&str, &str)> = chains
                     .iter()
-                    .flat_map(|path| path.iter().zip(path.iter().skip(1)))
+                    .flat_map(|chain| chain.iter().zip(chain.iter().skip(1)))
                     .map(|(lower, upper)| (lower.text.as_str(), upper.text.as_str()))
                     .collect();
                 match Lattice::from_edges(&names, &edges) {

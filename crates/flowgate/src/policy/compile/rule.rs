@@ -77,10 +77,13 @@ impl Compiler<'_> {
     }
 
     /// Compiles the message of a rule to arguments by position and by name. A message `Violation(...)` has its
-    /// arguments except `ranges`, since the evaluator computes the locations itself. Any other message is the only
-    /// argument.
+    /// arguments except `ranges`, since the evaluator computes the locations itself. The name `Violation` alone is its
+    /// own text, and any other message is the only argument.
     fn message(&mut self, message: &Expr, scope: &mut Scope) -> CompileResult<CompiledArguments> {
-        let is_violation = |expr: &Expr| matches!(&*expr.kind, ExprKind::Name(name) if matches!(name.as_str(), "Violation" | "PolicyViolation"));
+        let is_violation = |expr: &Expr| match &*expr.kind {
+            ExprKind::Name(name) => matches!(name.as_str(), "Violation" | "PolicyViolation"),
+            _ => false,
+        };
         match &*message.kind {
             ExprKind::Call(function, arguments, named) if is_violation(function) => {
                 let args: Vec<_> = arguments.iter().map(|expr| self.expression(expr, scope)).collect();

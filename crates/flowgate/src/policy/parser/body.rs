@@ -59,6 +59,7 @@ impl Parser<'_> {
             match line {
                 Ok(line) => body.lines.push(line),
                 Err(ReportedParseError) => {
+                    // The rest of the line, and the first line of a block that it may begin.
                     self.skip_line();
                     while self.eat(Token::Indent) {
                         self.skip_line();
