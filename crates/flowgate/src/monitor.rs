@@ -408,6 +408,7 @@ impl Monitor {
         // The call is no longer reserved, so dropping the permit does not withdraw it.
         self.reserved.retain(|(reserved, _)| *reserved != event);
         self.run(event);
+        // Always a call, since only calls get permits.
         let EventBody::Call(call) = permit.entry.body.clone() else {
             return Err(self.stale_denial(permit.judgement.clone(), "the permitted event is not a call"));
         };

@@ -509,8 +509,7 @@ impl Trace {
         if let Some(head) = self.heads.get_mut(agent) {
             head.context = context;
         }
-        let Some(event) = self.event(id) else { return };
-        if !event.label.flows_to(seen) {
+        if !label.flows_to(seen) {
             self.raising.push(id);
         }
     }

@@ -317,6 +317,7 @@ fn address(trace: &Trace, mark: &MatchLocation) -> String {
             address.strip_suffix(".name").map_or_else(|| origin.address(), str::to_owned)
         }),
         MatchLocation::ToolName(id) => origin(id).map_or_else(String::new, |origin| origin.name_address()),
+        // The second item of `node_address`, whether characters may be appended, matters only for bytes of a node.
         MatchLocation::Node(id, node) => {
             origin(id).map_or_else(String::new, |origin| node_address(trace, origin, *id, *node).0)
         }

@@ -206,7 +206,7 @@ impl Evaluator<'_> {
                     return Err(self.missing_value_error(|| missing_value_message("arithmetic")));
                 }
                 // The memory of the result is charged before it is allocated.
-                let grows = |value: &Value| match value {
+                let byte_size = |value: &Value| match value {
                     Value::Str(text) => text.len(),
                     Value::List(items) => items.len().saturating_mul(ITEM),
                     _ => 0,
@@ -214,9 +214,9 @@ impl Evaluator<'_> {
                 self.charge_bytes(match (operator, &left, &right) {
                     (Arithmetic::Multiply, Value::Int(n), other)
                     | (Arithmetic::Multiply, other, Value::Int(n)) => {
-                        grows(other).saturating_mul(repeat_count(*n))
+                        byte_size(other).saturating_mul(repeat_count(*n))
                     }
-                    _ => grows(&left).saturating_add(grows(&right)),
+                    _ => byte_size(&left).saturating_add(byte_size(&right)),
                 })?;
                 arithmetic(*operator, &left, &right)
             }
@@ -406,8 +406,8 @@ impl Evaluator<'_> {
         self.resolve_nested(value, false)
     }
 
-    /// Replaces references to parts of events, at any depth, by copies of the content, and records a read of each;
-    /// other values are returned unchanged. `is_nested` states whether the value is within a list or a map: a copy
+    /// Replaces references to parts of events, at any depth, by copies of the content, and records a read of each but
+    /// the name of a tool; other values are returned unchanged. `is_nested` states whether the value is within a list or a map: a copy
     /// there lives as long as the list or map, so fuel is spent for its memory.
     fn resolve_nested(&mut self, value: &Value, is_nested: bool) -> Result<Value> {
         let (event, node) = match value {

@@ -170,7 +170,8 @@ impl Evaluator<'_> {
     /// Returns whether an event can list values for `source`. For a tool pattern, it is an output that answers a call
     /// of a tool that the pattern matches; for messages, it is a message that the model did not write.
     fn is_of_source(&self, event: &Event, source: &ListSource) -> bool {
-        // An irregular event, such as an answer to no call, has a label that depends on how it came about.
+        // The label of an irregular event, such as an answer to no call, depends on how it came about, so it lists
+        // nothing.
         let is_done = event.status == Status::Done && !event.document.origin.is_irregular;
         is_done
             && match (source, &event.body) {

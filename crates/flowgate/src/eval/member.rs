@@ -25,7 +25,7 @@ impl Evaluator<'_> {
             }
             Value::Texts(texts) => match &**texts {
                 // A field is looked up in a single text; of several texts, it would be ambiguous which one is meant.
-                [only] => self.member(&only.clone(), name),
+                [only] => self.member(only, name),
                 _ => Ok(Value::Absent),
             },
             Value::Part(part, event, node) => Ok(self.part_member(*part, *event, *node, name)),

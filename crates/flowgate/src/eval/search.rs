@@ -109,6 +109,7 @@ impl Evaluator<'_> {
             }
             return Ok(false);
         };
+        // Restored after the step, so that its errors and reads concern only the assignments that it leads to.
         let reads_before = self.reads.len();
         let trouble = self.trouble.clone();
         let result = match op {

@@ -219,7 +219,9 @@ impl Evaluator<'_> {
                 selected.extend(self.parts(value, ty)?);
                 return Ok(());
             }
+            // The fields of a function: the name and the arguments of its call.
             Value::Function(call) => vec![Value::ToolName(*call), self.arguments(*call)?],
+            // A part, such as a block of content, is searched like the region where it is.
             Value::Part(_, event, node) => vec![Value::Node(*event, *node)],
             _ => return Ok(()),
         };

@@ -35,6 +35,7 @@ pub(super) fn compute_label(
             ComputedLabelUse::Data => space.dimension_top(index),
             ComputedLabelUse::Requirement => space.dimension_bottom(index),
         };
+        // The evaluation of an argument may overwrite variables, which must not change the match.
         let mut frame = frame.clone();
         let mut names = Vec::new();
         let mut is_known = true;

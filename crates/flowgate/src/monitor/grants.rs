@@ -141,7 +141,8 @@ impl Monitor {
         let has_rule_reason = reasons.iter().any(|reason| reason.kind == ReasonKind::Rule);
         let mut free = if has_rule_reason { Vec::new() } else { self.payload_arguments(&call.tool) };
         free.retain(|name| !reasons.iter().any(|reason| is_about(name, reason)));
-        // Where the policy says so for each reason, a rule may have read a value that can change within its class.
+        // Where the policy says so for each reason, a value can change within its class, even if a rule has read it. If
+        // several statements describe classes of one argument, it stays fixed, since a question names one class.
         let mut classes = question.judgement.classes.clone();
         let is_offered = reasons.iter().all(|reason| reason.grants_class);
         classes.retain(|class| {

@@ -348,6 +348,7 @@ impl Monitor {
                 }
             }
         }
+        // A text shows its captured parts, so it carries their labels as well.
         let Some(event) = self.trace.event_mut(id) else { return Ok(raised) };
         event.document.join_captures();
         event.document.raise_dims_to_top(space, closed);
@@ -598,7 +599,8 @@ impl Monitor {
         for (grant, node) in grants.iter().zip(nodes) {
             raised |= event.document.declare(space, node, &grant.label);
             event.document.mark_labelled_by(node, statement);
-            // In the other dimensions, the choice of the label reveals what was read.
+            // In the other dimensions, the region carries the label of what was read, which the choice of the label
+            // reveals.
             let read_elsewhere = space.restrict(&grant.read_label, space.all().without(grant.label.dims));
             raised |= event.document.raise_subtree(node, &read_elsewhere);
             // The policy declares that the region depends on no argument of the call.
@@ -627,6 +629,7 @@ impl Monitor {
             CallDependency::View(view) => *view,
             CallDependency::Slot { view, regions } => join(*view, regions),
         };
+        // All of the call carries the label of the decision; then each argument gets its own.
         let mut document = Document::new(&entry.body, label(&attribution.decision));
         if let Some(arguments) = document.key(0, "arguments") {
             let children: Vec<NodeId> = document.children(arguments).collect();

@@ -302,6 +302,7 @@ fn shown_label(old: &Document, new: &Document, view: &Label, is_output: bool) ->
     let mut id = 0;
     while let Some(node) = old.node(id) {
         let parent = counterparts.get(node.parent).copied().unwrap_or_default();
+        // A node that is not in the new document is a part of what corresponds to its parent.
         let found = if id == 0 { Some(0) } else { new.child(parent, &node.step) };
         let counterpart = found.unwrap_or(parent);
         if let Some(entry) = counterparts.get_mut(id) {

@@ -161,12 +161,12 @@ impl CompatibilityCheck<'_> {
     fn check_connective(&mut self, expr: &Expr, items: &[Expr]) {
         let mut operands = Vec::new();
         flatten(items, &mut operands);
-        let is_compound = |expr: &&&Expr| {
+        let is_compound = |expr: &Expr| {
             matches!(&*expr.kind, ExprKind::Compare(..) | ExprKind::Not(_)) && !expr.is_grouped
         };
         let mixes = |item: &Expr| matches!(&*item.kind, ExprKind::And(_)) && !item.is_grouped;
         let has_many_comparisons =
-            operands.len() > 2 && operands.iter().skip(1).any(|item| is_compound(&item));
+            operands.len() > 2 && operands.iter().skip(1).any(|item| is_compound(item));
         if has_many_comparisons || items.iter().skip(1).any(mixes) {
             let message = "invariant-ai groups three or more conditions joined by `and` and `or` differently";
             let help = "put each condition in parentheses or on a separate line, which means the same in Flowgate and in invariant-ai";

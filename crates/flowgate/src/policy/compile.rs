@@ -362,8 +362,8 @@ impl<'a> Compiler<'a> {
             StatementKind::Consent { label, target, limits, body } => {
                 self.require_integrity_dimension(&span, "`consent` holds only for calls that are trusted")?;
                 let mut scope = self.list_testing_scope(body)?;
-                let consented = target;
-                let target = self.argument(target, &scope)?;
+                let target_expr = target;
+                let target = self.argument(target_expr, &scope)?;
                 let limits = self.consent_limits(limits, &scope)?;
                 let label_span = label.first().map_or(span.clone(), |part| part.span.clone());
                 let label = self.label(label, &mut scope)?;
@@ -380,7 +380,7 @@ impl<'a> Compiler<'a> {
                     );
                 }
                 let query = self.granting_query(scope);
-                self.reject_nested_list(&consented.span, &query)?;
+                self.reject_nested_list(&target_expr.span, &query)?;
                 self.plan.consents.push(Consent { span, label, target, limits, query });
                 Ok(())
             }

@@ -143,7 +143,7 @@ impl<'p> StatementPaths<'p> {
             ExprKind::Index(object, index) => match &*index.kind {
                 ExprKind::Str(key) => (object, EventStep::Key(key.clone())),
                 ExprKind::Int(_) | ExprKind::Negate(_) => (object, EventStep::Item),
-                // A computed index may be a key as well as the position of an item.
+                // A computed index may be a key as well as the position of an item; `Within` stands for both.
                 _ => (object, EventStep::Within),
             },
             ExprKind::Each(object) => (object, EventStep::Item),

@@ -134,7 +134,7 @@ impl ValueChecker<'_> {
             _ => {
                 let (Some(value), Some(values)) = (scalar(shape), schemas.values()) else { return };
                 let listed = ListedValues { matched, steps: &*above, values };
-                if !listed.values.iter().any(|listed| is_equal(listed, &value) || may_match(&value, listed)) {
+                if !listed.values.iter().any(|known| is_equal(known, &value) || may_match(&value, known)) {
                     self.found.push(listed.diagnostic(&value, &shape.span));
                 }
                 return;

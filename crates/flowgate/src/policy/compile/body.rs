@@ -303,9 +303,9 @@ impl Compiler<'_> {
             }
             ExprKind::Compare(first, rest) => {
                 // `(x: T) in list` ranges over the list, but the calls of a message are events.
-                let ranges =
+                let is_in_list =
                     matches!(rest.as_slice(), [(Comparison::In, list)] if !is_call_of_message(first, list));
-                if !ranges || !matches!(&*first.kind, ExprKind::Typed(..)) {
+                if !is_in_list || !matches!(&*first.kind, ExprKind::Typed(..)) {
                     self.declare_events(first, scope)?;
                 }
                 rest.iter().try_for_each(|(_, expr)| self.declare_events(expr, scope))

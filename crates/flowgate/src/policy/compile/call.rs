@@ -32,6 +32,7 @@ impl Compiler<'_> {
                 self.function(expr, &function.span, imported.unwrap_or(name), arguments, named, scope)
             }
             ExprKind::Member(object, name) => {
+                // `m.f(x)`, unless `m` is a variable.
                 if let Some(module) = dotted_name(object).filter(|module| scope.slot(module).is_none())
                     && let Some(canonical) = self.function_in_module(&module, name)?
                 {

@@ -340,7 +340,8 @@ impl Compiler<'_> {
                     Dialect::Flowgate => MatchExtent::Whole,
                     Dialect::Compat => MatchExtent::CompatWhole,
                 };
-                // A text that is not a valid pattern is compared literally; a pattern that is too large is an error.
+                // A text that is not a valid pattern is compared literally. A pattern that is too large, and so is not
+                // compiled although its syntax is valid (`is_pattern`), is an error.
                 let is_plain = !text.contains(['\\', '.', '[', '(', '*', '+', '?', '{', '|', '^', '$']);
                 let pattern = if is_plain {
                     None

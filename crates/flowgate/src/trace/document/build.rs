@@ -125,19 +125,18 @@ impl Document {
     /// added, [`Self::close`] must be called, which records where its subtree ends.
     fn add(&mut self, parent: NodeId, step: PathStep, content: NodeContent, label: Label) -> NodeId {
         let id = self.nodes.len();
-        let (text, span, declared, read, floor) = (None, None, DimensionSet::NONE, false, Label::BOTTOM);
         self.nodes.push(DocumentNode {
             parent,
             end: id + 1,
             step,
             content,
-            text,
-            span,
+            text: None,
+            span: None,
             label,
-            declared,
-            read,
+            declared: DimensionSet::NONE,
+            read: false,
             is_independent: false,
-            floor,
+            floor: Label::BOTTOM,
             relied_on: Label::BOTTOM,
             labelled_by: StatementSet::default(),
         });
