@@ -124,6 +124,7 @@ fn pattern(tool: &Tool) -> Option<String> {
 /// descriptions have the same name, or a tool of the agent has the name of a tool of a server. A pattern names the tool
 /// of the agent without a server, and so matches both.
 fn ambiguous_tools(tools: &[DescribedTool]) -> BTreeMap<&Tool, &'static str> {
+    // The first description of each tool.
     let mut known: BTreeMap<&Tool, &DescribedTool> = BTreeMap::new();
     let mut ambiguous = BTreeMap::new();
     for tool in tools {

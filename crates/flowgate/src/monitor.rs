@@ -348,6 +348,7 @@ impl Monitor {
                 asked; propose the call again";
             return Err(self.stale_denial(question.judgement, message));
         }
+        // Only the reasons that the person was shown do not count any more.
         let approval = Approval { reasons: question.judgement.reasons, event: question.event };
         match self.judge_with(question.entry, question.attribution, Some(approval)) {
             Verdict::Permit(permit) => Ok(permit),
@@ -525,6 +526,8 @@ impl Monitor {
             }
             (Outcome::Confirm, Some(event)) => {
                 self.retract(event, &seen);
+                // The numbers of writes to stores so far: of this session to those that the call touches, and of other
+                // sessions to those whose state it refers to. The approval is void if they have changed.
                 let (stores, referred) = self.touched_versions(&original, &access);
                 let reads_state = !access.reads.is_empty();
                 let session_identity = Arc::clone(&self.session_identity);

@@ -201,6 +201,7 @@ impl MatchReceiver for ViolationCollector<'_> {
         }
         // The evaluation of an argument may overwrite variables, which must not change the match.
         let mut scratch = frame.clone();
+        // Evaluates one argument of the message, and counts its size.
         let mut json_argument = |ex| -> Result<Json, EvalError> {
             let value = evaluator.evaluate(ex, &mut scratch)?;
             let json = argument(evaluator, &value)?;

@@ -162,6 +162,7 @@ fn format(e: &mut Evaluator<'_>, template: &str, values: &[Value]) -> Result<Str
             rest = behind;
             continue;
         }
+        // A field `{NAME}` that has a value is replaced by it; otherwise, the brace is a character of the text.
         let field = rest.strip_prefix('{').and_then(|inner| inner.split_once('}'));
         let value = field.and_then(|(name, _)| {
             let index = if name.is_empty() { Some(next_index) } else { name.parse().ok() };

@@ -174,6 +174,7 @@ fn write_payload(tool: &DescribedTool, traits: &ToolTraits, name: &str, text: &m
 /// the pattern that names the tool.
 fn write_answer(traits: &ToolTraits, name: &str, text: &mut String) {
     let query = format!("(out: ToolOutput) is tool:{name}");
+    // Here and below: writing to a `String` never fails.
     if traits.reads_web {
         let _ = writeln!(
             text,

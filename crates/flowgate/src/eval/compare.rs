@@ -417,6 +417,7 @@ pub(super) fn arithmetic(operator: Arithmetic, left: &Value, right: &Value) -> R
             right.type_name()
         ))
     };
+    // Missing operands, texts and lists.
     match (operator, left, right) {
         (_, Value::Absent, _) | (_, _, Value::Absent) => return Ok(Value::Absent),
         (Arithmetic::Add, Value::Str(a), Value::Str(b)) => return Ok(Value::text(format!("{a}{b}"))),
@@ -433,6 +434,7 @@ pub(super) fn arithmetic(operator: Arithmetic, left: &Value, right: &Value) -> R
         }
         _ => {}
     }
+    // Two integers, if the exact result is an integer that fits.
     if let (Value::Int(a), Value::Int(b)) = (left, right) {
         let exact = match operator {
             Arithmetic::Add => a.checked_add(*b),
@@ -449,6 +451,7 @@ pub(super) fn arithmetic(operator: Arithmetic, left: &Value, right: &Value) -> R
             return Ok(Value::Int(exact));
         }
     }
+    // Everything else as floating-point numbers.
     let (a, b) = (left.as_number().ok_or_else(type_error)?, right.as_number().ok_or_else(type_error)?);
     let value = match operator {
         Arithmetic::Add => a + b,

@@ -377,6 +377,7 @@ impl Evaluator<'_> {
         let Some((id, function)) = found else {
             return Err(EvalError::Unavailable(format!("Unavailable attribute {name}")));
         };
+        // A method is the function of the same name, with the object as its first argument.
         let arguments: Vec<Value> = std::iter::once(object).chain(arguments).collect();
         let (least, most) = function.arguments;
         let given = arguments.len();

@@ -132,7 +132,10 @@ impl Monitor {
     ) -> Vec<(EventId, NodeId)> {
         let space = self.policy.space();
         let Some(event) = self.trace.event(id) else { return Vec::new() };
-        let is_model = matches!(&event.body, EventBody::Message(message) if matches!(message.role.as_str(), "assistant" | "model"));
+        let is_model = match &event.body {
+            EventBody::Message(message) => matches!(message.role.as_str(), "assistant" | "model"),
+            _ => false,
+        };
         let content = event.document.key(0, "content");
         let Some(content) = content.filter(|_| !is_model) else { return Vec::new() };
         let end = event.document.node(content).map_or(content, |node| node.end);
@@ -146,6 +149,7 @@ impl Monitor {
         };
         let exceeding_scalars: Vec<NodeId> =
             (content..end).filter(is_scalar).filter(exceeds).take(MAX_REGIONS).collect();
+        // The content as a whole, only if no scalar in it exceeds the bound.
         let structure = Some(content).filter(|id| exceeding_scalars.is_empty() && exceeds(id));
         exceeding_scalars.into_iter().chain(structure).map(|node| (id, node)).collect()
     }

@@ -62,6 +62,7 @@ impl Monitor {
             .iter()
             .filter_map(|reason| untrusted_argument(call, reason))
             .collect();
+        // The values to search for, each once.
         for name in names.into_iter().filter(|name| !is_content(name)) {
             for text in arguments.get(name).map(texts_of).unwrap_or_default() {
                 if values.contains(&text) {
@@ -74,6 +75,7 @@ impl Monitor {
                 }
             }
         }
+        // One sentence for each of them.
         let (occurrences, is_complete) = self.occurrences(&values, &question.judgement().decided);
         let mut evidence: Vec<String> = values
             .iter()

@@ -265,6 +265,7 @@ fn resolve(from: &str, written: &str) -> Result<String, &'static str> {
     if written.contains(|c: char| c == '\\' || c.is_control()) {
         return Err("the path contains a backslash or a control character");
     }
+    // Resolves `.` and `..`. A `..` that leaves the folder of the policy's own file remains.
     let folder = from.rsplit_once('/').map_or("", |(folder, _)| folder);
     let mut parts: Vec<&str> = Vec::new();
     for part in folder.split('/').chain(written.split('/')) {

@@ -99,6 +99,7 @@ fn assign(
 ) -> Result<(), EvalError> {
     evaluator.spend(1)?;
     let bound = bind_definitions(evaluator, items, bound, frame)?;
+    // The first variable whose domain needs no variable without a value. If there is none, all have one.
     let next =
         variables.iter().position(|v| v.domain.as_ref().is_none_or(|ex| ex.required_slots() & !bound == 0));
     let Some(index) = next else { return found(evaluator, frame) };
@@ -113,6 +114,7 @@ fn assign(
             Err(error) => vec![Value::Failed(error.into())],
         },
     };
+    // Binds it to each value in turn, and then the remaining variables.
     for value in values {
         if evaluator.has_type(&value, variable.ty) {
             let mut frame = frame.clone();
@@ -142,6 +144,7 @@ fn bind_definitions(
         if let QueryItem::Let(slot, ex) = item
             && ex.required_slots() & !bound == 0
         {
+            // An error becomes the value: it matters only if no condition rules the assignment out.
             let value = match evaluator.evaluate(ex, frame) {
                 Ok(value) => value,
                 Err(EvalError::Fuel) => return Err(EvalError::Fuel),

@@ -224,6 +224,7 @@ impl NameChecker<'_> {
             _ => return,
         };
         for (step, value, span) in parts {
+            // Nothing is known of what a missing argument contains.
             if let (Some(name), Some(span)) = (step.key(), span)
                 && schemas.lacks(name)
             {

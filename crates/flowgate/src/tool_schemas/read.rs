@@ -72,6 +72,7 @@ pub(crate) fn read_list(text: &str) -> Result<ToolList, ToolListError> {
         Some(result) => (result, "result."),
         None => (&document, ""),
     };
+    // The list, and its place in the document for messages.
     let (items, place) = match (holder, holder.get("tools")) {
         (Value::Array(items), _) => (items, prefix.trim_end_matches('.').to_owned()),
         (_, Some(Value::Array(items))) => (items, format!("{prefix}tools")),

@@ -131,6 +131,7 @@ impl ValueChecker<'_> {
                 })
                 .collect(),
             ExprKind::List(items) => items.iter().map(|item| (EventStep::Item, item)).collect(),
+            // A single constant is compared with the values that the schemas list, if they list any.
             _ => {
                 let (Some(value), Some(values)) = (scalar(shape), schemas.values()) else { return };
                 let listed = ListedValues { matched, steps: &*above, values };

@@ -236,6 +236,7 @@ impl Compiler<'_> {
             let help = "write a rule (`raise`, `ask`) instead, which may depend on several events";
             return self.fail("one-event", &span, message, help);
         }
+        // Variables without a domain range over events. There must be one, which was declared first.
         let events: Vec<&Variable> = scope.query.variables.iter().filter(|v| v.domain.is_none()).collect();
         let declares_one_event =
             matches!(events.as_slice(), [only] if types.contains(&only.ty) && only.slot == 0);

@@ -184,11 +184,13 @@ impl Compiler<'_> {
                 };
                 return self.fail("arguments", &name.span, message, help);
             };
+            // The positions up to this one that have no argument yet.
             if arguments.len() <= index {
                 arguments.resize(index + 1, CompiledExpr::Constant(Value::Absent));
             }
             let is_free = |ex: &CompiledExpr| matches!(ex, CompiledExpr::Constant(Value::Absent));
             let value = self.expression(value, scope)?;
+            // A position is taken if a positional argument or an earlier named one is there.
             match arguments.get_mut(index).filter(|ex| index >= positional && is_free(ex)) {
                 Some(free) => *free = value,
                 None => {

@@ -60,10 +60,7 @@ pub(super) fn check(pattern: &str, group: &str, reliance: CaptureReliance) -> Re
                 && has_fixed_beginning_of_line(before)
         }
     };
-    match is_fixed && group.properties().maximum_len().is_some() {
-        true => Ok(()),
-        false => Err(help),
-    }
+    if is_fixed && group.properties().maximum_len().is_some() { Ok(()) } else { Err(help) }
 }
 
 /// Returns whether all texts that a part of a pattern matches have the same length.

@@ -193,6 +193,7 @@ pub(super) fn restriction(test: &CompiledExpr, target: &TargetPath) -> Option<Re
         })
     };
     match test {
+        // A function of the value, such as `is_date(VALUE)` or `is_path_in(VALUE, "FOLDER")`.
         CompiledExpr::Call(function, arguments) if arguments.first().is_some_and(is_target) => {
             if let Some(kind) = FUNCTIONS.get(*function).and_then(|found| found.canonical) {
                 return Some(Restriction::Typed(EndorsedValue {
@@ -228,6 +229,7 @@ pub(super) fn restriction(test: &CompiledExpr, target: &TargetPath) -> Option<Re
             }
             _ => None,
         },
+        // A single permitted value leaves no choice, so it carries 0 bits.
         CompiledExpr::Compare(Comparison::Equal, value, other) if is_target(value) => {
             matches!(&**other, CompiledExpr::Constant(_)).then_some(Restriction::Listed(0))
         }

@@ -237,10 +237,12 @@ impl Compiler<'_> {
         scope: &mut Scope,
     ) -> CompileResult<CompiledExpr> {
         let mut parts = Vec::new();
+        // A declaration `(x: T) in list`, which is no part of a longer chain.
         if let (ExprKind::Typed(name, ty), [(Comparison::In, list)]) = (&*first.kind, rest) {
             let test = self.compile_ranged_variable(first, name, ty, list, scope)?;
             return Ok(test.unwrap_or(CompiledExpr::Constant(Value::Bool(true))));
         }
+        // Each operand is compared with the next one.
         let mut left = self.expression(first, scope)?;
         for (operator, right_expr) in rest {
             if let Some(tool) = self.tool_or_group(right_expr, scope)? {

@@ -68,10 +68,8 @@ impl Compiler<'_> {
         };
         let declared: Vec<&DeclaredRole> =
             self.plan.roles.iter().filter(names_argument).filter(may_apply).collect();
-        let suggested = match declared.iter().any(|role| covers_all_calls(role)) {
-            true => None,
-            false => suggested(argument),
-        };
+        let suggested =
+            if declared.iter().any(|role| covers_all_calls(role)) { None } else { suggested(argument) };
         declared.into_iter().map(|role| role.role).chain(suggested).collect()
     }
 }

@@ -22,6 +22,7 @@ impl Parser<'_> {
         }
         self.expect_word("to", HELP)?;
         loop {
+            // A number, and what it limits: the calls (`amount` is `None`) or the sum of an argument.
             let start = self.next_span().start;
             if !matches!(self.peek(), Token::Int | Token::Float) {
                 return Err(self.expected("a number", Some(HELP)));

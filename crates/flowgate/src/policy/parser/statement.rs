@@ -26,6 +26,7 @@ impl Parser<'_> {
     pub(super) fn file(&mut self) -> PolicyFile {
         let mut file = PolicyFile::default();
         while self.peek() != Token::End {
+            // Between statements.
             if matches!(self.peek(), Token::Newline | Token::Dedent) {
                 self.advance();
                 continue;
@@ -45,6 +46,7 @@ impl Parser<'_> {
                     file.statements
                         .extend(kinds.into_iter().map(|kind| Statement { kind, span: start..end }));
                 }
+                // The parser has continued after an error within the statement.
                 Ok(_) => {}
                 Err(ReportedParseError) => self.skip_statement(),
             }
@@ -134,6 +136,7 @@ impl Parser<'_> {
             "ask" => self.rule(Action::Ask),
             "log" => self.rule(Action::Log),
             "extern" => self.external(),
+            // `import "PATH"` imports a file; `import a.b` and `from a.b import c` import a module of functions.
             "import" if self.peek_at(1) == Token::Str => {
                 self.advance();
                 let span = self.advance();
@@ -241,6 +244,7 @@ impl Parser<'_> {
         let in_parentheses = self.eat(Token::ParenOpen);
         let mut names = Vec::new();
         while names.is_empty() || self.eat(Token::Comma) {
+            // In parentheses, a comma may follow the last name.
             if in_parentheses && self.peek() == Token::ParenClose {
                 break;
             }
@@ -276,6 +280,7 @@ impl Parser<'_> {
     /// value of a constant can be on the next line, indented more (a `block`).
     fn definition(&mut self) -> ParseResult<StatementKind> {
         let name = self.name("a name")?;
+        // A constant.
         if self.eat(Token::Define) {
             let block = self.eat(Token::Newline) && self.eat(Token::Indent);
             let value = self.expression()?;
@@ -287,6 +292,7 @@ impl Parser<'_> {
             }
             return Ok(StatementKind::Constant { name, value });
         }
+        // A predicate; the types of its parameters are optional.
         self.expect(Token::ParenOpen, "`(`")?;
         let mut parameters = Vec::new();
         while self.peek() != Token::ParenClose {

@@ -79,6 +79,7 @@ impl Document {
         self.is_oversize = true;
         self.nodes.clear();
         let root = self.add(0, PathStep::Key("".into()), NodeContent::Map, label);
+        // The content as one text, under the key of the field that it replaces.
         let (content, key) = match body {
             EventBody::Message(message) => (message.content.clone(), "content"),
             EventBody::Output(output) => match &output.structured {
@@ -102,6 +103,7 @@ impl Document {
         };
         let text = content.as_str().map_or_else(|| content.to_string(), str::to_owned);
         self.add_scalar(root, key, Value::String(text), label);
+        // The other fields, with the same labels as in a tree of full size.
         match body {
             EventBody::Message(message) => {
                 self.add_scalar(root, "role", Value::String(message.role.clone()), Label::BOTTOM);
@@ -280,6 +282,7 @@ impl Document {
             _ => NodeContent::Scalar(source.to_value()),
         };
         let id = self.add(parent, step, content, label);
+        // The children directly follow their parent; a scalar has none.
         match &source.kind {
             located_text::LocatedNodeKind::List(items) => {
                 for (index, item) in items.iter().enumerate() {

@@ -129,6 +129,7 @@ impl YamlReader<'_> {
     fn advance_to_node(&mut self, anchor: usize, tagged: bool) -> Result<NodeStart, LocateError> {
         let is_in_flow = self.flows.last() == Some(&true);
         let mut start = self.layout.skip(self.at, is_in_flow);
+        // Where a missing value counts as spelled: directly after what was consumed, or after the indicator.
         let mut gap = self.at;
         let expected = self.tree.expected_node();
         // YAML forbids tabs as indentation; within brackets, indentation has no meaning.

@@ -29,6 +29,7 @@ fn is_number(spelled: &str) -> bool {
     if matches!(unsigned, ".inf" | ".Inf" | ".INF") {
         return true;
     }
+    // A decimal number: digits with an optional point, and an optional exponent.
     let (mantissa, exponent) = match unsigned.split_once(['e', 'E']) {
         Some((mantissa, exponent)) => (mantissa, Some(exponent)),
         None => (unsigned, None),
