@@ -348,7 +348,7 @@ impl Monitor {
                 asked; propose the call again";
             return Err(self.stale_denial(question.judgement, message));
         }
-        // Only the reasons that the person was shown do not count any more.
+        // Judged in the current state; the reasons that the person was shown are left out.
         let approval = Approval { reasons: question.judgement.reasons, event: question.event };
         match self.judge_with(question.entry, question.attribution, Some(approval)) {
             Verdict::Permit(permit) => Ok(permit),

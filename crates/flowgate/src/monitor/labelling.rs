@@ -230,10 +230,7 @@ impl Monitor {
     ///
     /// # Errors
     /// If the fuel is spent.
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "called once, by `label_and_append`, which has computed these values"
-    )]
+    #[expect(clippy::too_many_arguments, reason = "called once, by `label_and_append`")]
     fn apply_statements(
         &mut self,
         plan: &Plan,
@@ -253,6 +250,7 @@ impl Monitor {
                 reasons.append(&mut round_reasons);
                 return Ok(());
             }
+            // The next round begins with the unlabelled event again.
             if let Some(event) = self.trace.event_mut(id) {
                 let relied_on = event.document.relied_on_labels();
                 event.document = before.clone();

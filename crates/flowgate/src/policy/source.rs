@@ -232,7 +232,10 @@ impl<R: FnMut(&str) -> Result<String, String>> Loader<R> {
     fn is_repeated_lattice(&self, statement: &Statement) -> bool {
         let StatementKind::Lattice { name, purpose, order } = &statement.kind else { return false };
         // The byte at which a file starts identifies it.
-        let file = |statement: &Statement| self.source.file_at(statement.span.start).2;
+        let file = |statement: &Statement| {
+            let (.., file_start) = self.source.file_at(statement.span.start);
+            file_start
+        };
         self.statements.iter().any(|known| {
             let StatementKind::Lattice { name: known_name, purpose: known_purpose, order: known_order } =
                 &known.kind

@@ -224,7 +224,7 @@ impl NameChecker<'_> {
             _ => return,
         };
         for (step, value, span) in parts {
-            // Nothing is known of what a missing argument contains.
+            // What a missing argument contains is not checked: nothing is known of it.
             if let (Some(name), Some(span)) = (step.key(), span)
                 && schemas.lacks(name)
             {
