@@ -23,6 +23,7 @@ impl Evaluator<'_> {
             let (left, right) = (self.evaluate(left, frame)?, self.evaluate(right, frame)?);
             return self.compare_flow(operator, &left, &right).map(Value::Bool);
         }
+        // The two sides as references, by which locations are recorded, and then as values.
         let is_equality =
             matches!(operator, Comparison::Is | Comparison::IsNot | Comparison::Equal | Comparison::NotEqual);
         // `x.field is None` tests whether a field is present.

@@ -324,6 +324,7 @@ impl Evaluator<'_> {
         // The compiler has declared the predicate in the same plan, so `else` is unreachable.
         let Some(declared) = self.plan.externs.get(index) else { return Ok(Value::Absent) };
         let name = &declared.name;
+        // The arguments in the form in which they are sent.
         let mut json_arguments = Vec::with_capacity(arguments.len());
         for ((parameter, ty), value) in declared.parameters.iter().zip(arguments) {
             let value = self.resolve(value)?;
@@ -346,6 +347,7 @@ impl Evaluator<'_> {
             }
             json_arguments.push(value.to_json());
         }
+        // The answer, recorded or new.
         self.spend(ASKING_EXTERN)?;
         let answer = self.answers.evaluate(name, &json_arguments);
         let answer =

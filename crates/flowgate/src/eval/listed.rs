@@ -50,6 +50,7 @@ impl Evaluator<'_> {
         form: ListedForm,
         frame: &mut Frame,
     ) -> Result<bool> {
+        // The judged call, what is searched for, and the arguments that an answered call must have.
         let Some(Value::Event(call)) = frame.first() else { return Ok(false) };
         let call = *call;
         let value = self.resolve(value)?;
@@ -69,6 +70,7 @@ impl Evaluator<'_> {
         };
         let is_trusted = |label: &Label| is_readable(label) && is_trusted(&plan.space, label);
         let is_vouched_for = |label: &Label| is_readable(label) && is_vouched_for(&plan.space, label);
+        // Searches every event that can list values and that the agent had seen.
         let mut remaining = MAX_LISTED;
         for (index, event) in trace.events().iter().enumerate() {
             self.spend(1)?;

@@ -415,6 +415,7 @@ impl Evaluator<'_> {
         frame: &mut Frame,
     ) -> Result<Value> {
         let object = self.evaluate_resolved(object, frame)?;
+        // Returns the value of a bound; `None` if the policy does not write it.
         let mut bound = |expr: Option<&CompiledExpr>| {
             let Some(expr) = expr else { return Ok(None) };
             match self.evaluate_resolved(expr, frame)? {

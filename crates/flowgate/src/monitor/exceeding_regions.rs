@@ -30,6 +30,7 @@ impl Monitor {
         over: DimensionSet,
     ) -> Vec<(Region, Vec<String>)> {
         let space = self.policy.space();
+        // The regions that may exceed the bound.
         let mut candidates: Vec<(EventId, NodeId)> = Vec::new();
         match source {
             CallDependency::Regions(regions) | CallDependency::Slot { regions, .. } => {
@@ -80,6 +81,7 @@ impl Monitor {
             }
             CallDependency::Everything | CallDependency::Regions(_) | CallDependency::Hidden => space.top(),
         };
+        // Those that do, as they are shown: without the position in the text that the recipient may not see.
         let offending = candidates.into_iter().filter(|(event, node)| {
             !space.exceeded_dimensions(&label(*event, *node), bound, over).is_empty()
         });

@@ -373,6 +373,7 @@ impl Monitor {
         let mut matches = StatementMatches::default();
         let mut too_high = Vec::new();
         let space = &plan.space;
+        // First as written; if a value was missing, also with `None` for it.
         let (mut result, mut read_summary) =
             self.evaluate_in_mode(plan, id, statement, MissingValueMode::FailsAll, fuel)?;
         // `true`: a value was missing.
@@ -420,6 +421,7 @@ impl Monitor {
         let label =
             PartialLabel { dims: statement.label.dims, label: greatest_label(space, &statement.label) };
         matches.raising_grants.extend(too_high.into_iter().map(|grant| LabelGrant { label, ..grant }));
+        // The regions to which the caller joins what was read.
         let nodes = match read_summary.label {
             // Regions need not be found to join bottom into them.
             Label::BOTTOM => Vec::new(),

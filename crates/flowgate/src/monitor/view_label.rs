@@ -53,6 +53,7 @@ impl Monitor {
                     node_id += 1;
                     continue;
                 }
+                // A hidden text still shows those of its captured parts that flow to the bound.
                 label = label
                     .join(&self.hidden_label(event, node_id, bound))
                     .join(&captured_label(document, node_id, bound));

@@ -137,6 +137,7 @@ fn read_tool(item: &Value, place: &str) -> Result<Option<ListedTool>, ToolListEr
         };
         match value {
             Value::Null => Ok(None),
+            // In JSON Schema, `true` and `false` are schemas, too.
             Value::Object(_) | Value::Bool(_) => Ok(Some(value.clone())),
             _ => Err(ToolListError::new(
                 format!("{place}.{key}"),

@@ -97,6 +97,7 @@ impl Compiler<'_> {
             }
             _ => {}
         }
+        // A predicate of the policy.
         if let Some(index) = self.predicates.get(name).copied() {
             let compiled = self.expressions(arguments, scope)?;
             let parameters =
@@ -106,6 +107,7 @@ impl Compiler<'_> {
             self.check_arity(expr, name, (parameters.len(), parameters.len()), compiled.len())?;
             return Ok(CompiledExpr::Predicate(index, compiled));
         }
+        // An extern predicate.
         if let Some(index) = self.externs.get(name).copied() {
             let compiled = self.expressions(arguments, scope)?;
             let known = self.plan.externs.get(index).map_or(&[] as &[_], |known| &known.parameters);
@@ -115,6 +117,7 @@ impl Compiler<'_> {
             self.check_arity(expr, name, (parameters.len(), parameters.len()), compiled.len())?;
             return Ok(CompiledExpr::Extern(index, compiled));
         }
+        // A built-in function, or an unknown name.
         let Some(found) = FUNCTIONS.find(name) else {
             // The arguments are compiled only to report their errors.
             let _ = self.expressions(arguments, scope);

@@ -261,6 +261,7 @@ impl Compiler<'_> {
                 help,
             );
         }
+        // In a dimension whose names the policy lists, the element is fixed if all arguments are such names.
         if let Some(DimensionKind::Set(known)) = &kind {
             let mut names = Vec::new();
             for argument in arguments {
@@ -289,6 +290,7 @@ impl Compiler<'_> {
                 }
             }
         }
+        // Any other element is computed. A date that is written here is checked now.
         let mut compiled = Vec::new();
         for argument in arguments {
             compiled.push(self.expression(argument, scope)?);

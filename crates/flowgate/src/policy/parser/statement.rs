@@ -380,6 +380,7 @@ impl Parser<'_> {
         let (mut written, mut read) = (Vec::new(), Vec::new());
         let help = "write `store NAME: written by TOOL, TOOL, read by TOOL`";
         loop {
+            // `written by` or `read by`, in any order, each with a list of tools.
             let list = match self.peek_word() {
                 "written" => &mut written,
                 "read" => &mut read,
