@@ -318,7 +318,8 @@ fn run(
 ) {
     let result = evaluator
         .search(ops, frame, &mut |evaluator, frame| report.receive_match(evaluator, rule_index, frame));
-    // The failures first, and then an error that has ended the search. Whether the receiver has ended it does not matter.
+    // The failures first, and then an error that has ended the search. Whether the receiver has ended it does not
+    // matter.
     for failure in std::mem::take(&mut evaluator.failures) {
         report.receive_failure(rule_index, failure);
     }

@@ -410,8 +410,8 @@ impl Evaluator<'_> {
     }
 
     /// Replaces references to parts of events, at any depth, by copies of the content, and records a read of each but
-    /// the name of a tool; other values are returned unchanged. `is_nested` states whether the value is within a list or a map: a copy
-    /// there lives as long as the list or map, so fuel is spent for its memory.
+    /// the name of a tool; other values are returned unchanged. `is_nested` states whether the value is within a list
+    /// or a map: a copy there lives as long as the list or map, so fuel is spent for its memory.
     fn resolve_nested(&mut self, value: &Value, is_nested: bool) -> Result<Value> {
         let (event, node) = match value {
             Value::Node(event, node) | Value::Part(_, event, node) => (event, node),

@@ -149,8 +149,8 @@ impl Evaluator<'_> {
                 next = node.end;
                 continue;
             }
-            // The names of the event's own fields, directly below the root, are always the same. A name has no location:
-            // locations are those of values.
+            // The names of the event's own fields, directly below the root, are always the same. A name has no
+            // location: locations are those of values.
             if let PathStep::Key(name) = &node.step
                 && next != id
                 && node.parent != 0

@@ -419,8 +419,8 @@ impl Monitor {
     }
 
     /// Returns the reason that a part of the call, which carries `label`, exceeds a bound in the dimensions `over`.
-    /// `part` is `decision`, or the path of an argument such as `arguments.to`; `argument` is the name of this argument.
-    /// Without an `upper_bound`, no statement bounds these dimensions, so the part must be at their bottom.
+    /// `part` is `decision`, or the path of an argument such as `arguments.to`; `argument` is the name of this
+    /// argument. Without an `upper_bound`, no statement bounds these dimensions, so the part must be at their bottom.
     fn excess_reason(
         &self,
         event: EventId,

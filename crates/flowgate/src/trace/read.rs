@@ -102,8 +102,8 @@ pub fn file(text: &str) -> Result<Vec<RecordedRun>, ReadError> {
         return Ok(runs);
     }
     let mut part = RecordedRun::default();
-    for (index, one) in text.lines().enumerate().filter(|(_, one)| !one.trim().is_empty()) {
-        match line(one, index + 1)? {
+    for (index, line_text) in text.lines().enumerate().filter(|(_, line_text)| !line_text.trim().is_empty()) {
+        match line(line_text, index + 1)? {
             JsonLine::Run(run) => runs.push(run),
             JsonLine::Part(entries) => part.append(entries),
         }

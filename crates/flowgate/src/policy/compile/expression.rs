@@ -123,8 +123,8 @@ impl Compiler<'_> {
             }
             ExprKind::Comprehension { value, name, list, condition } => {
                 let list = boxed(self.expression(list, scope)?);
-                // The name is known only within the comprehension. Errors are returned after it is forgotten, so that it
-                // does not stay in the scope.
+                // The name is known only within the comprehension. Errors are returned after it is forgotten, so that
+                // it does not stay in the scope.
                 let slot = self.bind(scope, name)?;
                 let condition =
                     condition.as_ref().map(|c| self.expression(c, scope).map(Box::new)).transpose();
