@@ -173,8 +173,8 @@ impl<'a> ViolationCollector<'a> {
 
 impl MatchReceiver for ViolationCollector<'_> {
     /// Adds the violation of a match. If the limit of listed violations is already reached, adds a failure of the rule
-    /// instead and returns `true`, which ends the search for its matches. `frame` contains the values of the rule's
-    /// variables.
+    /// instead and returns `true`, which ends the search for its matches. `index` is the index of the rule in the plan,
+    /// and `frame` contains the values of its variables.
     ///
     /// # Errors
     /// If the fuel is spent, or the messages of all violations together exceed [`MAX_MESSAGE_BYTES`], which is reported

@@ -226,7 +226,8 @@ impl Monitor {
     /// event, raised to the labels that earlier rounds relied on; the grants of earlier rounds have no effect.
     ///
     /// If there are more rounds than statements, the conditions of statements depend on each other's labels in a cycle,
-    /// and the event is labelled top.
+    /// and the event is labelled top. `tool` is the tool of an output, and `is_error` states that the tool failed.
+    /// `reasons` receives the problems with statements.
     ///
     /// # Errors
     /// If the fuel is spent.
@@ -269,7 +270,8 @@ impl Monitor {
 
     /// Executes one round of [`apply_statements`](Self::apply_statements): applies each label statement once, first
     /// those that read nothing, then the others in order. Returns whether a statement raised a label on which an
-    /// earlier grant had relied.
+    /// earlier grant had relied. `tool` is the tool of an output, and `is_error` states that the tool failed. `reasons`
+    /// receives the problems with statements.
     ///
     /// # Errors
     /// If the fuel is spent.

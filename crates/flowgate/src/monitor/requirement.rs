@@ -67,6 +67,7 @@ struct UpperBound {
 
 impl Monitor {
     /// Compares every part of the call with the label that it may carry, and returns the reasons against the call.
+    /// `applicable` are the statements that apply to the tool, and `attribution` states what the call depends on.
     ///
     /// Names that the requirements of the call introduce do not stay in the name table: no data carries them yet, and
     /// a caller whom others cannot observe could otherwise exhaust the table.
@@ -92,6 +93,7 @@ impl Monitor {
     /// Evaluates the `require`, `payload` and `consent` statements, and returns the reasons against parts of the call
     /// that exceed the bounds. Each `require` is evaluated as written; if a missing value leaves it undecided, also
     /// with missing values as `None`, where it can only restrict. One that cannot be evaluated is a reason to deny.
+    /// `applicable` are the statements that apply to the tool, and `attribution` states what the call depends on.
     fn evaluate_requirements(
         &mut self,
         event: EventId,
@@ -213,7 +215,7 @@ impl Monitor {
 
     /// Returns the parts of the call that `payload` statements exempt from integrity, and these statements. A statement
     /// whose conditions read untrusted values exempts nothing: their author would decide the exemption. Neither does
-    /// one with a pattern that matches tools of two servers.
+    /// one with a pattern that matches tools of two servers. `applicable` are the statements that apply to the tool.
     fn payload_nodes(
         &mut self,
         plan: &Plan,
@@ -248,7 +250,8 @@ impl Monitor {
 
     /// Returns the arguments for which a `consent` statement holds, each with the label that it may carry; none if a
     /// part of the call is untrusted. Withdrawn consents, those with a pattern that matches tools of two servers, those
-    /// that cannot be evaluated, and those whose limits the call exceeds do not count.
+    /// that cannot be evaluated, and those whose limits the call exceeds do not count. `applicable` are the statements
+    /// that apply to the tool.
     fn consented_arguments(
         &mut self,
         plan: &Plan,
@@ -291,7 +294,8 @@ impl Monitor {
     /// Returns one reason for each part of the call and each bound that it exceeds, or one of kind `Consent` where a
     /// standing consent covers the excess. Ends when [`MAX_REASONS`] reasons against the call are found.
     ///
-    /// A part is the decision or one argument. `payloads` are the nodes that are exempt from integrity.
+    /// A part is the decision or one argument. `bounds` are those of the `require` statements, `payloads` the nodes that
+    /// are exempt from integrity, and `consents` the arguments that a standing consent covers.
     fn compare(
         &self,
         space: &Space,

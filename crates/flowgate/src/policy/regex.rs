@@ -64,9 +64,9 @@ pub(crate) enum MatchExtent {
 }
 
 impl Pattern {
-    /// Compiles a pattern to an automaton or, if it needs look-around or back-references, for backtracking. A pattern
-    /// with `$` gets a second program for texts that end with a line break, before which Python's `$` matches too; a
-    /// pattern for the whole text needs none.
+    /// Compiles a pattern to an automaton or, if it needs look-around or back-references, for backtracking. `extent`
+    /// states which part of a text the pattern must match. A pattern with `$` gets a second program for texts that end
+    /// with a line break, before which Python's `$` matches too; a pattern for the whole text needs none.
     ///
     /// # Errors
     /// With the error in the pattern, on one line.

@@ -201,7 +201,7 @@ impl NameChecker<'_> {
 
     /// Checks the names of arguments in a tool pattern, such as `{to: {name: "ann"}}`, against the schemas, level by
     /// level. `shape` is the pattern at a level, `above` the path to it, for messages; `schemas` describe the values
-    /// there.
+    /// there. `matched` are the tools that the pattern matches.
     fn check_entries(
         &mut self,
         shape: &Expr,

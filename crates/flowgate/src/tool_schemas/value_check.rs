@@ -65,7 +65,8 @@ impl ValueChecker<'_> {
     }
 
     /// Checks the constants of one comparison, on either side: `call.arguments.mode == "fast"`,
-    /// `call.arguments.mode in ["fast", "safe"]`, or `"fast" in call.arguments.modes`.
+    /// `call.arguments.mode in ["fast", "safe"]`, or `"fast" in call.arguments.modes`. `paths` resolves the names in the
+    /// statement.
     fn check_comparison(&mut self, paths: &StatementPaths<'_>, left: &Expr, how: Comparison, right: &Expr) {
         let constants = self.constants;
         // `check_values` compares the constants with the argument itself (`false`) or with the items of the argument
@@ -93,6 +94,7 @@ impl ValueChecker<'_> {
 
     /// Checks the constants that an argument (`side`) or, with `is_list`, its items are compared with: reports each
     /// that the schemas do not list. Reports nothing if `side` is no argument, or its schema does not list the values.
+    /// `paths` resolves the names in the statement.
     fn check_values(&mut self, paths: &StatementPaths<'_>, side: &Expr, is_list: bool, constants: &[&Expr]) {
         let Some(path) = paths.path_of(side) else { return };
         let Some(steps) = path.below_arguments().filter(|steps| !steps.is_empty()) else { return };
@@ -114,7 +116,7 @@ impl ValueChecker<'_> {
 
     /// Checks the constants in a test of arguments: `tool:send({mode: "fast"})`. A text there is a regular expression,
     /// so it is reported only if it matches no listed value. `above` is the path to `shape`, and `schemas` describe the
-    /// values there.
+    /// values there. `matched` are the tools that the pattern matches.
     fn check_shape(
         &mut self,
         shape: &Expr,

@@ -23,8 +23,8 @@ impl Trace {
         self.influences_in_steps(earlier, later).0
     }
 
-    /// Returns the result of [`influences`](Self::influences) and the number of visited events, for which the caller
-    /// pays with fuel. Follows the dependencies backwards from `later`: those that its attribution names, and the calls
+    /// Returns whether `earlier` may have influenced `later`, as [`influences`](Self::influences) does, and the number
+    /// of visited events, for which the caller pays with fuel. Follows the dependencies backwards from `later`: those that its attribution names, and the calls
     /// that wrote to a store before it was read.
     pub(crate) fn influences_in_steps(&self, earlier: EventId, later: EventId) -> (bool, usize) {
         let mut visited = std::collections::HashSet::new();
