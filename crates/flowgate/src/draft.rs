@@ -68,6 +68,7 @@ pub fn draft_policy(tools: &[DescribedTool], options: DraftOptions) -> PolicyDra
         if !seen.insert(&tool.tool) {
             continue;
         }
+        // A tool that no statement can name safely gets only a comment.
         draft.text.push('\n');
         let problem = match pattern(&tool.tool) {
             None => Some("its name is not a plain word, so a policy has to name it by a pattern"),

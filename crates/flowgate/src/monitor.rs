@@ -172,6 +172,7 @@ impl Monitor {
             name_table,
             servers: MatchedServers::default(),
             known_tools: std::collections::HashSet::new(),
+            // Its address identifies the session.
             session_identity: Arc::new(()),
             stores: StoreLabels::default(),
             rules,

@@ -188,8 +188,8 @@ impl RuleMatcher {
         if which == RuleSelection::Settled {
             return;
         }
-        // Also stale are rules with a block or a condition that reads events of this kind, even if the event fits no
-        // variable.
+        // Also stale are the unsettled rules that read events of this kind apart from their variables, or no events at
+        // all: the event can change whether they hold without fitting a variable.
         let others = plan.dispatch.unsettled.iter().copied();
         let concerned =
             others.filter(|index| plan.rules.get(*index).is_some_and(|rule| reads_kind(rule, kind)));

@@ -128,7 +128,7 @@ impl HitCounter {
         let mut exceeded: Vec<usize> = Vec::new();
         for reason in judgement.reasons.iter().chain(&judgement.notes) {
             match (reason.kind, &reason.statement) {
-                // A grant permits a call that exceeds a requirement all the same.
+                // With a grant, the call is permitted, but exceeds the requirement as well.
                 (ReasonKind::Requirement | ReasonKind::Consent | ReasonKind::Granted, Some(span)) => {
                     exceeded.push(span.start);
                 }

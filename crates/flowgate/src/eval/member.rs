@@ -154,6 +154,7 @@ impl Evaluator<'_> {
     /// readable ([`Self::check_readable`]), or its format does not record whether a tool failed (`is_error`).
     pub(super) fn event_member(&mut self, id: EventId, name: &str) -> Result<Value> {
         let Some(event) = self.trace.event(id) else { return Ok(Value::Absent) };
+        // In the dialect of invariant-ai, any other field is an error.
         if self.dialect() == Dialect::Compat {
             let (kind, known): (&str, &[&str]) = match &event.body {
                 EventBody::Message(_) => ("Message", &["role", "content", "tool_calls", "metadata"]),
@@ -175,7 +176,8 @@ impl Evaluator<'_> {
         ) {
             self.check_readable(id)?;
         }
-        // The tool is copied, since `tool_of` borrows the evaluator.
+        // The fields of each kind of event, and then the further fields that the client sent. The tool is copied, since
+        // `tool_of` borrows the evaluator.
         let tool = |tool: Option<&Tool>| tool.cloned();
         let tool_field = |tool: Option<Tool>| match (name, tool) {
             ("name", Some(tool)) => Value::text(&tool.name),

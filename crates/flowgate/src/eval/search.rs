@@ -110,7 +110,7 @@ impl Evaluator<'_> {
             }
             return Ok(false);
         };
-        // Restored after the step, so that its errors and reads concern only the assignments that it leads to.
+        // What was recorded before the step; the search returns to it afterwards.
         let reads_before = self.reads.len();
         let trouble = self.trouble.clone();
         let result = match op {

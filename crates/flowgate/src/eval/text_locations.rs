@@ -98,6 +98,7 @@ impl Evaluator<'_> {
                     self.collect(item, pieces)?;
                 }
             }
+            // The main field of the event.
             Value::Event(event) => {
                 let key = match self.trace.event(*event).map(|event| &event.body) {
                     Some(EventBody::Message(_) | EventBody::Output(_)) => "content",

@@ -60,7 +60,7 @@ impl Monitor {
                 seen: Label::BOTTOM,
             }
         };
-        // First what prevents the call from being appended, then what only denies it.
+        // The checks before the call is appended.
         let EventBody::Call(call) = &entry.body else {
             return refuse(
                 judgement,

@@ -81,7 +81,7 @@ impl Monitor {
             }
             CallDependency::Everything | CallDependency::Regions(_) | CallDependency::Hidden => space.top(),
         };
-        // Those that do, as they are shown: without the position in the text that the recipient may not see.
+        // Those that do. The position of a part is left out where the recipient may not see the text around it.
         let offending = candidates.into_iter().filter(|(event, node)| {
             !space.exceeded_dimensions(&label(*event, *node), bound, over).is_empty()
         });

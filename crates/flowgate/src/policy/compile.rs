@@ -130,8 +130,8 @@ impl<'a> Compiler<'a> {
     /// grants nothing while one is ambiguous. Records for each rule by which patterns it can exempt a tool, and indexes
     /// the rules by kind of event.
     fn finish_patterns(&mut self) {
-        // The plan is taken out, so that its statements can be changed. The patterns are all determined before any is
-        // stored, since determining them needs the whole plan.
+        // The patterns are all determined before any is stored, since determining them needs the whole plan, which is
+        // taken out of the compiler meanwhile.
         let mut plan = std::mem::take(&mut self.plan);
         let labels: Vec<_> = plan.labels.iter().map(|s| plan.patterns_of(s.query.expressions())).collect();
         let requirements: Vec<_> =
@@ -206,6 +206,7 @@ impl<'a> Compiler<'a> {
         let mut names: HashMap<&str, &Span> = HashMap::new();
         let mut bodies: Vec<&ConditionBody> = Vec::new();
         self.has_lattice = file.statements.iter().any(|s| matches!(s.kind, StatementKind::Lattice { .. }));
+        // Every statement that defines a name.
         for statement in &file.statements {
             let name: &Name = match &statement.kind {
                 StatementKind::Constant { name, value } => {

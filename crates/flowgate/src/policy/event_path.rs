@@ -96,6 +96,7 @@ impl<'p> StatementPaths<'p> {
     /// which it restricts its variables.
     pub(crate) fn new(statement: &Statement, constants: &'p Constants<'p>) -> Self {
         let mut resolved = Self { constants, paths: HashMap::new(), patterns: HashMap::new() };
+        // First the names: parameters, variables and definitions.
         if let StatementKind::Predicate { parameters, .. } = &statement.kind {
             for (name, ty) in parameters {
                 if let Some(ty) = ty {
@@ -114,6 +115,7 @@ impl<'p> StatementPaths<'p> {
                 }
             });
         }
+        // Then the tool patterns, in the conditions of the statement and in its blocks.
         if let Some(body) = body_of(statement) {
             resolved.restrict(body, &|_| true);
         }

@@ -36,6 +36,7 @@ fn wrong_events(declared: &[(&str, Type)], types: &[Type], expected: &str) -> (S
         _ => "(out: ToolOutput) is tool:NAME",
     };
     match declared {
+        // One event, of another kind.
         [(name, ty)] => {
             let fitting = types.first().map_or("event", |ty| ty.name());
             let message = format!("the statement applies to {expected}, but `{name}` is a {}", ty.name());

@@ -249,6 +249,7 @@ impl Compiler<'_> {
             (_, CompiledExpr::Constant(Value::Str(source))) => {
                 RegexUse::FullMatch { bits: matched_text_bits(source) }
             }
+            // How many texts a computed pattern matches is unknown.
             _ => RegexUse::FullMatch { bits: None },
         };
         let CompiledExpr::Constant(Value::Str(source)) = &pattern else {

@@ -178,6 +178,7 @@ impl Parser<'_> {
         let label = self.label_expression()?;
         let targets =
             if self.eat_word("for") { Some(self.targets("an argument of the call")?) } else { None };
+        // The optional clauses, which can only be in this order.
         let is_strict = self.eat_word("decided");
         if is_strict {
             let help = "write `require LABEL decided by everything if:`";
