@@ -360,8 +360,8 @@ impl Candidates for FittingEvents<'_> {
     /// predecessor of another variable's event, if the rule requires that. The *anchor* is the variable to which the
     /// new event is bound. For a variable before the anchor, the new event is left out: a match with the new event
     /// there is found when that variable is the anchor. A variable of a block is never the anchor, so nothing is left
-    /// out for it. `None`, for all events of the trace, if `slot` is not an event variable of the rule. `frame` contains
-    /// the values that are bound so far.
+    /// out for it. `None`, for all events of the trace, if `slot` is not an event variable of the rule. `frame`
+    /// contains the values that are bound so far.
     fn events(&self, slot: VariableSlot, frame: &Frame) -> Option<Vec<EventId>> {
         let position = self.rule.events.iter().position(|variable| variable.slot == slot)?;
         let (variable, events) = (self.rule.events.get(position)?, self.lists.get(position)?);

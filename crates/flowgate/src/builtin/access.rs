@@ -19,8 +19,10 @@ pub(super) const TABLE: &[Function] = &[Function {
 /// grants the scope. An unknown user has no roles. `data` has no effect: it is a parameter only because invariant-ai's
 /// function of this name has it.
 fn should_allow(evaluator: &mut Evaluator<'_>, arguments: &[Value]) -> Result<Value> {
-    let (scope, user) = (resolved_argument(evaluator, arguments, 1)?, resolved_argument(evaluator, arguments, 2)?);
-    let (roles, grants) = (resolved_argument(evaluator, arguments, 3)?, resolved_argument(evaluator, arguments, 4)?);
+    let (scope, user) =
+        (resolved_argument(evaluator, arguments, 1)?, resolved_argument(evaluator, arguments, 2)?);
+    let (roles, grants) =
+        (resolved_argument(evaluator, arguments, 3)?, resolved_argument(evaluator, arguments, 4)?);
     let roles = field(&roles, &user).map_or_else(Vec::new, |roles| match roles {
         Value::List(roles) => roles.to_vec(),
         _ => Vec::new(),

@@ -121,9 +121,16 @@ fn items(evaluator: &mut Evaluator<'_>, arguments: &[Value]) -> Result<Vec<Value
 ///
 /// # Errors
 /// If an item is not a number.
-fn extreme(evaluator: &mut Evaluator<'_>, arguments: &[Value], better: fn(f64, f64) -> bool) -> Result<Value> {
-    let candidates =
-        if arguments.len() == 1 { items(evaluator, arguments)? } else { arguments.iter().map(|v| evaluator.resolve(v)).collect::<Result<_>>()? };
+fn extreme(
+    evaluator: &mut Evaluator<'_>,
+    arguments: &[Value],
+    better: fn(f64, f64) -> bool,
+) -> Result<Value> {
+    let candidates = if arguments.len() == 1 {
+        items(evaluator, arguments)?
+    } else {
+        arguments.iter().map(|v| evaluator.resolve(v)).collect::<Result<_>>()?
+    };
     let mut best: Option<(f64, Value)> = None;
     for candidate in candidates {
         let Some(number) = candidate.as_number() else {

@@ -183,7 +183,11 @@ fn texts(evaluator: &mut Evaluator<'_>, arguments: &[Value]) -> Result<Vec<TextP
 
 /// Searches the texts in the first argument with the detector `detect`, and returns the kind of each finding, such as
 /// `EMAIL_ADDRESS`. Records the locations of the findings, which a violation reports.
-fn kinds(evaluator: &mut Evaluator<'_>, arguments: &[Value], detect: impl Fn(&str) -> Vec<Finding>) -> Result<Value> {
+fn kinds(
+    evaluator: &mut Evaluator<'_>,
+    arguments: &[Value],
+    detect: impl Fn(&str) -> Vec<Finding>,
+) -> Result<Value> {
     let mut kinds = Vec::new();
     for piece in texts(evaluator, arguments)? {
         for finding in detect(&piece.text) {
@@ -199,8 +203,12 @@ fn kinds(evaluator: &mut Evaluator<'_>, arguments: &[Value], detect: impl Fn(&st
 fn pii(evaluator: &mut Evaluator<'_>, arguments: &[Value]) -> Result<Value> {
     match resolved_argument(evaluator, arguments, 1)? {
         // In invariant-ai, names and places count as well.
-        Value::Absent | Value::None if evaluator.dialect() == Dialect::Compat => kinds(evaluator, arguments, personal::all_findings),
-        Value::Absent | Value::None => kinds(evaluator, arguments, |text| personal::personal_data(text).collect()),
+        Value::Absent | Value::None if evaluator.dialect() == Dialect::Compat => {
+            kinds(evaluator, arguments, personal::all_findings)
+        }
+        Value::Absent | Value::None => {
+            kinds(evaluator, arguments, |text| personal::personal_data(text).collect())
+        }
         wanted => {
             let wanted = evaluator.items(&wanted)?;
             let is_wanted = |kind: &str| wanted.iter().any(|item| item.as_text() == Some(kind));
@@ -213,7 +221,12 @@ fn pii(evaluator: &mut Evaluator<'_>, arguments: &[Value]) -> Result<Value> {
 
 /// Returns the threshold in the argument at `index`, or `default` if the argument is missing or null. Fails if it is
 /// not a number.
-fn threshold_argument(evaluator: &mut Evaluator<'_>, arguments: &[Value], index: usize, default: f64) -> Result<f64> {
+fn threshold_argument(
+    evaluator: &mut Evaluator<'_>,
+    arguments: &[Value],
+    index: usize,
+    default: f64,
+) -> Result<f64> {
     match resolved_argument(evaluator, arguments, index)? {
         Value::Absent | Value::None => Ok(default),
         value => match value.as_number() {
@@ -237,7 +250,10 @@ fn prompt_injection(evaluator: &mut Evaluator<'_>, arguments: &[Value]) -> Resul
         // Without any phrase no threshold is reached, however low.
         if injection.score >= threshold && !injection.findings.is_empty() {
             found = true;
-            injection.findings.into_iter().for_each(|finding| evaluator.mark_bytes(piece.location, finding.span));
+            injection
+                .findings
+                .into_iter()
+                .for_each(|finding| evaluator.mark_bytes(piece.location, finding.span));
         }
     }
     Ok(Value::Bool(found))
@@ -248,7 +264,8 @@ fn prompt_injection(evaluator: &mut Evaluator<'_>, arguments: &[Value]) -> Resul
 /// match. Without them, records no locations, since every character has a category.
 fn categories(evaluator: &mut Evaluator<'_>, arguments: &[Value]) -> Result<Value> {
     let wanted = resolved_argument(evaluator, arguments, 1)?;
-    let wanted = if matches!(wanted, Value::Absent | Value::None) { None } else { Some(evaluator.items(&wanted)?) };
+    let wanted =
+        if matches!(wanted, Value::Absent | Value::None) { None } else { Some(evaluator.items(&wanted)?) };
     let mut found = Vec::new();
     for piece in texts(evaluator, arguments)? {
         evaluator.spend(piece.text.len())?;
@@ -434,7 +451,9 @@ fn semgrep(evaluator: &mut Evaluator<'_>, arguments: &[Value]) -> Result<Value> 
 /// If the second argument is not a text, or the threshold is not between 0 and 1.
 fn fuzzy_contains(evaluator: &mut Evaluator<'_>, arguments: &[Value]) -> Result<Value> {
     let query = resolved_argument(evaluator, arguments, 1)?;
-    let Some(query) = query.as_text() else { return evaluator.outcome_without_text(&query, "`fuzzy_contains`") };
+    let Some(query) = query.as_text() else {
+        return evaluator.outcome_without_text(&query, "`fuzzy_contains`");
+    };
     let threshold = threshold_argument(evaluator, arguments, 2, 0.8)?;
     if !(0.0..=1.0).contains(&threshold) {
         return type_error(

@@ -441,9 +441,9 @@ pub(super) fn arithmetic(operator: Arithmetic, left: &Value, right: &Value) -> R
             Arithmetic::Add => a.checked_add(*b),
             Arithmetic::Subtract => a.checked_sub(*b),
             Arithmetic::Multiply => a.checked_mul(*b),
-            Arithmetic::Modulo => {
-                a.checked_rem(*b).map(|rest| if rest != 0 && (rest < 0) != (*b < 0) { rest + b } else { rest })
-            }
+            Arithmetic::Modulo => a
+                .checked_rem(*b)
+                .map(|rest| if rest != 0 && (rest < 0) != (*b < 0) { rest + b } else { rest }),
             Arithmetic::Power => u32::try_from(*b).ok().and_then(|b| a.checked_pow(b)),
             // Always a floating-point number, as in Python.
             Arithmetic::Divide => None,

@@ -294,8 +294,8 @@ impl Monitor {
     /// Returns one reason for each part of the call and each bound that it exceeds, or one of kind `Consent` where a
     /// standing consent covers the excess. Ends when [`MAX_REASONS`] reasons against the call are found.
     ///
-    /// A part is the decision or one argument. `bounds` are those of the `require` statements, `payloads` the nodes that
-    /// are exempt from integrity, and `consents` the arguments that a standing consent covers.
+    /// A part is the decision or one argument. `bounds` are those of the `require` statements, `payloads` the nodes
+    /// that are exempt from integrity, and `consents` the arguments that a standing consent covers.
     fn compare(
         &self,
         space: &Space,

@@ -161,9 +161,8 @@ impl CompatibilityCheck<'_> {
     fn check_connective(&mut self, expr: &Expr, items: &[Expr]) {
         let mut operands = Vec::new();
         flatten(items, &mut operands);
-        let is_compound = |expr: &Expr| {
-            matches!(&*expr.kind, ExprKind::Compare(..) | ExprKind::Not(_)) && !expr.is_grouped
-        };
+        let is_compound =
+            |expr: &Expr| matches!(&*expr.kind, ExprKind::Compare(..) | ExprKind::Not(_)) && !expr.is_grouped;
         let mixes = |item: &Expr| matches!(&*item.kind, ExprKind::And(_)) && !item.is_grouped;
         let has_many_comparisons =
             operands.len() > 2 && operands.iter().skip(1).any(|item| is_compound(item));

@@ -280,7 +280,8 @@ impl<'p> StatementPaths<'p> {
                     return Vec::new();
                 };
                 // A part that restricts another variable, or none, lets every tool of this one through.
-                let restricts_only_variable = |found: &Vec<(String, Vec<ToolPattern>)>| match found.as_slice() {
+                let restricts_only_variable = |found: &Vec<(String, Vec<ToolPattern>)>| match found.as_slice()
+                {
                     [(restricted, _)] => restricted == variable,
                     _ => false,
                 };

@@ -72,7 +72,11 @@ impl Pattern {
     /// With the error in the pattern, on one line.
     pub(crate) fn new(source: &str, extent: MatchExtent) -> Result<Self, String> {
         let may_match_before_break = has_end_anchor(source) && extent != MatchExtent::Whole;
-        let before_break = if may_match_before_break { Some(backtracking(source, extent, EndAnchor::Python)?) } else { None };
+        let before_break = if may_match_before_break {
+            Some(backtracking(source, extent, EndAnchor::Python)?)
+        } else {
+            None
+        };
         let (text, dot_all) = anchor_pattern(source, extent, EndAnchor::OfText);
         let linear = RegexBuilder::new(&text).size_limit(SIZE).dot_matches_new_line(dot_all).build();
         let program = match linear {

@@ -65,8 +65,8 @@ impl ValueChecker<'_> {
     }
 
     /// Checks the constants of one comparison, on either side: `call.arguments.mode == "fast"`,
-    /// `call.arguments.mode in ["fast", "safe"]`, or `"fast" in call.arguments.modes`. `paths` resolves the names in the
-    /// statement.
+    /// `call.arguments.mode in ["fast", "safe"]`, or `"fast" in call.arguments.modes`. `paths` resolves the names in
+    /// the statement.
     fn check_comparison(&mut self, paths: &StatementPaths<'_>, left: &Expr, how: Comparison, right: &Expr) {
         let constants = self.constants;
         // `check_values` compares the constants with the argument itself (`false`) or with the items of the argument

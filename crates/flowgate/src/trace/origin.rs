@@ -123,7 +123,8 @@ impl Origin {
             // Writing to a `String` never fails.
             let _ = write!(address, "{before}.{name}");
             if is_sole_block && &**first == "content" {
-                let first_block = if let OriginPart::Blocks(first_block) = self.part { first_block } else { 0 };
+                let first_block =
+                    if let OriginPart::Blocks(first_block) = self.part { first_block } else { 0 };
                 let _ = write!(address, ".{first_block}.text");
             }
         }

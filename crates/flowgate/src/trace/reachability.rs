@@ -24,8 +24,8 @@ impl Trace {
     }
 
     /// Returns whether `earlier` may have influenced `later`, as [`influences`](Self::influences) does, and the number
-    /// of visited events, for which the caller pays with fuel. Follows the dependencies backwards from `later`: those that its attribution names, and the calls
-    /// that wrote to a store before it was read.
+    /// of visited events, for which the caller pays with fuel. Follows the dependencies backwards from `later`: those
+    /// that its attribution names, and the calls that wrote to a store before it was read.
     pub(crate) fn influences_in_steps(&self, earlier: EventId, later: EventId) -> (bool, usize) {
         let mut visited = std::collections::HashSet::new();
         // The number of visited writers of each store, so that none is visited again for a later read.

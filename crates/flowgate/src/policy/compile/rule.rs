@@ -201,14 +201,16 @@ impl Compiler<'_> {
                 self.plan.patterns.get(pattern.0)?.exact_name().cloned()
             }
             // `message.role == "ROLE"`
-            SearchOp::Test(CompiledExpr::Compare(Comparison::Equal, left, right)) => match (&**left, &**right) {
-                (CompiledExpr::Member(object, field), CompiledExpr::Constant(Value::Str(text)))
-                    if ty == Type::Message && **field == *"role" && is_variable(object) =>
-                {
-                    Some(Arc::clone(text))
+            SearchOp::Test(CompiledExpr::Compare(Comparison::Equal, left, right)) => {
+                match (&**left, &**right) {
+                    (CompiledExpr::Member(object, field), CompiledExpr::Constant(Value::Str(text)))
+                        if ty == Type::Message && **field == *"role" && is_variable(object) =>
+                    {
+                        Some(Arc::clone(text))
+                    }
+                    _ => None,
                 }
-                _ => None,
-            },
+            }
             _ => None,
         })
     }
