@@ -268,6 +268,7 @@ fn analyze_each_event(
         let context =
             RuleContext { plan: &policy.plan, trace: &trace, parameters: &parameters, answers: &answers };
         let mut report = ViolationCollector::new(&policy.plan, &trace, options.violations);
+        // The last event is the one that was just appended.
         step(context, EventId(trace.len() - 1), &mut fuel, &mut report);
         analyses.push(report.finish());
     }

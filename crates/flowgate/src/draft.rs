@@ -68,6 +68,7 @@ pub fn draft_policy(tools: &[DescribedTool], options: DraftOptions) -> PolicyDra
         if !seen.insert(&tool.tool) {
             continue;
         }
+        // A tool that no statement can name safely gets only a comment.
         draft.text.push('\n');
         let problem = match pattern(&tool.tool) {
             None => Some("its name is not a plain word, so a policy has to name it by a pattern"),
@@ -124,6 +125,7 @@ fn pattern(tool: &Tool) -> Option<String> {
 /// descriptions have the same name, or a tool of the agent has the name of a tool of a server. A pattern names the tool
 /// of the agent without a server, and so matches both.
 fn ambiguous_tools(tools: &[DescribedTool]) -> BTreeMap<&Tool, &'static str> {
+    // The first description of each tool.
     let mut known: BTreeMap<&Tool, &DescribedTool> = BTreeMap::new();
     let mut ambiguous = BTreeMap::new();
     for tool in tools {

@@ -172,6 +172,7 @@ impl Monitor {
             name_table,
             servers: MatchedServers::default(),
             known_tools: std::collections::HashSet::new(),
+            // Its address identifies the session.
             session_identity: Arc::new(()),
             stores: StoreLabels::default(),
             rules,
@@ -348,6 +349,7 @@ impl Monitor {
                 asked; propose the call again";
             return Err(self.stale_denial(question.judgement, message));
         }
+        // Judged in the current state; the reasons that the person was shown are left out.
         let approval = Approval { reasons: question.judgement.reasons, event: question.event };
         match self.judge_with(question.entry, question.attribution, Some(approval)) {
             Verdict::Permit(permit) => Ok(permit),
@@ -408,6 +410,7 @@ impl Monitor {
         // The call is no longer reserved, so dropping the permit does not withdraw it.
         self.reserved.retain(|(reserved, _)| *reserved != event);
         self.run(event);
+        // Always a call, since only calls get permits.
         let EventBody::Call(call) = permit.entry.body.clone() else {
             return Err(self.stale_denial(permit.judgement.clone(), "the permitted event is not a call"));
         };
@@ -472,6 +475,7 @@ impl Monitor {
         }
         let position = self.trace.position_of(&entry).map_err(PushError::Position)?;
         self.version += 1;
+        // What a record of the inputs needs of the state before the event is appended.
         let recorded =
             self.inputs.is_some().then(|| (entry.clone(), floors.clone(), self.rule_floor(&entry.body)));
         let mut fuel = self.limits.fuel;
@@ -523,6 +527,8 @@ impl Monitor {
             }
             (Outcome::Confirm, Some(event)) => {
                 self.retract(event, &seen);
+                // The numbers of writes to stores so far: of this session to those that the call touches, and of other
+                // sessions to those whose state it refers to. The approval is void if they have changed.
                 let (stores, referred) = self.touched_versions(&original, &access);
                 let reads_state = !access.reads.is_empty();
                 let session_identity = Arc::clone(&self.session_identity);

@@ -105,6 +105,7 @@ impl PredicateAnswers {
             ));
         };
         let answer = predicate(arguments);
+        // The number is checked with the lock that is held until the answer is recorded, so it is never exceeded.
         let mut recorded = self.recorded_answers.lock().unwrap_or_else(PoisonError::into_inner);
         if recorded.len() >= MAX_ANSWERS {
             return Err(format!(

@@ -162,15 +162,14 @@ impl RuleMatcher {
             let Some((rule_index, position)) = self.fits.get(index).copied() else { continue };
             let Some(rule) = plan.rules.get(rule_index) else { continue };
             let Some(variable) = rule.events.get(position) else { continue };
-            // `is_settled`: later events do not change the matches of the rule. `can_be_last`: the event of the
-            // variable may be the one that completes a match.
-            //
-            // The variable belongs to a block, which may count the event.
             if !variable.is_outer {
+                // The variable belongs to a block, which may count the event.
                 if variable.matters_later {
                     self.stale.push(rule_index);
                 }
             } else if rule.is_settled {
+                // Later events do not change the matches of the rule, so only matches are searched that this event may
+                // complete as the last one.
                 if variable.can_be_last {
                     self.match_anchored(context, rule_index, position, id, fuel, report);
                 }
@@ -189,6 +188,8 @@ impl RuleMatcher {
         if which == RuleSelection::Settled {
             return;
         }
+        // Also stale are the unsettled rules that read events of this kind apart from their variables, or no events at
+        // all: the event can change whether they hold without fitting a variable.
         let others = plan.dispatch.unsettled.iter().copied();
         let concerned =
             others.filter(|index| plan.rules.get(*index).is_some_and(|rule| reads_kind(rule, kind)));
@@ -317,6 +318,8 @@ fn run(
 ) {
     let result = evaluator
         .search(ops, frame, &mut |evaluator, frame| report.receive_match(evaluator, rule_index, frame));
+    // The failures first, and then an error that has ended the search. Whether the receiver has ended it does not
+    // matter.
     for failure in std::mem::take(&mut evaluator.failures) {
         report.receive_failure(rule_index, failure);
     }
@@ -357,7 +360,8 @@ impl Candidates for FittingEvents<'_> {
     /// predecessor of another variable's event, if the rule requires that. The *anchor* is the variable to which the
     /// new event is bound. For a variable before the anchor, the new event is left out: a match with the new event
     /// there is found when that variable is the anchor. A variable of a block is never the anchor, so nothing is left
-    /// out for it. `None`, for all events of the trace, if `slot` is not an event variable of the rule.
+    /// out for it. `None`, for all events of the trace, if `slot` is not an event variable of the rule. `frame`
+    /// contains the values that are bound so far.
     fn events(&self, slot: VariableSlot, frame: &Frame) -> Option<Vec<EventId>> {
         let position = self.rule.events.iter().position(|variable| variable.slot == slot)?;
         let (variable, events) = (self.rule.events.get(position)?, self.lists.get(position)?);

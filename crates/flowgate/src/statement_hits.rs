@@ -87,6 +87,7 @@ impl HitCounter {
             failed: 0,
         };
         let mut hits: Vec<StatementHits> = all.map(none).collect();
+        // A statement about several regions is in the plan once for each, with the same span, but counts once.
         hits.sort_by_key(|hits| hits.span.start);
         hits.dedup_by_key(|hits| hits.span.start);
         Self { hits, labels: plan.labels.iter().map(|statement| statement.span.start).collect() }
@@ -127,6 +128,7 @@ impl HitCounter {
         let mut exceeded: Vec<usize> = Vec::new();
         for reason in judgement.reasons.iter().chain(&judgement.notes) {
             match (reason.kind, &reason.statement) {
+                // With a grant, the call is permitted, but exceeds the requirement as well.
                 (ReasonKind::Requirement | ReasonKind::Consent | ReasonKind::Granted, Some(span)) => {
                     exceeded.push(span.start);
                 }

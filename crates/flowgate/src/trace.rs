@@ -287,7 +287,8 @@ impl Trace {
 
     /// Determines the position of an entry: its agent, and the events that this agent has seen, by its own earlier
     /// events and by the parents that the entry names. A new agent whose first event names no parent counts as having
-    /// seen all events. The clock of a position is the number of events of each agent that its agent has seen.
+    /// seen all events. The clock of a position contains a number for each agent: how many of that agent's events the
+    /// entry's agent has seen.
     ///
     /// # Errors
     /// If the entry names a parent that is not in the trace, has a name that is taken, or exceeds the maximum number of
@@ -303,7 +304,7 @@ impl Trace {
         }
         // `None` for a new agent, whose index is the next free one.
         let state = self.heads.get(agent);
-        let head = state.and_then(|head| head.last);
+        let previous = state.and_then(|head| head.last);
         let mut parents: Vec<EventId> = Vec::new();
         for parent in &entry.parents {
             parents.push(*self.named.get(parent).ok_or(EventPositionError::UnknownParent)?);
@@ -312,7 +313,8 @@ impl Trace {
             // A new agent without declared parents may have received anything.
             parents.extend(self.heads.iter().filter_map(|head| head.last));
         }
-        let sequence = head.and_then(|id| self.event(id)).map_or(0, |event| event.sequence + 1);
+        // The index of the entry among the events of its agent.
+        let sequence = previous.and_then(|id| self.event(id)).map_or(0, |event| event.sequence + 1);
         let parent_event = |id: &EventId| self.event(*id);
         // The join of the labels that the agent has seen.
         let mut context = state.map_or(Label::BOTTOM, |head| head.context);
@@ -341,7 +343,7 @@ impl Trace {
                 clock.into()
             }
         };
-        Ok(EventPosition { agent, previous: head, sequence, clock, context })
+        Ok(EventPosition { agent, previous, sequence, clock, context })
     }
 
     /// Appends an event at `position`, updates the state of its agent by the labels of `document`, and returns
@@ -379,7 +381,8 @@ impl Trace {
         let context = position.context.join(&label);
         let EventPosition { agent, previous, sequence, clock, .. } = position;
         let (body, extra, origin) = (entry.body, entry.extra, entry.origin);
-        // The monitor sets `hidden`, `decided` and `observed` of a call when it judges the call.
+        // The monitor sets `hidden`, `decided` and `observed` of a call when it judges the call, and
+        // `record_store_read` sets `read_from` of an output.
         self.events.push(Event {
             body,
             document,
@@ -506,8 +509,7 @@ impl Trace {
         if let Some(head) = self.heads.get_mut(agent) {
             head.context = context;
         }
-        let Some(event) = self.event(id) else { return };
-        if !event.label.flows_to(seen) {
+        if !label.flows_to(seen) {
             self.raising.push(id);
         }
     }

@@ -88,12 +88,12 @@ pub(crate) fn named_hosts(text: &str) -> impl Iterator<Item = String> {
         // Only the first URL of a token: a later start is a part of that URL.
         let url = starts.min().and_then(|at| token.get(at..));
         url.and_then(|url| {
-            let authority_end = url.find("://").map_or(0, |at| at + 3);
-            let rest = url.get(authority_end..)?;
+            let authority_start = url.find("://").map_or(0, |at| at + 3);
+            let rest = url.get(authority_start..)?;
             let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
             // Punctuation at the end belongs to the sentence, not to the host.
             let authority = rest.get(..end)?.trim_end_matches(['.', ':', '!']);
-            web_host(&format!("{}{authority}", url.get(..authority_end)?))
+            web_host(&format!("{}{authority}", url.get(..authority_start)?))
         })
     })
 }

@@ -173,8 +173,8 @@ impl<'a> ViolationCollector<'a> {
 
 impl MatchReceiver for ViolationCollector<'_> {
     /// Adds the violation of a match. If the limit of listed violations is already reached, adds a failure of the rule
-    /// instead and returns `true`, which ends the search for its matches. `frame` contains the values of the rule's
-    /// variables.
+    /// instead and returns `true`, which ends the search for its matches. `index` is the index of the rule in the plan,
+    /// and `frame` contains the values of its variables.
     ///
     /// # Errors
     /// If the fuel is spent, or the messages of all violations together exceed [`MAX_MESSAGE_BYTES`], which is reported
@@ -201,6 +201,7 @@ impl MatchReceiver for ViolationCollector<'_> {
         }
         // The evaluation of an argument may overwrite variables, which must not change the match.
         let mut scratch = frame.clone();
+        // Evaluates one argument of the message, and counts its size.
         let mut json_argument = |ex| -> Result<Json, EvalError> {
             let value = evaluator.evaluate(ex, &mut scratch)?;
             let json = argument(evaluator, &value)?;
@@ -280,6 +281,7 @@ fn event(trace: &Trace, id: EventId) -> Json {
     let metadata = event.extra.get("metadata").cloned().unwrap_or_else(|| json!({}));
     match &event.body {
         EventBody::Message(message) => {
+            // The calls that a message proposes are the events directly after it.
             let calls = trace.events().iter().skip(id.0 + 1).take_while(|next| next.message == Some(id));
             let calls: Vec<Json> = calls.map(|call| call_json(&call.body)).collect();
             json!({"role": message.role, "content": message.content, "tool_calls": calls, "metadata": metadata})
@@ -316,6 +318,7 @@ fn address(trace: &Trace, mark: &MatchLocation) -> String {
             address.strip_suffix(".name").map_or_else(|| origin.address(), str::to_owned)
         }),
         MatchLocation::ToolName(id) => origin(id).map_or_else(String::new, |origin| origin.name_address()),
+        // The second item of `node_address`, whether characters may be appended, matters only for bytes of a node.
         MatchLocation::Node(id, node) => {
             origin(id).map_or_else(String::new, |origin| node_address(trace, origin, *id, *node).0)
         }

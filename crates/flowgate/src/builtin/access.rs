@@ -18,14 +18,16 @@ pub(super) const TABLE: &[Function] = &[Function {
 /// Implements `should_allow_rbac(data, scope, user, user_roles, role_grants)`: returns whether a role of the user
 /// grants the scope. An unknown user has no roles. `data` has no effect: it is a parameter only because invariant-ai's
 /// function of this name has it.
-fn should_allow(e: &mut Evaluator<'_>, a: &[Value]) -> Result<Value> {
-    let (scope, user) = (resolved_argument(e, a, 1)?, resolved_argument(e, a, 2)?);
-    let (roles, grants) = (resolved_argument(e, a, 3)?, resolved_argument(e, a, 4)?);
+fn should_allow(evaluator: &mut Evaluator<'_>, arguments: &[Value]) -> Result<Value> {
+    let (scope, user) =
+        (resolved_argument(evaluator, arguments, 1)?, resolved_argument(evaluator, arguments, 2)?);
+    let (roles, grants) =
+        (resolved_argument(evaluator, arguments, 3)?, resolved_argument(evaluator, arguments, 4)?);
     let roles = field(&roles, &user).map_or_else(Vec::new, |roles| match roles {
         Value::List(roles) => roles.to_vec(),
         _ => Vec::new(),
     });
-    e.spend(roles.len())?;
+    evaluator.spend(roles.len())?;
     let is_granted = |role: &Value| {
         field(&grants, role).and_then(|scopes| field(&scopes, &scope)).is_some_and(|g| g.is_true())
     };

@@ -88,17 +88,17 @@ pub(super) const TABLE: &[Function] = &[
 
 /// Returns the first argument, with a text that encodes a list or a map converted to that list or map; a missing value
 /// if there is no argument.
-fn structure(e: &mut Evaluator<'_>, a: &[Value]) -> Result<Value> {
-    a.first().map_or(Ok(Value::Absent), |value| e.resolve_structure(value))
+fn structure(evaluator: &mut Evaluator<'_>, arguments: &[Value]) -> Result<Value> {
+    arguments.first().map_or(Ok(Value::Absent), |value| evaluator.resolve_structure(value))
 }
 
 /// Returns the first argument. A part of an event stays a reference to its region.
 ///
 /// # Errors
 /// If the argument is missing where a value is needed. `what` names the function in the error.
-fn argument(e: &mut Evaluator<'_>, a: &[Value], what: &str) -> Result<Value> {
-    e.check_present(a.first().unwrap_or(&Value::Absent), what)?;
-    Ok(a.first().cloned().unwrap_or(Value::Absent))
+fn argument(evaluator: &mut Evaluator<'_>, arguments: &[Value], what: &str) -> Result<Value> {
+    evaluator.check_present(arguments.first().unwrap_or(&Value::Absent), what)?;
+    Ok(arguments.first().cloned().unwrap_or(Value::Absent))
 }
 
 /// Returns the items of the list in the first argument, with parts of events replaced by their content. A truth value
@@ -106,14 +106,14 @@ fn argument(e: &mut Evaluator<'_>, a: &[Value], what: &str) -> Result<Value> {
 ///
 /// # Errors
 /// If the argument has a type without items, such as a number, or, in the dialect of Flowgate, is missing or null.
-fn items(e: &mut Evaluator<'_>, a: &[Value]) -> Result<Vec<Value>> {
-    let list = argument(e, a, "a function over a list")?;
+fn items(evaluator: &mut Evaluator<'_>, arguments: &[Value]) -> Result<Vec<Value>> {
+    let list = argument(evaluator, arguments, "a function over a list")?;
     if let Value::Bool(_) = list {
         // In `any(x in list)`, the argument is one Boolean if `x` is a single value, and a list of them otherwise.
         return Ok(vec![list]);
     }
-    let items = e.items(&list)?;
-    items.iter().map(|item| e.resolve(item)).collect()
+    let items = evaluator.items(&list)?;
+    items.iter().map(|item| evaluator.resolve(item)).collect()
 }
 
 /// Implements `min` and `max`: returns the number that is `better` than all others, that is, less or greater. One
@@ -121,9 +121,16 @@ fn items(e: &mut Evaluator<'_>, a: &[Value]) -> Result<Vec<Value>> {
 ///
 /// # Errors
 /// If an item is not a number.
-fn extreme(e: &mut Evaluator<'_>, a: &[Value], better: fn(f64, f64) -> bool) -> Result<Value> {
-    let candidates =
-        if a.len() == 1 { items(e, a)? } else { a.iter().map(|v| e.resolve(v)).collect::<Result<_>>()? };
+fn extreme(
+    evaluator: &mut Evaluator<'_>,
+    arguments: &[Value],
+    better: fn(f64, f64) -> bool,
+) -> Result<Value> {
+    let candidates = if arguments.len() == 1 {
+        items(evaluator, arguments)?
+    } else {
+        arguments.iter().map(|v| evaluator.resolve(v)).collect::<Result<_>>()?
+    };
     let mut best: Option<(f64, Value)> = None;
     for candidate in candidates {
         let Some(number) = candidate.as_number() else {

@@ -175,20 +175,24 @@ pub(super) const TABLE: &[Function] = &[
 
 /// Returns the texts in the first argument with their locations, and spends the fuel for a search of them: one step for
 /// four bytes.
-fn texts(e: &mut Evaluator<'_>, a: &[Value]) -> Result<Vec<TextPiece>> {
-    let pieces = a.first().map_or(Ok(Vec::new()), |value| e.pieces(value))?;
-    e.spend(pieces.iter().map(|piece| piece.text.len() / 4).sum())?;
+fn texts(evaluator: &mut Evaluator<'_>, arguments: &[Value]) -> Result<Vec<TextPiece>> {
+    let pieces = arguments.first().map_or(Ok(Vec::new()), |value| evaluator.pieces(value))?;
+    evaluator.spend(pieces.iter().map(|piece| piece.text.len() / 4).sum())?;
     Ok(pieces)
 }
 
 /// Searches the texts in the first argument with the detector `detect`, and returns the kind of each finding, such as
 /// `EMAIL_ADDRESS`. Records the locations of the findings, which a violation reports.
-fn kinds(e: &mut Evaluator<'_>, a: &[Value], detect: impl Fn(&str) -> Vec<Finding>) -> Result<Value> {
+fn kinds(
+    evaluator: &mut Evaluator<'_>,
+    arguments: &[Value],
+    detect: impl Fn(&str) -> Vec<Finding>,
+) -> Result<Value> {
     let mut kinds = Vec::new();
-    for piece in texts(e, a)? {
+    for piece in texts(evaluator, arguments)? {
         for finding in detect(&piece.text) {
             kinds.push(Value::text(finding.kind));
-            e.mark_bytes(piece.location, finding.span);
+            evaluator.mark_bytes(piece.location, finding.span);
         }
     }
     Ok(Value::list(kinds))
@@ -196,15 +200,19 @@ fn kinds(e: &mut Evaluator<'_>, a: &[Value], detect: impl Fn(&str) -> Vec<Findin
 
 /// Implements `pii`: returns the kinds of personal data that occur in the first argument, such as addresses and numbers
 /// of persons. With a second argument, returns only the kinds that it lists, which may also be names, places and URLs.
-fn pii(e: &mut Evaluator<'_>, a: &[Value]) -> Result<Value> {
-    match resolved_argument(e, a, 1)? {
+fn pii(evaluator: &mut Evaluator<'_>, arguments: &[Value]) -> Result<Value> {
+    match resolved_argument(evaluator, arguments, 1)? {
         // In invariant-ai, names and places count as well.
-        Value::Absent | Value::None if e.dialect() == Dialect::Compat => kinds(e, a, personal::all_findings),
-        Value::Absent | Value::None => kinds(e, a, |text| personal::personal_data(text).collect()),
+        Value::Absent | Value::None if evaluator.dialect() == Dialect::Compat => {
+            kinds(evaluator, arguments, personal::all_findings)
+        }
+        Value::Absent | Value::None => {
+            kinds(evaluator, arguments, |text| personal::personal_data(text).collect())
+        }
         wanted => {
-            let wanted = e.items(&wanted)?;
+            let wanted = evaluator.items(&wanted)?;
             let is_wanted = |kind: &str| wanted.iter().any(|item| item.as_text() == Some(kind));
-            kinds(e, a, |text| {
+            kinds(evaluator, arguments, |text| {
                 personal::all_findings(text).into_iter().filter(|f| is_wanted(f.kind)).collect()
             })
         }
@@ -213,8 +221,13 @@ fn pii(e: &mut Evaluator<'_>, a: &[Value]) -> Result<Value> {
 
 /// Returns the threshold in the argument at `index`, or `default` if the argument is missing or null. Fails if it is
 /// not a number.
-fn threshold_argument(e: &mut Evaluator<'_>, a: &[Value], index: usize, default: f64) -> Result<f64> {
-    match resolved_argument(e, a, index)? {
+fn threshold_argument(
+    evaluator: &mut Evaluator<'_>,
+    arguments: &[Value],
+    index: usize,
+    default: f64,
+) -> Result<f64> {
+    match resolved_argument(evaluator, arguments, index)? {
         Value::Absent | Value::None => Ok(default),
         value => match value.as_number() {
             Some(number) => Ok(number),
@@ -229,15 +242,18 @@ fn threshold_argument(e: &mut Evaluator<'_>, a: &[Value], index: usize, default:
 /// Implements `prompt_injection`: returns whether some text resembles an instruction to the model. This is the case if
 /// its score (0 to 1) reaches the threshold in the second argument, by default 0.5. The third argument has no effect:
 /// it exists only for policies of invariant-ai.
-fn prompt_injection(e: &mut Evaluator<'_>, a: &[Value]) -> Result<Value> {
-    let threshold = threshold_argument(e, a, 1, 0.5)?;
+fn prompt_injection(evaluator: &mut Evaluator<'_>, arguments: &[Value]) -> Result<Value> {
+    let threshold = threshold_argument(evaluator, arguments, 1, 0.5)?;
     let mut found = false;
-    for piece in texts(e, a)? {
+    for piece in texts(evaluator, arguments)? {
         let injection = injection::find(&piece.text);
         // Without any phrase no threshold is reached, however low.
         if injection.score >= threshold && !injection.findings.is_empty() {
             found = true;
-            injection.findings.into_iter().for_each(|finding| e.mark_bytes(piece.location, finding.span));
+            injection
+                .findings
+                .into_iter()
+                .for_each(|finding| evaluator.mark_bytes(piece.location, finding.span));
         }
     }
     Ok(Value::Bool(found))
@@ -246,26 +262,27 @@ fn prompt_injection(e: &mut Evaluator<'_>, a: &[Value]) -> Result<Value> {
 /// Implements `unicode(data, categories)`: returns the Unicode categories that occur in the texts of `data`, such as
 /// `Cf`, each once per text. With `categories`, returns only these, and records their characters as locations of the
 /// match. Without them, records no locations, since every character has a category.
-fn categories(e: &mut Evaluator<'_>, a: &[Value]) -> Result<Value> {
-    let wanted = resolved_argument(e, a, 1)?;
-    let wanted = if matches!(wanted, Value::Absent | Value::None) { None } else { Some(e.items(&wanted)?) };
+fn categories(evaluator: &mut Evaluator<'_>, arguments: &[Value]) -> Result<Value> {
+    let wanted = resolved_argument(evaluator, arguments, 1)?;
+    let wanted =
+        if matches!(wanted, Value::Absent | Value::None) { None } else { Some(evaluator.items(&wanted)?) };
     let mut found = Vec::new();
-    for piece in texts(e, a)? {
-        e.spend(piece.text.len())?;
-        let mut categories: Vec<&str> = Vec::new();
+    for piece in texts(evaluator, arguments)? {
+        evaluator.spend(piece.text.len())?;
+        let mut in_this_text: Vec<&str> = Vec::new();
         for (at, c) in piece.text.char_indices() {
             let category = unicode::category(c);
             if wanted.as_ref().is_none_or(|wanted| wanted.iter().any(|item| item.as_text() == Some(category)))
             {
-                if !categories.contains(&category) {
-                    categories.push(category);
+                if !in_this_text.contains(&category) {
+                    in_this_text.push(category);
                 }
                 if wanted.is_some() {
-                    e.mark_bytes(piece.location, at..at + c.len_utf8());
+                    evaluator.mark_bytes(piece.location, at..at + c.len_utf8());
                 }
             }
         }
-        found.extend(categories.into_iter().map(Value::text));
+        found.extend(in_this_text.into_iter().map(Value::text));
     }
     Ok(Value::list(found))
 }
@@ -274,9 +291,9 @@ fn categories(e: &mut Evaluator<'_>, a: &[Value]) -> Result<Value> {
 /// violence, reaches the threshold of the category. The fourth argument is a map of thresholds by category. A category
 /// that it omits, or for which its value is not a number, has the threshold in the third argument, by default 0.5. The
 /// second argument has no effect: it exists only for policies of invariant-ai.
-fn is_flagged_by_moderation(e: &mut Evaluator<'_>, a: &[Value]) -> Result<Value> {
-    let default = threshold_argument(e, a, 2, 0.5)?;
-    let thresholds = resolved_argument(e, a, 3)?;
+fn is_flagged_by_moderation(evaluator: &mut Evaluator<'_>, arguments: &[Value]) -> Result<Value> {
+    let default = threshold_argument(evaluator, arguments, 2, 0.5)?;
+    let thresholds = resolved_argument(evaluator, arguments, 3)?;
     let threshold = |category: &str| match &thresholds {
         Value::Dict(entries) => entries
             .iter()
@@ -286,13 +303,13 @@ fn is_flagged_by_moderation(e: &mut Evaluator<'_>, a: &[Value]) -> Result<Value>
         _ => default,
     };
     let mut found = false;
-    for piece in texts(e, a)? {
+    for piece in texts(evaluator, arguments)? {
         let scores = moderation::scores(&piece.text);
         // Without any finding no threshold is reached, not even 0.
         if scores.iter().any(|(category, score)| *score > 0.0 && *score >= threshold(category)) {
             found = true;
             for finding in moderation::find(&piece.text) {
-                e.mark_bytes(piece.location, finding.span);
+                evaluator.mark_bytes(piece.location, finding.span);
             }
         }
     }
@@ -320,12 +337,12 @@ fn require_python_parser() -> Result<()> {
 ///
 /// # Errors
 /// If this build has no Python parser, or the fuel is spent.
-fn python_code(e: &mut Evaluator<'_>, a: &[Value], ipython: bool) -> Result<Value> {
+fn python_code(evaluator: &mut Evaluator<'_>, arguments: &[Value], ipython: bool) -> Result<Value> {
     require_python_parser()?;
     let (mut imports, mut builtins, mut calls, mut unsafe_calls) = (vec![], vec![], vec![], vec![]);
     let mut syntax_error = None;
-    for piece in texts(e, a)? {
-        e.spend(piece.text.len())?;
+    for piece in texts(evaluator, arguments)? {
+        evaluator.spend(piece.text.len())?;
         let code = python::python_code(&piece.text, ipython);
         imports.extend(code.imports);
         builtins.extend(code.builtins);
@@ -333,7 +350,7 @@ fn python_code(e: &mut Evaluator<'_>, a: &[Value], ipython: bool) -> Result<Valu
         syntax_error = syntax_error.or(code.syntax_error);
         for finding in code.unsafe_calls {
             unsafe_calls.push(finding.kind);
-            e.mark_bytes(piece.location, finding.span);
+            evaluator.mark_bytes(piece.location, finding.span);
         }
     }
     let entries = [
@@ -356,10 +373,10 @@ fn dict<const N: usize>(entries: [(&str, Value); N]) -> Value {
 /// of the commands, and `invocations` each command with its arguments. `unsafe_commands` has the kind of each unsafe
 /// command. `unreadable` is true if anything cannot be read, since that can run any command; `reasons` says why.
 /// Records the locations of unsafe commands and of what cannot be read.
-fn shell_code(e: &mut Evaluator<'_>, a: &[Value]) -> Result<Value> {
+fn shell_code(evaluator: &mut Evaluator<'_>, arguments: &[Value]) -> Result<Value> {
     let (mut commands, mut invocations, mut unsafe_commands, mut reasons) = (vec![], vec![], vec![], vec![]);
-    for piece in texts(e, a)? {
-        e.spend(piece.text.len())?;
+    for piece in texts(evaluator, arguments)? {
+        evaluator.spend(piece.text.len())?;
         let code = shell::shell_code(&piece.text);
         for command in code.commands {
             commands.push(Value::text(&command.name));
@@ -371,11 +388,11 @@ fn shell_code(e: &mut Evaluator<'_>, a: &[Value]) -> Result<Value> {
         }
         for issue in code.issues {
             unsafe_commands.push(issue.kind.as_str());
-            e.mark_bytes(piece.location, issue.span);
+            evaluator.mark_bytes(piece.location, issue.span);
         }
         for part in code.unread {
             reasons.push(part.reason.as_str());
-            e.mark_bytes(piece.location, part.span);
+            evaluator.mark_bytes(piece.location, part.span);
         }
     }
     Ok(dict([
@@ -390,12 +407,12 @@ fn shell_code(e: &mut Evaluator<'_>, a: &[Value]) -> Result<Value> {
 /// Implements `semgrep` by Flowgate's own detectors; invariant-ai runs the program of that name. Returns a map for each
 /// unsafe call in code of the language that the second argument names. An unknown language is an error, since an empty
 /// list would say that the code is harmless.
-fn semgrep(e: &mut Evaluator<'_>, a: &[Value]) -> Result<Value> {
-    let lang = resolved_argument(e, a, 1)?;
+fn semgrep(evaluator: &mut Evaluator<'_>, arguments: &[Value]) -> Result<Value> {
+    let lang = resolved_argument(evaluator, arguments, 1)?;
     let lang = lang.as_text().unwrap_or_default().to_owned();
     let mut issues = Vec::new();
-    for piece in texts(e, a)? {
-        e.spend(piece.text.len())?;
+    for piece in texts(evaluator, arguments)? {
+        evaluator.spend(piece.text.len())?;
         let found: Vec<(&'static str, &'static str, _)> = match lang.as_str() {
             "python" => {
                 require_python_parser()?;
@@ -420,7 +437,7 @@ fn semgrep(e: &mut Evaluator<'_>, a: &[Value]) -> Result<Value> {
                 ("lang", Value::text(&lang)),
             ];
             issues.push(dict(entries));
-            e.mark_bytes(piece.location, span);
+            evaluator.mark_bytes(piece.location, span);
         }
     }
     Ok(Value::list(issues))
@@ -432,23 +449,25 @@ fn semgrep(e: &mut Evaluator<'_>, a: &[Value]) -> Result<Value> {
 ///
 /// # Errors
 /// If the second argument is not a text, or the threshold is not between 0 and 1.
-fn fuzzy_contains(e: &mut Evaluator<'_>, a: &[Value]) -> Result<Value> {
-    let query = resolved_argument(e, a, 1)?;
-    let Some(query) = query.as_text() else { return e.outcome_without_text(&query, "`fuzzy_contains`") };
-    let threshold = threshold_argument(e, a, 2, 0.8)?;
+fn fuzzy_contains(evaluator: &mut Evaluator<'_>, arguments: &[Value]) -> Result<Value> {
+    let query = resolved_argument(evaluator, arguments, 1)?;
+    let Some(query) = query.as_text() else {
+        return evaluator.outcome_without_text(&query, "`fuzzy_contains`");
+    };
+    let threshold = threshold_argument(evaluator, arguments, 2, 0.8)?;
     if !(0.0..=1.0).contains(&threshold) {
         return type_error(
             "the threshold of `fuzzy_contains` is not between 0 and 1; write one such as 0.8".to_owned(),
         );
     }
     let mut found = false;
-    for piece in texts(e, a)? {
+    for piece in texts(evaluator, arguments)? {
         // The search takes time proportional to the product of the lengths. The factors are rough: a step of fuel pays
         // for 4 bytes of the text and 64 bytes of the query.
-        e.spend(piece.text.len() / 4 * (1 + query.len() / 64))?;
+        evaluator.spend(piece.text.len() / 4 * (1 + query.len() / 64))?;
         if let Some(span) = fuzzy::find(&piece.text, query, threshold) {
             found = true;
-            e.mark_bytes(piece.location, span);
+            evaluator.mark_bytes(piece.location, span);
         }
     }
     Ok(Value::Bool(found))
@@ -457,9 +476,9 @@ fn fuzzy_contains(e: &mut Evaluator<'_>, a: &[Value]) -> Result<Value> {
 /// Implements `html_code`: returns a map of what the HTML or Markdown in all texts contains. These are the links, the
 /// images, the alternative texts of images, and the texts that a reader of the page does not see (`hidden_texts`).
 /// Records no locations.
-fn html_code(e: &mut Evaluator<'_>, a: &[Value]) -> Result<Value> {
+fn html_code(evaluator: &mut Evaluator<'_>, arguments: &[Value]) -> Result<Value> {
     let (mut links, mut images, mut alt_texts, mut hidden) = (vec![], vec![], vec![], vec![]);
-    for piece in texts(e, a)? {
+    for piece in texts(evaluator, arguments)? {
         let found = markup::parse(&piece.text);
         links.extend(found.links.into_iter().map(|link| link.url));
         images.extend(found.images.into_iter().map(|image| image.url));

@@ -75,8 +75,8 @@ const fn kind_row(
 
 /// Returns whether the first argument is of a kind: whether `canonical` converts it to a canonical form. The result is
 /// a missing value if the argument is not a scalar.
-fn is_of_kind(e: &mut Evaluator<'_>, a: &[Value], canonical: CanonicalForm) -> Result<Value> {
-    let value = resolved_argument(e, a, 0)?;
+fn is_of_kind(evaluator: &mut Evaluator<'_>, arguments: &[Value], canonical: CanonicalForm) -> Result<Value> {
+    let value = resolved_argument(evaluator, arguments, 0)?;
     Ok(match to_json(&value) {
         Some(json) => Value::Bool(canonical(&json).is_some()),
         None => Value::Absent,

@@ -147,9 +147,9 @@ pub(super) const TABLE: &[Function] = &[
 
 /// Formats like Python's `str.format` with positional values: `{}` takes the next value, `{1}` the second one, and `{{`
 /// is a brace. A field without a value, and a single brace, remain unchanged, whereas they are errors in Python.
-fn format(e: &mut Evaluator<'_>, template: &str, values: &[Value]) -> Result<String> {
+fn format(evaluator: &mut Evaluator<'_>, template: &str, values: &[Value]) -> Result<String> {
     // One step pays for 16 bytes.
-    e.spend(template.len() / 16)?;
+    evaluator.spend(template.len() / 16)?;
     let mut text = String::new();
     let mut next_index = 0;
     let mut rest = template;
@@ -162,6 +162,7 @@ fn format(e: &mut Evaluator<'_>, template: &str, values: &[Value]) -> Result<Str
             rest = behind;
             continue;
         }
+        // A field, `{}` or `{1}`, that has a value is replaced by it; otherwise, the brace is a character of the text.
         let field = rest.strip_prefix('{').and_then(|inner| inner.split_once('}'));
         let value = field.and_then(|(name, _)| {
             let index = if name.is_empty() { Some(next_index) } else { name.parse().ok() };
@@ -172,7 +173,7 @@ fn format(e: &mut Evaluator<'_>, template: &str, values: &[Value]) -> Result<Str
                 next_index += usize::from(name.is_empty());
                 let before = text.len();
                 value.print(&mut text);
-                e.charge_bytes(text.len() - before)?;
+                evaluator.charge_bytes(text.len() - before)?;
                 rest = behind;
             }
             _ => {

@@ -86,8 +86,9 @@ fn write_description(tool: &DescribedTool, name: &str, text: &mut String) {
     }
 }
 
-/// Writes a `role` statement for each role that an argument has. A tool that only reads sends nothing and runs nothing:
-/// its argument that resembles a recipient selects what is read, and its query is a search and not code.
+/// Appends to `text` a `role` statement for each role that an argument has; `name` is the pattern that names the tool.
+/// A tool that only reads sends nothing and runs nothing: its argument that resembles a recipient selects what is read,
+/// and its query is a search and not code.
 fn write_roles(tool: &DescribedTool, traits: &ToolTraits, name: &str, text: &mut String) {
     let mut by_role: BTreeMap<ArgumentRole, Vec<String>> = BTreeMap::new();
     for argument in &tool.arguments {
@@ -104,6 +105,7 @@ fn write_roles(tool: &DescribedTool, traits: &ToolTraits, name: &str, text: &mut
         // A statement has at most `MAX_NAMED` paths; further ones get a statement of their own.
         for arguments in arguments.chunks(MAX_NAMED) {
             let arguments = arguments.join(", ");
+            // Writing to a `String` never fails.
             let _ = writeln!(text, "role {arguments} is {role} if:\n    (call: ToolCall) is tool:{name}");
         }
     }
@@ -167,10 +169,12 @@ fn write_payload(tool: &DescribedTool, traits: &ToolTraits, name: &str, text: &m
     }
 }
 
-/// Writes the statement that labels the answer of a tool, if the answer is a page of the web. For any other tool,
-/// writes the statement as a comment: a person can put it in once it is known who writes and reads the answer.
+/// Appends to `text` the statement that labels the answer of a tool, if the answer is a page of the web. For any other
+/// tool, appends it as a comment: a person can put it in once it is known who writes and reads the answer. `name` is
+/// the pattern that names the tool.
 fn write_answer(traits: &ToolTraits, name: &str, text: &mut String) {
     let query = format!("(out: ToolOutput) is tool:{name}");
+    // Here and below: writing to a `String` never fails.
     if traits.reads_web {
         let _ = writeln!(
             text,

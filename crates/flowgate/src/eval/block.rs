@@ -43,6 +43,7 @@ impl Evaluator<'_> {
         match self.resolve(&value)? {
             Value::Int(n) => Ok(Some(n)),
             Value::Absent | Value::None => {
+                // Fails in the dialect of Flowgate.
                 self.require_present(Value::None, "a bound of `count`")?;
                 Ok(None)
             }

@@ -23,6 +23,7 @@ impl Evaluator<'_> {
             let (left, right) = (self.evaluate(left, frame)?, self.evaluate(right, frame)?);
             return self.compare_flow(operator, &left, &right).map(Value::Bool);
         }
+        // The two sides as references, by which locations are recorded, and then as values.
         let is_equality =
             matches!(operator, Comparison::Is | Comparison::IsNot | Comparison::Equal | Comparison::NotEqual);
         // `x.field is None` tests whether a field is present.
@@ -417,6 +418,7 @@ pub(super) fn arithmetic(operator: Arithmetic, left: &Value, right: &Value) -> R
             right.type_name()
         ))
     };
+    // Missing operands, texts and lists.
     match (operator, left, right) {
         (_, Value::Absent, _) | (_, _, Value::Absent) => return Ok(Value::Absent),
         (Arithmetic::Add, Value::Str(a), Value::Str(b)) => return Ok(Value::text(format!("{a}{b}"))),
@@ -433,22 +435,24 @@ pub(super) fn arithmetic(operator: Arithmetic, left: &Value, right: &Value) -> R
         }
         _ => {}
     }
+    // Two integers, if the exact result is an integer that fits.
     if let (Value::Int(a), Value::Int(b)) = (left, right) {
         let exact = match operator {
             Arithmetic::Add => a.checked_add(*b),
             Arithmetic::Subtract => a.checked_sub(*b),
             Arithmetic::Multiply => a.checked_mul(*b),
-            Arithmetic::Modulo => a.checked_rem(*b).map(|rest| match rest != 0 && (rest < 0) != (*b < 0) {
-                true => rest + b,
-                false => rest,
-            }),
+            Arithmetic::Modulo => a
+                .checked_rem(*b)
+                .map(|rest| if rest != 0 && (rest < 0) != (*b < 0) { rest + b } else { rest }),
             Arithmetic::Power => u32::try_from(*b).ok().and_then(|b| a.checked_pow(b)),
+            // Always a floating-point number, as in Python.
             Arithmetic::Divide => None,
         };
         if let Some(exact) = exact {
             return Ok(Value::Int(exact));
         }
     }
+    // Everything else as floating-point numbers.
     let (a, b) = (left.as_number().ok_or_else(type_error)?, right.as_number().ok_or_else(type_error)?);
     let value = match operator {
         Arithmetic::Add => a + b,

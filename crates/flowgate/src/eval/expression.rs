@@ -206,7 +206,7 @@ impl Evaluator<'_> {
                     return Err(self.missing_value_error(|| missing_value_message("arithmetic")));
                 }
                 // The memory of the result is charged before it is allocated.
-                let grows = |value: &Value| match value {
+                let byte_size = |value: &Value| match value {
                     Value::Str(text) => text.len(),
                     Value::List(items) => items.len().saturating_mul(ITEM),
                     _ => 0,
@@ -214,9 +214,9 @@ impl Evaluator<'_> {
                 self.charge_bytes(match (operator, &left, &right) {
                     (Arithmetic::Multiply, Value::Int(n), other)
                     | (Arithmetic::Multiply, other, Value::Int(n)) => {
-                        grows(other).saturating_mul(repeat_count(*n))
+                        byte_size(other).saturating_mul(repeat_count(*n))
                     }
-                    _ => grows(&left).saturating_add(grows(&right)),
+                    _ => byte_size(&left).saturating_add(byte_size(&right)),
                 })?;
                 arithmetic(*operator, &left, &right)
             }
@@ -324,6 +324,7 @@ impl Evaluator<'_> {
         // The compiler has declared the predicate in the same plan, so `else` is unreachable.
         let Some(declared) = self.plan.externs.get(index) else { return Ok(Value::Absent) };
         let name = &declared.name;
+        // The arguments in the form in which they are sent.
         let mut json_arguments = Vec::with_capacity(arguments.len());
         for ((parameter, ty), value) in declared.parameters.iter().zip(arguments) {
             let value = self.resolve(value)?;
@@ -346,6 +347,7 @@ impl Evaluator<'_> {
             }
             json_arguments.push(value.to_json());
         }
+        // The answer, recorded or new.
         self.spend(ASKING_EXTERN)?;
         let answer = self.answers.evaluate(name, &json_arguments);
         let answer =
@@ -377,6 +379,7 @@ impl Evaluator<'_> {
         let Some((id, function)) = found else {
             return Err(EvalError::Unavailable(format!("Unavailable attribute {name}")));
         };
+        // A method is the function of the same name, with the object as its first argument.
         let arguments: Vec<Value> = std::iter::once(object).chain(arguments).collect();
         let (least, most) = function.arguments;
         let given = arguments.len();
@@ -406,9 +409,9 @@ impl Evaluator<'_> {
         self.resolve_nested(value, false)
     }
 
-    /// Replaces references to parts of events, at any depth, by copies of the content, and records a read of each;
-    /// other values are returned unchanged. `is_nested` states whether the value is within a list or a map: a copy
-    /// there lives as long as the list or map, so fuel is spent for its memory.
+    /// Replaces references to parts of events, at any depth, by copies of the content, and records a read of each but
+    /// the name of a tool; other values are returned unchanged. `is_nested` states whether the value is within a list
+    /// or a map: a copy there lives as long as the list or map, so fuel is spent for its memory.
     fn resolve_nested(&mut self, value: &Value, is_nested: bool) -> Result<Value> {
         let (event, node) = match value {
             Value::Node(event, node) | Value::Part(_, event, node) => (event, node),
@@ -519,6 +522,7 @@ impl Evaluator<'_> {
             set(&mut frame, slot, value);
         }
         self.depth += 1;
+        // `true`: the search ends at the first assignment that satisfies the conditions.
         let result = self.solve(&predicate.ops, &mut frame, &mut |_, _| Ok(true));
         self.depth -= 1;
         result.map(Value::Bool)

@@ -50,6 +50,7 @@ impl Evaluator<'_> {
         form: ListedForm,
         frame: &mut Frame,
     ) -> Result<bool> {
+        // The judged call, what is searched for, and the arguments that an answered call must have.
         let Some(Value::Event(call)) = frame.first() else { return Ok(false) };
         let call = *call;
         let value = self.resolve(value)?;
@@ -69,6 +70,7 @@ impl Evaluator<'_> {
         };
         let is_trusted = |label: &Label| is_readable(label) && is_trusted(&plan.space, label);
         let is_vouched_for = |label: &Label| is_readable(label) && is_vouched_for(&plan.space, label);
+        // Searches every event that can list values and that the agent had seen.
         let mut remaining = MAX_LISTED;
         for (index, event) in trace.events().iter().enumerate() {
             self.spend(1)?;
@@ -170,7 +172,8 @@ impl Evaluator<'_> {
     /// Returns whether an event can list values for `source`. For a tool pattern, it is an output that answers a call
     /// of a tool that the pattern matches; for messages, it is a message that the model did not write.
     fn is_of_source(&self, event: &Event, source: &ListSource) -> bool {
-        // An irregular event, such as an answer to no call, has a label that depends on how it came about.
+        // The label of an irregular event, such as an answer to no call, depends on how it came about, so it lists
+        // nothing.
         let is_done = event.status == Status::Done && !event.document.origin.is_irregular;
         is_done
             && match (source, &event.body) {

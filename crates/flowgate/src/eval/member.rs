@@ -25,7 +25,7 @@ impl Evaluator<'_> {
             }
             Value::Texts(texts) => match &**texts {
                 // A field is looked up in a single text; of several texts, it would be ambiguous which one is meant.
-                [only] => self.member(&only.clone(), name),
+                [only] => self.member(only, name),
                 _ => Ok(Value::Absent),
             },
             Value::Part(part, event, node) => Ok(self.part_member(*part, *event, *node, name)),
@@ -154,6 +154,7 @@ impl Evaluator<'_> {
     /// readable ([`Self::check_readable`]), or its format does not record whether a tool failed (`is_error`).
     pub(super) fn event_member(&mut self, id: EventId, name: &str) -> Result<Value> {
         let Some(event) = self.trace.event(id) else { return Ok(Value::Absent) };
+        // In the dialect of invariant-ai, any other field is an error.
         if self.dialect() == Dialect::Compat {
             let (kind, known): (&str, &[&str]) = match &event.body {
                 EventBody::Message(_) => ("Message", &["role", "content", "tool_calls", "metadata"]),
@@ -175,7 +176,8 @@ impl Evaluator<'_> {
         ) {
             self.check_readable(id)?;
         }
-        // The tool is copied, since `tool_of` borrows the evaluator.
+        // The fields of each kind of event, and then the further fields that the client sent. The tool is copied, since
+        // `tool_of` borrows the evaluator.
         let tool = |tool: Option<&Tool>| tool.cloned();
         let tool_field = |tool: Option<Tool>| match (name, tool) {
             ("name", Some(tool)) => Value::text(&tool.name),
@@ -234,9 +236,12 @@ impl Evaluator<'_> {
             }
             content => content.is_absent_or_none(),
         };
+        // Null content is a missing value in a statement that grants something (`FailsAll`), and in the dialect of
+        // invariant-ai, where `needs_values` is false.
         if !is_silent || self.missing == MissingValueMode::FailsAll || !self.needs_values() {
             return content;
         }
+        // That the content is null was read.
         if let Value::Node(event, node) = content {
             self.reads.push(RegionRead { event, node, deep: false });
         }
@@ -412,6 +417,7 @@ impl Evaluator<'_> {
         frame: &mut Frame,
     ) -> Result<Value> {
         let object = self.evaluate_resolved(object, frame)?;
+        // Returns the value of a bound; `None` if the policy does not write it.
         let mut bound = |expr: Option<&CompiledExpr>| {
             let Some(expr) = expr else { return Ok(None) };
             match self.evaluate_resolved(expr, frame)? {

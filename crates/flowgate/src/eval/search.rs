@@ -29,10 +29,10 @@ impl Evaluator<'_> {
     ) -> Result<bool> {
         // The failures of an enclosing search are set aside, so that only the failures of this search count. The number
         // of undecided assignments of the enclosing search is restored afterwards.
-        let outer = (std::mem::take(&mut self.failures), self.undecided);
+        let (outer_failures, outer_undecided) = (std::mem::take(&mut self.failures), self.undecided);
         let result = self.search(ops, frame, found);
-        let failures = std::mem::replace(&mut self.failures, outer.0);
-        self.undecided = outer.1;
+        let failures = std::mem::replace(&mut self.failures, outer_failures);
+        self.undecided = outer_undecided;
         let stopped = result?;
         if stopped {
             return Ok(true);
@@ -59,10 +59,11 @@ impl Evaluator<'_> {
     ) -> Result<(u64, Option<EvalError>)> {
         // The results of an enclosing search are set aside, as in `solve`, so that both begin empty and count only this
         // search.
-        let before = (std::mem::take(&mut self.failures), std::mem::take(&mut self.undecided));
+        let outer_failures = std::mem::take(&mut self.failures);
+        let outer_undecided = std::mem::take(&mut self.undecided);
         let result = self.search(ops, frame, found);
-        let failures = std::mem::replace(&mut self.failures, before.0);
-        let undecided = std::mem::replace(&mut self.undecided, before.1);
+        let failures = std::mem::replace(&mut self.failures, outer_failures);
+        let undecided = std::mem::replace(&mut self.undecided, outer_undecided);
         result?;
         Ok((undecided, failures.into_iter().next()))
     }
@@ -109,6 +110,7 @@ impl Evaluator<'_> {
             }
             return Ok(false);
         };
+        // What was recorded before the step; the search returns to it afterwards.
         let reads_before = self.reads.len();
         let trouble = self.trouble.clone();
         let result = match op {
@@ -162,8 +164,9 @@ impl Evaluator<'_> {
         self.doubt_restricts && self.depth == 0
     }
 
-    /// Continues the search with `rest` after a condition could not be evaluated: records the error in `trouble`, and
-    /// the number of assignments that are undecided because of it. Returns whether `found` ended the search.
+    /// Continues the search with `rest` after a condition could not be evaluated. Records the first error in `trouble`,
+    /// and the greatest number of assignments that one error leaves undecided (`assignments`). Returns whether `found`
+    /// ended the search.
     ///
     /// # Errors
     /// If the error is that the fuel is spent.

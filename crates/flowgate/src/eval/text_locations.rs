@@ -98,6 +98,7 @@ impl Evaluator<'_> {
                     self.collect(item, pieces)?;
                 }
             }
+            // The main field of the event.
             Value::Event(event) => {
                 let key = match self.trace.event(*event).map(|event| &event.body) {
                     Some(EventBody::Message(_) | EventBody::Output(_)) => "content",
@@ -149,7 +150,8 @@ impl Evaluator<'_> {
                 next = node.end;
                 continue;
             }
-            // The names of the event's own fields, directly below the root, are always the same.
+            // The names of the event's own fields, directly below the root, are always the same. A name has no
+            // location: locations are those of values.
             if let PathStep::Key(name) = &node.step
                 && next != id
                 && node.parent != 0
@@ -219,7 +221,9 @@ impl Evaluator<'_> {
                 selected.extend(self.parts(value, ty)?);
                 return Ok(());
             }
+            // The fields of a function: the name and the arguments of its call.
             Value::Function(call) => vec![Value::ToolName(*call), self.arguments(*call)?],
+            // A part, such as a block of content, is searched like the region where it is.
             Value::Part(_, event, node) => vec![Value::Node(*event, *node)],
             _ => return Ok(()),
         };

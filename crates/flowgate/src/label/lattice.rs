@@ -123,10 +123,10 @@ impl Lattice {
         }
         let above = closure(n, &edges);
         check_laws(&names, &above)?;
-        let irreducible: Vec<usize> = (0..n).filter(|&m| is_meet_irreducible(&above, m)).collect();
         // An element is meet-irreducible if it is not the meet of other elements. These elements suffice to tell all
-        // elements apart. The bit set of an element `x`: for each irreducible element, whether `x` is not at or below
-        // it.
+        // elements apart.
+        let irreducible: Vec<usize> = (0..n).filter(|&m| is_meet_irreducible(&above, m)).collect();
+        // The bit set of each element `x`: for each irreducible element, whether `x` is not at or below it.
         let images =
             (0..n).map(|x| irreducible.iter().map(|&m| !is_ordered(&above, x, m)).collect()).collect();
         Ok(Self { names, above, images, width: irreducible.len() })
@@ -192,6 +192,7 @@ fn closure(n: usize, edges: &[(usize, usize)]) -> Vec<Vec<bool>> {
             list.push(b);
         }
     }
+    // A search from each element along the edges.
     (0..n)
         .map(|start| {
             let mut row = vec![false; n];
@@ -212,6 +213,7 @@ fn closure(n: usize, edges: &[(usize, usize)]) -> Vec<Vec<bool>> {
 fn check_laws(names: &[String], above: &[Vec<bool>]) -> Result<(), LatticeError> {
     let n = names.len();
     let name = |x: usize| names.get(x).cloned().unwrap_or_default();
+    // No cycle: no two elements are below each other.
     for a in 0..n {
         for b in a + 1..n {
             if is_ordered(above, a, b) && is_ordered(above, b, a) {
@@ -221,12 +223,14 @@ fn check_laws(names: &[String], above: &[Vec<bool>]) -> Result<(), LatticeError>
     }
     for a in 0..n {
         for b in a + 1..n {
+            // The upper bounds, one of which must be below all of them.
             let upper: Vec<usize> =
                 (0..n).filter(|&u| is_ordered(above, a, u) && is_ordered(above, b, u)).collect();
             if upper.is_empty() {
                 return Err(LatticeError::NoUpperBound(name(a), name(b)));
             }
             if !upper.iter().any(|&u| upper.iter().all(|&v| is_ordered(above, u, v))) {
+                // The error names the upper bounds that have no other one below them.
                 let minimal =
                     upper.iter().filter(|&&u| !upper.iter().any(|&v| v != u && is_ordered(above, v, u)));
                 return Err(LatticeError::NoLeastUpperBound(

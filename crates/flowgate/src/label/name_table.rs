@@ -97,7 +97,8 @@ impl NameTable {
             (DimensionKind::Readers, ComputedLabelUse::Requirement) if unknown || names.is_empty() => {
                 bottom()
             }
-            // The bits of readers represent the names that may not read.
+            // The bits of readers represent the names that may not read. In a label of data, an unknown name cannot be
+            // excepted, so it is among them.
             (DimensionKind::Readers, _) => Some(space.dimension_bits_except(index, known())),
             _ => None,
         }

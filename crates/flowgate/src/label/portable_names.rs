@@ -68,6 +68,7 @@ impl Space {
                 DimensionKind::Readers if value.as_str() == Some("everyone") => {
                     Some(self.dimension_bottom(index))
                 }
+                // As the label of data, unknown names are rounded up.
                 DimensionKind::Set(_) | DimensionKind::OpenSet | DimensionKind::Readers => {
                     name_table.set(self, &dimension.name, &list(value)?, ComputedLabelUse::Data)
                 }

@@ -115,6 +115,7 @@ impl Space {
                 let message = format!("the policy declares more than {MAX_DIMENSIONS} dimensions");
                 return Err(too_much(message, "merge dimensions, or use a set"));
             }
+            // The mask of a dimension is top there, and bottom elsewhere.
             let mut mask = Label::BOTTOM;
             if dimension.kind == DimensionKind::Time {
                 let Some(age) = mask.ages.get_mut(next_age) else {

@@ -88,9 +88,9 @@ impl LabelSpan {
     /// If there are more than [`MAX_SPAN_LABELS`] different labels.
     pub fn new(document_labels: &[Label]) -> Result<Self, TooManyLabels> {
         let mut labels: Vec<Label> = Vec::new();
+        // The index in `labels` of each document's label. Documents with equal labels share one.
         let mut documents = Vec::with_capacity(document_labels.len());
         for label in document_labels {
-            // `documents` contains the index of each document's label. Documents with equal labels share one.
             let known = labels.iter().position(|other| other == label);
             documents.push(known.unwrap_or(labels.len()));
             if known.is_none() {
@@ -100,6 +100,8 @@ impl LabelSpan {
                 return Err(TooManyLabels);
             }
         }
+        // An element is a set of labels; the top has all of them. A search descends from an element by its meets with
+        // the coordinates.
         let top = set_of(&labels, |_| true);
         let coordinates = coordinates(&labels, top);
         Ok(Self { labels, documents, coordinates, top })

@@ -40,17 +40,17 @@ pub(super) fn statements_for_tool(plan: &Plan, tool: &Tool) -> ApplicableStateme
     let indices = |applies: &dyn Fn(usize) -> bool, count: usize| {
         (0..count).filter(|i| applies(*i)).collect::<Vec<_>>()
     };
-    let labels = |i: usize| {
+    let label_applies = |i: usize| {
         plan.labels.get(i).is_some_and(|s| first_type(&s.query) == Type::ToolOutput && matches(&s.query))
     };
     let requirements = |i: usize| plan.requirements.get(i).is_some_and(|s| matches(&s.query));
     let payloads = |i: usize| plan.payloads.get(i).is_some_and(|s| matches(&s.query));
     let consents = |i: usize| plan.consents.get(i).is_some_and(|s| matches(&s.query));
     let endorsements = |i: usize| plan.endorsements.get(i).is_some_and(|s| matches(&s.query));
-    let labels = indices(&labels, plan.labels.len());
-    let mut statements = labels.iter().filter_map(|index| plan.labels.get(*index));
+    let labels = indices(&label_applies, plan.labels.len());
+    let mut label_statements = labels.iter().filter_map(|index| plan.labels.get(*index));
     ApplicableStatements {
-        captures_content: statements.any(LabelStatement::captures_content),
+        captures_content: label_statements.any(LabelStatement::captures_content),
         labels,
         requirements: indices(&requirements, plan.requirements.len()),
         payloads: indices(&payloads, plan.payloads.len()),

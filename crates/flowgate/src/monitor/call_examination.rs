@@ -60,6 +60,7 @@ impl Monitor {
                 seen: Label::BOTTOM,
             }
         };
+        // The checks before the call is appended.
         let EventBody::Call(call) = &entry.body else {
             return refuse(
                 judgement,
@@ -114,6 +115,7 @@ impl Monitor {
         if let Some(call) = self.trace.event_mut(event) {
             call.hidden = attribution.hidden;
         }
+        // The judgement itself: endorsements first, since they lower the labels that the requirements and rules test.
         let mut fuel = self.limits.fuel;
         let (endorsed, classes) = self.endorse(event, &applicable, &mut canonical_entry, &mut fuel);
         self.trace.update_labels(event, &seen);
@@ -168,13 +170,14 @@ impl Monitor {
         }
         let greatest_permitted = tool_bounds::greatest_permitted_label(&self.policy.plan, &tool);
         let access = self.access(tool.clone(), required.is_harmless);
+        // The label of the decision to call, without what the arguments depend on.
         let decision = self.trace.event(event).map_or(Label::BOTTOM, |call| call.document.frame_label());
         if is_view && !judgement.decided.flows_to(&decision) && decision.flows_to(&greatest_permitted) {
             // An observer may know that the call was proposed, but neither whether it runs nor whether it is
             // harmless, so the stores that it could write to carry the label in any case. If the decision alone
             // exceeds the greatest label that the tool permits, the call does not run, and no store is raised.
-            let harmless = tool_bounds::is_harmless(&self.policy.plan, &tool);
-            let access = self.access(tool, harmless);
+            let is_always_harmless = tool_bounds::is_harmless(&self.policy.plan, &tool);
+            let access = self.access(tool, is_always_harmless);
             self.stores.raise(&access.writes, &judgement.decided);
         }
         ExaminedCall { judgement, event: Some(event), entry: canonical_entry, access, seen }

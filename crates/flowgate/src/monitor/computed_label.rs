@@ -35,8 +35,10 @@ pub(super) fn compute_label(
             ComputedLabelUse::Data => space.dimension_top(index),
             ComputedLabelUse::Requirement => space.dimension_bottom(index),
         };
+        // The evaluation of an argument may overwrite variables, which must not change the match.
         let mut frame = frame.clone();
         let mut names = Vec::new();
+        // Whether every argument is a text or a list of texts: otherwise the element is `unknown`.
         let mut is_known = true;
         for argument in arguments {
             let value = match evaluator.evaluate(argument, &mut frame) {

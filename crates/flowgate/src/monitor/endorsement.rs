@@ -24,7 +24,8 @@ impl Monitor {
     /// canonical form, in the trace and in `entry`, so that the tool receives the value that was checked. Also lowers
     /// the label of a list if all of its items are endorsed. A statement endorses nothing if it cannot be evaluated, or
     /// if one of its patterns matches tools of two servers. Returns the locations of the statements that endorsed
-    /// something, and the classes of values by which they did so.
+    /// something, and the classes of values by which they did so. `applicable` are the statements that apply to the
+    /// tool.
     pub(super) fn endorse(
         &mut self,
         event: EventId,
@@ -78,6 +79,7 @@ impl Monitor {
                     (NodeContent::Scalar(value), None) => Some(value.clone()),
                     _ => None,
                 };
+            // The canonical values, in the same order as `granted`, from which the others are removed.
             let values: Vec<(NodeId, Json)> =
                 granted.iter().filter_map(|(node, _)| Some((*node, canonical_value(*node)?))).collect();
             granted.retain(|(node, _)| values.iter().any(|(endorsed, _)| endorsed == node));

@@ -30,6 +30,7 @@ impl Monitor {
         over: DimensionSet,
     ) -> Vec<(Region, Vec<String>)> {
         let space = self.policy.space();
+        // The regions that may exceed the bound.
         let mut candidates: Vec<(EventId, NodeId)> = Vec::new();
         match source {
             CallDependency::Regions(regions) | CallDependency::Slot { regions, .. } => {
@@ -80,6 +81,7 @@ impl Monitor {
             }
             CallDependency::Everything | CallDependency::Regions(_) | CallDependency::Hidden => space.top(),
         };
+        // Those that do. The position of a part is left out where the recipient may not see the text around it.
         let offending = candidates.into_iter().filter(|(event, node)| {
             !space.exceeded_dimensions(&label(*event, *node), bound, over).is_empty()
         });
@@ -132,7 +134,10 @@ impl Monitor {
     ) -> Vec<(EventId, NodeId)> {
         let space = self.policy.space();
         let Some(event) = self.trace.event(id) else { return Vec::new() };
-        let is_model = matches!(&event.body, EventBody::Message(message) if matches!(message.role.as_str(), "assistant" | "model"));
+        let is_model = match &event.body {
+            EventBody::Message(message) => matches!(message.role.as_str(), "assistant" | "model"),
+            _ => false,
+        };
         let content = event.document.key(0, "content");
         let Some(content) = content.filter(|_| !is_model) else { return Vec::new() };
         let end = event.document.node(content).map_or(content, |node| node.end);
@@ -144,9 +149,10 @@ impl Monitor {
         let is_scalar = |id: &NodeId| {
             event.document.node(*id).is_some_and(|node| matches!(node.content, NodeContent::Scalar(_)))
         };
-        let exceeding_texts: Vec<NodeId> =
+        let exceeding_scalars: Vec<NodeId> =
             (content..end).filter(is_scalar).filter(exceeds).take(MAX_REGIONS).collect();
-        let structure = Some(content).filter(|id| exceeding_texts.is_empty() && exceeds(id));
-        exceeding_texts.into_iter().chain(structure).map(|node| (id, node)).collect()
+        // The content as a whole, only if no scalar in it exceeds the bound.
+        let structure = Some(content).filter(|id| exceeding_scalars.is_empty() && exceeds(id));
+        exceeding_scalars.into_iter().chain(structure).map(|node| (id, node)).collect()
     }
 }

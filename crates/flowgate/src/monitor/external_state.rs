@@ -87,7 +87,8 @@ impl Monitor {
             .and_then(Value::as_array)
             .ok_or(ExternalStateError("the record has no list `stores`"))?;
         let mut records: Vec<StoreRecord<'_>> = Vec::new();
-        // Whether this policy declares the same stores as the policy under which the record was made.
+        // First the whole record is read, without an effect on the stores. `is_known`: whether this policy declares the
+        // same stores as the policy under which the record was made.
         let mut is_known = record.get("declared") == Some(&store_declarations(plan));
         for store in stores {
             let label = store.get("label").filter(|label| label.is_object());
@@ -95,6 +96,7 @@ impl Monitor {
                 label.ok_or(ExternalStateError("an entry of `stores` has no `label`"))?,
                 &mut self.name_table,
             );
+            // The stamp of the last write, by which a write of another session is noticed.
             let stamp = store.get("written").and_then(Value::as_str).unwrap_or_default();
             let (declared, server) = match (store.get("store"), store.get("server")) {
                 (Some(Value::String(name)), None) => {
@@ -103,6 +105,7 @@ impl Monitor {
                     (declared, None)
                 }
                 (None, Some(Value::String(server))) => (None, Some(server.as_str().into())),
+                // The store that undeclared tools without a server share.
                 (None, Some(Value::Null)) => (None, None),
                 _ => {
                     return Err(ExternalStateError(

@@ -112,7 +112,7 @@ impl Monitor {
             grants: self.grants.clone(),
             reserved: self.reserved.clone(),
             version: self.version,
-            // What is only considered is no input.
+            // The copy only judges what is considered; that is no input of the session, so none is recorded.
             inputs: None,
         }
     }

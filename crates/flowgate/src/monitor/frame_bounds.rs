@@ -39,8 +39,8 @@ pub(super) fn greatest_frame_label(plan: &Plan, statements: &[usize], bound: &La
         // No statement can lower the default to the bound.
         return Label::BOTTOM;
     }
-    // Some statement covers a dimension in which the default exceeds the bound. If all that do cover another dimension
-    // as well, no event that is shown has the default there.
+    // In each needed dimension, some statement labels every event that is shown. If each statement that can do so also
+    // labels the dimension `index`, no event that is shown has the default in `index`.
     let is_default_possible = |index: usize| {
         let is_covered_alone =
             |needed: &usize| grants.iter().any(|grant| grant.dims.has(*needed) && !grant.dims.has(index));

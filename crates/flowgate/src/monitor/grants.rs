@@ -97,6 +97,7 @@ impl Monitor {
                 conversation; answer it for one call";
             return Err(self.stale_denial(question.judgement, message));
         }
+        // Computed first, since `approve` consumes the question.
         let grant = self.grant_of(&question).filter(|_| self.grants.len() < MAX_GRANTS);
         let permit = self.approve(question)?;
         // Verdicts that were given before the grant stay valid: it only permits more.
@@ -140,7 +141,8 @@ impl Monitor {
         let has_rule_reason = reasons.iter().any(|reason| reason.kind == ReasonKind::Rule);
         let mut free = if has_rule_reason { Vec::new() } else { self.payload_arguments(&call.tool) };
         free.retain(|name| !reasons.iter().any(|reason| is_about(name, reason)));
-        // Where the policy says so for each reason, a rule may have read a value that can change within its class.
+        // Where the policy says so for each reason, a value can change within its class, even if a rule has read it. If
+        // several statements describe classes of one argument, it stays fixed, since a question names one class.
         let mut classes = question.judgement.classes.clone();
         let is_offered = reasons.iter().all(|reason| reason.grants_class);
         classes.retain(|class| {
@@ -186,7 +188,8 @@ impl Monitor {
     /// Looks for a grant that covers a call and all reasons against it: the grant is for the same tool, the same
     /// arguments except those that may change, and a call with the same label. If there is one, moves the reasons to
     /// the notes, so that the call is permitted. The label of the question that the grant answered (`decided`) must
-    /// flow to the label of this verdict, since the verdict reveals that there is a grant.
+    /// flow to the label of this verdict, since the verdict reveals that there is a grant. Where an argument may change
+    /// only within a class of values, the call must have the same class.
     pub(super) fn apply_grants(&self, call: &Call, judgement: &mut Judgement) {
         if judgement.reasons.is_empty() {
             return;

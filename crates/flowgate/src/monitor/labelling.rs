@@ -90,6 +90,7 @@ impl Monitor {
         let mut read_stores: Vec<usize> = Vec::new();
         let mut is_unsolicited = false;
         let mut applicable = std::sync::Arc::clone(&self.messages);
+        // The kind of the event decides on the base, the floor, and the statements that apply.
         match &entry.body {
             EventBody::Message(message) if matches!(message.role.as_str(), "assistant" | "model") => {
                 // A message of the model carries the label of what the model saw, and no less.
@@ -98,6 +99,8 @@ impl Monitor {
                     view.map_or(PossibleInfluence::All, |view| PossibleInfluence::View(view, Vec::new()));
             }
             EventBody::Output(output) => {
+                // An output must be the first one for a call that is running and was permitted. `insert` returns false
+                // if the call has an output already.
                 let calls: Vec<EventId> = self.trace.calls_with_id(&output.call_id).collect();
                 let problem = match calls.as_slice() {
                     [] => Some(
@@ -160,6 +163,7 @@ impl Monitor {
         // Whether label statements apply to the event.
         let is_declared = !is_failure
             && (call.is_some() || matches!(entry.body, EventBody::Message(_) | EventBody::Tool(_)));
+        // The tree of the event, with findings about its form.
         let mut document = Document::new(&entry.body, base);
         if applicable.captures_content {
             document.keep_content_undivided();
@@ -178,6 +182,7 @@ impl Monitor {
             let message = "the text and the `structuredContent` of the answer differ, so its parts are not labelled separately";
             reasons.push(Reason::new(ReasonKind::Malformed, Action::Log, message));
         }
+        // The event is appended before the statements apply, since their conditions read it in the trace.
         let id = self.trace.append(entry, position, document, Status::Done, call, influence);
         self.trace.record_store_read(id, &read_stores);
         if let Some(event) = self.trace.event_mut(id) {
@@ -202,6 +207,7 @@ impl Monitor {
         // caller's floor, and `origin.raised` has it in place of the whole, which also covers what the answer contains.
         let of_any_answer = tool.as_ref().filter(|_| is_failure).map(|tool| self.output_floor(tool));
         if let Some(event) = self.trace.event_mut(id) {
+            // The floors come last, since no statement may lower a label below them.
             event.document.label_frame_by_content(&plan.space);
             event.document.join_twins();
             let independent_floor = independent_floor.unwrap_or(floor);
@@ -220,14 +226,12 @@ impl Monitor {
     /// event, raised to the labels that earlier rounds relied on; the grants of earlier rounds have no effect.
     ///
     /// If there are more rounds than statements, the conditions of statements depend on each other's labels in a cycle,
-    /// and the event is labelled top.
+    /// and the event is labelled top. `tool` is the tool of an output, and `is_error` states that the tool failed.
+    /// `reasons` receives the problems with statements.
     ///
     /// # Errors
     /// If the fuel is spent.
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "called once, by `label_and_append`, which has computed these values"
-    )]
+    #[expect(clippy::too_many_arguments, reason = "called once, by `label_and_append`")]
     fn apply_statements(
         &mut self,
         plan: &Plan,
@@ -247,6 +251,7 @@ impl Monitor {
                 reasons.append(&mut round_reasons);
                 return Ok(());
             }
+            // The next round begins with the unlabelled event again.
             if let Some(event) = self.trace.event_mut(id) {
                 let relied_on = event.document.relied_on_labels();
                 event.document = before.clone();
@@ -265,7 +270,8 @@ impl Monitor {
 
     /// Executes one round of [`apply_statements`](Self::apply_statements): applies each label statement once, first
     /// those that read nothing, then the others in order. Returns whether a statement raised a label on which an
-    /// earlier grant had relied.
+    /// earlier grant had relied. `tool` is the tool of an output, and `is_error` states that the tool failed. `reasons`
+    /// receives the problems with statements.
     ///
     /// # Errors
     /// If the fuel is spent.
@@ -342,6 +348,7 @@ impl Monitor {
                 }
             }
         }
+        // A text shows its captured parts, so it carries their labels as well.
         let Some(event) = self.trace.event_mut(id) else { return Ok(raised) };
         event.document.join_captures();
         event.document.raise_dims_to_top(space, closed);
@@ -363,10 +370,12 @@ impl Monitor {
         statement: &LabelStatement,
         fuel: &mut u64,
     ) -> Result<StatementMatches, EvalError> {
+        // Computing a label can add names to the name table.
         let saved_names = (!statement.label.computed.is_empty()).then(|| self.name_table.clone());
         let mut matches = StatementMatches::default();
         let mut too_high = Vec::new();
         let space = &plan.space;
+        // First as written; if a value was missing, also with `None` for it.
         let (mut result, mut read_summary) =
             self.evaluate_in_mode(plan, id, statement, MissingValueMode::FailsAll, fuel)?;
         // `true`: a value was missing.
@@ -414,6 +423,7 @@ impl Monitor {
         let label =
             PartialLabel { dims: statement.label.dims, label: greatest_label(space, &statement.label) };
         matches.raising_grants.extend(too_high.into_iter().map(|grant| LabelGrant { label, ..grant }));
+        // The regions to which the caller joins what was read.
         let nodes = match read_summary.label {
             // Regions need not be found to join bottom into them.
             Label::BOTTOM => Vec::new(),
@@ -545,8 +555,8 @@ impl Monitor {
                 let is_independent = statement.is_independent;
                 grants.push(LabelGrant { node, capture, label, read_label, is_independent });
             }
-            // A granted label reveals what it was computed from, and the absence of a grant reveals what was
-            // read.
+            // The next assignment does not depend on these reads. They stay in the summary, since a granted label
+            // reveals what it was computed from, and the absence of a grant what was read.
             evaluator.truncate_reads(reads_before);
             // `false`: the search for further matches continues.
             Ok(false)
@@ -591,7 +601,8 @@ impl Monitor {
         for (grant, node) in grants.iter().zip(nodes) {
             raised |= event.document.declare(space, node, &grant.label);
             event.document.mark_labelled_by(node, statement);
-            // In the other dimensions, the choice of the label reveals what was read.
+            // In the other dimensions, the region carries the label of what was read, which the choice of the label
+            // reveals.
             let read_elsewhere = space.restrict(&grant.read_label, space.all().without(grant.label.dims));
             raised |= event.document.raise_subtree(node, &read_elsewhere);
             // The policy declares that the region depends on no argument of the call.
@@ -620,6 +631,7 @@ impl Monitor {
             CallDependency::View(view) => *view,
             CallDependency::Slot { view, regions } => join(*view, regions),
         };
+        // All of the call carries the label of the decision; then each argument gets its own.
         let mut document = Document::new(&entry.body, label(&attribution.decision));
         if let Some(arguments) = document.key(0, "arguments") {
             let children: Vec<NodeId> = document.children(arguments).collect();

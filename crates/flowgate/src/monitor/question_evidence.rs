@@ -63,22 +63,25 @@ impl Monitor {
             .iter()
             .filter_map(|reason| untrusted_argument(call, reason))
             .collect();
+        // The values to search for, each once.
         for name in names.into_iter().filter(|name| !is_content(name)) {
             for text in arguments.get(name).map(texts_of).unwrap_or_default() {
                 if values.contains(&text) {
                     continue;
                 }
-                match values.len() < MAX_VALUES && LENGTHS.contains(&text.chars().count()) {
-                    true => values.push(text),
-                    false => left_out += 1,
+                if values.len() < MAX_VALUES && LENGTHS.contains(&text.chars().count()) {
+                    values.push(text);
+                } else {
+                    left_out += 1;
                 }
             }
         }
+        // One sentence for each of them.
         let (occurrences, is_complete) = self.occurrences(&values, &question.judgement().decided);
         let mut evidence: Vec<String> = values
             .iter()
             .zip(occurrences)
-            .map(|(value, occurrences)| occurrences.sentence(value, is_complete))
+            .map(|(value, places)| places.sentence(value, is_complete))
             .collect();
         if left_out > 0 {
             evidence.push(format!("{left_out} of the values were not searched for."));
@@ -114,8 +117,8 @@ impl Monitor {
                 };
                 remaining_bytes = bytes_after;
                 if let Some(text) = text {
-                    for (value, occurrences) in values.iter().zip(&mut occurrences) {
-                        self.compare_text(event, next, &text, value, occurrences);
+                    for (value, places) in values.iter().zip(&mut occurrences) {
+                        self.compare_text(event, next, &text, value, places);
                     }
                 }
                 next += 1;
@@ -237,7 +240,8 @@ fn continues_word(mut characters: impl Iterator<Item = char>) -> bool {
 /// Returns whether two texts differ in exactly one character, which is replaced, added or removed. Ignores case. Short
 /// texts are never similar.
 fn is_similar(one: &str, other: &str) -> bool {
-    // A text is cut to two characters more than a value may have, which still shows that it is too long.
+    // One of the texts is a value of a call, with at most `LENGTHS.end()` characters. The other may be long, and is cut
+    // to two more: that suffices to see that its length differs by more than one.
     let characters =
         |text: &str| text.chars().take(LENGTHS.end() + 2).flat_map(char::to_lowercase).collect::<Vec<_>>();
     let (one, other) = (characters(one), characters(other));
@@ -249,9 +253,11 @@ fn is_similar(one: &str, other: &str) -> bool {
     // equally long.
     let common = short.iter().zip(&long).take_while(|(a, b)| a == b).count();
     let rest = |text: &[char], from: usize| text.get(from..).unwrap_or_default().to_vec();
-    match long.len() == short.len() {
-        true => common < long.len() && rest(&short, common + 1) == rest(&long, common + 1),
-        false => rest(&short, common) == rest(&long, common + 1),
+    if long.len() == short.len() {
+        // Equal texts do not differ in a character.
+        common < long.len() && rest(&short, common + 1) == rest(&long, common + 1)
+    } else {
+        rest(&short, common) == rest(&long, common + 1)
     }
 }
 

@@ -71,6 +71,7 @@ fn influences(policy: &Policy, call: &Call, reasons: &[Reason]) -> Option<String
     let may_have_led = "may have led to this call";
     Some(match (reasons.iter().any(|reason| is_about_decision(reason)), parts) {
         (true, Some(parts)) => format!("Text that is {labels} {may_have_led}, and may have chosen {parts}."),
+        // If no argument can be named, the reason is taken as one about the decision to call.
         (_, None) => format!("Text that is {labels} {may_have_led}."),
         (false, Some(parts)) => format!("Text that is {labels} may have chosen {parts}."),
     })

@@ -14,6 +14,7 @@ impl Monitor {
     pub fn record(&mut self, entry: TraceEntry, attribution: &Attribution) -> RecordedCall {
         self.withdraw_dropped_permits();
         self.record_judged(&entry, attribution);
+        // Needed only to record an input. Read here, since `examine` takes the entry.
         let id = self.inputs.is_some().then(|| call_id(&entry));
         let examined = self.examine(entry, attribution, None);
         let outcome = examined.judgement.outcome();

@@ -163,8 +163,8 @@ impl Rejudgement<'_> {
                 // A floor within `rule_floor` follows from the rules of the recorded session's policy alone. It is
                 // dropped, since the rules of the new policy have their own floor (`own`).
                 let own = monitor.rule_floor(&entry.body);
-                let known = if floors.whole.flows_to(rule_floor) { Label::BOTTOM } else { floors.whole };
-                let whole = own.join(&self.translated_floor(known));
+                let kept = if floors.whole.flows_to(rule_floor) { Label::BOTTOM } else { floors.whole };
+                let whole = own.join(&self.translated_floor(kept));
                 let blocks =
                     floors.blocks.iter().map(|(index, label)| (*index, self.translated_floor(*label)));
                 Floors { whole, blocks: blocks.collect() }
@@ -272,6 +272,7 @@ impl Rejudgement<'_> {
     /// `before`: the join of the new labels of all regions that the view showed. The join so far is kept in `views`, so
     /// that each event is visited once for each view label.
     fn view(&mut self, view: Label, before: usize) -> Label {
+        // Taken out of the map, since the loop uses `self`, and put back afterwards.
         let mut so_far = self.views.remove(&view).unwrap_or_default();
         while so_far.events < before.min(self.events.len()) {
             let id = EventId(so_far.events);
@@ -301,6 +302,7 @@ fn shown_label(old: &Document, new: &Document, view: &Label, is_output: bool) ->
     let mut id = 0;
     while let Some(node) = old.node(id) {
         let parent = counterparts.get(node.parent).copied().unwrap_or_default();
+        // A node that is not in the new document is a part of what corresponds to its parent.
         let found = if id == 0 { Some(0) } else { new.child(parent, &node.step) };
         let counterpart = found.unwrap_or(parent);
         if let Some(entry) = counterparts.get_mut(id) {

@@ -67,6 +67,7 @@ struct UpperBound {
 
 impl Monitor {
     /// Compares every part of the call with the label that it may carry, and returns the reasons against the call.
+    /// `applicable` are the statements that apply to the tool, and `attribution` states what the call depends on.
     ///
     /// Names that the requirements of the call introduce do not stay in the name table: no data carries them yet, and
     /// a caller whom others cannot observe could otherwise exhaust the table.
@@ -92,6 +93,7 @@ impl Monitor {
     /// Evaluates the `require`, `payload` and `consent` statements, and returns the reasons against parts of the call
     /// that exceed the bounds. Each `require` is evaluated as written; if a missing value leaves it undecided, also
     /// with missing values as `None`, where it can only restrict. One that cannot be evaluated is a reason to deny.
+    /// `applicable` are the statements that apply to the tool, and `attribution` states what the call depends on.
     fn evaluate_requirements(
         &mut self,
         event: EventId,
@@ -112,6 +114,7 @@ impl Monitor {
         if space.dimensions().is_empty() {
             return required;
         }
+        // First the bounds of all `require` statements are collected; then the call is compared with them.
         let mut bounds: Vec<UpperBound> = Vec::new();
         let tool = self.trace.event(event).and_then(|call| call.tool()).cloned();
         for statement in applicable.requirements.iter().filter_map(|index| plan.requirements.get(*index)) {
@@ -184,12 +187,11 @@ impl Monitor {
         required.is_harmless = !bounds.is_empty() && bounds.iter().all(|bound| bound.is_harmless);
         let consents = self.consented_arguments(plan, event, applicable, fuel);
         let excesses = self.compare(space, event, &bounds, &payloads, &consents, attribution);
-        (required.consented, required.reasons) = {
-            let (consented, excesses): (Vec<Reason>, Vec<Reason>) =
-                excesses.into_iter().partition(|reason| reason.kind == ReasonKind::Consent);
-            required.reasons.extend(excesses);
-            (consented, required.reasons)
-        };
+        // What a consent covers is no reason against the call.
+        let (consented, excesses): (Vec<Reason>, Vec<Reason>) =
+            excesses.into_iter().partition(|reason| reason.kind == ReasonKind::Consent);
+        required.consented = consented;
+        required.reasons.extend(excesses);
         required
     }
 
@@ -213,7 +215,7 @@ impl Monitor {
 
     /// Returns the parts of the call that `payload` statements exempt from integrity, and these statements. A statement
     /// whose conditions read untrusted values exempts nothing: their author would decide the exemption. Neither does
-    /// one with a pattern that matches tools of two servers.
+    /// one with a pattern that matches tools of two servers. `applicable` are the statements that apply to the tool.
     fn payload_nodes(
         &mut self,
         plan: &Plan,
@@ -248,7 +250,8 @@ impl Monitor {
 
     /// Returns the arguments for which a `consent` statement holds, each with the label that it may carry; none if a
     /// part of the call is untrusted. Withdrawn consents, those with a pattern that matches tools of two servers, those
-    /// that cannot be evaluated, and those whose limits the call exceeds do not count.
+    /// that cannot be evaluated, and those whose limits the call exceeds do not count. `applicable` are the statements
+    /// that apply to the tool.
     fn consented_arguments(
         &mut self,
         plan: &Plan,
@@ -291,7 +294,8 @@ impl Monitor {
     /// Returns one reason for each part of the call and each bound that it exceeds, or one of kind `Consent` where a
     /// standing consent covers the excess. Ends when [`MAX_REASONS`] reasons against the call are found.
     ///
-    /// A part is the decision or one argument. `payloads` are the nodes that are exempt from integrity.
+    /// A part is the decision or one argument. `bounds` are those of the `require` statements, `payloads` the nodes
+    /// that are exempt from integrity, and `consents` the arguments that a standing consent covers.
     fn compare(
         &self,
         space: &Space,
@@ -419,8 +423,8 @@ impl Monitor {
     }
 
     /// Returns the reason that a part of the call, which carries `label`, exceeds a bound in the dimensions `over`.
-    /// `part` is `decision`, or the path of an argument such as `arguments.to`. Without an `upper_bound`, no statement
-    /// bounds these dimensions, so the part must be at their bottom.
+    /// `part` is `decision`, or the path of an argument such as `arguments.to`; `argument` is the name of this
+    /// argument. Without an `upper_bound`, no statement bounds these dimensions, so the part must be at their bottom.
     fn excess_reason(
         &self,
         event: EventId,
@@ -468,6 +472,7 @@ impl Monitor {
             None if is_strict => &CallDependency::Everything,
             None => &attribution.decision,
         };
+        // The dimensions of confidentiality, whose phrases are the categories of the reason.
         let secret = over.without(space.integrity());
         Reason {
             statement: upper_bound.map(|upper_bound| upper_bound.span.clone()),

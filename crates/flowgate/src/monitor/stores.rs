@@ -64,16 +64,14 @@ impl StoreLabels {
         let server = server.filter(|_| declared.is_none());
         let existing = self.states.iter().position(|s| s.declared == declared && s.server.as_ref() == server);
         existing.unwrap_or_else(|| {
-            let (server, label) = (server.cloned(), Label::BOTTOM);
-            let (stamp, is_written) = (String::new(), false);
             self.states.push(StoreState {
-                server,
+                server: server.cloned(),
                 declared,
-                label,
+                label: Label::BOTTOM,
                 version: 0,
                 foreign_writes: 0,
-                stamp,
-                is_written,
+                stamp: String::new(),
+                is_written: false,
             });
             self.states.len() - 1
         })

@@ -211,18 +211,20 @@ impl Monitor {
     /// events (`ObservedEvents::Nothing`) still looks at the output itself.
     pub fn output_floor(&self, tool: &Tool) -> Label {
         let rules = self.policy.plan.rules.iter().filter(|rule| rule.action != Action::Log);
-        let can_stop = rules.filter(|rule| {
-            let is_last = |variable: &EventVariable| {
+        let stopping_rules = rules.filter(|rule| {
+            // Whether an output of the tool, as the value of this variable, can complete a match.
+            let can_complete = |variable: &EventVariable| {
                 matches!(variable.ty, Type::ToolOutput | Type::Event)
                     && (variable.can_be_last || !rule.is_settled)
                     && variable.named.as_ref().is_none_or(|name| *name == tool.name)
             };
-            rule.events.iter().any(is_last)
+            rule.events.iter().any(can_complete)
         });
         let plan = &self.policy.plan;
+        // The label of what no statement labels.
         let undeclared = plan.default.unwrap_or(plan.space.top());
         // The order of `ObservedEvents` is by inclusion, so the greatest covers what every rule reads.
-        match can_stop.map(events_read_by).max() {
+        match stopping_rules.map(events_read_by).max() {
             None => Label::BOTTOM,
             Some(ObservedEvents::Nothing) => self.greatest_output_label(tool, undeclared),
             Some(ObservedEvents::Calls) => {
@@ -249,12 +251,13 @@ impl Monitor {
             [TargetStep::Key(name)] => **name == *"content",
             _ => false,
         };
-        let covered = statements.iter().filter(|s| {
+        // The statements that label the whole of every output, and so the dimensions in which no part is undeclared.
+        let covering = statements.iter().filter(|s| {
             is_whole(&s.target)
                 && is_unconditional(&s.query)
                 && self.ambiguity_reason(plan, &s.query, Some(tool)).is_none()
         });
-        let covered = covered.fold(DimensionSet::NONE, |dims, statement| dims.union(statement.label.dims));
+        let covered = covering.fold(DimensionSet::NONE, |dims, statement| dims.union(statement.label.dims));
         let base = space.restrict(&undeclared, space.all().without(covered));
         statements.iter().fold(base, |greatest, statement| {
             greatest.join(&computed_label::greatest_label(space, &statement.label))

@@ -53,6 +53,7 @@ impl Monitor {
                     node_id += 1;
                     continue;
                 }
+                // A hidden text still shows those of its captured parts that flow to the bound.
                 label = label
                     .join(&self.hidden_label(event, node_id, bound))
                     .join(&captured_label(document, node_id, bound));
@@ -64,8 +65,7 @@ impl Monitor {
 
     /// Returns the label that a hidden region contributes to a view at `bound`: the labels of what decided that the
     /// region is hidden. `node` is the outermost hidden node. The result is `bound` itself if the region may be hidden
-    /// because of its own content, or if what was read to label it does not flow to `bound`. The header of this module
-    /// has the cases.
+    /// because of its own content, or if what was read to label it does not flow to `bound`.
     fn hidden_label(&self, event: &Event, node: NodeId, bound: &Label) -> Label {
         let plan = &self.policy.plan;
         let document = &event.document;
@@ -89,6 +89,7 @@ impl Monitor {
         // Whether all of an answer is hidden, and not only a part of it.
         let is_answer = matches!(event.body, EventBody::Output(_)) && (node == 0 || path == content);
         if is_answer {
+            // If its content does not decide that it is hidden, another answer could have had at most this label.
             let depends_on_content =
                 |statement: &LabelStatement| statement.reads || labels_parts_of(statement, &content);
             if statements.clone().any(depends_on_content) {
@@ -96,6 +97,7 @@ impl Monitor {
             }
             return greatest_frame_label(plan, &indices, bound).join(&up_to_bound(document.origin.raised));
         }
+        // A statement labels parts of the region, so its label depends on the form of the hidden content.
         if statements.clone().any(|statement| labels_parts_of(statement, &path)) {
             return *bound;
         }

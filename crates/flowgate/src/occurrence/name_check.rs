@@ -88,7 +88,7 @@ impl<'a> NameChecker<'a> {
             })
         };
         let tools = &self.occurrences.tools;
-        // A client may put a prefix before the name of a server's tool.
+        // The policy may name a server's tool with the prefix that a client puts before it.
         let occurs = |name: &str| tools.iter().any(|tool| name.ends_with(&*tool.name));
         let unused: Vec<(String, Span)> = compared_literals(expr, self.constants, &is_name)
             .into_iter()

@@ -35,22 +35,22 @@ const LISTS: &[&str] = &[
 /// rules, predicates and constants. A policy with a lattice gets no warning, since only Flowgate has lattices and the
 /// policy was therefore not written for invariant-ai.
 pub(super) fn warnings(file: &PolicyFile, source: &str) -> Vec<Diagnostic> {
-    let mut pass = CompatibilityCheck { source, warnings: Vec::new() };
+    let mut check = CompatibilityCheck { source, warnings: Vec::new() };
     if file.statements.iter().any(|statement| matches!(statement.kind, StatementKind::Lattice { .. })) {
-        return pass.warnings;
+        return check.warnings;
     }
     for statement in &file.statements {
         match &statement.kind {
             StatementKind::Rule { message, body, .. } => {
-                pass.check_expression(message);
-                pass.check_lines(&body.lines);
+                check.check_expression(message);
+                check.check_lines(&body.lines);
             }
-            StatementKind::Predicate { body, .. } => pass.check_lines(&body.lines),
-            StatementKind::Constant { value, .. } => pass.check_expression(value),
+            StatementKind::Predicate { body, .. } => check.check_lines(&body.lines),
+            StatementKind::Constant { value, .. } => check.check_expression(value),
             _ => {}
         }
     }
-    pass.warnings
+    check.warnings
 }
 
 /// Collects the warnings about the expressions of one policy.
@@ -161,12 +161,11 @@ impl CompatibilityCheck<'_> {
     fn check_connective(&mut self, expr: &Expr, items: &[Expr]) {
         let mut operands = Vec::new();
         flatten(items, &mut operands);
-        let is_compound = |expr: &&&Expr| {
-            matches!(&*expr.kind, ExprKind::Compare(..) | ExprKind::Not(_)) && !expr.is_grouped
-        };
+        let is_compound =
+            |expr: &Expr| matches!(&*expr.kind, ExprKind::Compare(..) | ExprKind::Not(_)) && !expr.is_grouped;
         let mixes = |item: &Expr| matches!(&*item.kind, ExprKind::And(_)) && !item.is_grouped;
         let has_many_comparisons =
-            operands.len() > 2 && operands.iter().skip(1).any(|item| is_compound(&item));
+            operands.len() > 2 && operands.iter().skip(1).any(|item| is_compound(item));
         if has_many_comparisons || items.iter().skip(1).any(mixes) {
             let message = "invariant-ai groups three or more conditions joined by `and` and `or` differently";
             let help = "put each condition in parentheses or on a separate line, which means the same in Flowgate and in invariant-ai";

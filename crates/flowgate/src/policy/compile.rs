@@ -130,6 +130,8 @@ impl<'a> Compiler<'a> {
     /// grants nothing while one is ambiguous. Records for each rule by which patterns it can exempt a tool, and indexes
     /// the rules by kind of event.
     fn finish_patterns(&mut self) {
+        // The patterns are all determined before any is stored, since determining them needs the whole plan, which is
+        // taken out of the compiler meanwhile.
         let mut plan = std::mem::take(&mut self.plan);
         let labels: Vec<_> = plan.labels.iter().map(|s| plan.patterns_of(s.query.expressions())).collect();
         let requirements: Vec<_> =
@@ -204,6 +206,7 @@ impl<'a> Compiler<'a> {
         let mut names: HashMap<&str, &Span> = HashMap::new();
         let mut bodies: Vec<&ConditionBody> = Vec::new();
         self.has_lattice = file.statements.iter().any(|s| matches!(s.kind, StatementKind::Lattice { .. }));
+        // Every statement that defines a name.
         for statement in &file.statements {
             let name: &Name = match &statement.kind {
                 StatementKind::Constant { name, value } => {
@@ -360,8 +363,8 @@ impl<'a> Compiler<'a> {
             StatementKind::Consent { label, target, limits, body } => {
                 self.require_integrity_dimension(&span, "`consent` holds only for calls that are trusted")?;
                 let mut scope = self.list_testing_scope(body)?;
-                let consented = target;
-                let target = self.argument(target, &scope)?;
+                let target_expr = target;
+                let target = self.argument(target_expr, &scope)?;
                 let limits = self.consent_limits(limits, &scope)?;
                 let label_span = label.first().map_or(span.clone(), |part| part.span.clone());
                 let label = self.label(label, &mut scope)?;
@@ -378,7 +381,7 @@ impl<'a> Compiler<'a> {
                     );
                 }
                 let query = self.granting_query(scope);
-                self.reject_nested_list(&consented.span, &query)?;
+                self.reject_nested_list(&target_expr.span, &query)?;
                 self.plan.consents.push(Consent { span, label, target, limits, query });
                 Ok(())
             }
@@ -437,6 +440,8 @@ impl<'a> Compiler<'a> {
                 "pass the value that the predicate needs, with a type such as `str`, `int`, `dict` or `any`",
             )
         };
+        // All types are checked before the first error is returned, so that every error is reported. A result has no
+        // variable, so its type also stands for that, as the beginning of the marked text.
         let declared: Vec<_> =
             parameters.iter().map(|(name, ty)| Ok((name.text.clone(), sendable_type(name, ty)?))).collect();
         let result = sendable_type(result, result);
@@ -470,8 +475,9 @@ impl<'a> Compiler<'a> {
             (0..parameters.len()).fold(0, |bits, slot| bits | CompiledExpr::Slot(slot).required_slots());
         let query = self.finish(scope);
         let ops = query.order(bound);
-        let found = self.predicates.get(name.text.as_str()).copied();
-        if let Some(predicate) = found.and_then(|index| self.plan.predicates.get_mut(index)) {
+        // `declare` has made the entry.
+        let entry = self.predicates.get(name.text.as_str()).copied();
+        if let Some(predicate) = entry.and_then(|index| self.plan.predicates.get_mut(index)) {
             predicate.query = query;
             predicate.ops = ops;
         }

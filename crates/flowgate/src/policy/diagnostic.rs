@@ -115,6 +115,7 @@ impl Diagnostic {
     /// help: did you mean `ToolCall`?
     /// ```
     pub fn render(&self, source: &str) -> String {
+        // Both count from 1.
         let (number, column) = self.position(source);
         // A policy can come from an untrusted source, so its control characters must not reach a terminal.
         let shown = |c: char| if is_unprintable(c) && c != '\t' { char::REPLACEMENT_CHARACTER } else { c };

@@ -96,6 +96,7 @@ impl<'p> StatementPaths<'p> {
     /// which it restricts its variables.
     pub(crate) fn new(statement: &Statement, constants: &'p Constants<'p>) -> Self {
         let mut resolved = Self { constants, paths: HashMap::new(), patterns: HashMap::new() };
+        // First the names: parameters, variables and definitions.
         if let StatementKind::Predicate { parameters, .. } = &statement.kind {
             for (name, ty) in parameters {
                 if let Some(ty) = ty {
@@ -114,6 +115,7 @@ impl<'p> StatementPaths<'p> {
                 }
             });
         }
+        // Then the tool patterns, in the conditions of the statement and in its blocks.
         if let Some(body) = body_of(statement) {
             resolved.restrict(body, &|_| true);
         }
@@ -143,7 +145,7 @@ impl<'p> StatementPaths<'p> {
             ExprKind::Index(object, index) => match &*index.kind {
                 ExprKind::Str(key) => (object, EventStep::Key(key.clone())),
                 ExprKind::Int(_) | ExprKind::Negate(_) => (object, EventStep::Item),
-                // A computed index may be a key as well as the position of an item.
+                // A computed index may be a key as well as the position of an item; `Within` stands for both.
                 _ => (object, EventStep::Within),
             },
             ExprKind::Each(object) => (object, EventStep::Item),
@@ -274,12 +276,15 @@ impl<'p> StatementPaths<'p> {
             ExprKind::And(parts) => parts.iter().flat_map(|part| self.restrictions(part)).collect(),
             ExprKind::Or(parts) => {
                 let alternatives: Vec<_> = parts.iter().map(|part| self.restrictions(part)).collect();
-                let Some(((variable, _), _)) = alternatives.first().and_then(|first| first.split_first())
-                else {
+                let Some((variable, _)) = alternatives.first().and_then(|first| first.first()) else {
                     return Vec::new();
                 };
                 // A part that restricts another variable, or none, lets every tool of this one through.
-                let restricts_only_variable = |found: &Vec<(String, Vec<ToolPattern>)>| matches!(found.as_slice(), [(other, _)] if other == variable);
+                let restricts_only_variable = |found: &Vec<(String, Vec<ToolPattern>)>| match found.as_slice()
+                {
+                    [(restricted, _)] => restricted == variable,
+                    _ => false,
+                };
                 if !alternatives.iter().all(restricts_only_variable) {
                     return Vec::new();
                 }

@@ -132,7 +132,8 @@ pub(crate) fn lex(source: &str) -> Vec<Lexeme> {
     let mut indents: Vec<usize> = Vec::new();
     let mut at_line_start = true;
     let end = source.len()..source.len();
-    // A policy that is indented as a whole, such as one embedded in a program, starts at that depth.
+    // The least indentation of all lines: a policy that is indented as a whole, such as one embedded in a program, has
+    // its columns counted from there.
     let base = source.lines().filter(|line| !line.trim().is_empty()).map(indentation).min().unwrap_or(0);
     for (token, span) in Token::lexer(source).spanned() {
         let token = token.unwrap_or(Token::Unknown);

@@ -37,6 +37,7 @@ fn bits_of(hir: &Hir) -> Option<f64> {
             // A bound on the sum over the branches: their number times the largest.
             let branches: Vec<f64> = parts.iter().map(bits_of).collect::<Option<_>>()?;
             let most = branches.iter().copied().fold(0.0, f64::max);
+            // The number of branches, as a floating-point number.
             let count: f64 = branches.iter().map(|_| 1.0).sum();
             Some(most + count.max(1.0).log2())
         }

@@ -64,15 +64,19 @@ pub(crate) enum MatchExtent {
 }
 
 impl Pattern {
-    /// Compiles a pattern to an automaton or, if it needs look-around or back-references, for backtracking. A pattern
-    /// with `$` gets a second program for texts that end with a line break, before which Python's `$` matches too; a
-    /// pattern for the whole text needs none.
+    /// Compiles a pattern to an automaton or, if it needs look-around or back-references, for backtracking. `extent`
+    /// states which part of a text the pattern must match. A pattern with `$` gets a second program for texts that end
+    /// with a line break, before which Python's `$` matches too; a pattern for the whole text needs none.
     ///
     /// # Errors
     /// With the error in the pattern, on one line.
     pub(crate) fn new(source: &str, extent: MatchExtent) -> Result<Self, String> {
-        let ends = has_end_anchor(source) && extent != MatchExtent::Whole;
-        let before_break = if ends { Some(backtracking(source, extent, EndAnchor::Python)?) } else { None };
+        let may_match_before_break = has_end_anchor(source) && extent != MatchExtent::Whole;
+        let before_break = if may_match_before_break {
+            Some(backtracking(source, extent, EndAnchor::Python)?)
+        } else {
+            None
+        };
         let (text, dot_all) = anchor_pattern(source, extent, EndAnchor::OfText);
         let linear = RegexBuilder::new(&text).size_limit(SIZE).dot_matches_new_line(dot_all).build();
         let program = match linear {
@@ -261,6 +265,7 @@ fn translate(source: &str, end: EndAnchor) -> Cow<'_, str> {
                 Some((_, 's')) if in_class => out.push_str(r"\s\x1c-\x1f"),
                 Some((_, 's')) => out.push_str(r"[\s\x1c-\x1f]"),
                 Some((_, 'S')) if !in_class => out.push_str(r"[^\s\x1c-\x1f]"),
+                // In the libraries, `\<` and `\>` are the ends of a word; in Python, they are the plain characters.
                 Some((_, c @ ('<' | '>'))) => out.push(c),
                 Some((_, c)) => out.extend(['\\', c]),
                 None => out.push('\\'),

@@ -69,6 +69,7 @@ pub(crate) fn compared_literals<'e>(
         (false, true) => first,
         _ => return Vec::new(),
     };
+    // A name is replaced by the constant that it denotes, and a list by its items.
     let literal = match &*literal.kind {
         ExprKind::Name(name) => constants.get(name.as_str()).copied().unwrap_or(literal),
         _ => literal,

@@ -232,7 +232,10 @@ impl<R: FnMut(&str) -> Result<String, String>> Loader<R> {
     fn is_repeated_lattice(&self, statement: &Statement) -> bool {
         let StatementKind::Lattice { name, purpose, order } = &statement.kind else { return false };
         // The byte at which a file starts identifies it.
-        let file = |statement: &Statement| self.source.file_at(statement.span.start).2;
+        let file = |statement: &Statement| {
+            let (.., file_start) = self.source.file_at(statement.span.start);
+            file_start
+        };
         self.statements.iter().any(|known| {
             let StatementKind::Lattice { name: known_name, purpose: known_purpose, order: known_order } =
                 &known.kind
@@ -265,6 +268,7 @@ fn resolve(from: &str, written: &str) -> Result<String, &'static str> {
     if written.contains(|c: char| c == '\\' || c.is_control()) {
         return Err("the path contains a backslash or a control character");
     }
+    // Resolves `.` and `..`. A `..` that leaves the folder of the policy's own file remains.
     let folder = from.rsplit_once('/').map_or("", |(folder, _)| folder);
     let mut parts: Vec<&str> = Vec::new();
     for part in folder.split('/').chain(written.split('/')) {

@@ -30,7 +30,7 @@ pub(crate) fn match_event(
 
 /// Reports all matches of all rules. If `new` is an event, reports only the matches that bind it to a variable, and all
 /// matches of rules with a block that may count it. A failure, also spent fuel, is reported for its rule, and the next
-/// rule is tried.
+/// rule is tried. All rules share `fuel`.
 fn report_matches(
     context: RuleContext<'_>,
     new: Option<EventId>,
@@ -42,7 +42,9 @@ fn report_matches(
         let concerns_block_of_rule = new.is_some_and(|id| concerns_block(&mut evaluator, rule, id));
         let mut frame = vec![Value::Absent; rule.query.slots];
         let variables: Vec<&Variable> = rule.query.variables.iter().collect();
+        // The slots of the event variables outside of blocks: only these belong to a match.
         let outer: Vec<usize> = rule.events.iter().filter(|v| v.is_outer).map(|v| v.slot).collect();
+        // The search begins with 0, the empty set of variables that have a value.
         let result =
             assign(&mut evaluator, &variables, &rule.query.items, 0, &mut frame, &mut |evaluator, frame| {
                 let is_of_match =
@@ -97,6 +99,7 @@ fn assign(
 ) -> Result<(), EvalError> {
     evaluator.spend(1)?;
     let bound = bind_definitions(evaluator, items, bound, frame)?;
+    // The first variable whose domain needs no variable without a value. If there is none, all have one.
     let next =
         variables.iter().position(|v| v.domain.as_ref().is_none_or(|ex| ex.required_slots() & !bound == 0));
     let Some(index) = next else { return found(evaluator, frame) };
@@ -111,6 +114,7 @@ fn assign(
             Err(error) => vec![Value::Failed(error.into())],
         },
     };
+    // Binds it to each value in turn, and then the remaining variables.
     for value in values {
         if evaluator.has_type(&value, variable.ty) {
             let mut frame = frame.clone();
@@ -140,6 +144,7 @@ fn bind_definitions(
         if let QueryItem::Let(slot, ex) = item
             && ex.required_slots() & !bound == 0
         {
+            // An error becomes the value: it matters only if no condition rules the assignment out.
             let value = match evaluator.evaluate(ex, frame) {
                 Ok(value) => value,
                 Err(EvalError::Fuel) => return Err(EvalError::Fuel),

@@ -116,7 +116,7 @@ impl NameChecker<'_> {
     /// Checks the tool patterns of a statement, and the keys that it reads from arguments and answers.
     fn check_statement(&mut self, statement: &Statement) {
         let paths = StatementPaths::new(statement, self.constants);
-        // These statements grant nothing by an ambiguous pattern.
+        // These statements grant something, but not by an ambiguous pattern, so `check_pattern` reports such patterns.
         let grants = matches!(
             &statement.kind,
             StatementKind::Label { .. }
@@ -143,6 +143,7 @@ impl NameChecker<'_> {
         if is_beyond_lists(&pattern) {
             return;
         }
+        // The pattern may match tools that are not listed, so nothing is known to be wrong.
         let Some(matching) = self.tools.schemas.matching(&pattern, self.tools.is_complete) else { return };
         if matching.is_empty() {
             self.report_unlisted_tool(&pattern, &expr.span);
@@ -200,7 +201,7 @@ impl NameChecker<'_> {
 
     /// Checks the names of arguments in a tool pattern, such as `{to: {name: "ann"}}`, against the schemas, level by
     /// level. `shape` is the pattern at a level, `above` the path to it, for messages; `schemas` describe the values
-    /// there.
+    /// there. `matched` are the tools that the pattern matches.
     fn check_entries(
         &mut self,
         shape: &Expr,
@@ -223,6 +224,7 @@ impl NameChecker<'_> {
             _ => return,
         };
         for (step, value, span) in parts {
+            // What a missing argument contains is not checked: nothing is known of it.
             if let (Some(name), Some(span)) = (step.key(), span)
                 && schemas.lacks(name)
             {
@@ -252,7 +254,9 @@ impl NameChecker<'_> {
         if !schemas.lacks(name) {
             return;
         }
-        // A rule may deny what a tool does not declare, and a rule about all events may be meant for other agents, too.
+        // An error only for an argument of the tools that the statement names, unless the statement tests whether the
+        // argument is there: a rule may deny what a tool does not declare. A statement about all tools may be meant for
+        // other agents, too.
         let severity = match kind {
             EventKind::Call if matched.is_restricted && !read.is_presence_test => Severity::Error,
             _ => Severity::Warning,

@@ -72,6 +72,7 @@ pub(crate) fn read_list(text: &str) -> Result<ToolList, ToolListError> {
         Some(result) => (result, "result."),
         None => (&document, ""),
     };
+    // The list, and its place in the document for messages.
     let (items, place) = match (holder, holder.get("tools")) {
         (Value::Array(items), _) => (items, prefix.trim_end_matches('.').to_owned()),
         (_, Some(Value::Array(items))) => (items, format!("{prefix}tools")),
@@ -136,6 +137,7 @@ fn read_tool(item: &Value, place: &str) -> Result<Option<ListedTool>, ToolListEr
         };
         match value {
             Value::Null => Ok(None),
+            // In JSON Schema, `true` and `false` are schemas, too.
             Value::Object(_) | Value::Bool(_) => Ok(Some(value.clone())),
             _ => Err(ToolListError::new(
                 format!("{place}.{key}"),

@@ -229,6 +229,7 @@ impl<'s> SchemaNode<'s> {
                 Some((listed.unwrap_or(&EMPTY), is_closed))
             }
             (_, None) => None,
+            // `true`, or a schema for the others.
             (Some(_), Some(listed)) => Some((listed, false)),
             (None, Some(listed)) => {
                 let is_closed = !listed.is_empty() && !OPENING.iter().any(|key| fields.contains_key(*key));

@@ -45,8 +45,9 @@ impl ValueChecker<'_> {
         let paths = StatementPaths::new(statement, self.constants);
         statement.walk(&mut |expr| match &*expr.kind {
             ExprKind::Compare(first, rest) => {
-                let left = std::iter::once(first).chain(rest.iter().map(|(_, expr)| expr));
-                for (left, (how, right)) in left.zip(rest) {
+                // `a < b < c` compares each operand with the next one.
+                let operands = std::iter::once(first).chain(rest.iter().map(|(_, expr)| expr));
+                for (left, (how, right)) in operands.zip(rest) {
                     self.check_comparison(&paths, left, *how, right);
                 }
             }
@@ -55,6 +56,7 @@ impl ValueChecker<'_> {
                     && let Ok(pattern) = ToolPattern::new(&tool.name)
                     && let Some(matched) = self.tools.of_pattern(&pattern)
                 {
+                    // The path to the shape is empty, since the shape is that of all arguments.
                     self.check_shape(shape, &matched, &matched.inputs(), &mut Vec::new());
                 }
             }
@@ -63,7 +65,8 @@ impl ValueChecker<'_> {
     }
 
     /// Checks the constants of one comparison, on either side: `call.arguments.mode == "fast"`,
-    /// `call.arguments.mode in ["fast", "safe"]`, or `"fast" in call.arguments.modes`.
+    /// `call.arguments.mode in ["fast", "safe"]`, or `"fast" in call.arguments.modes`. `paths` resolves the names in
+    /// the statement.
     fn check_comparison(&mut self, paths: &StatementPaths<'_>, left: &Expr, how: Comparison, right: &Expr) {
         let constants = self.constants;
         // `check_values` compares the constants with the argument itself (`false`) or with the items of the argument
@@ -91,6 +94,7 @@ impl ValueChecker<'_> {
 
     /// Checks the constants that an argument (`side`) or, with `is_list`, its items are compared with: reports each
     /// that the schemas do not list. Reports nothing if `side` is no argument, or its schema does not list the values.
+    /// `paths` resolves the names in the statement.
     fn check_values(&mut self, paths: &StatementPaths<'_>, side: &Expr, is_list: bool, constants: &[&Expr]) {
         let Some(path) = paths.path_of(side) else { return };
         let Some(steps) = path.below_arguments().filter(|steps| !steps.is_empty()) else { return };
@@ -104,7 +108,7 @@ impl ValueChecker<'_> {
         let listed = ListedValues { matched: &matched, steps, values };
         for constant in constants {
             let Some(value) = scalar(constant) else { continue };
-            if !listed.values.iter().any(|listed| is_equal(listed, &value)) {
+            if !listed.values.iter().any(|permitted| is_equal(permitted, &value)) {
                 self.found.push(listed.diagnostic(&value, &constant.span));
             }
         }
@@ -112,7 +116,7 @@ impl ValueChecker<'_> {
 
     /// Checks the constants in a test of arguments: `tool:send({mode: "fast"})`. A text there is a regular expression,
     /// so it is reported only if it matches no listed value. `above` is the path to `shape`, and `schemas` describe the
-    /// values there.
+    /// values there. `matched` are the tools that the pattern matches.
     fn check_shape(
         &mut self,
         shape: &Expr,
@@ -129,10 +133,11 @@ impl ValueChecker<'_> {
                 })
                 .collect(),
             ExprKind::List(items) => items.iter().map(|item| (EventStep::Item, item)).collect(),
+            // A single constant is compared with the values that the schemas list, if they list any.
             _ => {
                 let (Some(value), Some(values)) = (scalar(shape), schemas.values()) else { return };
                 let listed = ListedValues { matched, steps: &*above, values };
-                if !listed.values.iter().any(|listed| is_equal(listed, &value) || may_match(&value, listed)) {
+                if !listed.values.iter().any(|known| is_equal(known, &value) || may_match(&value, known)) {
                     self.found.push(listed.diagnostic(&value, &shape.span));
                 }
                 return;

@@ -234,6 +234,7 @@ impl Document {
         let Some(node) = self.nodes.get(id) else { return false };
         let (end, declared_before) = (node.end, node.declared);
         let mut raised = false;
+        // One dimension after the other, since a descendant may have a declaration in some of them only.
         for dimension in 0..space.dimensions().len() {
             let one = DimensionSet::single(dimension);
             if !partial.dims.has(dimension) {

@@ -123,14 +123,15 @@ impl Origin {
             // Writing to a `String` never fails.
             let _ = write!(address, "{before}.{name}");
             if is_sole_block && &**first == "content" {
-                let first = if let OriginPart::Blocks(first) = self.part { first } else { 0 };
-                let _ = write!(address, ".{first}.text");
+                let first_block =
+                    if let OriginPart::Blocks(first_block) = self.part { first_block } else { 0 };
+                let _ = write!(address, ".{first_block}.text");
             }
         }
         for (depth, step) in steps.enumerate() {
             let _ = match (step, self.part) {
-                (PathStep::Index(index), OriginPart::Blocks(first)) if depth == 0 => {
-                    write!(address, ".{}", first + index)
+                (PathStep::Index(index), OriginPart::Blocks(first_block)) if depth == 0 => {
+                    write!(address, ".{}", first_block + index)
                 }
                 (PathStep::Index(index), _) => write!(address, ".{index}"),
                 (PathStep::Key(key), _) => write!(address, ".{key}"),

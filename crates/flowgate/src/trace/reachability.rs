@@ -23,13 +23,13 @@ impl Trace {
         self.influences_in_steps(earlier, later).0
     }
 
-    /// Returns the result of [`influences`](Self::influences) and the number of visited events, for which the caller
-    /// pays with fuel. Follows the dependencies backwards from `later`: those that its attribution names, and the calls
-    /// that wrote to a store before it was read.
+    /// Returns whether `earlier` may have influenced `later`, as [`influences`](Self::influences) does, and the number
+    /// of visited events, for which the caller pays with fuel. Follows the dependencies backwards from `later`: those
+    /// that its attribution names, and the calls that wrote to a store before it was read.
     pub(crate) fn influences_in_steps(&self, earlier: EventId, later: EventId) -> (bool, usize) {
         let mut visited = std::collections::HashSet::new();
         // The number of visited writers of each store, so that none is visited again for a later read.
-        let mut written: HashMap<usize, usize> = HashMap::new();
+        let mut visited_of_store: HashMap<usize, usize> = HashMap::new();
         let mut pending = vec![later];
         let mut steps = 0;
         while let Some(id) = pending.pop() {
@@ -37,7 +37,7 @@ impl Trace {
             let Some(event) = self.event(id).filter(|_| visited.insert(id)) else { continue };
             // The first `count` writers of a store had written to it before the event was read from it.
             for (store, count) in &event.read_from {
-                let visited_writers = written.entry(*store).or_default();
+                let visited_writers = visited_of_store.entry(*store).or_default();
                 let writers =
                     self.writers.get(*store).into_iter().flatten().take(*count).skip(*visited_writers);
                 *visited_writers = (*visited_writers).max(*count);

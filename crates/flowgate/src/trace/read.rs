@@ -102,8 +102,8 @@ pub fn file(text: &str) -> Result<Vec<RecordedRun>, ReadError> {
         return Ok(runs);
     }
     let mut part = RecordedRun::default();
-    for (index, text) in text.lines().enumerate().filter(|(_, text)| !text.trim().is_empty()) {
-        match line(text, index + 1)? {
+    for (index, line_text) in text.lines().enumerate().filter(|(_, line_text)| !line_text.trim().is_empty()) {
+        match line(line_text, index + 1)? {
             JsonLine::Run(run) => runs.push(run),
             JsonLine::Part(entries) => part.append(entries),
         }
@@ -132,6 +132,7 @@ fn value_to_line(value: Value) -> Result<JsonLine, MessageProblem> {
         }
         Value::Object(mut run) if run.get("messages").is_some_and(Value::is_array) => {
             let mut items = run.remove("messages").unwrap_or_default();
+            // A log of AgentDojo is first brought into OpenAI's form.
             if agentdojo::is_log(&run) {
                 agentdojo::rename_fields(&mut run);
                 items = agentdojo::messages(items.as_array().map_or(&[], Vec::as_slice))?.into();

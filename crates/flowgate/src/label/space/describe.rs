@@ -37,6 +37,7 @@ impl Space {
             DimensionKind::Readers if none_set => format!("{name}: everyone"),
             DimensionKind::Readers if all_set => format!("{name}: nobody"),
             DimensionKind::Readers => format!("{name}({})", names(false)),
+            // For a time, the offset is the index of its age, not of a bit.
             DimensionKind::Time => match label.ages.get(offset).copied().unwrap_or(u64::MAX) {
                 0 => format!("{name}: always fresh"),
                 u64::MAX => format!("{name}: unknown"),

@@ -37,6 +37,7 @@ impl Compiler<'_> {
                 );
             }
         };
+        // The arguments of the answered call, with the values that they must have.
         let mut matched = Vec::new();
         for (key, value) in entries {
             let ExprKind::Str(key) = &*key.kind else {

@@ -36,6 +36,7 @@ fn wrong_events(declared: &[(&str, Type)], types: &[Type], expected: &str) -> (S
         _ => "(out: ToolOutput) is tool:NAME",
     };
     match declared {
+        // One event, of another kind.
         [(name, ty)] => {
             let fitting = types.first().map_or("event", |ty| ty.name());
             let message = format!("the statement applies to {expected}, but `{name}` is a {}", ty.name());
@@ -158,10 +159,10 @@ impl Compiler<'_> {
                 QuantifierKind::Count { min: Some(CompiledExpr::Constant(Value::Int(1))), max: None }
             }
             Quantifier::Count { min, max } => {
-                let mut bound = |bound: &Option<Expr>| {
+                let mut compile_bound = |bound: &Option<Expr>| {
                     bound.as_ref().map(|bound| self.expression(bound, scope)).transpose()
                 };
-                QuantifierKind::Count { min: bound(min)?, max: bound(max)? }
+                QuantifierKind::Count { min: compile_bound(min)?, max: compile_bound(max)? }
             }
         };
         let mut inner = scope.block_scope();
@@ -236,6 +237,7 @@ impl Compiler<'_> {
             let help = "write a rule (`raise`, `ask`) instead, which may depend on several events";
             return self.fail("one-event", &span, message, help);
         }
+        // Variables without a domain range over events. There must be one, which was declared first.
         let events: Vec<&Variable> = scope.query.variables.iter().filter(|v| v.domain.is_none()).collect();
         let declares_one_event =
             matches!(events.as_slice(), [only] if types.contains(&only.ty) && only.slot == 0);
@@ -303,9 +305,9 @@ impl Compiler<'_> {
             }
             ExprKind::Compare(first, rest) => {
                 // `(x: T) in list` ranges over the list, but the calls of a message are events.
-                let ranges =
+                let is_in_list =
                     matches!(rest.as_slice(), [(Comparison::In, list)] if !is_call_of_message(first, list));
-                if !ranges || !matches!(&*first.kind, ExprKind::Typed(..)) {
+                if !is_in_list || !matches!(&*first.kind, ExprKind::Typed(..)) {
                     self.declare_events(first, scope)?;
                 }
                 rest.iter().try_for_each(|(_, expr)| self.declare_events(expr, scope))
@@ -375,6 +377,8 @@ impl Compiler<'_> {
                 scope.slot(&name.text).map_or(CompiledExpr::Constant(Value::Absent), CompiledExpr::Slot);
             return Ok(Some(CompiledExpr::Proposes(Box::new([call, message]))));
         }
+        // A wrong type fails only at the end: the list is compiled and the name bound first, so that their errors are
+        // reported, too.
         let ty = self.variable_type(name, ty);
         let domain = self.expression(list, scope)?;
         let slot = self.bind(scope, name)?;
@@ -543,21 +547,22 @@ impl Compiler<'_> {
     /// Returns whether the body of a predicate reads events other than its arguments: it declares variables over
     /// events, counts events, compares their order, or reads the calls of a message.
     pub(super) fn reads_other_events(&self, body: &ConditionBody) -> bool {
-        lines(body).any(|expr| {
-        let mut found = false;
-        expr.walk(&mut |expr| {
-            found |= match &*expr.kind {
-                ExprKind::Quantified(..) => true,
-                // `(call: ToolCall) in message`
-                ExprKind::Compare(first, rest) if matches!(rest.as_slice(), [(Comparison::In, _)]) => {
-                    matches!(&*first.kind, ExprKind::Typed(_, ty) if matches!(ty.text.as_str(), "ToolCall" | "Function"))
+        let reads_in_line = |line: &Expr| {
+            let mut found = false;
+            line.walk(&mut |expr| {
+                found |= match &*expr.kind {
+                    ExprKind::Quantified(..) => true,
+                    // `(call: ToolCall) in message`
+                    ExprKind::Compare(first, rest) if matches!(rest.as_slice(), [(Comparison::In, _)]) => {
+                        let types_of_calls = ["ToolCall", "Function"];
+                        matches!(&*first.kind, ExprKind::Typed(_, ty) if types_of_calls.contains(&ty.text.as_str()))
+                    }
+                    _ => self.may_read_calls(expr),
                 }
-                _ => self.may_read_calls(expr),
-            }
-        });
-        found
-    }) || has_flow(body)
-        || has_free_variable(body)
+            });
+            found
+        };
+        lines(body).any(reads_in_line) || has_flow(body) || has_free_variable(body)
     }
 }
 

@@ -32,6 +32,7 @@ impl Compiler<'_> {
                 self.function(expr, &function.span, imported.unwrap_or(name), arguments, named, scope)
             }
             ExprKind::Member(object, name) => {
+                // `m.f(x)`, unless `m` is a variable.
                 if let Some(module) = dotted_name(object).filter(|module| scope.slot(module).is_none())
                     && let Some(canonical) = self.function_in_module(&module, name)?
                 {
@@ -96,6 +97,7 @@ impl Compiler<'_> {
             }
             _ => {}
         }
+        // A predicate of the policy.
         if let Some(index) = self.predicates.get(name).copied() {
             let compiled = self.expressions(arguments, scope)?;
             let parameters =
@@ -105,6 +107,7 @@ impl Compiler<'_> {
             self.check_arity(expr, name, (parameters.len(), parameters.len()), compiled.len())?;
             return Ok(CompiledExpr::Predicate(index, compiled));
         }
+        // An extern predicate.
         if let Some(index) = self.externs.get(name).copied() {
             let compiled = self.expressions(arguments, scope)?;
             let known = self.plan.externs.get(index).map_or(&[] as &[_], |known| &known.parameters);
@@ -114,6 +117,7 @@ impl Compiler<'_> {
             self.check_arity(expr, name, (parameters.len(), parameters.len()), compiled.len())?;
             return Ok(CompiledExpr::Extern(index, compiled));
         }
+        // A built-in function, or an unknown name.
         let Some(found) = FUNCTIONS.find(name) else {
             // The arguments are compiled only to report their errors.
             let _ = self.expressions(arguments, scope);
@@ -183,11 +187,13 @@ impl Compiler<'_> {
                 };
                 return self.fail("arguments", &name.span, message, help);
             };
+            // The positions up to this one that have no argument yet.
             if arguments.len() <= index {
                 arguments.resize(index + 1, CompiledExpr::Constant(Value::Absent));
             }
             let is_free = |ex: &CompiledExpr| matches!(ex, CompiledExpr::Constant(Value::Absent));
             let value = self.expression(value, scope)?;
+            // A position is taken if a positional argument or an earlier named one is there.
             match arguments.get_mut(index).filter(|ex| index >= positional && is_free(ex)) {
                 Some(free) => *free = value,
                 None => {
@@ -199,7 +205,8 @@ impl Compiler<'_> {
         Ok(arguments)
     }
 
-    /// Fails unless a call of `name` has between `least` and `most` arguments.
+    /// Fails unless `given`, the number of arguments of the call `expr` of the function `name`, is between `least` and
+    /// `most`.
     fn check_arity(
         &mut self,
         expr: &Expr,
@@ -242,6 +249,7 @@ impl Compiler<'_> {
             (_, CompiledExpr::Constant(Value::Str(source))) => {
                 RegexUse::FullMatch { bits: matched_text_bits(source) }
             }
+            // How many texts a computed pattern matches is unknown.
             _ => RegexUse::FullMatch { bits: None },
         };
         let CompiledExpr::Constant(Value::Str(source)) = &pattern else {
@@ -272,24 +280,26 @@ impl Compiler<'_> {
         scope: &mut Scope,
     ) -> CompileResult<CompiledExpr> {
         self.check_arity(expr, "isinstance", (2, 2), arguments.len())?;
+        // Always matches, since there are two arguments.
         let [value, types] = arguments else { return Err(super::ReportedCompileError) };
-        let names: Vec<&Expr> = match &*types.kind {
+        // The parser reads a tuple as a list.
+        let type_names: Vec<&Expr> = match &*types.kind {
             ExprKind::List(items) => items.iter().collect(),
             _ => vec![types],
         };
         let mut compiled_types: Vec<Type> = Vec::new();
-        for name in names {
+        for name in type_names {
             let known = match &*name.kind {
                 ExprKind::Name(text) => self.named_type(text),
                 _ => None,
             };
             let Some(ty) = known else {
-                let names = Type::NAMES.map(|(name, _)| name).join(", ");
+                let known = Type::NAMES.map(|(name, _)| name).join(", ");
                 return self.fail(
                     "unknown-type",
                     &name.span,
                     "the expression is not the name of a type",
-                    format!("known are: {names}"),
+                    format!("known are: {known}"),
                 );
             };
             compiled_types.push(ty);

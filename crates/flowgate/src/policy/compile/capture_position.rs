@@ -40,7 +40,10 @@ pub(super) fn check(pattern: &str, group: &str, reliance: CaptureReliance) -> Re
     // `.` matches a line break too, as when the pattern is applied to a text.
     let mut parser = regex_syntax::ParserBuilder::new().dot_matches_new_line(true).build();
     let pattern = parser.parse(pattern).map_err(|_| help)?;
-    let is_group = |part: &Hir| matches!(part.kind(), HirKind::Capture(Capture { name: Some(name), .. }) if **name == *group);
+    let is_group = |part: &Hir| match part.kind() {
+        HirKind::Capture(Capture { name: Some(name), .. }) => **name == *group,
+        _ => false,
+    };
     let parts = match pattern.kind() {
         HirKind::Concat(parts) => parts.as_slice(),
         _ => std::slice::from_ref(&pattern),
@@ -57,10 +60,7 @@ pub(super) fn check(pattern: &str, group: &str, reliance: CaptureReliance) -> Re
                 && has_fixed_beginning_of_line(before)
         }
     };
-    match is_fixed && group.properties().maximum_len().is_some() {
-        true => Ok(()),
-        false => Err(help),
-    }
+    if is_fixed && group.properties().maximum_len().is_some() { Ok(()) } else { Err(help) }
 }
 
 /// Returns whether all texts that a part of a pattern matches have the same length.
@@ -82,6 +82,7 @@ fn line_breaks(part: &Hir) -> Option<usize> {
     match part.kind() {
         HirKind::Empty | HirKind::Look(_) => Some(0),
         HirKind::Literal(literal) => Some(literal.0.iter().filter(|byte| **byte == b'\n').count()),
+        // A class that matches line breaks and other characters has no fixed number.
         HirKind::Class(_) => match matches_line_break(part) {
             false => Some(0),
             true => (part.properties().maximum_len() == Some(1) && is_line_break_only(part)).then_some(1),

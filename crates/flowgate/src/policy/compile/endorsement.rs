@@ -78,6 +78,7 @@ impl Compiler<'_> {
             })
             .collect();
         self.reject_nested_list(&expr.span, query)?;
+        // What all restrictions together leave: the canonical form, and the bits that the choice of a value carries.
         let is_listed = restrictions.iter().any(|found| matches!(found, Restriction::Listed(_)));
         let mut endorsed = EndorsedValue::default();
         for restriction in &restrictions {
@@ -95,6 +96,8 @@ impl Compiler<'_> {
         if is_unsafe {
             return Ok(endorsed);
         }
+        // The roles of the argument decide which restriction suffices. `word` is the word of its name that suggests a
+        // role, with this role.
         let name = endorsed_name(target, query);
         let word = decisive_word(&name);
         let roles = self.roles_of(&name, query, |_| word.as_ref().map(|(role, _)| *role));
@@ -107,6 +110,7 @@ impl Compiler<'_> {
             // Each item of a list has a value of its own.
             let items =
                 if target.root == 0 { 1 } else { u32::try_from(MAX_ENDORSED_ITEMS).unwrap_or(u32::MAX) };
+            // Only a pattern can leave an attacker too much choice; a list or a canonical form does not.
             let bits = endorsed.bits.filter(|_| endorsed.canonical.is_none() && !is_listed);
             let bits = bits.map(|bits| bits.saturating_mul(items)).filter(|bits| *bits > MAX_PATTERN_BITS);
             if let Some(bits) = bits {
@@ -120,6 +124,7 @@ impl Compiler<'_> {
             }
             return Ok(endorsed);
         }
+        // No restriction suffices: the error says what would.
         if let Some(role) = roles.into_iter().find(|role| role.needs_listed_values()) {
             let message = match word.filter(|(known, _)| *known == role) {
                 Some((_, word)) => format!(
@@ -188,6 +193,7 @@ pub(super) fn restriction(test: &CompiledExpr, target: &TargetPath) -> Option<Re
         })
     };
     match test {
+        // A function of the value, such as `is_date(VALUE)` or `is_path_in(VALUE, "FOLDER")`.
         CompiledExpr::Call(function, arguments) if arguments.first().is_some_and(is_target) => {
             if let Some(kind) = FUNCTIONS.get(*function).and_then(|found| found.canonical) {
                 return Some(Restriction::Typed(EndorsedValue {
@@ -223,6 +229,7 @@ pub(super) fn restriction(test: &CompiledExpr, target: &TargetPath) -> Option<Re
             }
             _ => None,
         },
+        // A single permitted value leaves no choice, so it carries 0 bits.
         CompiledExpr::Compare(Comparison::Equal, value, other) if is_target(value) => {
             matches!(&**other, CompiledExpr::Constant(_)).then_some(Restriction::Listed(0))
         }

@@ -63,6 +63,7 @@ impl Compiler<'_> {
                 }
                 CompiledExpr::Dict(pairs)
             }
+            // `input.NAME` is a parameter of the evaluation, unless a variable is called `input`.
             ExprKind::Member(object, name) if is_input(object) && scope.slot("input").is_none() => {
                 CompiledExpr::Parameter(name.text.as_str().into())
             }
@@ -122,6 +123,8 @@ impl Compiler<'_> {
             }
             ExprKind::Comprehension { value, name, list, condition } => {
                 let list = boxed(self.expression(list, scope)?);
+                // The name is known only within the comprehension. Errors are returned after it is forgotten, so that
+                // it does not stay in the scope.
                 let slot = self.bind(scope, name)?;
                 let condition =
                     condition.as_ref().map(|c| self.expression(c, scope).map(Box::new)).transpose();
@@ -234,10 +237,12 @@ impl Compiler<'_> {
         scope: &mut Scope,
     ) -> CompileResult<CompiledExpr> {
         let mut parts = Vec::new();
+        // A declaration `(x: T) in list`, which is no part of a longer chain.
         if let (ExprKind::Typed(name, ty), [(Comparison::In, list)]) = (&*first.kind, rest) {
             let test = self.compile_ranged_variable(first, name, ty, list, scope)?;
             return Ok(test.unwrap_or(CompiledExpr::Constant(Value::Bool(true))));
         }
+        // Each operand is compared with the next one.
         let mut left = self.expression(first, scope)?;
         for (operator, right_expr) in rest {
             if let Some(tool) = self.tool_or_group(right_expr, scope)? {
@@ -273,6 +278,7 @@ impl Compiler<'_> {
             parts.push(CompiledExpr::Compare(*operator, Box::new(left), Box::new(right.clone())));
             left = right;
         }
+        // A single comparison needs no conjunction.
         match parts.pop() {
             Some(only) if parts.is_empty() => Ok(only),
             Some(last) => {
@@ -336,7 +342,8 @@ impl Compiler<'_> {
                     Dialect::Flowgate => MatchExtent::Whole,
                     Dialect::Compat => MatchExtent::CompatWhole,
                 };
-                // A text that is not a valid pattern is compared literally; a pattern that is too large is an error.
+                // A text that is not a valid pattern is compared literally. A pattern that is too large, and so is not
+                // compiled although its syntax is valid (`is_pattern`), is an error.
                 let is_plain = !text.contains(['\\', '.', '[', '(', '*', '+', '?', '{', '|', '^', '$']);
                 let pattern = if is_plain {
                     None

@@ -122,12 +122,12 @@ impl Compiler<'_> {
         alias: Option<&Name>,
         names: Option<&[(Name, Option<Name>)]>,
     ) -> CompileResult<()> {
-        let missing = names.and_then(|names| {
+        let unavailable = names.and_then(|names| {
             names.iter().find_map(|(name, _)| {
                 UNAVAILABLE.iter().find(|(known, _)| *known == name.text).map(|(_, why)| (name, *why))
             })
         });
-        if let Some((name, why)) = missing {
+        if let Some((name, why)) = unavailable {
             let message = format!("`{}` is not available: {why}", name.text);
             return self.fail(
                 "unavailable",
@@ -138,6 +138,7 @@ impl Compiler<'_> {
         }
         let Some((path, known)) = MODULES.iter().find(|(path, _)| *path == module.text) else {
             let message = format!("the module `{}` cannot be imported", module.text);
+            // Only the modules with at most one dot, which contain the names of the others: the full list is long.
             let known: Vec<&str> =
                 MODULES.iter().map(|(path, _)| *path).filter(|path| path.matches('.').count() < 2).collect();
             let help = format!("only these modules can be imported: {}", known.join(", "));

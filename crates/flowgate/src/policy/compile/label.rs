@@ -52,6 +52,7 @@ impl Compiler<'_> {
         match Space::new(dimensions) {
             Ok(space) => self.plan.space = space,
             Err(error) => {
+                // `dimension` is the index of the dimension that is too much.
                 let span = spans.get(error.dimension).cloned().unwrap_or(0..0);
                 let _ = self.fail::<()>("too-many", &span, error.message, error.help);
             }
@@ -74,8 +75,8 @@ impl Compiler<'_> {
                 }
                 Ok(DimensionKind::Set(names.iter().map(|name| name.text.clone()).collect()))
             }
-            DimensionOrder::Edges(paths) => {
-                let elements: Vec<&Name> = paths.iter().flatten().collect();
+            DimensionOrder::Edges(chains) => {
+                let elements: Vec<&Name> = chains.iter().flatten().collect();
                 if let Some(reserved) =
                     elements.iter().find(|element| RESERVED.contains(&element.text.as_str()))
                 {
@@ -84,9 +85,10 @@ impl Compiler<'_> {
                     return self.fail("reserved", &reserved.span, message, "choose another name");
                 }
                 let names: Vec<&str> = elements.iter().map(|element| element.text.as_str()).collect();
-                let edges: Vec<(&str, &str)> = paths
+                // Neighbours in a chain: each element is below the next one.
+                let edges: Vec<(&str, &str)> = chains
                     .iter()
-                    .flat_map(|path| path.iter().zip(path.iter().skip(1)))
+                    .flat_map(|chain| chain.iter().zip(chain.iter().skip(1)))
                     .map(|(lower, upper)| (lower.text.as_str(), upper.text.as_str()))
                     .collect();
                 match Lattice::from_edges(&names, &edges) {
@@ -200,7 +202,7 @@ impl Compiler<'_> {
     }
 
     /// Returns the label of an element that is named with its dimension: `integrity.trusted`, or `integrity.top` for
-    /// the greatest element of that dimension alone.
+    /// the greatest element of that dimension alone. `part` is the expression, for the error message.
     fn qualified_element(
         &mut self,
         dimension: &str,
@@ -259,6 +261,7 @@ impl Compiler<'_> {
                 help,
             );
         }
+        // In a dimension whose names the policy lists, the element is fixed if all arguments are such names.
         if let Some(DimensionKind::Set(known)) = &kind {
             let mut names = Vec::new();
             for argument in arguments {
@@ -287,6 +290,7 @@ impl Compiler<'_> {
                 }
             }
         }
+        // Any other element is computed. A date that is written here is checked now.
         let mut compiled = Vec::new();
         for argument in arguments {
             compiled.push(self.expression(argument, scope)?);

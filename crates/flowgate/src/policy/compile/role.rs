@@ -49,11 +49,14 @@ impl Compiler<'_> {
             let rest = argument.strip_prefix(role.argument.as_str());
             rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
         };
+        // A tool must match all patterns of a statement, so two disjoint patterns exclude that both statements apply.
         let may_apply = |role: &&DeclaredRole| {
             let pairs = role.tools.iter().flat_map(|one| query.tools.iter().map(move |other| (one, other)));
             let mut pairs = pairs.filter_map(|(one, other)| pattern(one).zip(pattern(other)));
             !pairs.any(|(one, other)| one.is_disjoint(other))
         };
+        // Whether each pattern of the declaration is also one of the query, or matches the only tool that one of the
+        // query names.
         let covers_all_calls = |role: &DeclaredRole| {
             role.tools.iter().all(|one| {
                 query.tools.iter().any(|other| {
@@ -65,10 +68,8 @@ impl Compiler<'_> {
         };
         let declared: Vec<&DeclaredRole> =
             self.plan.roles.iter().filter(names_argument).filter(may_apply).collect();
-        let suggested = match declared.iter().any(|role| covers_all_calls(role)) {
-            true => None,
-            false => suggested(argument),
-        };
+        let suggested =
+            if declared.iter().any(|role| covers_all_calls(role)) { None } else { suggested(argument) };
         declared.into_iter().map(|role| role.role).chain(suggested).collect()
     }
 }

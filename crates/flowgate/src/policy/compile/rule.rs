@@ -77,10 +77,13 @@ impl Compiler<'_> {
     }
 
     /// Compiles the message of a rule to arguments by position and by name. A message `Violation(...)` has its
-    /// arguments except `ranges`, since the evaluator computes the locations itself. Any other message is the only
-    /// argument.
+    /// arguments except `ranges`, since the evaluator computes the locations itself. The name `Violation` alone is its
+    /// own text, and any other message is the only argument.
     fn message(&mut self, message: &Expr, scope: &mut Scope) -> CompileResult<CompiledArguments> {
-        let is_violation = |expr: &Expr| matches!(&*expr.kind, ExprKind::Name(name) if matches!(name.as_str(), "Violation" | "PolicyViolation"));
+        let is_violation = |expr: &Expr| match &*expr.kind {
+            ExprKind::Name(name) => matches!(name.as_str(), "Violation" | "PolicyViolation"),
+            _ => false,
+        };
         match &*message.kind {
             ExprKind::Call(function, arguments, named) if is_violation(function) => {
                 let args: Vec<_> = arguments.iter().map(|expr| self.expression(expr, scope)).collect();
@@ -190,16 +193,23 @@ impl Compiler<'_> {
     /// of the tool of a call or an output, or the role of a message. `None` if there may be several. `alone` are the
     /// conditions on the variable in `slot` alone, and `ty` is its type.
     fn required_name(&self, alone: &[SearchOp], slot: VariableSlot, ty: Type) -> Option<Arc<str>> {
+        let is_variable = |ex: &CompiledExpr| matches!(ex, CompiledExpr::Slot(s) if *s == slot);
+        // The first condition that requires a name decides. An inner `None` only means that a condition requires none.
         alone.iter().find_map(|op| match op {
-            SearchOp::Test(CompiledExpr::IsTool(event, pattern, _)) if matches!(**event, CompiledExpr::Slot(s) if s == slot) => {
+            // `call is tool:NAME`
+            SearchOp::Test(CompiledExpr::IsTool(event, pattern, _)) if is_variable(event) => {
                 self.plan.patterns.get(pattern.0)?.exact_name().cloned()
             }
+            // `message.role == "ROLE"`
             SearchOp::Test(CompiledExpr::Compare(Comparison::Equal, left, right)) => {
-                let (CompiledExpr::Member(object, field), CompiledExpr::Constant(Value::Str(text))) = (&**left, &**right) else {
-                    return None;
-                };
-                let is_role = ty == Type::Message && **field == *"role";
-                (is_role && matches!(**object, CompiledExpr::Slot(s) if s == slot)).then(|| Arc::clone(text))
+                match (&**left, &**right) {
+                    (CompiledExpr::Member(object, field), CompiledExpr::Constant(Value::Str(text)))
+                        if ty == Type::Message && **field == *"role" && is_variable(object) =>
+                    {
+                        Some(Arc::clone(text))
+                    }
+                    _ => None,
+                }
             }
             _ => None,
         })

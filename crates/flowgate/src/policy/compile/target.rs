@@ -15,7 +15,9 @@ impl Compiler<'_> {
     /// text at a path. `capture(PATH, r"...(?<name>...)...", "name")` captures what the group `name` of the pattern
     /// matches; `capture_line` has the same arguments. Fails if the author of the text could choose where the group is.
     pub(super) fn target(&mut self, expr: &Expr, scope: &Scope) -> CompileResult<TargetPath> {
+        // Anything but a call can only be a path; a call must be a capture with three arguments.
         let ExprKind::Call(function, arguments, _) = &*expr.kind else { return self.path(expr, scope) };
+        // Whether the position of the group relies on the tool to write each value on one line.
         let reliance = match &*function.kind {
             ExprKind::Name(name) if name == "capture" => Some(CaptureReliance::Nothing),
             ExprKind::Name(name) if name == "capture_line" => Some(CaptureReliance::Lines),

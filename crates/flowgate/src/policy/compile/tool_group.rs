@@ -64,6 +64,7 @@ impl Compiler<'_> {
             let message = "a quoted name with a `/` cannot be part of a group";
             return self.fail("tool", &value.span, message, help);
         }
+        // Whether the pattern is compared with `server/name`. That includes `*`: any tool of any server.
         let names_server = |name: &ToolName| match name {
             ToolName::Glob(text) | ToolName::Regex(text) => text.contains('/') || text == "*",
             ToolName::Exact(_) => false,

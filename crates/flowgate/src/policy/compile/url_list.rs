@@ -35,6 +35,7 @@ impl Compiler<'_> {
             self.check_domains(list)?;
         }
         let is_message = matches!(&*list.kind, ExprKind::Name(name) if name == "Message");
+        // `tests_lists` is true while the conditions of `endorse` and `consent` are compiled.
         if !self.tests_lists {
             if is_message {
                 let help = "list the hosts: `is_url_on(VALUE, [\"example.org\"])`";

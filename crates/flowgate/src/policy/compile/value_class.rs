@@ -33,6 +33,9 @@ impl Compiler<'_> {
         }
         let argument = argument_name(target);
         let roles = self.roles_of(&argument, query, |name| decisive_word(name).map(|(role, _)| role));
+        // Which restriction describes a class depends on the role. A destination or a command must be listed in a
+        // tool's answer, an amount in any list. For other arguments, a kind with a canonical form and few values
+        // suffices.
         let needs_answers = roles.iter().any(|role| role.needs_listed_values());
         let needs_list = needs_answers || roles.contains(&ArgumentRole::Amount);
         let tests = query.items.iter().filter_map(|item| match item {

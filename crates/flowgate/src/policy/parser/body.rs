@@ -59,6 +59,7 @@ impl Parser<'_> {
             match line {
                 Ok(line) => body.lines.push(line),
                 Err(ReportedParseError) => {
+                    // The rest of the line, and the first line of a block that it may begin.
                     self.skip_line();
                     while self.eat(Token::Indent) {
                         self.skip_line();
@@ -77,20 +78,20 @@ impl Parser<'_> {
             let name = self.name("a name")?;
             self.advance();
             // A long value may be on the next line, indented more.
-            let block = self.peek() == Token::Newline && self.peek_at(1) == Token::Indent;
-            if block {
+            let is_indented = self.peek() == Token::Newline && self.peek_at(1) == Token::Indent;
+            if is_indented {
                 self.advance();
                 self.advance();
             }
             let value = self.expression()?;
             self.end_of_line()?;
-            if block && !self.eat(Token::Dedent) {
+            if is_indented && !self.eat(Token::Dedent) {
                 return Err(self.expected("the end of the block", Some("write one expression after `:=`")));
             }
             return Ok(BodyLine::Let(name, value));
         }
         if self.peek_word() == "not" && self.peek_at(1) == Token::Colon {
-            // `not:` with a block: no assignment satisfies the block.
+            // `not:` with a block means that no assignment satisfies the block, the same as `count(max=0):`.
             let start = self.advance().start;
             self.advance();
             let body = self.with_depth(Self::block_or_line)?;
@@ -138,6 +139,7 @@ impl Parser<'_> {
                 return Err(self.expected("the end of the line", Some(help)));
             }
         };
+        // The colon after the head.
         self.advance();
         let body = self.with_depth(Self::block_or_line)?;
         self.node(start, ExprKind::Quantified(quantifier, body))

@@ -22,6 +22,7 @@ impl Parser<'_> {
         }
         self.expect_word("to", HELP)?;
         loop {
+            // A number, and what it limits: the calls (`amount` is `None`) or the sum of an argument.
             let start = self.next_span().start;
             if !matches!(self.peek(), Token::Int | Token::Float) {
                 return Err(self.expected("a number", Some(HELP)));
@@ -50,15 +51,15 @@ impl Parser<'_> {
                     self.report(Diagnostic::error("consent-limit", span, message.to_owned()).help(help))
                 );
             };
-            let unit = self.next_span();
+            let after = self.next_span();
             // A policy might say `3 calls per day` or `50 of ... a day`, which the monitor cannot enforce.
             if matches!(self.peek_word(), "a" | "per") {
                 let message = "a limit of a `consent` holds for one conversation, and cannot be one of a day"
                     .to_owned();
                 let help = "the monitor has no clock: leave out the time, or let a person approve for some days by `grant 30 days`, whose terms can say how often and how much";
-                return Err(self.report(Diagnostic::error("consent-limit", unit, message).help(help)));
+                return Err(self.report(Diagnostic::error("consent-limit", after, message).help(help)));
             }
-            let span = start..unit.start;
+            let span = start..after.start;
             if limits.iter().any(|limit| limit.amount.is_none() == amount.is_none()) {
                 let message = "the `consent` has two limits of the same kind".to_owned();
                 let help = "write one number of calls and one sum; further limits are further `consent` statements with other conditions";

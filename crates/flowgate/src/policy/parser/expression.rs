@@ -119,6 +119,7 @@ impl Parser<'_> {
             Token::Arrow => Comparison::Before,
             Token::Immediate => Comparison::RightBefore,
             Token::Influence => Comparison::Influences,
+            // The operators that are words; two of them have a second word.
             Token::Name => match self.peek_word() {
                 "in" => Comparison::In,
                 "contains_only" => Comparison::ContainsOnly,

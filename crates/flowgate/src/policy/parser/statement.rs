@@ -26,6 +26,7 @@ impl Parser<'_> {
     pub(super) fn file(&mut self) -> PolicyFile {
         let mut file = PolicyFile::default();
         while self.peek() != Token::End {
+            // Between statements.
             if matches!(self.peek(), Token::Newline | Token::Dedent) {
                 self.advance();
                 continue;
@@ -45,6 +46,7 @@ impl Parser<'_> {
                     file.statements
                         .extend(kinds.into_iter().map(|kind| Statement { kind, span: start..end }));
                 }
+                // The parser has continued after an error within the statement.
                 Ok(_) => {}
                 Err(ReportedParseError) => self.skip_statement(),
             }
@@ -134,6 +136,7 @@ impl Parser<'_> {
             "ask" => self.rule(Action::Ask),
             "log" => self.rule(Action::Log),
             "extern" => self.external(),
+            // `import "PATH"` imports a file; `import a.b` and `from a.b import c` import a module of functions.
             "import" if self.peek_at(1) == Token::Str => {
                 self.advance();
                 let span = self.advance();
@@ -175,6 +178,7 @@ impl Parser<'_> {
         let label = self.label_expression()?;
         let targets =
             if self.eat_word("for") { Some(self.targets("an argument of the call")?) } else { None };
+        // The optional clauses, which can only be in this order.
         let is_strict = self.eat_word("decided");
         if is_strict {
             let help = "write `require LABEL decided by everything if:`";
@@ -241,6 +245,7 @@ impl Parser<'_> {
         let in_parentheses = self.eat(Token::ParenOpen);
         let mut names = Vec::new();
         while names.is_empty() || self.eat(Token::Comma) {
+            // In parentheses, a comma may follow the last name.
             if in_parentheses && self.peek() == Token::ParenClose {
                 break;
             }
@@ -276,6 +281,7 @@ impl Parser<'_> {
     /// value of a constant can be on the next line, indented more (a `block`).
     fn definition(&mut self) -> ParseResult<StatementKind> {
         let name = self.name("a name")?;
+        // A constant.
         if self.eat(Token::Define) {
             let block = self.eat(Token::Newline) && self.eat(Token::Indent);
             let value = self.expression()?;
@@ -287,6 +293,7 @@ impl Parser<'_> {
             }
             return Ok(StatementKind::Constant { name, value });
         }
+        // A predicate; the types of its parameters are optional.
         self.expect(Token::ParenOpen, "`(`")?;
         let mut parameters = Vec::new();
         while self.peek() != Token::ParenClose {
@@ -348,18 +355,18 @@ impl Parser<'_> {
                 DimensionOrder::Time
             }
             _ => {
-                let mut paths = Vec::new();
+                let mut chains = Vec::new();
                 loop {
-                    let mut path = vec![self.name("an element")?];
+                    let mut chain = vec![self.name("an element")?];
                     while self.eat(Token::Less) {
-                        path.push(self.name("an element")?);
+                        chain.push(self.name("an element")?);
                     }
-                    paths.push(path);
+                    chains.push(chain);
                     if !self.eat(Token::Comma) {
                         break;
                     }
                 }
-                DimensionOrder::Edges(paths)
+                DimensionOrder::Edges(chains)
             }
         };
         self.end_of_line()?;
@@ -374,6 +381,7 @@ impl Parser<'_> {
         let (mut written, mut read) = (Vec::new(), Vec::new());
         let help = "write `store NAME: written by TOOL, TOOL, read by TOOL`";
         loop {
+            // `written by` or `read by`, in any order, each with a list of tools.
             let list = match self.peek_word() {
                 "written" => &mut written,
                 "read" => &mut read,

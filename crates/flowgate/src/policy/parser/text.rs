@@ -20,6 +20,7 @@ impl Parser<'_> {
         // The body begins after the prefix `f` and the quotation marks.
         let start = span.start + 1 + quotes(literal);
         let mut parts = Vec::new();
+        // The plain text since the last embedded expression.
         let mut text = String::new();
         let mut rest = body.to_owned();
         // The position of `rest` in the source.
@@ -30,6 +31,7 @@ impl Parser<'_> {
             let here = at + brace;
             let opens = rest.get(brace..).is_some_and(|tail| tail.starts_with('{'));
             let doubled = if opens { '{' } else { '}' };
+            // A doubled brace is a character of the text.
             if let Some(behind) = after.strip_prefix(doubled) {
                 text.push(doubled);
                 at = here + 2;
@@ -40,6 +42,7 @@ impl Parser<'_> {
                 let diagnostic = Diagnostic::error("syntax", here..here + 1, "the `}` has no `{` before it");
                 return Err(self.report(diagnostic.help("write `}}` for a brace")));
             }
+            // Any other `{` begins an expression, which ends before the next `}`.
             let Some(length) = after.find('}') else {
                 let diagnostic = Diagnostic::error("syntax", here..here + 1, "the `{` has no `}` after it");
                 return Err(self.report(diagnostic.help("write `{{` for a brace")));

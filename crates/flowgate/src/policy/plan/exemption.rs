@@ -98,6 +98,7 @@ impl Plan {
                 _ => {}
             });
         };
+        // First the patterns in the expressions themselves, then those in each predicate that is called, once.
         expressions.into_iter().for_each(|ex| collect(ex, &mut pending));
         let mut seen = if pending.is_empty() { Vec::new() } else { vec![false; self.predicates.len()] };
         while let Some(index) = pending.pop() {

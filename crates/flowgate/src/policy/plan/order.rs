@@ -15,6 +15,7 @@ pub(crate) fn order_conditions(variables: &[Variable], items: &[QueryItem], boun
     let mut variables: Vec<&Variable> = variables.iter().filter(|v| bound & bit(v.slot) == 0).collect();
     let mut ops = Vec::new();
     loop {
+        // First a condition or definition whose variables all have values.
         let can_evaluate = |needs: u64| needs & !bound == 0;
         if let Some(index) = items.iter().position(|item| can_evaluate(item.ex().required_slots())) {
             match items.remove(index) {
@@ -26,12 +27,14 @@ pub(crate) fn order_conditions(variables: &[Variable], items: &[QueryItem], boun
             }
             continue;
         }
+        // If there is none, the next variable gets a value.
         let next = variables
             .iter()
             .position(|v| v.domain.as_ref().is_none_or(|domain| can_evaluate(domain.required_slots())));
         let Some(index) = next else {
             if !items.is_empty() || !variables.is_empty() {
-                // Unreachable, since names are resolved in order; a lost condition must not hold.
+                // Unreachable, since names are resolved in order. A false condition would make sure that nothing
+                // matches without the conditions that are left.
                 ops.push(SearchOp::Test(CompiledExpr::Constant(Value::Bool(false))));
             }
             return ops;

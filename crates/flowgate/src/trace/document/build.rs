@@ -79,6 +79,7 @@ impl Document {
         self.is_oversize = true;
         self.nodes.clear();
         let root = self.add(0, PathStep::Key("".into()), NodeContent::Map, label);
+        // The content as one text, under the key of the field that it replaces.
         let (content, key) = match body {
             EventBody::Message(message) => (message.content.clone(), "content"),
             EventBody::Output(output) => match &output.structured {
@@ -102,6 +103,7 @@ impl Document {
         };
         let text = content.as_str().map_or_else(|| content.to_string(), str::to_owned);
         self.add_scalar(root, key, Value::String(text), label);
+        // The other fields, with the same labels as in a tree of full size.
         match body {
             EventBody::Message(message) => {
                 self.add_scalar(root, "role", Value::String(message.role.clone()), Label::BOTTOM);
@@ -125,19 +127,18 @@ impl Document {
     /// added, [`Self::close`] must be called, which records where its subtree ends.
     fn add(&mut self, parent: NodeId, step: PathStep, content: NodeContent, label: Label) -> NodeId {
         let id = self.nodes.len();
-        let (text, span, declared, read, floor) = (None, None, DimensionSet::NONE, false, Label::BOTTOM);
         self.nodes.push(DocumentNode {
             parent,
             end: id + 1,
             step,
             content,
-            text,
-            span,
+            text: None,
+            span: None,
             label,
-            declared,
-            read,
+            declared: DimensionSet::NONE,
+            read: false,
             is_independent: false,
-            floor,
+            floor: Label::BOTTOM,
             relied_on: Label::BOTTOM,
             labelled_by: StatementSet::default(),
         });
@@ -281,6 +282,7 @@ impl Document {
             _ => NodeContent::Scalar(source.to_value()),
         };
         let id = self.add(parent, step, content, label);
+        // The children directly follow their parent; a scalar has none.
         match &source.kind {
             located_text::LocatedNodeKind::List(items) => {
                 for (index, item) in items.iter().enumerate() {

@@ -16,6 +16,7 @@ pub(super) fn read(text: &str) -> Result<LocatedNode, LocateError> {
         return Err(LocateError::NotStructured);
     }
     value(&mut c, &mut tree)?;
+    // While an array or object is open: its end, or its next item or entry.
     while let Some(expected) = tree.expected_node() {
         space(&mut c);
         let close = if expected == ExpectedNode::Item { b']' } else { b'}' };
@@ -23,6 +24,7 @@ pub(super) fn read(text: &str) -> Result<LocatedNode, LocateError> {
             tree.close(c.offset())?;
             continue;
         }
+        // Not before the first item of the innermost open array or object.
         if tree.len() > 0 {
             c.expect(b',')?;
             space(&mut c);

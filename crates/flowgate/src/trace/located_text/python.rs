@@ -20,11 +20,12 @@ pub(super) fn read(text: &str) -> Result<LocatedNode, LocateError> {
         return Err(LocateError::NotStructured);
     }
     value(&mut c, &mut tree, &mut closers)?;
+    // While a list, dict, tuple or set is open: its end, or its next item or entry.
     while let (Some(expected), Some(&close)) = (tree.expected_node(), closers.last()) {
         space(&mut c);
         let comma = tree.len() > 0 && c.eat(b',');
         space(&mut c);
-        // `(1)` is a number in parentheses, and only `(1,)` is a tuple.
+        // `(1)` is a number in parentheses, which is an error here; only `(1,)` is a tuple.
         let is_grouping = close == b')' && tree.len() == 1 && !comma;
         if !is_grouping && c.eat(close) {
             closers.pop();
@@ -121,6 +122,7 @@ fn key(c: &mut Cursor<'_>) -> Result<String, LocateError> {
 /// does a byte string. Any other name is an error.
 fn word(c: &mut Cursor<'_>) -> Result<LocatedNodeKind, LocateError> {
     let start = c.offset();
+    // What begins with another character than a name.
     match c.peek() {
         Some(b'<') => {
             skip_angles(c)?;
@@ -129,6 +131,7 @@ fn word(c: &mut Cursor<'_>) -> Result<LocatedNodeKind, LocateError> {
         Some(b'-' | b'+' | b'.' | b'0'..=b'9') => return number(c),
         _ => {}
     }
+    // A name, perhaps with dots; the character after it decides whether it begins a byte string or a call.
     c.skip(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.') || !b.is_ascii());
     let kind = match (c.text_since(start), c.peek()) {
         ("b", Some(b'\'' | b'"')) => {

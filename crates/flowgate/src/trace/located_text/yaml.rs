@@ -105,6 +105,7 @@ impl YamlReader<'_> {
             }
             Event::SequenceStart(anchor, tag) => {
                 let start = self.advance_to_node(anchor, tag.is_some())?.start;
+                // `true`: the list is in flow style (brackets), and not in block style.
                 match self.layout.peek(start) {
                     Some(b'[') => self.open(start, true)?,
                     Some(b'-') => self.open(start, false)?,
@@ -128,6 +129,7 @@ impl YamlReader<'_> {
     fn advance_to_node(&mut self, anchor: usize, tagged: bool) -> Result<NodeStart, LocateError> {
         let is_in_flow = self.flows.last() == Some(&true);
         let mut start = self.layout.skip(self.at, is_in_flow);
+        // Where a missing value counts as spelled: directly after what was consumed, or after the indicator.
         let mut gap = self.at;
         let expected = self.tree.expected_node();
         // YAML forbids tabs as indentation; within brackets, indentation has no meaning.
@@ -151,9 +153,9 @@ impl YamlReader<'_> {
     }
 
     /// Returns the bytes that spell a scalar which starts at `node_start`; `text` is its decoded value. `span` is its
-    /// mark, the position that the parsing library reports: the text is rejected if the scalar does not start there, or
-    /// does not end within it. The end is searched in the text, since a mark may end later, except for a plain scalar,
-    /// which has no sign at its end.
+    /// mark, the position that the parsing library reports. The text is rejected if the scalar does not end within its
+    /// mark, or does not start there; a block scalar must instead start with its indicator (`|` or `>`). The end is
+    /// searched in the text, since a mark may end later, except for a plain scalar, which has no sign at its end.
     fn scalar_span(
         &self,
         node_start: &NodeStart,

@@ -108,7 +108,8 @@ impl CallIds {
 }
 
 /// Converts a message of a log to OpenAI's form. Calls without an id get one, and an answer without one gets the id of
-/// its call. An error is the problem with a message that does not have the form that AgentDojo writes.
+/// its call; `ids` keeps the calls of the last message that are not answered yet. An error is the problem with a
+/// message that does not have the form that AgentDojo writes.
 fn message(item: &Value, ids: &mut CallIds) -> Result<Value, &'static str> {
     let object = item.as_object().ok_or("the message is not a JSON object; write one with a `role`")?;
     let mut object = object.clone();

@@ -31,6 +31,7 @@ pub(super) fn read(object: &Map<String, Value>) -> Result<Vec<TraceEntry>, Strin
         .ok_or("the message has no `role`; add one, such as `user`")?;
     let extra = unknown_fields(object, &["role", "content", "metadata"]);
     let mut entries = Vec::new();
+    // The blocks since the last call or result, which become one message.
     let mut pending: Vec<Value> = Vec::new();
     // Adds the blocks before block `end` as one message.
     let flush = |pending: &mut Vec<Value>, entries: &mut Vec<TraceEntry>, end: usize| {

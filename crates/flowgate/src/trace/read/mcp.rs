@@ -27,6 +27,7 @@ pub(super) fn read(object: &Map<String, Value>) -> Result<Vec<TraceEntry>, Strin
         Some(Value::Number(id)) => Some(format!("{}#{id}", server.unwrap_or_default())),
         _ => None,
     };
+    // A request has a method and an id, a notification only a method, and a response only an id.
     let params = object.get("params").cloned().unwrap_or_default();
     let body = match (object.get("method").and_then(Value::as_str), id) {
         (Some("tools/call"), Some(id)) => {

@@ -33,6 +33,7 @@ pub(super) fn read(object: &Map<String, Value>) -> Result<Vec<TraceEntry>, Strin
         object,
         &["role", "content", "tool_calls", "function_call", "tool_call_id", "metadata"],
     );
+    // An output; the role `function` is that of the older form.
     if role == "tool" || role == "function" {
         let name = object.get("name").and_then(Value::as_str);
         let call_id = match object.get("tool_call_id").and_then(Value::as_str) {
@@ -51,6 +52,7 @@ pub(super) fn read(object: &Map<String, Value>) -> Result<Vec<TraceEntry>, Strin
         let output = Output { call_id, tool, content, structured: None, is_error };
         return Ok(vec![TraceEntry { extra, origin: Some(Origin::whole(0)), ..TraceEntry::from(output) }]);
     }
+    // A message, and the calls that it proposes.
     let mut entries = vec![TraceEntry { extra: extra.clone(), ..message(role, content) }];
     match object.get("tool_calls") {
         None | Some(Value::Null) => {}
@@ -64,6 +66,7 @@ pub(super) fn read(object: &Map<String, Value>) -> Result<Vec<TraceEntry>, Strin
         }
         Some(_) => return Err("`tool_calls` is not a list; write a list of calls".to_owned()),
     }
+    // The older form of a call.
     if let Some(function) = object.get("function_call").and_then(Value::as_object) {
         let name = function
             .get("name")

@@ -17,7 +17,7 @@ pub(super) fn resolve(text: String) -> LocatedNodeKind {
     }
 }
 
-/// Returns whether a plain scalar is a number in YAML 1.2.
+/// Returns whether a plain scalar is a number in YAML 1.2, except `.nan`, which the caller recognises.
 fn is_number(spelled: &str) -> bool {
     if let Some(digits) = spelled.strip_prefix("0x") {
         return is_all(digits, |b| b.is_ascii_hexdigit());
@@ -29,6 +29,7 @@ fn is_number(spelled: &str) -> bool {
     if matches!(unsigned, ".inf" | ".Inf" | ".INF") {
         return true;
     }
+    // A decimal number: digits with an optional point, and an optional exponent.
     let (mantissa, exponent) = match unsigned.split_once(['e', 'E']) {
         Some((mantissa, exponent)) => (mantissa, Some(exponent)),
         None => (unsigned, None),
