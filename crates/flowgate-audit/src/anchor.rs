@@ -76,7 +76,7 @@ impl<'f> UnopenedLog<'f> {
             let line = tail::line_before(self.file, &mut at)?;
             let record = AuditRecord::read(&line).map_err(|flaw| {
                 AuditErrorKind::End(format!(
-                    "the log contains a line that is {flaw}; `flowgate audit verify` names it"
+                    "the log contains a line that is {flaw}"
                 ))
             })?;
             // Numbers fall towards the beginning, so the search ends here even if this is another line.

@@ -383,7 +383,7 @@ fn run_task(
     };
     let policy = Policy::parse(policy).map_err(|errors| {
         format!(
-            "the policy cannot be used; this is a defect of Flowgate: {}",
+            "the built-in policy cannot be used; this is a defect of Flowgate; please report it: {}",
             policy_errors::one_line(&errors)
         )
     })?;

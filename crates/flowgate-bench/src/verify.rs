@@ -107,7 +107,7 @@ fn verify_detectors(manifest: &Value, lines: &[Value]) -> Result<Verification, S
     }
     let policy = Policy::parse(detectors::POLICY).map_err(|errors| {
         format!(
-            "the policy cannot be used; this is a defect of Flowgate: {}",
+            "the built-in policy cannot be used; this is a defect of Flowgate; please report it: {}",
             policy_errors::one_line(&errors)
         )
     })?;

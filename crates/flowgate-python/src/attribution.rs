@@ -139,7 +139,7 @@ impl PyAttribution {
                         let node = document.and_then(|document| find_node(document, path));
                         let node = node.ok_or_else(|| {
                             format!(
-                                "there is no region `{}` of event {event}; `parts` of the event lists all",
+                                "there is no region `{}` in event {event}; use one that `parts` of the event lists",
                                 path.escape_debug()
                             )
                         })?;

@@ -207,7 +207,7 @@ pub(crate) fn sampling(given: Option<&Bound<'_, PyDict>>) -> PyResult<Sampling> 
             "stop" => sampling.stop = value.extract()?,
             other => {
                 return Err(PyValueError::new_err(format!(
-                    "there is no parameter of sampling `{}`; there are: max_tokens, temperature, top_p, seed, stop",
+                    "`sampling` has no parameter `{}`; use one of max_tokens, temperature, top_p, seed, stop",
                     other.escape_debug()
                 )));
             }

@@ -112,7 +112,7 @@ fn solution(run: &LocatedValue<'_>) -> Result<Option<Solution>, CorpusError> {
                 let answered = message.field("tool_call_id")?;
                 let call = made.remove(answered.text()?);
                 let (tool, arguments) =
-                    call.ok_or_else(|| answered.problem("expected the id of a call before this message"))?;
+                    call.ok_or_else(|| answered.problem("expected the id of a call in an earlier message, found another id"))?;
                 if message.optional("error")?.is_none() {
                     calls.push(AnsweredCall { tool, arguments, answer: content(message)? });
                 }
@@ -260,7 +260,7 @@ mod tests {
             (
                 "\"tool_call_id\":\"b\"",
                 "\"tool_call_id\":\"z\"",
-                ".messages[5].tool_call_id: expected the id of a call before this message",
+                ".messages[5].tool_call_id: expected the id of a call in an earlier message, found another id",
             ),
             (
                 "\"role\":\"system\"",

@@ -109,7 +109,7 @@ fn case(
     let described = |at: &LocatedValue<'_>| {
         let name = at.text()?;
         set.tool(name).ok_or_else(|| {
-            at.problem(&format!("the tool `{}` is not described in {}", name.escape_debug(), set.name))
+            at.problem(&format!("the tool `{}` is not described in {}; download the benchmark again", name.escape_debug(), set.name))
         })
     };
     let user_tool = described(&item.field("User Tool")?)?;
@@ -290,7 +290,7 @@ mod tests {
             cases,
             "HouseUnlockDoor",
             "HouseBurn",
-            "data/test_cases_dh_base.json: [0].Attacker Tools[0]: the tool `HouseBurn` is not described in data/tools.json",
+            "data/test_cases_dh_base.json: [0].Attacker Tools[0]: the tool `HouseBurn` is not described in data/tools.json; download the benchmark again",
         );
         check(
             cases,

@@ -34,12 +34,12 @@ pub(super) struct PythonClass<'f, 't> {
 /// If the text is no Python, or something else than one literal.
 pub(super) fn literal(text: &str) -> Result<Value, String> {
     let file =
-        PythonFile::parse("", text).map_err(|_| "expected a Python literal, found other text".to_owned())?;
+        PythonFile::parse("", text).map_err(|_| "expected a Python literal, found text that is not Python".to_owned())?;
     match file.body.as_slice() {
         [Stmt::Expr(statement)] => {
             value_of(&statement.value).map_err(|_| "expected a Python literal, found other code".to_owned())
         }
-        _ => Err("expected one Python literal".to_owned()),
+        _ => Err("expected one Python literal, found none or several statements".to_owned()),
     }
 }
 

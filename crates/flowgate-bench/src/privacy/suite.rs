@@ -79,7 +79,7 @@ impl PrivacySuite {
         let tasks = read::all().map_err(|error| RunError::new(error.to_string()))?;
         match tasks.iter().flat_map(check::problems).next() {
             Some(problem) => {
-                Err(RunError::new(format!("a task is invalid; this is a defect of Flowgate: {problem}")))
+                Err(RunError::new(format!("a built-in task is invalid; this is a defect of Flowgate; please report it: {problem}")))
             }
             None => Ok(Self { tasks, runner: PrivacyRunner::new()? }),
         }

@@ -42,7 +42,7 @@ fn read(text: &str) -> Result<Vec<DocumentQuestion>, String> {
     let parse = |(index, line): (usize, &str)| {
         let place = format!("line {}", index + 1);
         let conversation: ToolDialogue = serde_json::from_str(line)
-            .map_err(|error| format!("{place}: {error}; correct the conversation"))?;
+            .map_err(|error| format!("{place} is not a conversation: {error}; correct the line"))?;
         question(&conversation, labels).map_err(|problem| format!("{place}: {problem}"))
     };
     text.lines().enumerate().map(parse).collect()

@@ -24,7 +24,7 @@ pub(crate) fn open(path: &Path) -> Result<(File, u64), LoadError> {
         ));
     }
     let file = File::open(path)
-        .map_err(|error| LoadError::new(path, format!("the file cannot be opened: {error}")))?;
+        .map_err(|error| LoadError::new(path, format!("the file cannot be opened: {error}; make it readable")))?;
     Ok((file, metadata.len()))
 }
 

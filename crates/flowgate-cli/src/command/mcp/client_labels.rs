@@ -61,7 +61,7 @@ impl ClientLabelFile {
         if let Some(stored) = &stored {
             let stored = stored
                 .as_ref()
-                .ok_or_else(|| self.file_error("the file has no object `seen` with labels"))?;
+                .ok_or_else(|| self.file_error("the object `seen`, which contains the labels, is missing in the file"))?;
             let others = monitor.from_names(stored);
             // Labels that raise nothing need no event.
             if !others.flows_to(&client_label) {

@@ -73,7 +73,7 @@ fn carry_turns(
     let mut inputs = Vec::with_capacity(opened.inputs.len());
     for (number, row) in opened.inputs.iter().enumerate() {
         let obstacle = |why: &str| format!("turn {number}: {why}");
-        let turn = StoredTurn::read(row).map_err(|_| obstacle("its stored form cannot be read"))?;
+        let turn = StoredTurn::read(row).map_err(|_| obstacle("its stored inputs are damaged"))?;
         let chat = turn.chat_inputs().ok_or_else(|| obstacle("it has messages of MCP servers"))?;
         session.answers.begin_replay(turn.answers.clone());
         let ConversationState { conversation, history: own, .. } = &mut session;

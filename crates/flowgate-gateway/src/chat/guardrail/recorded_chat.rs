@@ -188,7 +188,7 @@ impl<'c> RecordedChat<'c> {
         (self.digests, self.covered) = (sent.message_digests(), new.end);
         let merged = conversation.accept_chat(&mut self.profile, history, &sent)?;
         let merged =
-            merged.ok_or_else(|| NotPermitted::because("the chat cannot be replayed: begin a new one"))?;
+            merged.ok_or_else(|| NotPermitted::because("the gateway cannot replay the earlier messages of the chat: begin a new chat"))?;
         self.client.add_leaked_bits(merged.bits);
         Ok(())
     }

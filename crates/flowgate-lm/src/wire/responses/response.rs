@@ -209,7 +209,7 @@ pub fn decode_response(body: &Value) -> Result<Completion, Error> {
             OutputItemKind::Call => {
                 let index = completion.calls.len();
                 if index >= MAX_CALLS {
-                    return Err(Error::Malformed("the answer has more than 256 tool calls"));
+                    return Err(Error::Malformed("the answer has more than 256 tool calls, the limit of Flowgate"));
                 }
                 completion.calls.push(ToolCall {
                     id: call_id_or_index(fields::text(item, "call_id"), index),
@@ -255,7 +255,7 @@ fn read_stop_reason(body: &Value, refused: bool, calls: bool) -> Result<Stop, Er
         ("incomplete", "max_output_tokens") => Ok(Stop::Length),
         ("incomplete", "content_filter") => Ok(Stop::Refused),
         _ => Err(Error::Malformed(
-            "the `status` of the answer, or the reason for which it is incomplete, is missing or unknown",
+            "the `status` is neither `completed` nor `incomplete` with the reason `max_output_tokens` or `content_filter`",
         )),
     }
 }
@@ -353,13 +353,13 @@ mod tests {
         check(
             r#"{"status":"incomplete","incomplete_details":{"reason":"steered"},"output":[]}"#,
             &bad(
-                "the `status` of the answer, or the reason for which it is incomplete, is missing or unknown",
+                "the `status` is neither `completed` nor `incomplete` with the reason `max_output_tokens` or `content_filter`",
             ),
         );
         check(
             r#"{"status":"queued","output":[]}"#,
             &bad(
-                "the `status` of the answer, or the reason for which it is incomplete, is missing or unknown",
+                "the `status` is neither `completed` nor `incomplete` with the reason `max_output_tokens` or `content_filter`",
             ),
         );
         check(

@@ -175,7 +175,7 @@ impl StreamDecoder {
         let body = data(event)?;
         let text = |key: &str| fields::text(&body, key);
         match text("type") {
-            "" => Err(Error::Malformed("an event has no `type`")),
+            "" => Err(Error::Malformed("an event of the stream has no `type`")),
             "response.output_item.added" => self.begin(&body, listener),
             "response.output_text.delta" | "response.refusal.delta" => {
                 self.assembly.text(text("delta"), listener)
@@ -183,13 +183,13 @@ impl StreamDecoder {
             "response.function_call_arguments.delta" => {
                 let call = self
                     .call(&body)
-                    .ok_or(Error::Malformed("an event adds arguments to a tool call that did not begin"))?;
+                    .ok_or(Error::Malformed("an event of the stream adds arguments to a tool call that did not begin"))?;
                 self.assembly.arguments(call, text("delta"), listener)
             }
             "response.function_call_arguments.done" => {
                 let call = self
                     .call(&body)
-                    .ok_or(Error::Malformed("an event ends a tool call that did not begin"))?;
+                    .ok_or(Error::Malformed("an event of the stream ends a tool call that did not begin"))?;
                 self.assembly.complete_arguments(call, text("arguments"), listener)
             }
             "response.output_item.done" => self.end(&body, listener),
@@ -259,7 +259,7 @@ impl StreamDecoder {
         let call = self
             .call(body)
             .or_else(by_call_id)
-            .ok_or(Error::Malformed("an event ends a tool call that did not begin"))?;
+            .ok_or(Error::Malformed("an event of the stream ends a tool call that did not begin"))?;
         self.assembly.complete_arguments(call, field("arguments"), listener)
     }
 
@@ -341,7 +341,7 @@ mod tests {
             &bad("the final event of the stream does not repeat the text and the calls that were streamed"),
         );
         check(&[TEXT], &bad("the stream ended before the answer was complete"));
-        check(&[MORE], &bad("an event adds arguments to a tool call that did not begin"));
+        check(&[MORE], &bad("an event of the stream adds arguments to a tool call that did not begin"));
         check(&[CALL, CALL], &bad("two tool calls have the same `output_index`"));
         let done = r#"{"type":"response.function_call_arguments.done","output_index":1,"item_id":"fc","arguments":"{}"}"#;
         check(&[CALL, done, &end(f)], "Calls \"\" 1+2 c=f{}");
@@ -367,6 +367,6 @@ mod tests {
             &[r#"{"type":"error","code":"rate_limit_exceeded","message":"m"}"#],
             "the model server is busy; try again later",
         );
-        check(&["{}"], &bad("an event has no `type`"));
+        check(&["{}"], &bad("an event of the stream has no `type`"));
     }
 }
