@@ -397,6 +397,7 @@ fn run_task(
             tool: ask.tool.to_string(),
             arguments: ask.arguments.as_object().cloned().unwrap_or_default(),
         };
+        // The deciding arguments are those without the payload.
         let is_wanted = |known: &CompletedCall| {
             known.tool == asked.tool && deciding_arguments(known) == deciding_arguments(&asked)
         };

@@ -107,6 +107,7 @@ impl PyConversation {
         settings.hides_context = hides_context;
         let conversation = Conversation::new(monitor, offered_tools(&tools)?, settings)
             .map_err(|error| errors::session_error(&error))?;
+        // What is known about the client: whether a person types its messages, and which texts it sends unchanged.
         let client = ClientProfile {
             is_interactive: trust_user_messages,
             pinned: pinned.unwrap_or_default().iter().map(|text| MessageTemplate::new(text)).collect(),

@@ -255,6 +255,7 @@ fn from_dimensions(policy: &Policy, given: &Map<String, Value>) -> PyResult<Valu
             return Err(PyValueError::new_err(unknown_dimension(policy, name)));
         };
         let kind = space.dimensions().get(index).map(|dimension| &dimension.kind);
+        // The value must have a form that fits the dimension.
         let is_list_of_texts = value.as_array().is_some_and(|list| list.iter().all(Value::is_string));
         let value = match (kind, value) {
             (Some(DimensionKind::Order(lattice)), Value::String(element)) => {
@@ -291,6 +292,7 @@ fn from_dimensions(policy: &Policy, given: &Map<String, Value>) -> PyResult<Valu
                 )));
             }
         };
+        // A set with declared elements accepts no others.
         if let (Some(DimensionKind::Set(known)), Some(list)) = (kind, value.as_array())
             && let Some(odd) =
                 list.iter().filter_map(Value::as_str).find(|name| !known.iter().any(|k| k == name))

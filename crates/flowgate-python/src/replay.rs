@@ -209,6 +209,7 @@ fn replay(
     let monitor = Py::new(py, PyMonitor { session: Arc::clone(&session) })?;
     let (mut calls, mut findings, mut refused) = (Vec::new(), Vec::new(), Vec::new());
     for (index, entry) in recorded.run.entries.iter().enumerate() {
+        // An event that is no call: it is pushed with its labels.
         let EventBody::Call(call) = &entry.body else {
             let label = recorded.labels.iter().find(|(labelled, _)| *labelled == index);
             // The labels that the program gave can be read only now, since they refer to a policy.
@@ -230,6 +231,7 @@ fn replay(
             }
             continue;
         };
+        // A call: its influence is found, then it is judged and recorded. Malformed arguments are `None`.
         let arguments = call.arguments.as_ref().ok().cloned();
         // The method in Python is called outside the session, so that it can read the monitor that it receives.
         let given = match &python {

@@ -162,6 +162,7 @@ impl<'r> ChatReader<'r> {
         }
         let mut found: Vec<(String, Map<String, Value>)> = Vec::new();
         for text in &texts {
+            // The text before the first `[[DO ` contains no instruction.
             for piece in text.split(DO).skip(1) {
                 let Some((tool, arguments)) =
                     piece.split_once("]]").and_then(|(piece, _)| piece.split_once(' '))

@@ -212,6 +212,7 @@ pub fn search(
     after_query: &mut dyn FnMut() -> bool,
 ) -> Result<Option<Vec<AttackSearch>>, ExecutionError> {
     let mut searches = Vec::new();
+    // The seeds of a suite follow each other.
     for offset in 0..suite.seeds() {
         let seed = suite.seed().wrapping_add(offset);
         for game in Game::ALL {
@@ -258,6 +259,7 @@ pub fn search_extended(
     let mut searches = Vec::new();
     for number in 0..suite.instances {
         let found = match game {
+            // A variant of the game `of`, which is one of AgentSecBench's.
             ExtendedGame::Variant(variant, of) => {
                 let build = |attack: &AttackTemplate, variant| {
                     generate_pair(of, suite.seed, number, variant, attack).adversarial

@@ -229,7 +229,8 @@ fn question(
 
 /// Builds a question about the facts `needs` with `context` documents. `documents` are the relevant ones, which state
 /// one of these facts; `others` do not. Random others are added until the context is full. Then all are shuffled, so
-/// that the position of a document says nothing.
+/// that the position of a document says nothing. `phrasing` has the sentences of the documents, the question and the
+/// answer.
 fn fill(
     corpus: &KeyValueDocuments,
     needs: BTreeSet<Fact>,

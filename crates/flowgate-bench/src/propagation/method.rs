@@ -220,8 +220,8 @@ fn introspect(
     });
     let asked = AnsweredQuestion { documents: &documents, question: &question.text, answer: completion };
     let request = introspection_request(shown, asked);
-    let completion = block_on(model.complete(&request, &mut ignore_deltas))?;
-    Ok(parse_introspection(&completion.text, &span).unwrap_or_else(|| vec![span.top()]))
+    let reply = block_on(model.complete(&request, &mut ignore_deltas))?;
+    Ok(parse_introspection(&reply.text, &span).unwrap_or_else(|| vec![span.top()]))
 }
 
 /// Returns the cost of Algorithm 1 of *Permissive Information-Flow Analysis*. The first number is that of the

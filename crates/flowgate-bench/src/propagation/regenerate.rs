@@ -143,6 +143,7 @@ pub fn degrade(
     for attackers in ATTACKERS {
         let (mut in_context, mut in_retrieval) = (Vec::new(), Vec::new());
         for question in &improvable {
+            // The attacker's documents are added to the context, or to the documents among which a retriever chooses.
             let planted = planted(question, attackers, untrusted);
             let with = DocumentQuestion {
                 documents: question.documents.iter().chain(&planted).cloned().collect(),

@@ -36,12 +36,14 @@ fn figure_row(row: &LabelRow) -> Map<String, Value> {
     put("double", row.model.clone().into());
     put("set", row.set.name().into());
     put("method", row.method.name().into());
+    // The search of nearest neighbours has a λ of its own.
     put(
         "lambda",
         if row.method == LabelMethod::Knn { row.parameters.knn_lambda } else { row.parameters.lambda }.into(),
     );
     put("shapley", row.parameters.shapley.into());
     let rates = [("exact", figures.exact), ("improvement", figures.improvement), ("missed", figures.missed)];
+    // A rate has several columns: the share and its interval. A spread has a mean and a standard deviation.
     for (name, rate) in rates {
         for (name, value) in rate_columns(name, rate) {
             put(&name, value);

@@ -82,6 +82,7 @@ pub(super) fn figure_3(
             continuation: &case.output,
             loss: AttentionLoss::NegativeLogProbability,
         })?;
+        // The first region is the user's prompt, and the others are the responses.
         let mut regions = vec![case.user.clone()];
         regions.extend(case.responses.iter().cloned());
         let features = region_features(&attention, &regions, TokenWeighting::Plain);

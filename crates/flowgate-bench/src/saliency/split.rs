@@ -44,6 +44,7 @@ pub(super) fn measure(split: &Split<'_>, train: &mut TrainClassifier<'_>) -> Res
     let mut rows = Vec::new();
     for (set, cases) in &split.reported {
         for (index, screener) in ScreenerScore::ALL.into_iter().enumerate() {
+            // The threshold comes from other cases than those that are reported.
             let threshold = best_threshold(&pairs(&split.choosing, index)?);
             let scored = pairs(cases, index)?;
             let curve = roc_curve(&scored);

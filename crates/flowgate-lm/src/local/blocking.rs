@@ -44,6 +44,7 @@ pub(super) fn render_blocking(
     let mut unused = ('\u{f0000}'..='\u{ffffd}').filter(|mark| !plain.contains(*mark));
     let (Some(open), Some(close)) = (unused.next(), unused.next()) else { return Err(MOVED) };
     let marked = template.render(&with_marks(messages, blocked, (open, close))?, tools)?;
+    // Divide the prompt at the marks.
     let mut pieces = vec![PromptPiece { text: String::new(), is_blocked: false }];
     let mut is_inside = false;
     for character in marked.chars() {
@@ -58,6 +59,7 @@ pub(super) fn render_blocking(
             piece.text.push(character);
         }
     }
+    // Without the marks, the prompt must be unchanged, and every blocked text must be in it.
     let unmarked: String = pieces.iter().map(|piece| piece.text.as_str()).collect();
     let found = pieces.iter().filter(|piece| piece.is_blocked).count();
     if is_inside || unmarked != plain || found < blocked.len() {

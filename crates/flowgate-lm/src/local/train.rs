@@ -317,6 +317,7 @@ impl Trainer {
                 .map(|group| of_cores.get_mut(group % cores).and_then(Iterator::next).unwrap_or_else(stopped))
                 .collect()
         });
+        // Add the losses and the gradients of all groups.
         let (mut sum, mut gradients) = (0.0, Gradients::new());
         for result in results {
             let (loss, found) = result?;

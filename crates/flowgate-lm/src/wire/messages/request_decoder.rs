@@ -179,6 +179,7 @@ fn read_message(
     message.reject_unsupported(if is_user { &USER } else { &MESSAGE })?;
     match message.text("role")? {
         "user" => read_user(message, messages, sources),
+        // The text blocks of a message of the model are joined, and the order of text and calls is not kept.
         "assistant" => {
             let (mut text, mut calls) = (String::new(), Vec::new());
             if let Some(Json::Text(content)) = message.get("content") {
