@@ -155,6 +155,7 @@ fn comparisons(
     let Some((_, ours)) = guards.iter().zip(rows).find(|(guard, _)| **guard == OURS) else {
         return Vec::new();
     };
+    // Whether the event happened, for each attacked run. An event has its name and the function that decides it.
     let happened =
         |row: &GuardResults, event: ComparedEvent| row.attacked_runs().map(event.1).collect::<Vec<bool>>();
     let others = guards.iter().zip(rows).filter(|(guard, _)| **guard != OURS);

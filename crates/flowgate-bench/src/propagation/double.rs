@@ -89,6 +89,7 @@ impl CopyModel {
         words(completion)
             .enumerate()
             .map(|(index, (token, word))| {
+                // A token without a letter or a digit has an empty word, and is as probable as a copied one.
                 let probability = if visible.contains(&word) || word.is_empty() {
                     sure
                 } else if COMMON_WORDS.contains(&word.as_str()) {

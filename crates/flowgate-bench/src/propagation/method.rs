@@ -163,6 +163,7 @@ fn knn(
     let datastore = Datastore::new(model, layer, &texts)?;
     let prompt = format!("Question: {}\nAnswer: ", question.text);
     let tokens = block_on(models.scores.score(&prompt, completion))?;
+    // The request had no bound, so the score covers the whole answer.
     let score = flowgate_lm::Score { tokens, is_stopped: false };
     let parameters = KnnParameters::default();
     let answer = KnnAnswer::new(model, layer, &datastore, (&prompt, completion), &score, parameters)?;

@@ -101,6 +101,7 @@ fn propagate(
         count: models.count,
         choose: &|_: &[Candidate]| 0,
     };
+    // There is no answer yet, so the propagator generates it.
     let result = block_on(propagator.propagate(&question.context(), None))?;
     match result.failure {
         Some(error) => Err(error),
