@@ -148,6 +148,7 @@ pub fn run(
     cases: usize,
     step: &mut dyn FnMut() -> bool,
 ) -> Result<Option<ScreenerResults>, Error> {
+    // Builds the cases of all sets from a seed, and scores them; `None` if the user has interrupted the command.
     let mut score_all = |case_seed: u64| -> Result<Option<Vec<(CaseSet, ScoredCase)>>, Error> {
         let mut scored = Vec::new();
         for set in CaseSet::ALL {

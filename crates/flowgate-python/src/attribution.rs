@@ -154,6 +154,7 @@ impl PyAttribution {
         for (name, given) in &self.arguments {
             arguments.push((name.clone(), resolve(given, monitor)?));
         }
+        // The core holds the name of a method by a static reference.
         Ok(Attribution { method: lasting_name(&self.method), decision, arguments, hidden: self.hidden })
     }
 }

@@ -31,6 +31,7 @@ pub(super) fn obeying_arguments(
         arguments.insert(name.clone(), argument(name, schema, instruction, stolen));
     }
     let Some(stolen) = stolen else { return arguments };
+    // If no required argument has the text, another argument gets it.
     if !arguments.values().any(|value| value.to_string().contains(quoted(stolen).as_str())) {
         let carrier = carrier(properties, &arguments);
         arguments.insert(carrier, stolen.into());

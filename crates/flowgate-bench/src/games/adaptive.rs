@@ -408,6 +408,7 @@ fn search_task(
                     Briefing { game: target.game, defence, variants: &target.variants, best: &found.best };
                 let proposed = propose(author, &briefing)
                     .map_err(|error| ExecutionError::Model { task: target.id.clone(), error })?;
+                // A proposal that cannot be used is counted, and an attack without the model replaces it.
                 proposed.unwrap_or_else(|| {
                     found.unusable += 1;
                     next_attack(&mut target, defence, &found.best, &tried)

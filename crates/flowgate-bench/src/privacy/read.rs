@@ -203,6 +203,7 @@ fn reference(text: &str) -> Result<Reference, String> {
     } else {
         (text, Derivation::Copy)
     };
+    // The owner of the field is a tool, or a row in the answer of a tool.
     let (owner, field) =
         path.trim().rsplit_once('.').ok_or_else(|| format!("the reference `{path}` has no field; write `TOOL.FIELD`"))?;
     let (tool, row) = match owner.split_once('#') {

@@ -144,9 +144,8 @@ fn table_list(all: &[DefenceResults], seed: u64) -> Vec<Table> {
     let mut tables = Vec::new();
     if !main.is_empty() || planted.is_empty() {
         tables.extend([main_table(&main, ""), reference_table(), utility_table(&main, "")]);
-        let scopes = |scopes: Vec<TaskGroup>, title: &str| part_table(&main, &scopes, title);
-        tables.push(scopes(Suite::ALL.map(TaskGroup::Suite).to_vec(), "by suite"));
-        tables.push(scopes(LeakPattern::ALL.map(TaskGroup::Pattern).to_vec(), "by pattern"));
+        tables.push(part_table(&main, &Suite::ALL.map(TaskGroup::Suite), "by suite"));
+        tables.push(part_table(&main, &LeakPattern::ALL.map(TaskGroup::Pattern), "by pattern"));
         tables.extend(comparisons_with_ours(&main, seed));
     }
     if !planted.is_empty() {
@@ -164,8 +163,8 @@ pub fn page(all: &[DefenceResults], manifest: &Value, seed: u64) -> String {
     let shown = if main.is_empty() { all } else { main.as_slice() };
     let chart = |title: &str, x, y, rates: fn(&PrivacyFigures) -> [Rate; 2]| {
         let point = |results: &DefenceResults| {
-            let [x, y] = rates(&results.figures(TaskGroup::All));
-            Some(Point { name: name(results), x: ValueWithInterval::of(x)?, y: ValueWithInterval::of(y)? })
+            let [across, up] = rates(&results.figures(TaskGroup::All)).map(ValueWithInterval::of);
+            Some(Point { name: name(results), x: across?, y: up? })
         };
         let points = shown.iter().filter_map(point).collect();
         Drawing::Scatter(Chart { title: title.to_owned(), x, y, points })

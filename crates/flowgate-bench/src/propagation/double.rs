@@ -159,9 +159,10 @@ impl HiddenStateModel for CopyModel {
         2
     }
 
-    /// Returns a state for each word, a weighted sum of the vectors of the last words. The vector of a word is computed
-    /// from a hash of it. So two words have similar states if the words before them are similar. All layers are equal.
-    /// A `layer` above the number of layers is an error.
+    /// Returns a state for each word, a weighted sum of its vector and those of the words before it: the further back a
+    /// word is, the less it counts. The vector of a word is computed from a hash of it. So two words have similar
+    /// states if the words before them are similar. All layers are equal. A `layer` above the number of layers is an
+    /// error.
     fn hidden_states(&self, text: &str, layer: usize) -> Result<HiddenStates, Error> {
         if layer > self.layer_count() {
             return Err(Error::Unsupported("a layer of this number; the double has two layers"));
@@ -265,6 +266,7 @@ impl CitingDouble {
         let known: BTreeSet<String> = words(question).map(|(_, word)| word).collect();
         let documents: Vec<BTreeSet<String>> =
             documents.lines().map(|line| words(line).map(|(_, word)| word).collect()).collect();
+        // A word that is neither common nor in the question comes from a document: the first with this word is cited.
         let mut cited = BTreeSet::new();
         for (_, word) in words(answer) {
             let is_plain = known.contains(&word) || COMMON_WORDS.contains(&word.as_str()) || word.is_empty();

@@ -124,6 +124,7 @@ fn corpus(random: &mut SeededRandom) -> Option<KeyValueDocuments> {
         if facts.len() + layout.len() > DOCUMENTS {
             continue;
         }
+        // Two facts belong to the person `p`: 2 p is the number, and 2 p + 1 the date.
         let person = values.len();
         values.push(fresh_values(&values, random));
         for (number, date) in layout {

@@ -306,6 +306,7 @@ fn cost_table(labels: &[&LabelRow], literal: Option<LiteralCost>) -> Table {
     let has_cost = |row: &&LabelRow| row.figures.most_calls > 0;
     let mut rows: Vec<_> = rows_of(labels, |_| true).filter(has_cost).map(row).collect();
     rows.extend(literal.map(|cost| {
+        // No model was called, so the ratios of tokens are missing.
         let [none, tests] = ["-".to_owned(), cell(Some(cost.tests.mean))];
         let (set, method) = (DataSet::KeyValue.name().to_owned(), LabelMethod::Literal.name().to_owned());
         let name = "if utility followed the facts".to_owned();

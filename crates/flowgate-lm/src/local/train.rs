@@ -281,6 +281,7 @@ impl Trainer {
     /// for each core. The results are added in the order of the groups, so that the number of cores does not change the
     /// sum.
     fn loss_and_gradients(&self, groups: &[ExampleGroup]) -> Result<(f32, Gradients), Error> {
+        // Returns the loss of one group, and its gradients by the names of the weights.
         let compute = |group: &ExampleGroup| -> Result<(f32, Gradients), Error> {
             let loss = self.loss(group)?;
             let mut found = loss.backward().map_err(failed)?;

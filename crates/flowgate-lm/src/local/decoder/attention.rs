@@ -101,6 +101,7 @@ impl SelfAttention {
     /// layer adds to its input, and the cache of this layer with these tokens. Takes the earlier cache out of `run`.
     pub(super) fn forward(&self, x: &Tensor, run: &mut LayerRun<'_, '_>) -> Result<(Tensor, LayerCache)> {
         let kernels = run.probe.kernels;
+        // `run` is of this layer alone, and nothing else reads the cache.
         let before = run.before.take();
         let (x, inputs) = self.convolve(x, before.as_ref(), run.probe.blocked)?;
         let (batch, time, _) = x.dims3()?;

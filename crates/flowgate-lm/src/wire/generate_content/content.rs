@@ -209,6 +209,7 @@ impl ContentReader {
             }
             Some(_) => return output.field_error("response", "is not an object"),
         }
+        // The images and PDFs of the output follow its text.
         for part in output.objects("parts")? {
             let part = part?;
             part.reject_unsupported(&OUTPUT_PART)?;

@@ -65,6 +65,7 @@ pub fn encode_request(request: &Request, model: &str, stream: bool) -> Value {
         }
         body
     });
+    // The fields that the body has only if the request sets them.
     let others = [
         ("tool_choice", Some(choice).filter(|choice| !choice.is_null())),
         ("thinking", thinking),

@@ -37,10 +37,12 @@ pub fn encode_stream(
     event("response.created", json!({"response": begun}));
     event("response.in_progress", json!({"response": begun}));
     let items = output(completion, head, order);
+    // The reasoning, if it comes before the text.
     for (index, thought) in completion.thoughts.iter().enumerate().filter(|_| order == ReasoningOrder::First)
     {
         thought_events(head, index, (index, thought), &mut event);
     }
+    // The text, which is one message item.
     let has_text = !completion.text.is_empty();
     // The index of the message item.
     let message_index = if order == ReasoningOrder::First { completion.thoughts.len() } else { 0 };
@@ -83,6 +85,7 @@ pub fn encode_stream(
     {
         thought_events(head, after_text + index, (index, thought), &mut event);
     }
+    // The calls, which always come last.
     let first_call = after_text + completion.thoughts.len();
     for (index, call) in completion.calls.iter().enumerate() {
         // The index of the item in the output.
