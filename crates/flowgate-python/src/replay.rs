@@ -180,7 +180,7 @@ impl<'py> Influence<'py> {
         let known: Vec<&str> = registry.influence_methods().iter().map(|method| method.name()).collect();
         let method = registry.find_influence(&name).ok_or_else(|| {
             PyValueError::new_err(format!(
-                "there is no influence method `{}`; there are: {}",
+                "there is no influence method `{}`; use one of {}",
                 name.escape_debug(),
                 known.join(", ")
             ))
@@ -207,6 +207,7 @@ fn replay(
     let monitor = monitor::new_monitor(policy, parameters, predicates, None, None)?;
     let session = Session::new(State::Monitor(Box::new(monitor)), policy.path.clone());
     let monitor = Py::new(py, PyMonitor { session: Arc::clone(&session) })?;
+    // `refused` has the rejected events: the position of each, and why it was rejected.
     let (mut calls, mut findings, mut refused) = (Vec::new(), Vec::new(), Vec::new());
     for (index, entry) in recorded.run.entries.iter().enumerate() {
         // An event that is no call: it is pushed with its labels.

@@ -110,7 +110,7 @@ def test_influence_methods() -> None:
     policy = flowgate.Policy(PAY)
     assert [name for name, _ in flowgate.influence_methods()] == ["everything", "provenance", "nothing"]
     assert [call.outcome for call in bill().replay(policy, method="nothing").calls][0] == "permit"
-    with pytest.raises(ValueError, match="there is no influence method `all`; there are: everything, provenance, nothing"):
+    with pytest.raises(ValueError, match="there is no influence method `all`; use one of everything, provenance, nothing"):
         bill().replay(policy, method="all")
 
     class Mine:

@@ -278,7 +278,8 @@ mod tests {
             cases,
             "[{",
             "{",
-            "data/test_cases_dh_base.json:1: the file is not valid JSON: trailing characters at line 1 column 448",
+            "data/test_cases_dh_base.json:1: the file is not valid JSON: trailing characters at line 1 column 448; \
+             download the benchmark again",
         );
         check(
             cases,

@@ -278,6 +278,7 @@ pub fn search_extended(
                 };
                 search_task(target, defence, settings, after_query)?
             }
+            // The tasks of a journey are those of the capability game.
             ExtendedGame::Journey(journey, _) => {
                 let pair = |attack: &AttackTemplate, variant| {
                     generate_journey(journey, suite.seed, number, variant, attack)

@@ -94,6 +94,7 @@ pub fn task_rows(results: &DefenceResults) -> Vec<Value> {
 /// list is empty if the default was not measured. `seed` determines the samples of the bootstrap intervals.
 fn comparisons(all: &[DefenceResults], seed: u64) -> Vec<(&'static str, &'static str, PairedComparison)> {
     let Some(ours) = all.iter().find(|results| results.defence.name() == OURS) else { return Vec::new() };
+    // Whether the event happened, for each task.
     let happened = |results: &DefenceResults, event: ComparedEvent| {
         // The second part of an event says for a task whether the event happened, the first is its name.
         results.tasks.iter().map(event.1).collect::<Vec<bool>>()

@@ -165,7 +165,7 @@ impl HiddenStateModel for CopyModel {
     /// error.
     fn hidden_states(&self, text: &str, layer: usize) -> Result<HiddenStates, Error> {
         if layer > self.layer_count() {
-            return Err(Error::Unsupported("a layer of this number; the double has two layers"));
+            return Err(Error::Unsupported("a layer of this number, since the double has two layers; name a lower one"));
         }
         let mut states = HiddenStates::default();
         let mut vectors: Vec<Vec<f32>> = Vec::new();
@@ -212,6 +212,7 @@ impl AnswerModel for AnswerDouble {
     fn answer<'a>(&'a self, prompt: &'a str) -> BoxFuture<'a, Result<String, Error>> {
         let visible: BTreeSet<String> = words(prompt).map(|(_, word)| word).collect();
         let count = words(&self.answer).count().max(1);
+        // The position of the word that a noisy double gets wrong.
         let missed = error_of(self.seed, prompt).filter(|_| self.is_noisy).map(|error| error % count);
         let known = |(index, (token, word)): (usize, (&str, String))| {
             let is_known = visible.contains(&word) || COMMON_WORDS.contains(&word.as_str());

@@ -274,7 +274,8 @@ impl PropagationSuite {
 
     /// Applies a method to all questions of a data set, and returns the row with its figures; `None` if `step`
     /// interrupts. On key-value questions, introspection shows the model the first question as an example, and that
-    /// question is not measured.
+    /// question is not measured. `copying` is the double: its name is in the row, and it generates the answers of the
+    /// data sets that have generated ones.
     fn row(
         &self,
         copying: CopyingErrors,

@@ -103,6 +103,7 @@ impl TraceCases {
                         earlier.calls.push(sentence(&name, &arguments));
                     }
                 }
+                // A system message is no part of the prompts.
                 _ => {}
             }
         }
@@ -202,6 +203,7 @@ impl EarlierMessages {
     /// also depends on the output with this text. The result is `None` if the origin of a value is not known, or the
     /// output with the injected text.
     fn dependencies(&self, arguments: &Value, is_injected: bool) -> Option<Vec<bool>> {
+        // The texts and numbers in the arguments.
         let mut values = Vec::new();
         leaves(arguments, &mut values);
         let mut depends = vec![false; self.outputs.len()];

@@ -40,7 +40,8 @@ pub(super) fn render_blocking(
     blocked: &[BlockedText],
 ) -> Result<Vec<PromptPiece>, Error> {
     let plain = template.render(messages, tools)?;
-    // The two marks: characters that the prompt does not contain, from a range for private use.
+    // The two marks: characters that the prompt does not contain, from a range for private use. The error does not
+    // occur in practice: the prompt would need nearly all of these 65,534 characters.
     let mut unused = ('\u{f0000}'..='\u{ffffd}').filter(|mark| !plain.contains(*mark));
     let (Some(open), Some(close)) = (unused.next(), unused.next()) else { return Err(MOVED) };
     let marked = template.render(&with_marks(messages, blocked, (open, close))?, tools)?;

@@ -69,6 +69,7 @@ pub fn decode_response(body: &Value) -> Result<Completion, Error> {
     let message = choice.get("message").ok_or(Error::Malformed("the item of `choices` has no `message`"))?;
     let field = |key: &str| fields::text(message, key);
     let mut completion = Completion { text: field("content").to_owned(), ..Completion::default() };
+    // The text of a refusal is in a field of its own.
     completion.text.push_str(field("refusal"));
     let calls = fields::list(message, "tool_calls").unwrap_or_default();
     if calls.len() > MAX_CALLS {

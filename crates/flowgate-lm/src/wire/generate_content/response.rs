@@ -163,6 +163,7 @@ impl AnswerReader {
                 return Err(Error::Malformed("a part of the answer is neither a text nor a function call"));
             }
         }
+        // Any part that is no reasoning ends the open part of the reasoning.
         self.open_thought = None;
         if !signature.is_empty() {
             let seal = Seal::Part { signature: signature.to_owned(), call: signed_call };

@@ -29,6 +29,7 @@ pub fn encode_response(completion: &Completion, head: ResponseHead<'_>) -> Value
         "stop_sequence": null,
         "usage": {"input_tokens": completion.usage.input, "output_tokens": completion.usage.output},
     });
+    // The verdicts on the calls, if the client has asked for them.
     if let Some(results) = head.tools.safeguard_results(&completion.calls) {
         put(&mut body, SAFEGUARD_RESULTS, results);
     }

@@ -28,6 +28,7 @@ pub(super) fn response(
     status: &str,
     output: &[Value],
 ) -> Value {
+    // Only an incomplete answer has a reason.
     let reason = match completion.stop {
         Stop::Length => "max_output_tokens",
         _ => "content_filter",
