@@ -174,6 +174,7 @@ pub(crate) fn read(policy: &Arc<Policy>, given: &Bound<'_, PyAny>) -> PyResult<V
 /// Returns the elements by their dimensions: all elements of a set, and one element of an order. Raises `ValueError` for an unknown element,
 /// and for two elements of one order, since a program that names both does not say which one it means.
 fn by_dimension(policy: &Policy, elements: Vec<String>) -> PyResult<Map<String, Value>> {
+    // For each dimension, by its name: the list of its elements, or its one element.
     let mut names = Map::new();
     for element in elements {
         let name = dimension_of(policy, &element)?;

@@ -96,7 +96,7 @@ fn solution(run: &LocatedValue<'_>) -> Result<Option<Solution>, CorpusError> {
     let mut prompt = String::new();
     let mut calls = Vec::new();
     // The calls that have no answer so far, by their ids: the tool and the arguments.
-    let mut made: BTreeMap<String, (String, Map<String, Value>)> = BTreeMap::new();
+    let mut unanswered: BTreeMap<String, (String, Map<String, Value>)> = BTreeMap::new();
     for message in &messages {
         match message.text_of("role")? {
             "user" if prompt.is_empty() => prompt = content(message)?,
@@ -105,12 +105,12 @@ fn solution(run: &LocatedValue<'_>) -> Result<Option<Solution>, CorpusError> {
                     message.optional("tool_calls")?.map_or_else(|| Ok(Vec::new()), |calls| calls.items())?
                 {
                     let named = (call.text_of("function")?.to_owned(), call.field("args")?.object()?.clone());
-                    made.insert(call.text_of("id")?.to_owned(), named);
+                    unanswered.insert(call.text_of("id")?.to_owned(), named);
                 }
             }
             "tool" => {
                 let answered = message.field("tool_call_id")?;
-                let call = made.remove(answered.text()?);
+                let call = unanswered.remove(answered.text()?);
                 let (tool, arguments) =
                     call.ok_or_else(|| answered.problem("expected the id of a call in an earlier message, found another id"))?;
                 if message.optional("error")?.is_none() {

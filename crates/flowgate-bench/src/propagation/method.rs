@@ -178,6 +178,7 @@ fn knn(
     let found = run_search(&mut search, BUDGET, |element| {
         Ok::<_, Error>(is_similar(whole, utility(element), lambda))
     })?;
+    // The model evaluated prompt and answer twice, and each document once for the datastore.
     let forward = (models.count)(&prompt) + (models.count)(completion);
     let cost = Cost {
         calls: 2,

@@ -55,7 +55,7 @@ pub fn align(
 ) -> Result<Alignment, Error> {
     let (mut whole, mut regenerated, mut filtered) = (Vec::new(), Vec::new(), Vec::new());
     // The changes of the score where a better label than the naive one exists, and where none does.
-    let (mut improvable, mut not) = (Vec::new(), Vec::new());
+    let (mut improvable, mut not_improvable) = (Vec::new(), Vec::new());
     for question in questions {
         let Some(span) = question.span() else { continue };
         let context = question.context();
@@ -70,7 +70,7 @@ pub fn align(
         regenerated.push(score(&at_label));
         filtered.push(score(&from_trusted));
         if question.truth(&span) == [span.top()] {
-            not.push(score(&from_trusted) - score(&from_all));
+            not_improvable.push(score(&from_trusted) - score(&from_all));
         } else {
             improvable.push(score(&at_label) - score(&from_all));
         }
@@ -79,7 +79,7 @@ pub fn align(
         whole: Spread::of(&whole),
         regenerated: Spread::of(&regenerated),
         change_if_improvable: Spread::of(&improvable),
-        change_if_not: Spread::of(&not),
+        change_if_not: Spread::of(&not_improvable),
         filtered: Spread::of(&filtered),
     })
 }

@@ -232,6 +232,7 @@ impl PropagationSuite {
         let grid = |set, grid: Vec<GridPoint>| grid.into_iter().map(move |point| (set, point));
         let grids = grid(DataSet::KeyValue, key_value_grid);
         let grids = grids.chain(grid(DataSet::News(Retriever::Perfect), news_grid)).collect();
+        // Measure each planned method on its data set.
         let mut labels = Vec::new();
         for (set, method) in plan() {
             let parameters = match set {

@@ -341,6 +341,7 @@ impl Trainer {
         let rows = &group.rows;
         // The number of inputs of a row: each token but the last one predicts the token after it.
         let time = rows.iter().map(|row| row.ids.len()).max().unwrap_or(0).saturating_sub(1);
+        // The tokens, the tokens after them, and the weights of these, for all rows one after the other.
         let (mut inputs, mut targets, mut weights) = (Vec::new(), Vec::new(), Vec::new());
         for row in rows {
             // Padding has the token 0 and the weight 0.

@@ -59,6 +59,7 @@ pub fn page(content: PageContent<'_>, manifest: &Value) -> String {
         Some(Point { name: figures.defence.name(), x: ValueWithInterval::of(figures.overall.executed)?, y })
     });
     let overall = all.iter().map(|figures| (figures.defence.name(), &figures.overall));
+    // The charts over all games come first, then one for each game.
     let mut drawings = vec![
         closure_chart("Closure and advantage".to_owned(), overall),
         Drawing::Scatter(Chart {

@@ -59,6 +59,7 @@ pub fn decode_request(body: &Json<'_>, dropped: &DroppedParts) -> Result<Receive
                 ..Reasoning::default()
             },
             verbosity: body.word("verbosity", Verbosity::from_name, "is not `low`, `medium` or `high`")?,
+            // Without the field, a message may have several calls.
             single_call: body.get("parallel_tool_calls").is_some() && !body.flag("parallel_tool_calls")?,
         },
         format: read_output_format(&body)?,

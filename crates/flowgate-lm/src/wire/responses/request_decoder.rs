@@ -59,6 +59,7 @@ pub fn decode_request(body: &Json<'_>, dropped: &DroppedParts) -> Result<Receive
             stop: Vec::new(),
             reasoning: read_reasoning(&body)?,
             verbosity,
+            // Without the field, a message may have several calls.
             single_call: body.get("parallel_tool_calls").is_some() && !body.flag("parallel_tool_calls")?,
         },
         format,

@@ -166,6 +166,7 @@ pub(super) fn encode_call(
 ) -> Value {
     let form = head.tools.of(&call.name);
     let namespace = form.and_then(|form| form.namespace.as_ref());
+    // The type of the item, and the name of the field with the arguments.
     let (kind, input) = match form {
         Some(form) if form.is_custom => ("custom_tool_call", "input"),
         _ => ("function_call", "arguments"),
