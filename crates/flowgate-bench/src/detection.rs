@@ -90,6 +90,7 @@ pub fn measure(labelled: &LabelledTexts, step: &mut dyn FnMut() -> bool) -> Opti
     let mut rows = Vec::new();
     for (split, texts) in &labelled.splits {
         for detector in InjectionDetector::ALL {
+            // The score of each text, and whether the text is an injection.
             let mut scored = Vec::with_capacity(texts.len());
             for text in texts {
                 scored.push((detector.score(&text.text), text.is_injection));

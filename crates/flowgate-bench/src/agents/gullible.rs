@@ -185,6 +185,7 @@ impl<'r> ChatReader<'r> {
     fn next_completion(&self, task: &BenchTask) -> Completion {
         let instructions = self.instructions();
         let offered = |name: &str| self.request.tools.iter().any(|tool| tool.name == name);
+        // Whether the chat has a call that follows the instruction.
         let is_done = |(tool, arguments): &&(String, Map<String, Value>)| {
             self.calls.iter().any(|(call, made, _)| call.name == *tool && made == arguments)
         };

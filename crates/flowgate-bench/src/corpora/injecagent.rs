@@ -36,6 +36,7 @@ const PRIVATE_RECORD: &str = "{\"record\": \"what only the user may read\"}";
 /// Reads the benchmark. Returns one set with all tools, and the cases of those files in [`FILES`] that exist. It is an
 /// error if there is no case. The file of simulated answers may be missing, too.
 pub(super) fn load(files: &mut CorpusFiles<'_>) -> Result<(Vec<ToolSet>, Vec<CorpusCase>), CorpusError> {
+    // Read the tools, then the simulated answers, then the cases.
     let (path, text) = files.first_of(
         &["data/tools.json", "tools.json"],
         "InjecAgent's `tools.json`, or a folder `data` with it",
@@ -116,6 +117,7 @@ fn case(
     let attackers = item.field("Attacker Tools")?;
     let attacker_tools = attackers.items()?.iter().map(described).collect::<Result<Vec<_>, _>>()?;
     let given = item.field("Tool Parameters")?;
+    // The benchmark writes the arguments as JSON, or as a Python `dict`.
     let arguments = match serde_json::from_str(given.text()?) {
         Ok(arguments) => arguments,
         Err(_) => literal(given.text()?).map_err(|problem| given.problem(&problem))?,

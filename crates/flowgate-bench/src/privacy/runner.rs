@@ -260,6 +260,7 @@ impl PrivacyRunner {
                 "{place}: the model gave no answer; check its address and repeat the run: {error}"
             )));
         }
+        // The turn is over: compare its calls and replies with the ground truth.
         let calls = turn.judged.iter().map(|verdict| CategorizedCall {
             tool: verdict.tool.name.to_string(),
             categories: verdict.label.iter().flat_map(|phrase| categories(phrase)).collect(),

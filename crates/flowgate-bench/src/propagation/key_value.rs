@@ -248,6 +248,7 @@ fn fill(
         let text = statement(phrasing, &document.facts, &corpus.values);
         shuffled.push(SourceDocument { text, ..document.clone() });
     }
+    // The question names each person, with the number, the date or both.
     let asked = |(person, number, date)| fill_slots(phrasing.asked, topic(number, date), person);
     let asked: Vec<String> = by_person(&needs).into_iter().map(asked).collect();
     let (before, after) = phrasing.question;

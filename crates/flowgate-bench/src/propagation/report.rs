@@ -324,15 +324,15 @@ fn attack_table(all: &[DoubleResults]) -> Table {
     let row = |results: &DoubleResults| {
         let [before, after] = results.endorsement;
         let row = |(index, attack): (usize, &super::regenerate::Degradation)| {
-            let quoted = if index == 0 { [counted(before), counted(after)] } else { Default::default() };
-            let [before, after] = quoted;
+            let [quoted_before, quoted_after] =
+                if index == 0 { [counted(before), counted(after)] } else { Default::default() };
             vec![
                 results.copying.name().to_owned(),
                 attack.attackers.to_string(),
                 counted(attack.in_context),
                 counted(attack.in_retrieval),
-                before,
-                after,
+                quoted_before,
+                quoted_after,
             ]
         };
         results.degradation.iter().enumerate().map(row).collect::<Vec<_>>()

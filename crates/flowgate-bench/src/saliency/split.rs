@@ -24,6 +24,7 @@ pub(super) struct Split<'c> {
 /// # Errors
 /// If the network fails.
 pub(super) fn measure(split: &Split<'_>, train: &mut TrainClassifier<'_>) -> Result<Vec<ScreenerRow>, Error> {
+    // The regions of one prompt: the features of each, and whether the output depends on it.
     let prompt = |case: &&ScoredCase| -> Vec<(RegionFeatures, bool)> {
         case.features.iter().copied().zip(case.depends.iter().copied()).collect()
     };

@@ -161,6 +161,7 @@ impl SelfAttention {
         if let Some(mask) = run.mask {
             scores = scores.broadcast_add(mask)?;
         }
+        // The fused kernel has no gradient.
         let mut attention = match run.probe.kernels {
             Kernels::Fused => ops::softmax_last_dim(&scores)?,
             Kernels::Differentiable => ops::softmax(&scores, D::Minus1)?,

@@ -181,6 +181,7 @@ impl SafetensorsFolder {
         let mut length = [0; 8];
         file.read_exact(&mut length).map_err(|_| cut())?;
         let length = u64::from_le_bytes(length);
+        // The contents of the tensors begin after the header.
         let start = length.checked_add(8).ok_or_else(cut)?;
         if length > HEADER_LIMIT {
             return Err(LoadError::new(

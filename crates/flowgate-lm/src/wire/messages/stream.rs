@@ -66,6 +66,7 @@ pub fn encode_stream(
             block(json!({"type": "text", "text": ""}), text_pieces.iter().map(delta).collect());
         }
     };
+    // The blocks in their order: the reasoning before or after the text, then the calls.
     if order == ReasoningOrder::AfterText {
         text(&mut block);
     }
