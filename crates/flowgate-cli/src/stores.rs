@@ -94,7 +94,9 @@ impl SharedStoreLabels {
         if let Some(labels) = &self.labels {
             let name =
                 self.file.as_ref().map_or("the stores".to_owned(), |(path, _)| path.display().to_string());
-            monitor.join_external_state(labels).map_err(|error| InputError(format!("{name}: {error}; restore the file, or remove it to forget the labels")))?;
+            monitor.join_external_state(labels).map_err(|error| {
+                InputError(format!("{name}: {error}; restore the file, or remove it to forget the labels"))
+            })?;
         }
         Ok(self.version)
     }

@@ -111,8 +111,9 @@ fn solution(run: &LocatedValue<'_>) -> Result<Option<Solution>, CorpusError> {
             "tool" => {
                 let answered = message.field("tool_call_id")?;
                 let call = unanswered.remove(answered.text()?);
-                let (tool, arguments) =
-                    call.ok_or_else(|| answered.problem("expected the id of a call in an earlier message, found another id"))?;
+                let (tool, arguments) = call.ok_or_else(|| {
+                    answered.problem("expected the id of a call in an earlier message, found another id")
+                })?;
                 if message.optional("error")?.is_none() {
                     calls.push(AnsweredCall { tool, arguments, answer: content(message)? });
                 }

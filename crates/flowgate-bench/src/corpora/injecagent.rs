@@ -110,7 +110,11 @@ fn case(
     let described = |at: &LocatedValue<'_>| {
         let name = at.text()?;
         set.tool(name).ok_or_else(|| {
-            at.problem(&format!("the tool `{}` is not described in {}; download the benchmark again", name.escape_debug(), set.name))
+            at.problem(&format!(
+                "the tool `{}` is not described in {}; download the benchmark again",
+                name.escape_debug(),
+                set.name
+            ))
         })
     };
     let user_tool = described(&item.field("User Tool")?)?;

@@ -61,8 +61,12 @@ pub(super) fn run_case(
     settings.messages = MESSAGES_OF_TURN;
     let mut tools = Vec::new();
     for name in &case.offered {
-        let tool =
-            set.tool(name).ok_or_else(|| format!("the set of tools of the case has no tool `{}`; download the benchmark again", name.escape_debug()))?;
+        let tool = set.tool(name).ok_or_else(|| {
+            format!(
+                "the set of tools of the case has no tool `{}`; download the benchmark again",
+                name.escape_debug()
+            )
+        })?;
         tools.push(tool.offered());
     }
     let monitor = Monitor::new(Arc::clone(policy));
@@ -217,7 +221,11 @@ mod tests {
         let mut unknown = case();
         unknown.offered.push("burn_letter".to_owned());
         let error = run_case(&policy, &set(), &unknown, Method::Everything);
-        assert_eq!(error, Err("the set of tools of the case has no tool `burn_letter`; download the benchmark again".to_owned()));
+        assert_eq!(
+            error,
+            Err("the set of tools of the case has no tool `burn_letter`; download the benchmark again"
+                .to_owned())
+        );
         let error = run_case(&policy, &set(), &case(), Method::Judge);
         assert_eq!(
             error,

@@ -128,8 +128,9 @@ fn add_line(task: &mut PrivacyTask, key: &str, value: &str) -> Result<(), String
         }),
         "if" => task.steps.last_mut().ok_or_else(no_step)?.condition = Some(condition(value)?),
         "with" => {
-            let (name, value) =
-                value.split_once(" = ").ok_or("the value of `with` does not have the form `NAME = VALUE`; write an argument in this form")?;
+            let (name, value) = value.split_once(" = ").ok_or(
+                "the value of `with` does not have the form `NAME = VALUE`; write an argument in this form",
+            )?;
             let arguments = &mut task.steps.last_mut().ok_or_else(no_step)?.arguments;
             arguments.push((name.trim().to_owned(), template(value.trim())?));
         }
@@ -149,7 +150,9 @@ fn oracle(text: &str) -> Result<Categories, String> {
     if text == "run" {
         return Ok(Categories::new());
     }
-    let names = text.strip_prefix("ask ").ok_or("the oracle label is neither `run` nor `ask CATEGORIES`; write one of them")?;
+    let names = text
+        .strip_prefix("ask ")
+        .ok_or("the oracle label is neither `run` nor `ask CATEGORIES`; write one of them")?;
     Ok(names.split(',').map(|name| name.trim().to_owned()).collect())
 }
 
@@ -199,13 +202,20 @@ fn reference(text: &str) -> Result<Reference, String> {
         (path, Derivation::Choose(choices.ok_or("the choice in the template does not have the form `{FIELD ? a: x, b: y}`; write it in this form")?))
     } else if let Some((path, number)) = text.split_once(" / ") {
         let number = number.trim().parse::<f64>().ok().filter(|number| *number > 0.0);
-        (path, Derivation::DivideBy(number.ok_or("the divisor in `{FIELD / NUMBER}` is not a number above 0; write one")?))
+        (
+            path,
+            Derivation::DivideBy(
+                number.ok_or("the divisor in `{FIELD / NUMBER}` is not a number above 0; write one")?,
+            ),
+        )
     } else {
         (text, Derivation::Copy)
     };
     // The owner of the field is a tool, or a row in the answer of a tool.
-    let (owner, field) =
-        path.trim().rsplit_once('.').ok_or_else(|| format!("the reference `{path}` has no field; write `TOOL.FIELD`"))?;
+    let (owner, field) = path
+        .trim()
+        .rsplit_once('.')
+        .ok_or_else(|| format!("the reference `{path}` has no field; write `TOOL.FIELD`"))?;
     let (tool, row) = match owner.split_once('#') {
         Some((tool, row)) => (tool, Some(row.to_owned())),
         None => (owner, None),

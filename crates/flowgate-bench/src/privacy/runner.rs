@@ -200,7 +200,9 @@ impl PrivacyRunner {
     ) -> Result<Conversation, RunError> {
         let policy = self.policies.iter().find(|(suite, _)| *suite == task.suite);
         let (_, policy) = policy.ok_or_else(|| {
-            RunError("a suite of tasks has no policy; this is a defect of Flowgate; please report it".to_owned())
+            RunError(
+                "a suite of tasks has no policy; this is a defect of Flowgate; please report it".to_owned(),
+            )
         })?;
         let mut settings = ConversationSettings::new(method, DigestKey::new([0; 32]));
         settings.steps = MESSAGES;

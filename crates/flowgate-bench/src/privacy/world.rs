@@ -157,7 +157,9 @@ fn text<'a>(arguments: &'a Map<String, Value>, name: &str) -> Result<&'a str, St
 /// or no number.
 fn number(arguments: &Map<String, Value>, name: &str) -> Result<f64, String> {
     let value = arguments.get(name).and_then(Value::as_f64).filter(|number| *number >= 0.0);
-    value.ok_or_else(|| format!("the argument {name} of the call is missing or is not a number from 0; send one"))
+    value.ok_or_else(|| {
+        format!("the argument {name} of the call is missing or is not a number from 0; send one")
+    })
 }
 
 /// Returns the row with this id in a table of the state. It is an error, which the model sees, if there is none.

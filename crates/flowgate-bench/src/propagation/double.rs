@@ -165,7 +165,9 @@ impl HiddenStateModel for CopyModel {
     /// error.
     fn hidden_states(&self, text: &str, layer: usize) -> Result<HiddenStates, Error> {
         if layer > self.layer_count() {
-            return Err(Error::Unsupported("a layer of this number, since the double has two layers; name a lower one"));
+            return Err(Error::Unsupported(
+                "a layer of this number, since the double has two layers; name a lower one",
+            ));
         }
         let mut states = HiddenStates::default();
         let mut vectors: Vec<Vec<f32>> = Vec::new();

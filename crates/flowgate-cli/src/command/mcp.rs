@@ -77,8 +77,11 @@ pub(crate) fn run(options: &McpArgs, output: &mut Console) -> Result<u8, InputEr
         ..ProxySettings::new(&options.name)
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime
-        .map_err(|error| InputError(format!("the threads for asynchronous work cannot be started: {error}; end other programs and try again")))?;
+    let runtime = runtime.map_err(|error| {
+        InputError(format!(
+            "the threads for asynchronous work cannot be started: {error}; end other programs and try again"
+        ))
+    })?;
     let stdio_proxy = StdioProxy {
         proxy: Proxy::new(settings),
         monitor,

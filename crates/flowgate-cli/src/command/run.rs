@@ -80,8 +80,11 @@ pub(crate) fn run(options: &RunArgs, output: &mut Console) -> Result<u8, InputEr
         monitor
     });
     let terminal = Arc::new(ChatTerminal::standard(output.err_color(), output.progress()));
-    let runtime = AsyncRuntime::start()
-        .map_err(|error| InputError(format!("the threads for asynchronous work cannot be started: {error}; end other programs and try again")))?;
+    let runtime = AsyncRuntime::start().map_err(|error| {
+        InputError(format!(
+            "the threads for asynchronous work cannot be started: {error}; end other programs and try again"
+        ))
+    })?;
     let runtime = Arc::new(runtime);
     let interrupted_terminal = Arc::clone(&terminal);
     runtime.on_interrupt(move || interrupted_terminal.handle_interrupt());

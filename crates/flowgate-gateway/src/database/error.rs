@@ -202,7 +202,9 @@ impl DatabaseError {
     pub(super) fn is_missing_table(&self) -> bool {
         match self {
             // SQLite has no code for this error.
-            Self::Sqlite(rusqlite::Error::SqliteFailure(_, Some(message))) => message.starts_with("no such table"),
+            Self::Sqlite(rusqlite::Error::SqliteFailure(_, Some(message))) => {
+                message.starts_with("no such table")
+            }
             Self::Postgres(error) => error
                 .as_database_error()
                 .and_then(|error| error.code())

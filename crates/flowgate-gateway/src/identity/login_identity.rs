@@ -37,7 +37,11 @@ impl LoginIdentity {
     pub(crate) fn read(claims: &TokenClaims, settings: &LoginSettings) -> Result<Self, String> {
         let LoginSettings { name_claim, groups_claim, issuer, .. } = settings;
         let subject = claims.text("sub").filter(|text| is_usable(text));
-        let subject = subject.ok_or("the ID token has no `sub` of at most 256 printable bytes: correct the subject at the issuer")?.to_owned();
+        let subject = subject
+            .ok_or(
+                "the ID token has no `sub` of at most 256 printable bytes: correct the subject at the issuer",
+            )?
+            .to_owned();
         let name = claims.text(name_claim).filter(|text| is_usable(text));
         let name = name.ok_or_else(|| {
             format!("the ID token has no text of at most 256 printable bytes in the claim `{name_claim}`: name another claim with `name-claim` in [login.oidc]")

@@ -129,11 +129,9 @@ impl Assembly {
             return Ok(());
         }
         self.check_size(json.len())?;
-        let call = self
-            .completion
-            .calls
-            .get_mut(index)
-            .ok_or(Error::Malformed("an event of the stream adds arguments to a tool call that did not begin"))?;
+        let call = self.completion.calls.get_mut(index).ok_or(Error::Malformed(
+            "an event of the stream adds arguments to a tool call that did not begin",
+        ))?;
         call.arguments.push_str(json);
         send_delta(listener, Delta::Arguments { index, json })
     }
@@ -161,8 +159,9 @@ pub(super) const TOO_MANY_THOUGHTS: Error =
     Error::Malformed("the answer has more than 4096 parts of reasoning, the limit of Flowgate");
 /// The error of an event that continues a part of the reasoning, if that part does not exist or has another kind of
 /// seal.
-const NO_THOUGHT: Error =
-    Error::Malformed("an event of the stream continues reasoning that did not begin, or that has no signature");
+const NO_THOUGHT: Error = Error::Malformed(
+    "an event of the stream continues reasoning that did not begin, or that has no signature",
+);
 
 /// Returns the id of a call. If the server sent none, the id is made of the call's index, so that equal answers have
 /// equal ids.

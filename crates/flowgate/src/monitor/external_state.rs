@@ -92,7 +92,9 @@ impl Monitor {
         for store in stores {
             let label = store.get("label").filter(|label| label.is_object());
             let label = space.from_names(
-                label.ok_or(ExternalStateError("an entry of the list `stores` in the record has no object `label`"))?,
+                label.ok_or(ExternalStateError(
+                    "an entry of the list `stores` in the record has no object `label`",
+                ))?,
                 &mut self.name_table,
             );
             let stamp = store.get("written").and_then(Value::as_str).unwrap_or_default();
@@ -113,9 +115,9 @@ impl Monitor {
             records.push(StoreRecord { declared, server, label, stamp });
         }
         // The lower bound on the label of every store; a record without it is not valid.
-        let floor = record
-            .get("floor")
-            .ok_or(ExternalStateError("the field `floor`, the least label of all stores, is missing in the record"))?;
+        let floor = record.get("floor").ok_or(ExternalStateError(
+            "the field `floor`, the least label of all stores, is missing in the record",
+        ))?;
         let floor = space.from_names(floor, &mut self.name_table);
         // The record is valid: from here on, nothing fails.
         self.version += 1;

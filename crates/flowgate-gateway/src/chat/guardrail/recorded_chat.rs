@@ -187,8 +187,11 @@ impl<'c> RecordedChat<'c> {
         let sent = SentChat::continuing(&self.digests, full).with_sources(sources.starting_at(self.covered));
         (self.digests, self.covered) = (sent.message_digests(), new.end);
         let merged = conversation.accept_chat(&mut self.profile, history, &sent)?;
-        let merged =
-            merged.ok_or_else(|| NotPermitted::because("the gateway cannot replay the earlier messages of the chat: begin a new chat"))?;
+        let merged = merged.ok_or_else(|| {
+            NotPermitted::because(
+                "the gateway cannot replay the earlier messages of the chat: begin a new chat",
+            )
+        })?;
         self.client.add_leaked_bits(merged.bits);
         Ok(())
     }

@@ -39,9 +39,15 @@ fn configurations_that_do_not_fit() {
         json!({"hidden_size": 1_000_000_000_000_u64}),
         "`hidden_size` must be a whole number from 1 to 131072; use the unchanged file of a supported model",
     );
-    check(json!({"num_hidden_layers": 0}), "`num_hidden_layers` must be a whole number from 1 to 1024; use the unchanged file of a supported model");
+    check(
+        json!({"num_hidden_layers": 0}),
+        "`num_hidden_layers` must be a whole number from 1 to 1024; use the unchanged file of a supported model",
+    );
     check(json!({"num_hidden_layers": null}), "`num_hidden_layers` is missing");
-    check(json!({"vocab_size": -3}), "`vocab_size` must be a whole number from 1 to 4194304; use the unchanged file of a supported model");
+    check(
+        json!({"vocab_size": -3}),
+        "`vocab_size` must be a whole number from 1 to 4194304; use the unchanged file of a supported model",
+    );
     check(
         json!({"num_key_value_heads": 3}),
         "`num_attention_heads` (4) must be a multiple of `num_key_value_heads` (3)",
@@ -54,7 +60,10 @@ fn configurations_that_do_not_fit() {
         json!({"head_dim": 7}),
         "rotary positions must cover an even number of the 7 dimensions of a head, at least 2 and at most all, not 7: check `partial_rotary_factor`",
     );
-    check(json!({"rope_theta": "1"}), "`rope_theta` must be a positive number; use the unchanged file of a supported model");
+    check(
+        json!({"rope_theta": "1"}),
+        "`rope_theta` must be a positive number; use the unchanged file of a supported model",
+    );
     check(
         json!({"rope_scaling": {"rope_type": "yarn"}}),
         "`rope_scaling` of type `yarn` is not supported; supported are default, linear, llama3 and longrope",

@@ -92,7 +92,9 @@ pub(super) fn read_finish_reason(finish_reason: Option<&Value>, refused: bool) -
         Some("stop" | "tool_calls") if refused => Ok(Stop::Refused),
         Some("stop") => Ok(Stop::End),
         Some("tool_calls") => Ok(Stop::Calls),
-        _ => Err(Error::Malformed("the `finish_reason` is missing, or is none of `stop`, `length`, `tool_calls` and `content_filter`")),
+        _ => Err(Error::Malformed(
+            "the `finish_reason` is missing, or is none of `stop`, `length`, `tool_calls` and `content_filter`",
+        )),
     }
 }
 
@@ -168,14 +170,19 @@ mod tests {
         );
         check(
             r#"{"choices":[{"message":{"content":"a"},"finish_reason":null}]}"#,
-            &bad("the `finish_reason` is missing, or is none of `stop`, `length`, `tool_calls` and `content_filter`"),
+            &bad(
+                "the `finish_reason` is missing, or is none of `stop`, `length`, `tool_calls` and `content_filter`",
+            ),
         );
         check(
             r#"{"choices":[{"message":{"content":null},"finish_reason":"content_filter"}]}"#,
             "Refused \"\" []",
         );
         check(r#"{"choices":[]}"#, &bad("the list `choices` of the answer does not have exactly one item"));
-        check(r#"{"choices":[{},{}]}"#, &bad("the list `choices` of the answer does not have exactly one item"));
+        check(
+            r#"{"choices":[{},{}]}"#,
+            &bad("the list `choices` of the answer does not have exactly one item"),
+        );
         check(r#"{"choices":[{}]}"#, &bad("the item of `choices` has no `message`"));
         check("[]", &bad("the field `choices` of the answer is missing or is not a list"));
         check(

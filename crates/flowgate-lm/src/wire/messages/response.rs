@@ -64,7 +64,9 @@ pub fn decode_response(body: &Value) -> Result<Completion, Error> {
             BlockKind::Use => {
                 let index = completion.calls.len();
                 if index >= MAX_CALLS {
-                    return Err(Error::Malformed("the answer has more than 256 tool calls, the limit of Flowgate"));
+                    return Err(Error::Malformed(
+                        "the answer has more than 256 tool calls, the limit of Flowgate",
+                    ));
                 }
                 let name = called_tool_name(block)?.to_owned();
                 let input = block.get("input").filter(|input| input.is_object());

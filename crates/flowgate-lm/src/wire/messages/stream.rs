@@ -201,7 +201,9 @@ impl StreamDecoder {
             return Err(Error::Malformed("the indices of the content blocks are not consecutive"));
         }
         if self.blocks.len() >= MAX_BLOCKS {
-            return Err(Error::Malformed("the answer has more than 4096 content blocks, the limit of Flowgate"));
+            return Err(Error::Malformed(
+                "the answer has more than 4096 content blocks, the limit of Flowgate",
+            ));
         }
         let block = body
             .get("content_block")

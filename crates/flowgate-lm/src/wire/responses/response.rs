@@ -211,7 +211,9 @@ pub fn decode_response(body: &Value) -> Result<Completion, Error> {
             OutputItemKind::Call => {
                 let index = completion.calls.len();
                 if index >= MAX_CALLS {
-                    return Err(Error::Malformed("the answer has more than 256 tool calls, the limit of Flowgate"));
+                    return Err(Error::Malformed(
+                        "the answer has more than 256 tool calls, the limit of Flowgate",
+                    ));
                 }
                 completion.calls.push(ToolCall {
                     id: call_id_or_index(fields::text(item, "call_id"), index),

@@ -184,9 +184,9 @@ impl StreamDecoder {
                 self.assembly.text(text("delta"), listener)
             }
             "response.function_call_arguments.delta" => {
-                let call = self
-                    .call(&body)
-                    .ok_or(Error::Malformed("an event of the stream adds arguments to a tool call that did not begin"))?;
+                let call = self.call(&body).ok_or(Error::Malformed(
+                    "an event of the stream adds arguments to a tool call that did not begin",
+                ))?;
                 self.assembly.arguments(call, text("delta"), listener)
             }
             "response.function_call_arguments.done" => {
