@@ -204,7 +204,6 @@ pub fn run_traces(
         let problem = "the traces have calls of fewer than two suites, but a suite is measured with what was learned from others; record more suites";
         return Err(Error::Failed(problem.to_owned()));
     }
-    // Every call is scored once.
     let mut scored = Vec::with_capacity(traces.cases.len());
     for case in &traces.cases {
         scored.push(score(model, &case.case, seed)?);

@@ -189,7 +189,6 @@ fn verify_games(manifest: &Value, lines: &[Value]) -> Result<Verification, Strin
     let runner = games::Runner::new(&double, None).map_err(|error| error.to_string())?.with_blocking(&double);
     // Only a run that was recorded with `--content` has the texts of the answers.
     let has_content = lines.iter().any(|line| line.get("response").is_some());
-    // Repeat the run. Its lines have the order of the recorded ones: manifest, executions, figures, comparisons.
     let mut repeated = vec![games::manifest(&suite, &defences, &double)];
     let (mut executions, mut figures) = (Vec::new(), Vec::new());
     let ideals = suite.ideal_meanings(&runner).map_err(|error| error.to_string())?;
@@ -257,7 +256,6 @@ fn verify_extended(manifest: &Value, lines: &[Value]) -> Result<Verification, St
     let runner = games::Runner::new(&double, None).map_err(|error| error.to_string())?;
     // Only a run that was recorded with `--content` has the texts of the answers.
     let has_content = lines.iter().any(|line| line.get("response").is_some());
-    // Repeat the run. Its lines have the order of the recorded ones: manifest, executions, figures, comparisons.
     let mut repeated = vec![games::extended_manifest(&suite, &named, &defences, &double)];
     let (mut figures, mut executions) = (Vec::new(), Vec::new());
     for game in &named {
@@ -283,7 +281,6 @@ fn compare(recorded: &[Value], repeated: &[Value], skipped: &[&str]) -> Verifica
     let mut result = Verification::default();
     let is_skipped = |line: &Value| skipped.contains(&text(line, "type"));
     let left_out = recorded.iter().filter(|line| is_skipped(line)).count();
-    // Searches are the only lines that a caller skips.
     if left_out > 0 {
         result.left_out.push(format!("{left_out} lines of searches"));
     }
@@ -297,10 +294,8 @@ fn compare(recorded: &[Value], repeated: &[Value], skipped: &[&str]) -> Verifica
         }
     }
     if compared.len() != repeated.len() {
-        let (in_file, in_run) = (compared.len(), repeated.len());
-        result
-            .differences
-            .push(format!("the file has {in_file} lines to compare, the repeated run has {in_run}"));
+        let (has, again) = (compared.len(), repeated.len());
+        result.differences.push(format!("the file has {has} lines to compare, the repeated run has {again}"));
     }
     result
 }

@@ -71,7 +71,6 @@ pub fn region_features(
     regions: &[Range<usize>],
     weighting: TokenWeighting,
 ) -> Vec<RegionFeatures> {
-    // Add the saliency of the prompt's tokens over the tokens of the output.
     let prompt = attention.prompt_tokens();
     let mut scores = vec![0.0_f64; prompt.len()];
     for row in attention.saliency() {

@@ -145,8 +145,9 @@ fn table_list(all: &[DefenceResults], seed: u64) -> Vec<Table> {
     let mut tables = Vec::new();
     if !main.is_empty() || planted.is_empty() {
         tables.extend([main_table(&main, ""), reference_table(), utility_table(&main, "")]);
-        tables.push(part_table(&main, &Suite::ALL.map(TaskGroup::Suite), "by suite"));
-        tables.push(part_table(&main, &LeakPattern::ALL.map(TaskGroup::Pattern), "by pattern"));
+        let scopes = |scopes: Vec<TaskGroup>, title: &str| part_table(&main, &scopes, title);
+        tables.push(scopes(Suite::ALL.map(TaskGroup::Suite).to_vec(), "by suite"));
+        tables.push(scopes(LeakPattern::ALL.map(TaskGroup::Pattern).to_vec(), "by pattern"));
         tables.extend(comparisons_with_ours(&main, seed));
     }
     if !planted.is_empty() {

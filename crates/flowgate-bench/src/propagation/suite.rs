@@ -222,13 +222,9 @@ impl PropagationSuite {
         let model = CopyModel { copying, seed: self.seed };
         let chat = CitingDouble { is_noisy: copying == CopyingErrors::Noisy, seed: self.seed };
         let models = Models { scores: &model, states: Some(&model), chat: Some(&chat), count: &count_words };
-        // Tune the parameters of both kinds of questions. The threshold of Shapley pruning is tuned on key-value
-        // questions only.
-        let (key_value_questions, news_questions) = &self.tuning;
-        let Some((key_value, key_value_grid)) = tune(models, key_value_questions, true, step)? else {
-            return Ok(None);
-        };
-        let Some((news, news_grid)) = tune(models, news_questions, false, step)? else { return Ok(None) };
+        let (key_value, news) = &self.tuning;
+        let Some((key_value, key_value_grid)) = tune(models, key_value, true, step)? else { return Ok(None) };
+        let Some((news, news_grid)) = tune(models, news, false, step)? else { return Ok(None) };
         let grid = |set, grid: Vec<GridPoint>| grid.into_iter().map(move |point| (set, point));
         let grids = grid(DataSet::KeyValue, key_value_grid);
         let grids = grids.chain(grid(DataSet::News(Retriever::Perfect), news_grid)).collect();

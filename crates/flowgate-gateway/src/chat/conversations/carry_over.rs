@@ -73,19 +73,16 @@ fn carry_turns(
     let mut inputs = Vec::with_capacity(opened.inputs.len());
     for (number, row) in opened.inputs.iter().enumerate() {
         let obstacle = |why: &str| format!("turn {number}: {why}");
-        let turn = StoredTurn::read(row).map_err(|_| obstacle("its stored inputs are damaged"))?;
-        let chat = turn
-            .chat_inputs()
-            .ok_or_else(|| obstacle("it has messages of MCP servers, which cannot be carried over"))?;
+        let turn = StoredTurn::read(row).map_err(|_| obstacle("its stored form cannot be read"))?;
+        let chat = turn.chat_inputs().ok_or_else(|| obstacle("it has messages of MCP servers"))?;
         session.answers.begin_replay(turn.answers.clone());
         let ConversationState { conversation, history: own, .. } = &mut session;
         let carried =
             conversation.carry_over(&mut history.client, own, &chat, &|name| client.spec.tool_of(name));
         carried.map_err(|why| obstacle(&why.to_string()))?;
         let chat = session.conversation.journal_mut().take();
-        let row = StoredTurn::write(chat, turn.answers).map_err(|_| {
-            obstacle("its new form cannot be serialized to JSON, because of a bug in the gateway: report it")
-        })?;
+        let row = StoredTurn::write(chat, turn.answers)
+            .map_err(|_| obstacle("its new form cannot be serialized to JSON, because of a bug in the gateway: report it"))?;
         session.values = session.values.saturating_add(count_values(row.as_bytes()));
         session.bytes = session.bytes.saturating_add(i64::try_from(row.len()).unwrap_or(i64::MAX));
         inputs.push(row.into());

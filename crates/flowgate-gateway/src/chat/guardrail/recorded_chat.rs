@@ -187,11 +187,8 @@ impl<'c> RecordedChat<'c> {
         let sent = SentChat::continuing(&self.digests, full).with_sources(sources.starting_at(self.covered));
         (self.digests, self.covered) = (sent.message_digests(), new.end);
         let merged = conversation.accept_chat(&mut self.profile, history, &sent)?;
-        let merged = merged.ok_or_else(|| {
-            NotPermitted::because(
-                "the gateway cannot replay the earlier messages of the chat: begin a new chat",
-            )
-        })?;
+        let merged =
+            merged.ok_or_else(|| NotPermitted::because("the chat cannot be replayed: begin a new one"))?;
         self.client.add_leaked_bits(merged.bits);
         Ok(())
     }
