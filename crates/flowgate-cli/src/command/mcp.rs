@@ -223,7 +223,9 @@ impl StdioProxy {
                 (LineSender::Server, None) => {
                     let actions = self.end_calls().map_err(InputError)?;
                     self.send(actions, &to_client, None, output);
-                    output.error("the MCP server ended, so the session ends; begin a new session in the client");
+                    output.error(
+                        "the MCP server ended, so the session ends; begin a new session in the client",
+                    );
                     break 1;
                 }
             }
