@@ -200,6 +200,7 @@ pub fn lines(labelled: &LabelledTexts, rows: &[DetectionRow], seed: u64) -> Vec<
         "files": files,
         "sha256": { "code": digest([SOURCE]) },
     })];
+    // The ends of the interval of a rate.
     let ends = |rate: Rate| rate.wilson_95().map(|(low, high)| [rounded(low), rounded(high)]);
     lines.extend(rows.iter().map(|row| {
         json!({

@@ -408,6 +408,7 @@ fn offered_tool(given: &Bound<'_, PyAny>, index: usize) -> PyResult<OfferedTool>
             "`tools[{index}]` is not a dict with `tool`, `description` and `parameters`"
         ))
     })?;
+    // A field with the value `None` is absent.
     let field = |name: &str| given.get_item(name).map(|value| value.filter(|value| !value.is_none()));
     let Some(tool) = field("tool")? else {
         return Err(PyValueError::new_err(format!(

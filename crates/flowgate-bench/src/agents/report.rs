@@ -198,6 +198,7 @@ fn columns(row: &GuardResults, base: &GuardResults) -> Vec<(String, Value)> {
         ("bits", row.spent.bits.into()),
     ];
     columns.extend(counts.map(|(name, value)| (name.to_owned(), value)));
+    // For each kind of task: all tasks, those completed without a question, and all that were completed.
     for (kind, (all, unasked, done)) in HiddenTextUse::ALL.iter().zip(row.clean) {
         let name = kind.name().replace(' ', "_");
         columns.push((format!("{name}_of"), all.into()));

@@ -155,6 +155,7 @@ fn cases(solutions: &[Solution]) -> (Vec<ToolSet>, Vec<CorpusCase>) {
             tools.entry(&call.tool).or_default().extend(call.arguments.keys().map(String::as_str));
         }
     }
+    // A tool whose arguments may have any value.
     let tool = |(name, arguments): (&&str, &BTreeSet<&str>)| {
         let properties: Map<String, Value> =
             arguments.iter().map(|argument| ((*argument).to_owned(), json!({}))).collect();

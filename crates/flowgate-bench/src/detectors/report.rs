@@ -83,6 +83,7 @@ pub fn text(
     seed: u64,
     content: bool,
 ) -> String {
+    // The introduction, the rule, the tables and the figures; with `content`, the rows.
     let mut lines = vec![
         format!(
             "{} rows of customer feedback. For each, an agent reads a sheet with this row and the honest ones, and sends a summary",

@@ -354,6 +354,7 @@ fn next_attack(
     for _ in 0..CHANGES {
         let variant = target.variants.get(target.random.below(target.variants.len())).copied();
         let random_variant = variant.unwrap_or(Variant::Paper);
+        // In one of four cases, no attempt is changed, and a new text is composed.
         let is_new = target.random.below(4) == 0;
         let parent = parents.get(target.random.below(parents.len().max(1))).filter(|_| !is_new);
         let (attack, variant) = match parent {

@@ -57,6 +57,7 @@ pub fn read(suite: Suite, text: &str) -> Result<Vec<PrivacyTask>, TaskError> {
             .split_once(": ")
             .ok_or_else(|| failed(format!("the line `{line}` of a task has no key; write `key: value`")))?;
         let value = value.trim();
+        // The first line of a task: the task before it is over, so it must be complete.
         if key == "task" {
             if let Some(problem) = tasks.last().and_then(incomplete) {
                 return Err(failed(problem));

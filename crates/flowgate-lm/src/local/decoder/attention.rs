@@ -56,6 +56,7 @@ impl SelfAttention {
         let role = |role| TensorRole::OfLayer(layer, role);
         let bias = |name| config.attention_bias.then(|| role(name));
         let (queries, keys, width) = (config.query_width(), config.key_width(), config.width);
+        // Values have the same width as keys.
         let projections = if config.is_fused {
             let widths = vec![queries, keys, keys];
             let all =

@@ -151,6 +151,7 @@ impl SafetensorsFolder {
         let failed = |error: &dyn std::fmt::Display| {
             LoadError::of_tensor(shard, name, format_args!("cannot be read: {error}"))
         };
+        // Only the content of this tensor is read.
         let (mut file, _) = file::open(shard)?;
         file.seek(SeekFrom::Start(location.start)).map_err(|error| failed(&error))?;
         let mut content = Vec::new();
@@ -248,6 +249,7 @@ fn location(
             return Err(wrong(&format_args!("has the type `{other}`; supported are F64, F32, F16 and BF16")));
         }
     };
+    // The offsets count from the beginning of the contents.
     let (from, to) = entry.data_offsets;
     let width = u64::try_from(data_type.size_in_bytes()).unwrap_or(u64::MAX);
     let needed =

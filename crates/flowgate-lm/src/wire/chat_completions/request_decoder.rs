@@ -210,6 +210,7 @@ fn read_parts(
                 part.reject_unsupported(text)?;
                 Ok(Part::Text(part.text("text")?.to_owned()))
             }
+            // A message has no part for a refusal, so it becomes a text.
             "refusal" => {
                 part.reject_unsupported(refusal)?;
                 Ok(Part::Text(part.text("refusal")?.to_owned()))

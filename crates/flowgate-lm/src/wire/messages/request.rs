@@ -128,6 +128,7 @@ fn messages(messages: &[Message], model: &str) -> Vec<Value> {
             Message::Assistant { text, calls, thoughts } => {
                 let readable = thoughts.iter().filter(|thought| thought.is_readable_by(model));
                 let mut blocks: Vec<Value> = readable.filter_map(sealed_block).collect();
+                // A message of text alone needs no blocks.
                 if calls.is_empty() && blocks.is_empty() {
                     encoded.push(json!({"role": "assistant", "content": text}));
                     continue;

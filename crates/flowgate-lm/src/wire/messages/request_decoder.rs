@@ -55,6 +55,7 @@ fn decode(body: &Json<'_>, dropped: &DroppedParts, limit: Limit) -> Result<Recei
     if body.get("messages").is_none() {
         return body.field_error("messages", "is missing");
     }
+    // The text of the field `system` is the first message.
     let mut messages = Vec::new();
     if body.get("system").is_some() {
         messages.push(Message::System(read_texts(&body, "system")?));

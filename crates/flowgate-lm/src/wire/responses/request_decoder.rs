@@ -149,6 +149,7 @@ fn read_item(
 ) -> Result<(), WireError> {
     match item.optional_text("type")? {
         None | Some("message") => {
+            // Only the parts of a user's message may declare their provenance.
             let is_user = item.text("role")? == "user";
             item.reject_unsupported(if is_user { &USER } else { &MESSAGE })?;
             let parts = read_parts(item, "content", if is_user { &PARTS_OF_USER } else { &PARTS })?;
@@ -253,6 +254,7 @@ fn read_parts(
                 part.reject_unsupported(text)?;
                 Ok(Part::Text(part.text("text")?.to_owned()))
             }
+            // A message has no part for a refusal, so it becomes a text.
             "refusal" => {
                 part.reject_unsupported(refusal)?;
                 Ok(Part::Text(part.text("refusal")?.to_owned()))
