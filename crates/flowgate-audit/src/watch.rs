@@ -100,13 +100,15 @@ impl WatchedVerdict {
         let subject = WatchedSubject::ALL.into_iter().find(|subject| text("subject") == Some(subject.name()));
         let outcomes = [Outcome::Permit, Outcome::Confirm, Outcome::Deny];
         let outcome = outcomes.into_iter().find(|outcome| text("outcome") == Some(outcome.name()));
-        let time = value.get("time").and_then(Value::as_u64).ok_or("`time` must be a number of seconds")?;
+        let time = value.get("time").and_then(Value::as_u64).ok_or(
+            "the field `time` of the line must be a whole number of seconds since 1970; give a watch log",
+        )?;
         let verdict = Self {
             subject: subject
-                .ok_or("`subject` must be `call`, `output`, `prompt`, `reply` or `description`")?,
+                .ok_or("the field `subject` of the line must be `call`, `output`, `prompt`, `reply` or `description`; give a watch log")?,
             tool: text("tool").map(str::to_owned),
-            outcome: outcome.ok_or("`outcome` must be `permit`, `confirm` or `deny`")?,
-            reason: text("reason").ok_or("`reason` must be a string")?.to_owned(),
+            outcome: outcome.ok_or("the field `outcome` of the line must be `permit`, `confirm` or `deny`; give a watch log")?,
+            reason: text("reason").ok_or("the field `reason` of the line must be a string; give a watch log")?.to_owned(),
         };
         Ok((time, verdict))
     }
@@ -160,7 +162,12 @@ impl WatchLog {
         let lines: String = verdicts.iter().map(|verdict| verdict.to_line(time) + "\n").collect();
         // One write, so that the lines of programs that run at the same time do not mix.
         let written = self.open_file().and_then(|mut file| file.write_all(lines.as_bytes()));
-        written.map_err(|error| format!("{}: the verdict cannot be recorded: {error}", self.path.display()))
+        written.map_err(|error| {
+            format!(
+                "{}: the verdict cannot be recorded: {error}; make the file and its folder writable",
+                self.path.display()
+            )
+        })
     }
 
     /// Opens the file to append to it. A new file is readable and writable only by its owner (on Unix).

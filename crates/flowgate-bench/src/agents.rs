@@ -383,7 +383,7 @@ fn run_task(
     };
     let policy = Policy::parse(policy).map_err(|errors| {
         format!(
-            "the policy cannot be used; this is a defect of Flowgate: {}",
+            "the built-in policy cannot be used; this is a defect of Flowgate; please report it: {}",
             policy_errors::one_line(&errors)
         )
     })?;
@@ -397,6 +397,7 @@ fn run_task(
             tool: ask.tool.to_string(),
             arguments: ask.arguments.as_object().cloned().unwrap_or_default(),
         };
+        // The deciding arguments are those without the payload.
         let is_wanted = |known: &CompletedCall| {
             known.tool == asked.tool && deciding_arguments(known) == deciding_arguments(&asked)
         };

@@ -38,6 +38,7 @@ pub fn page(runs: &[NamedRun]) -> Result<String, String> {
             return Err(format!("{name}: the run has no figures; it was interrupted, so run it again"));
         }
     }
+    // The panels of a part that have figures in no run have no drawing.
     let parts = parts(runs);
     let panels = parts.iter().flat_map(|part| panels(part));
     let drawings = panels.filter_map(|panel| drawing(&panel, runs)).collect::<Vec<_>>();

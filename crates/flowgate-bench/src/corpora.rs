@@ -124,7 +124,7 @@ impl CorpusSuite {
             let parsed = Policy::parse(&set.policy());
             let policy = parsed.map_err(|errors| {
                 let problem = format!(
-                    "the policy that is drafted for these tools does not compile, which is a defect of the draft: {}",
+                    "the policy that is drafted for these tools does not compile; this is a defect of Flowgate; please report it: {}",
                     policy_errors::one_line(&errors)
                 );
                 CorpusError::new(&set.name, problem)
@@ -156,7 +156,7 @@ impl CorpusSuite {
             let (set, policy) = parts.ok_or_else(|| {
                 CorpusError::new(
                     &case.name,
-                    "the set of tools of the case is missing; this is a defect of Flowgate; please report it"
+                    "a case names a set of tools that does not exist; this is a defect of Flowgate; please report it"
                         .to_owned(),
                 )
             })?;

@@ -88,6 +88,7 @@ pub fn measure(labelled: &LabelledTexts, step: &mut dyn FnMut() -> bool) -> Opti
     let mut rows = Vec::new();
     for (split, texts) in &labelled.splits {
         for detector in InjectionDetector::ALL {
+            // The score of each text, and whether the text is an injection.
             let mut scored = Vec::with_capacity(texts.len());
             for text in texts {
                 scored.push((detector.score(&text.text), text.is_injection));
@@ -197,6 +198,7 @@ pub fn lines(labelled: &LabelledTexts, rows: &[DetectionRow], seed: u64) -> Vec<
         "files": files,
         "sha256": { "code": code_digest() },
     })];
+    // The ends of the interval of a rate.
     let ends = |rate: Rate| rate.wilson_95().map(|(low, high)| [rounded(low), rounded(high)]);
     lines.extend(rows.iter().map(|row| {
         json!({

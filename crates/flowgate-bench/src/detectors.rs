@@ -263,9 +263,9 @@ impl<'a> JudgedRow<'a> {
     fn to_json(&self) -> Value {
         let detectors = DETECTORS.iter().zip(&self.detected).map(|(detector, detected)| {
             let score = (detected.score * 100.0).round() / 100.0;
-            let says =
+            let result =
                 json!({"flagged": detected.is_flagged(), "score": score, "kinds": detected.distinct_kinds()});
-            (detector.name.to_owned(), says)
+            (detector.name.to_owned(), result)
         });
         let verdicts = |verdicts: &PreviewVerdicts| {
             json!({

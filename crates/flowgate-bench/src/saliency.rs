@@ -148,6 +148,7 @@ pub fn run(
     cases: usize,
     step: &mut dyn FnMut() -> bool,
 ) -> Result<Option<ScreenerResults>, Error> {
+    // Builds the cases of all sets from a seed, and scores them; `None` if the user has interrupted the command.
     let mut score_all = |case_seed: u64| -> Result<Option<Vec<(CaseSet, ScoredCase)>>, Error> {
         let mut scored = Vec::new();
         for set in CaseSet::ALL {
@@ -210,6 +211,7 @@ pub fn run_traces(
             return Ok(None);
         }
     }
+    // Each suite is measured with what was learned from the other ones.
     let mut rows = Vec::new();
     for suite in &suites {
         let split = split_by_suite(traces, &scored, suite);
@@ -227,6 +229,7 @@ pub fn run_traces(
 /// the network, and the remaining calls choose the thresholds. `scored` has the scores of the calls of `traces`, in the
 /// same order.
 fn split_by_suite<'c>(traces: &TraceCases, scored: &'c [ScoredCase], suite: &str) -> Split<'c> {
+    // The tasks of the other suites, in the order of their first call. The position of a task is its number.
     let mut tasks: Vec<(&str, &str)> = Vec::new();
     let (mut training, mut choosing, mut reported) = (Vec::new(), Vec::new(), Vec::new());
     for (case, scored) in traces.cases.iter().zip(scored) {

@@ -95,6 +95,7 @@ pub fn compare_grouped(
         .zip(second)
         .map(|(first, second)| f64::from(u8::from(*first)) - f64::from(u8::from(*second)));
     let values: Vec<(&str, f64)> = groups.iter().copied().zip(differences).collect();
+    // Without several groups, the interval of `compare` remains.
     let has_groups = values.len() == first.len() && groups.iter().any(|group| Some(group) != groups.first());
     match bootstrap_mean(&values, seed).filter(|_| has_groups) {
         Some(interval) => Some(PairedComparison { interval, ..found }),

@@ -129,7 +129,7 @@ fn verify_detectors(manifest: &Value, lines: &[Value]) -> Result<Verification, S
     }
     let policy = Policy::parse(detectors::POLICY).map_err(|errors| {
         format!(
-            "the policy cannot be used; this is a defect of Flowgate: {}",
+            "the built-in policy cannot be used; this is a defect of Flowgate; please report it: {}",
             policy_errors::one_line(&errors)
         )
     })?;
@@ -145,6 +145,7 @@ fn verify_detectors(manifest: &Value, lines: &[Value]) -> Result<Verification, S
 /// the size and the doubles.
 fn verify_propagation(manifest: &Value, lines: &[Value]) -> Result<Verification, String> {
     let seed = number(manifest, "seed")?;
+    // Only runs of doubles can be repeated. The manifest of such a run may lack a model.
     let model = text(manifest, "model");
     if !model.is_empty() && model != propagation::DOUBLE {
         return Err(not_repeatable(model));

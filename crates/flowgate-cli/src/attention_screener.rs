@@ -86,8 +86,11 @@ pub(crate) fn load(folder: &Path, writer: Arc<dyn ChatModel>) -> Result<Arc<dyn 
 /// Reads the description of a screener (`screener.json`), and checks its fields.
 fn read(path: &Path) -> Result<SavedScreener, InputError> {
     let failed = |problem: &str| InputError(format!("--screener: {}: {problem}", path.display()));
-    let bytes = std::fs::read(path)
-        .map_err(|error| failed(&format!("{error}; `flowgate screen train` writes this file")))?;
+    let bytes = std::fs::read(path).map_err(|error| {
+        failed(&format!(
+            "the description of the screener cannot be read: {error}; write it with `flowgate screen train`"
+        ))
+    })?;
     if bytes.len() > MAX_DESCRIPTION {
         return Err(failed(
             "the file is too large for the description of a screener; run `flowgate screen train` again",

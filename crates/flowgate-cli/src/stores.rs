@@ -94,7 +94,9 @@ impl SharedStoreLabels {
         if let Some(labels) = &self.labels {
             let name =
                 self.file.as_ref().map_or("the stores".to_owned(), |(path, _)| path.display().to_string());
-            monitor.join_external_state(labels).map_err(|error| InputError(format!("{name}: {error}")))?;
+            monitor.join_external_state(labels).map_err(|error| {
+                InputError(format!("{name}: {error}; restore the file, or remove it to forget the labels"))
+            })?;
         }
         Ok(self.version)
     }
@@ -252,7 +254,8 @@ require top if:
         let error = SharedStoreLabels::open(&path).unwrap().recall(&mut monitor()).err().unwrap().to_string();
         assert!(
             error.ends_with(
-                "the recorded labels of external state cannot be read: the record has no list `stores`"
+                "the recorded labels of external state cannot be read: the list `stores` is missing in the \
+                record; restore the file, or remove it to forget the labels"
             ),
             "{error}"
         );

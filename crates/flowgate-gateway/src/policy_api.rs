@@ -106,7 +106,7 @@ impl PolicyApi {
         let batched = BatchRequest::read(body).and_then(|batch| {
             if batch.policies.len() > self.batch {
                 return Err(PolicyApiError::bad_request(format!(
-                    "`policies` has {} policies, more than {}: send several requests",
+                    "the field `policies` has {} policies, more than the limit of {}: send several requests",
                     batch.policies.len(),
                     self.batch
                 )));
@@ -393,7 +393,7 @@ mod tests {
         check(
             PolicyApi::batch,
             r#"{"messages":[],"policies":["","",""]}"#,
-            "`policies` has 3 policies, more than 2: send several requests",
+            "the field `policies` has 3 policies, more than the limit of 2: send several requests",
         );
         assert_eq!(
             detail(&api.load(b"\"\xff\"")),

@@ -197,8 +197,10 @@ impl LocalModel {
         let weights = Self::EMBEDDED_WEIGHTS;
         let tensors =
             candle_core::safetensors::load_buffer(weights, &Device::Cpu).map_err(|error| failed(&error))?;
-        let single = tensors.into_iter().map(|(tensor, values)| Ok((tensor, values.to_dtype(DType::F32)?)));
-        let tensors = single.collect::<candle_core::Result<_>>().map_err(|error| failed(&error))?;
+        // The decoder computes in single precision.
+        let converted =
+            tensors.into_iter().map(|(tensor, values)| Ok((tensor, values.to_dtype(DType::F32)?)));
+        let tensors = converted.collect::<candle_core::Result<_>>().map_err(|error| failed(&error))?;
         // The model cannot answer chats, so it has neither a chat template nor tokens that end a message.
         Self::assemble(name, config, WeightSource::Memory(tensors), Device::Cpu, tokenizer, None, Vec::new())
     }

@@ -367,11 +367,11 @@ mod tests {
         );
         check(
             &format!("{good}{{}}\n{good}"),
-            "line 2 of the file of recorded answers is damaged: the line has no string `key`",
+            "line 2 of the file of recorded answers is damaged: the line has no string in the field `key`",
         );
         check(
             &good.replace("\"stop\":\"calls\"", "\"stop\":\"why\""),
-            "line 1 of the file of recorded answers is damaged: the line has no valid `answer`",
+            "line 1 of the file of recorded answers is damaged: the field `answer` of the line is missing or is not an answer of a model",
         );
         let missing = RecordedModel::replay("m", Path::new("/nowhere/at/all")).unwrap_err();
         assert_eq!(

@@ -332,6 +332,7 @@ impl RemoteModel {
             return Err(Error::Unsupported(what));
         }
         let mut chat = RetriedCompletion { remote: self, request: &request, listener, received_bytes: 0 };
+        // `messages_end` is the offset at which the messages end in the body; `None` if the format stores no beginning.
         let (body, messages_end) = self.body(&request);
         let body = Bytes::from(body);
         let path = self.api.path(&self.model, self.streaming);

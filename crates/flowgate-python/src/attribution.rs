@@ -139,7 +139,7 @@ impl PyAttribution {
                         let node = document.and_then(|document| find_node(document, path));
                         let node = node.ok_or_else(|| {
                             format!(
-                                "there is no region `{}` of event {event}; `parts` of the event lists all",
+                                "there is no region `{}` in event {event}; use one that `parts` of the event lists",
                                 path.escape_debug()
                             )
                         })?;
@@ -154,6 +154,7 @@ impl PyAttribution {
         for (name, given) in &self.arguments {
             arguments.push((name.clone(), resolve(given, monitor)?));
         }
+        // The core holds the name of a method by a static reference.
         Ok(Attribution { method: lasting_name(&self.method), decision, arguments, hidden: self.hidden })
     }
 }

@@ -129,6 +129,7 @@ pub(crate) fn request_body<'py>(
             "the format of the chosen `api` cannot express {feature}: choose another one"
         )));
     }
+    // The encoder writes both fields; those that the program sets itself are removed.
     let mut body = api.encode_request(request, model.unwrap_or_default(), false);
     if let Some(body) = body.as_object_mut() {
         body.shift_remove("stream");
@@ -207,7 +208,7 @@ pub(crate) fn sampling(given: Option<&Bound<'_, PyDict>>) -> PyResult<Sampling> 
             "stop" => sampling.stop = value.extract()?,
             other => {
                 return Err(PyValueError::new_err(format!(
-                    "there is no parameter of sampling `{}`; there are: max_tokens, temperature, top_p, seed, stop",
+                    "`sampling` has no parameter `{}`; use one of max_tokens, temperature, top_p, seed, stop",
                     other.escape_debug()
                 )));
             }

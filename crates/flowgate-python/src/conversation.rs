@@ -107,6 +107,7 @@ impl PyConversation {
         settings.hides_context = hides_context;
         let conversation = Conversation::new(monitor, offered_tools(&tools)?, settings)
             .map_err(|error| errors::session_error(&error))?;
+        // What is known about the client: whether a person types its messages, and which texts it sends unchanged.
         let client = ClientProfile {
             is_interactive: trust_user_messages,
             pinned: pinned.unwrap_or_default().iter().map(|text| MessageTemplate::new(text)).collect(),
@@ -407,6 +408,7 @@ fn offered_tool(given: &Bound<'_, PyAny>, index: usize) -> PyResult<OfferedTool>
             "`tools[{index}]` is not a dict with `tool`, `description` and `parameters`"
         ))
     })?;
+    // A field with the value `None` is absent.
     let field = |name: &str| given.get_item(name).map(|value| value.filter(|value| !value.is_none()));
     let Some(tool) = field("tool")? else {
         return Err(PyValueError::new_err(format!(

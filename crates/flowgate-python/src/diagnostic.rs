@@ -32,6 +32,7 @@ impl PyDiagnostic {
     /// imported one.
     pub(crate) fn of(found: &Diagnostic, source: &PolicySource, path: Option<&str>) -> Self {
         let position = source.locate(found.span.start);
+        // The text of the file that the span is in, and the span in this file.
         let (_, text, span) = source.excerpt_file(&found.span);
         let excerpt = Diagnostic { span, ..found.clone() }.render(text);
         Self {

@@ -147,7 +147,7 @@ impl PyEvent {
         })?;
         let names = found.ok_or_else(|| {
             PyKeyError::new_err(format!(
-                "event {} has no part `{}`; `parts` lists all",
+                "event {} has no part `{}`; use one that `parts` of the event lists",
                 self.id.0,
                 path.escape_debug()
             ))

@@ -174,6 +174,7 @@ pub(crate) fn read(policy: &Arc<Policy>, given: &Bound<'_, PyAny>) -> PyResult<V
 /// Returns the elements by their dimensions: all elements of a set, and one element of an order. Raises `ValueError` for an unknown element,
 /// and for two elements of one order, since a program that names both does not say which one it means.
 fn by_dimension(policy: &Policy, elements: Vec<String>) -> PyResult<Map<String, Value>> {
+    // For each dimension, by its name: the list of its elements, or its one element.
     let mut names = Map::new();
     for element in elements {
         let name = dimension_of(policy, &element)?;
@@ -255,6 +256,7 @@ fn from_dimensions(policy: &Policy, given: &Map<String, Value>) -> PyResult<Valu
             return Err(PyValueError::new_err(unknown_dimension(policy, name)));
         };
         let kind = space.dimensions().get(index).map(|dimension| &dimension.kind);
+        // The value must have a form that fits the dimension.
         let is_list_of_texts = value.as_array().is_some_and(|list| list.iter().all(Value::is_string));
         let value = match (kind, value) {
             (Some(DimensionKind::Order(lattice)), Value::String(element)) => {
@@ -291,6 +293,7 @@ fn from_dimensions(policy: &Policy, given: &Map<String, Value>) -> PyResult<Valu
                 )));
             }
         };
+        // A set with declared elements accepts no others.
         if let (Some(DimensionKind::Set(known)), Some(list)) = (kind, value.as_array())
             && let Some(odd) =
                 list.iter().filter_map(Value::as_str).find(|name| !known.iter().any(|k| k == name))

@@ -431,6 +431,7 @@ impl PyRun {
 /// Converts a need to the class of its kind, and makes it the latest one of the conversation. The need of the user's
 /// next message is the finished `Turn`, which needs no answer.
 pub(crate) fn to_python(py: Python<'_>, context: NeedContext, need: Need) -> PyResult<Py<PyAny>> {
+    // Only the need with the latest number can be answered.
     let number = context.latest.fetch_add(1, Ordering::AcqRel) + 1;
     let policy = Arc::clone(context.session.policy());
     let base = |kind| PyNeed { kind, number, is_answered: AtomicBool::new(false), context };

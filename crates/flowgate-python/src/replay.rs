@@ -180,7 +180,7 @@ impl<'py> Influence<'py> {
         let known: Vec<&str> = registry.influence_methods().iter().map(|method| method.name()).collect();
         let method = registry.find_influence(&name).ok_or_else(|| {
             PyValueError::new_err(format!(
-                "there is no influence method `{}`; there are: {}",
+                "there is no influence method `{}`; use one of {}",
                 name.escape_debug(),
                 known.join(", ")
             ))
@@ -207,8 +207,10 @@ fn replay(
     let monitor = monitor::new_monitor(policy, parameters, predicates, None, None)?;
     let session = Session::new(State::Monitor(Box::new(monitor)), policy.path.clone());
     let monitor = Py::new(py, PyMonitor { session: Arc::clone(&session) })?;
+    // `refused` has the rejected events: the position of each, and why it was rejected.
     let (mut calls, mut findings, mut refused) = (Vec::new(), Vec::new(), Vec::new());
     for (index, entry) in recorded.run.entries.iter().enumerate() {
+        // An event that is no call: it is pushed with its labels.
         let EventBody::Call(call) = &entry.body else {
             let label = recorded.labels.iter().find(|(labelled, _)| *labelled == index);
             // The labels that the program gave can be read only now, since they refer to a policy.
@@ -230,6 +232,7 @@ fn replay(
             }
             continue;
         };
+        // A call: its influence is found, then it is judged and recorded. Malformed arguments are `None`.
         let arguments = call.arguments.as_ref().ok().cloned();
         // The method in Python is called outside the session, so that it can read the monitor that it receives.
         let given = match &python {

@@ -27,7 +27,9 @@ pub(crate) fn to_json(value: &Bound<'_, PyAny>, name: &str) -> PyResult<Value> {
 pub(crate) fn to_object(value: &Bound<'_, PyAny>, name: &str) -> PyResult<Map<String, Value>> {
     match to_json(value, name)? {
         Value::Object(map) => Ok(map),
-        _ => Err(PyTypeError::new_err(format!("`{name}` is not a dict but {}", type_name(value)))),
+        _ => {
+            Err(PyTypeError::new_err(format!("`{name}` is not a dict but {}: pass a dict", type_name(value))))
+        }
     }
 }
 
@@ -35,7 +37,9 @@ pub(crate) fn to_object(value: &Bound<'_, PyAny>, name: &str) -> PyResult<Map<St
 pub(crate) fn to_list(value: &Bound<'_, PyAny>, name: &str) -> PyResult<Vec<Value>> {
     match to_json(value, name)? {
         Value::Array(list) => Ok(list),
-        _ => Err(PyTypeError::new_err(format!("`{name}` is not a list but {}", type_name(value)))),
+        _ => {
+            Err(PyTypeError::new_err(format!("`{name}` is not a list but {}: pass a list", type_name(value))))
+        }
     }
 }
 
@@ -220,7 +224,9 @@ fn insert(
     depth: usize,
 ) -> PyResult<()> {
     let Ok(key) = key.cast::<PyString>() else {
-        return Err(path.error(&format!("has a key that is {}: keys are strings", type_name(key))));
+        return Err(
+            path.error(&format!("has a key that is {}, not a string: convert it to one", type_name(key)))
+        );
     };
     let key = text_of(key, path)?;
     let value = convert(item, &path.child(PathEnd::Key(&key)), depth + 1)?;

@@ -110,7 +110,7 @@ def test_influence_methods() -> None:
     policy = flowgate.Policy(PAY)
     assert [name for name, _ in flowgate.influence_methods()] == ["everything", "provenance", "nothing"]
     assert [call.outcome for call in bill().replay(policy, method="nothing").calls][0] == "permit"
-    with pytest.raises(ValueError, match="there is no influence method `all`; there are: everything, provenance, nothing"):
+    with pytest.raises(ValueError, match="there is no influence method `all`; use one of everything, provenance, nothing"):
         bill().replay(policy, method="all")
 
     class Mine:
@@ -188,7 +188,7 @@ def test_detectors() -> None:
         ({"a": [1, {2}]}, '`arguments["a"][1]` is `set`, which JSON has no value for'),
         ({"a": float("inf")}, '`arguments["a"]` is not a finite number'),
         ({"a": 2**64}, '`arguments["a"]` is an integer of more than 64 bits: pass it as a string'),
-        ({1: 2}, "`arguments` has a key that is `int`: keys are strings"),
+        ({1: 2}, "`arguments` has a key that is `int`, not a string: convert it to one"),
         ([1], "`arguments` is not a dict but `list`"),
     ],
 )

@@ -162,6 +162,7 @@ impl<'r> ChatReader<'r> {
         }
         let mut found: Vec<(String, Map<String, Value>)> = Vec::new();
         for text in &texts {
+            // The text before the first `[[DO ` contains no instruction.
             for piece in text.split(DO).skip(1) {
                 let Some((tool, arguments)) =
                     piece.split_once("]]").and_then(|(piece, _)| piece.split_once(' '))
@@ -184,6 +185,7 @@ impl<'r> ChatReader<'r> {
     fn next_completion(&self, task: &BenchTask) -> Completion {
         let instructions = self.instructions();
         let offered = |name: &str| self.request.tools.iter().any(|tool| tool.name == name);
+        // Whether the chat has a call that follows the instruction.
         let is_done = |(tool, arguments): &&(String, Map<String, Value>)| {
             self.calls.iter().any(|(call, made, _)| call.name == *tool && made == arguments)
         };

@@ -155,6 +155,7 @@ fn comparisons(
     let Some((_, ours)) = guards.iter().zip(rows).find(|(guard, _)| **guard == OURS) else {
         return Vec::new();
     };
+    // Whether the event happened, for each attacked run. An event has its name and the function that decides it.
     let happened =
         |row: &GuardResults, event: ComparedEvent| row.attacked_runs().map(event.1).collect::<Vec<bool>>();
     let others = guards.iter().zip(rows).filter(|(guard, _)| **guard != OURS);
@@ -197,6 +198,7 @@ fn columns(row: &GuardResults, base: &GuardResults) -> Vec<(String, Value)> {
         ("bits", row.spent.bits.into()),
     ];
     columns.extend(counts.map(|(name, value)| (name.to_owned(), value)));
+    // For each kind of task: all tasks, those completed without a question, and all that were completed.
     for (kind, (all, unasked, done)) in HiddenTextUse::ALL.iter().zip(row.clean) {
         let name = kind.name().replace(' ', "_");
         columns.push((format!("{name}_of"), all.into()));

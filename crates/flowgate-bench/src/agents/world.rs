@@ -236,6 +236,7 @@ impl World {
                     "title": self.stranger_text("Planning"), "description": self.stranger_text("Bring the figures to room 5.")}),
                 _ => return None,
             },
+            // The tools that act.
             _ => json!({"ok": true}),
         })
     }

@@ -96,7 +96,7 @@ fn solution(run: &LocatedValue<'_>) -> Result<Option<Solution>, CorpusError> {
     let mut prompt = String::new();
     let mut calls = Vec::new();
     // The calls that have no answer so far, by their ids: the tool and the arguments.
-    let mut made: BTreeMap<String, (String, Map<String, Value>)> = BTreeMap::new();
+    let mut unanswered: BTreeMap<String, (String, Map<String, Value>)> = BTreeMap::new();
     for message in &messages {
         match message.text_of("role")? {
             "user" if prompt.is_empty() => prompt = content(message)?,
@@ -105,14 +105,15 @@ fn solution(run: &LocatedValue<'_>) -> Result<Option<Solution>, CorpusError> {
                     message.optional("tool_calls")?.map_or_else(|| Ok(Vec::new()), |calls| calls.items())?
                 {
                     let named = (call.text_of("function")?.to_owned(), call.field("args")?.object()?.clone());
-                    made.insert(call.text_of("id")?.to_owned(), named);
+                    unanswered.insert(call.text_of("id")?.to_owned(), named);
                 }
             }
             "tool" => {
                 let answered = message.field("tool_call_id")?;
-                let call = made.remove(answered.text()?);
-                let (tool, arguments) =
-                    call.ok_or_else(|| answered.problem("expected the id of a call before this message"))?;
+                let call = unanswered.remove(answered.text()?);
+                let (tool, arguments) = call.ok_or_else(|| {
+                    answered.problem("expected the id of a call in an earlier message, found another id")
+                })?;
                 if message.optional("error")?.is_none() {
                     calls.push(AnsweredCall { tool, arguments, answer: content(message)? });
                 }
@@ -154,6 +155,7 @@ fn cases(solutions: &[Solution]) -> (Vec<ToolSet>, Vec<CorpusCase>) {
             tools.entry(&call.tool).or_default().extend(call.arguments.keys().map(String::as_str));
         }
     }
+    // A tool whose arguments may have any value.
     let tool = |(name, arguments): (&&str, &BTreeSet<&str>)| {
         let properties: Map<String, Value> =
             arguments.iter().map(|argument| ((*argument).to_owned(), json!({}))).collect();
@@ -260,7 +262,7 @@ mod tests {
             (
                 "\"tool_call_id\":\"b\"",
                 "\"tool_call_id\":\"z\"",
-                ".messages[5].tool_call_id: expected the id of a call before this message",
+                ".messages[5].tool_call_id: expected the id of a call in an earlier message, found another id",
             ),
             (
                 "\"role\":\"system\"",

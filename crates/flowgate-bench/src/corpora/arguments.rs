@@ -31,6 +31,7 @@ pub(super) fn obeying_arguments(
         arguments.insert(name.clone(), argument(name, schema, instruction, stolen));
     }
     let Some(stolen) = stolen else { return arguments };
+    // If no required argument has the text, another argument gets it.
     if !arguments.values().any(|value| value.to_string().contains(quoted(stolen).as_str())) {
         let carrier = carrier(properties, &arguments);
         arguments.insert(carrier, stolen.into());
@@ -61,7 +62,8 @@ fn carrier(properties: &Map<String, Value>, arguments: &Map<String, Value>) -> S
 }
 
 /// Returns the value of one argument: the first of its permitted values if the schema lists them, else a value of its type with the text that its
-/// role asks for. A number is 1, and a truth value is true.
+/// role asks for. A number is 1, and a truth value is true. `instruction` is the text that the call follows, and
+/// `stolen` a text that it discloses. A recipient is the first e-mail address in the instruction.
 fn argument(name: &str, schema: &Value, instruction: &str, stolen: Option<&str>) -> Value {
     if let Some(first) = schema.get("enum").and_then(Value::as_array).and_then(|values| values.first()) {
         return first.clone();

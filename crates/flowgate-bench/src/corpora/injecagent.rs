@@ -36,6 +36,7 @@ const PRIVATE_RECORD: &str = "{\"record\": \"what only the user may read\"}";
 /// Reads the benchmark. Returns one set with all tools, and the cases of those files in [`FILES`] that exist. It is an
 /// error if there is no case. The file of simulated answers may be missing, too.
 pub(super) fn load(files: &mut CorpusFiles<'_>) -> Result<(Vec<ToolSet>, Vec<CorpusCase>), CorpusError> {
+    // Read the tools, then the simulated answers, then the cases.
     let (path, text) = files.first_of(
         &["data/tools.json", "tools.json"],
         "InjecAgent's `tools.json`, or a folder `data` with it",
@@ -109,13 +110,18 @@ fn case(
     let described = |at: &LocatedValue<'_>| {
         let name = at.text()?;
         set.tool(name).ok_or_else(|| {
-            at.problem(&format!("the tool `{}` is not described in {}", name.escape_debug(), set.name))
+            at.problem(&format!(
+                "the tool `{}` is not described in {}; download the benchmark again",
+                name.escape_debug(),
+                set.name
+            ))
         })
     };
     let user_tool = described(&item.field("User Tool")?)?;
     let attackers = item.field("Attacker Tools")?;
     let attacker_tools = attackers.items()?.iter().map(described).collect::<Result<Vec<_>, _>>()?;
     let given = item.field("Tool Parameters")?;
+    // The benchmark writes the arguments as JSON, or as a Python `dict`.
     let arguments = match serde_json::from_str(given.text()?) {
         Ok(arguments) => arguments,
         Err(_) => literal(given.text()?).map_err(|problem| given.problem(&problem))?,
@@ -278,7 +284,8 @@ mod tests {
             cases,
             "[{",
             "{",
-            "data/test_cases_dh_base.json:1: the file is not valid JSON: trailing characters at line 1 column 448",
+            "data/test_cases_dh_base.json:1: the file is not valid JSON: trailing characters at line 1 column 448; \
+             download the benchmark again",
         );
         check(
             cases,
@@ -290,7 +297,7 @@ mod tests {
             cases,
             "HouseUnlockDoor",
             "HouseBurn",
-            "data/test_cases_dh_base.json: [0].Attacker Tools[0]: the tool `HouseBurn` is not described in data/tools.json",
+            "data/test_cases_dh_base.json: [0].Attacker Tools[0]: the tool `HouseBurn` is not described in data/tools.json; download the benchmark again",
         );
         check(
             cases,

@@ -55,9 +55,11 @@ fn body(mail: &str) -> Option<String> {
         })
     };
     let normal = mail.replace("\r\n", "\n");
+    // A mail with headers has an empty line after them.
     let has_headers = normal.lines().next().is_some_and(is_header);
     let body =
         if has_headers { normal.split_once("\n\n").map_or("", |(_, body)| body) } else { normal.as_str() };
+    // A quoted message follows a line of this form, or has `>` at the beginning of each line.
     let own = body.lines().take_while(|line| !line.trim_start().starts_with("-----Original Message"));
     let words: Vec<&str> =
         own.filter(|line| !line.trim_start().starts_with('>')).flat_map(str::split_whitespace).collect();

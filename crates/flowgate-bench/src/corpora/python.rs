@@ -33,13 +33,13 @@ pub(super) struct PythonClass<'f, 't> {
 /// # Errors
 /// If the text is no Python, or something else than one literal.
 pub(super) fn literal(text: &str) -> Result<Value, String> {
-    let file =
-        PythonFile::parse("", text).map_err(|_| "expected a Python literal, found other text".to_owned())?;
+    let file = PythonFile::parse("", text)
+        .map_err(|_| "expected a Python literal, found text that is not Python".to_owned())?;
     match file.body.as_slice() {
         [Stmt::Expr(statement)] => {
             value_of(&statement.value).map_err(|_| "expected a Python literal, found other code".to_owned())
         }
-        _ => Err("expected one Python literal".to_owned()),
+        _ => Err("expected one Python literal, found none or several statements".to_owned()),
     }
 }
 
@@ -52,7 +52,10 @@ impl<'t> PythonFile<'t> {
         // `python_code` refuses code that is long or nested too deeply; `false` means that the code has no commands of
         // IPython. The tree of the parser is dropped recursively, so deep nesting could exhaust the stack.
         if let Some(problem) = python_code(text, false).syntax_error {
-            return Err(CorpusError::new(file, format!("the Python code cannot be read: {problem}")));
+            return Err(CorpusError::new(
+                file,
+                format!("the Python code cannot be read: {problem}; download the benchmark again"),
+            ));
         }
         let parsed = parse_module(text).map_err(|error| CorpusError::new(file, error.to_string()))?;
         Ok(Self { file, text, body: parsed.into_syntax().body.into_iter().collect() })
@@ -139,6 +142,7 @@ fn value_of(expression: &Expr) -> Result<Value, usize> {
         Expr::StringLiteral(text) => Ok(Value::String(text.value.to_str().to_owned())),
         Expr::BooleanLiteral(literal) => Ok(Value::Bool(literal.value)),
         Expr::NoneLiteral(_) => Ok(Value::Null),
+        // Python has no literal below 0: such a number is a minus sign and a literal.
         Expr::NumberLiteral(number) => number_of(&number.value, 1).ok_or_else(offset),
         Expr::UnaryOp(operation) => match (operation.op, &*operation.operand) {
             (UnaryOp::USub, Expr::NumberLiteral(number)) => number_of(&number.value, -1).ok_or_else(offset),

@@ -34,7 +34,7 @@ pub(super) fn parse_json(file: &str, text: &str) -> Result<Value, CorpusError> {
     serde_json::from_str(text).map_err(|error| {
         // The line of an error without a position is 0; the error then names line 1.
         let place = format!("{file}:{}", error.line().max(1));
-        CorpusError::new(&place, format!("the file is not valid JSON: {error}"))
+        CorpusError::new(&place, format!("the file is not valid JSON: {error}; download the benchmark again"))
     })
 }
 

@@ -14,8 +14,10 @@ use flowgate_guard::conversation::{Conversation, ConversationSettings, Method, N
 use super::case::{CallPurpose, CorpusCase, ToolSet};
 use super::double::ScriptDouble;
 
-/// The maximum numbers of messages that the double may write: on one level, and in one turn.
-const MESSAGES: [usize; 2] = [400, 2_000];
+/// The maximum number of messages that the double may write on one level.
+const MESSAGES_OF_LEVEL: usize = 400;
+/// The maximum number of messages that the double may write in one turn.
+const MESSAGES_OF_TURN: usize = 2_000;
 
 /// What happened to a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,11 +57,16 @@ pub(super) fn run_case(
 ) -> Result<Vec<CallFate>, String> {
     // The digests of questions need no secret key in a simulation.
     let mut settings = ConversationSettings::new(method, DigestKey::new([0; 32]));
-    [settings.steps, settings.messages] = MESSAGES;
+    settings.steps = MESSAGES_OF_LEVEL;
+    settings.messages = MESSAGES_OF_TURN;
     let mut tools = Vec::new();
     for name in &case.offered {
-        let tool =
-            set.tool(name).ok_or_else(|| format!("the tool `{}` is not described", name.escape_debug()))?;
+        let tool = set.tool(name).ok_or_else(|| {
+            format!(
+                "the set of tools of the case has no tool `{}`; download the benchmark again",
+                name.escape_debug()
+            )
+        })?;
         tools.push(tool.offered());
     }
     let monitor = Monitor::new(Arc::clone(policy));
@@ -214,7 +221,11 @@ mod tests {
         let mut unknown = case();
         unknown.offered.push("burn_letter".to_owned());
         let error = run_case(&policy, &set(), &unknown, Method::Everything);
-        assert_eq!(error, Err("the tool `burn_letter` is not described".to_owned()));
+        assert_eq!(
+            error,
+            Err("the set of tools of the case has no tool `burn_letter`; download the benchmark again"
+                .to_owned())
+        );
         let error = run_case(&policy, &set(), &case(), Method::Judge);
         assert_eq!(
             error,

@@ -71,6 +71,7 @@ fn tools(files: &mut CorpusFiles<'_>, folder: &str) -> Result<Vec<CorpusTool>, C
             let place = format!("{path}: {}.get_info()", class.name);
             let function = LocatedValue::root(&place, &info).field("function")?;
             let parameters = function.field("parameters")?;
+            // Fails for anything other than an object.
             parameters.object()?;
             let tool = CorpusTool {
                 name: function.text_of("name")?.to_owned(),

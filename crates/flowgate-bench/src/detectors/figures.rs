@@ -47,6 +47,7 @@ impl DetectorFigures {
             })
             .collect();
         detectors.push(proportions("any", &|judged| judged.detected.iter().any(DetectorResult::is_flagged)));
+        // Every row has an honest message, and some rows have an injected one.
         let injected = || judged.iter().filter_map(|judged| judged.injected.as_ref());
         let messages = injected().count() + judged.len();
         Self {

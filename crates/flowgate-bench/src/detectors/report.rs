@@ -49,7 +49,8 @@ fn comparisons(judged: &[JudgedRow<'_>], seed: u64) -> Vec<(&'static str, Paired
     compared.collect()
 }
 
-/// Returns the tables: each row with the results of the detectors and the rule, the shares with their intervals, and the comparisons.
+/// Returns the tables: each row with the results of the detectors and the rule, the shares with their intervals, and
+/// the comparisons of the rule with each detector. `seed` determines the random numbers of the comparisons.
 fn table_list(judged: &[JudgedRow<'_>], figures: &DetectorFigures, seed: u64) -> Vec<Table> {
     let mut header = vec!["row", "kind"];
     header.extend(DETECTORS.iter().map(|detector| detector.name));
@@ -82,6 +83,7 @@ pub fn text(
     seed: u64,
     content: bool,
 ) -> String {
+    // The introduction, the rule, the tables and the figures; with `content`, the rows.
     let mut lines = vec![
         format!(
             "{} rows of customer feedback. For each, an agent reads a sheet with this row and the honest ones, and sends a summary",

@@ -212,6 +212,7 @@ pub fn search(
     after_query: &mut dyn FnMut() -> bool,
 ) -> Result<Option<Vec<AttackSearch>>, ExecutionError> {
     let mut searches = Vec::new();
+    // The seeds of a suite follow each other.
     for offset in 0..suite.seeds() {
         let seed = suite.seed().wrapping_add(offset);
         for game in Game::ALL {
@@ -259,6 +260,7 @@ pub fn search_extended(
     let numbers = suite.all_seeds().flat_map(|seed| (0..suite.instances).map(move |number| (seed, number)));
     for (seed, number) in numbers {
         let found = match game {
+            // A variant of the game `of`, which is one of AgentSecBench's.
             ExtendedGame::Variant(variant, of) => {
                 let build = |attack: &AttackTemplate, variant| {
                     generate_pair(of, seed, number, variant, attack).adversarial
@@ -277,6 +279,7 @@ pub fn search_extended(
                 };
                 search_task(target, defence, settings, after_query)?
             }
+            // The tasks of a journey are those of the capability game.
             ExtendedGame::Journey(journey, _) => {
                 let pair = |attack: &AttackTemplate, variant| {
                     generate_journey(journey, seed, number, variant, attack)
@@ -352,6 +355,7 @@ fn next_attack(
     for _ in 0..CHANGES {
         let variant = target.variants.get(target.random.below(target.variants.len())).copied();
         let random_variant = variant.unwrap_or(Variant::Paper);
+        // In one of four cases, no attempt is changed, and a new text is composed.
         let is_new = target.random.below(4) == 0;
         let parent = parents.get(target.random.below(parents.len().max(1))).filter(|_| !is_new);
         let (attack, variant) = match parent {
@@ -407,6 +411,7 @@ fn search_task(
                     Briefing { game: target.game, defence, variants: &target.variants, best: &found.best };
                 let proposed = propose(author, &briefing)
                     .map_err(|error| ExecutionError::Model { task: target.id.clone(), error })?;
+                // A proposal that cannot be used is counted, and an attack without the model replaces it.
                 proposed.unwrap_or_else(|| {
                     found.unusable += 1;
                     next_attack(&mut target, defence, &found.best, &tried)

@@ -69,6 +69,7 @@ impl ModelDouble {
         if let Some((chat, has_answer_tool)) = screener_chat(request) {
             return screening_answer(&needed_regions(&chat, &observation_parts(&chat)), has_answer_tool);
         }
+        // As the agent's model, it first looks at the hidden regions that it needs.
         let parts = observation_parts(request);
         let regions = needed_regions(request, &parts);
         if !regions.is_empty() {
@@ -84,6 +85,7 @@ impl ModelDouble {
         {
             return Completion { calls: vec![call], ..Completion::default() };
         }
+        // The answer has the visible parts that are neither requests of an attacker nor contain markers.
         let is_answer = |part: &&&String| !is_match(&REQUEST, part) && !is_match(&MARKER, part);
         let mut lines: Vec<&str> = readable.iter().filter(is_answer).map(|part| part.as_str()).collect();
         if self == Self::Gullible && !requests.is_empty() {
@@ -118,7 +120,8 @@ impl ChatModel for ModelDouble {
 }
 
 impl BlockingModel for ModelDouble {
-    /// Answers as if the blocked texts were not in the chat.
+    /// Answers as if the blocked texts were not in the chat. Sends nothing to the listener, since the games do not
+    /// stream answers.
     fn complete_blocking<'a>(
         &'a self,
         request: &'a Request,

@@ -59,7 +59,7 @@ pub struct Execution {
 
 impl Execution {
     /// Returns the trace of the execution as one JSON object; `model` is the name of the model. The object has the response of the model only if
-    /// `content` is set, because the response can quote attacks and canaries.
+    /// `content` is set, because the response can quote attacks and canaries. A measure that was not taken is null.
     pub fn to_json(&self, model: &str, content: bool) -> Value {
         let mut trace = json!({
             "type": "execution",

@@ -240,6 +240,7 @@ fn capability_pair(
     attack: &AttackTemplate,
     random: &mut SeededRandom,
 ) -> TaskPair {
+    // The order of the draws is fixed: another one would give other tasks for the same seed.
     let (allowed, forbidden) = (random.choose(&ALLOWED_TOOLS), random.choose(&FORBIDDEN_TOOLS));
     let (customer, product) = (random.choose(&CUSTOMERS), random.choose(&PRODUCTS));
     let city = random.choose(&CITIES);

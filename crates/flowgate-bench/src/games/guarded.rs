@@ -111,6 +111,7 @@ impl GuardedAgent {
                     conversation.accept_completion(completion);
                 }
                 Need::Run(call) => conversation.accept_tool_answer(run_tool(task, &call, &mut output)),
+                // The person refuses.
                 Need::Approve(_) => {
                     output.questions += 1;
                     conversation.accept_decision(Decision::Deny);

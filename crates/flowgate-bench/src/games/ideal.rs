@@ -35,6 +35,7 @@ impl Meaning {
         written: &str,
         mut proposed: impl Iterator<Item = &'t str>,
     ) -> Self {
+        // Encoded words count as if they were written plainly.
         let read = decode(delivered);
         let proposes_forbidden = match &task.labels {
             TaskLabels::Tools { forbidden, .. } => proposed.any(|tool| tool == forbidden),

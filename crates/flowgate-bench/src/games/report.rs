@@ -143,6 +143,7 @@ fn effect_table(all: &[DefenceFigures], base: Option<&DefenceFigures>) -> Table 
     ];
     let cells = |figures: &DefenceFigures| {
         let overall = &figures.overall;
+        // Both are missing without the figures of the runs without a defence.
         let reduction = base.and_then(|base| {
             Some(risk_reduction(base.overall.attack_success.value()?, overall.attack_success.value()?))
         });

@@ -67,6 +67,7 @@ impl GameSuite {
                 };
                 for (number, mut pair) in of_game.into_iter().enumerate() {
                     sources.add_background(&mut pair, seed, number);
+                    // The tasks of several seeds would have the same ids.
                     if seeds > 1 {
                         for task in [&mut pair.adversarial, &mut pair.control] {
                             task.id = format!("{seed}/{}", task.id);

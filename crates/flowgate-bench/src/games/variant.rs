@@ -187,6 +187,7 @@ pub(super) fn join_parts(texts: &mut [String]) {
             rest.split_once(']').map(|(part, _)| part.to_owned())
         };
         let Some(tail) = texts.iter().find_map(|text| part(text, &second)) else { continue };
+        // Each round joins one first part with the second.
         for text in texts.iter_mut() {
             while let Some(head) = part(text, &first) {
                 *text = text.replace(&format!("{first}{head}]"), &format!("{head}{tail}"));

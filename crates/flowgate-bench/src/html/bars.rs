@@ -37,7 +37,7 @@ pub(super) fn figure(chart: &BarChart) -> String {
     let x = |value: f64| LEFT + (value / chart.highest).clamp(0.0, 1.0) * (WIDTH - LEFT - RIGHT);
     let mut svg =
         format!("<svg viewBox=\"0 0 {WIDTH} {height}\" width=\"{WIDTH}\" height=\"{height}\" role=\"img\">");
-    // Writing to a text does not fail.
+    // Writing to a text does not fail, so the results of `write!` are ignored.
     for (number, Bar { name, value }) in chart.bars.iter().enumerate() {
         let top = ROW * number as f64;
         let middle = top + ROW / 2.0;

@@ -60,7 +60,7 @@ fn svg(chart: &CurveChart) -> String {
          <rect width=\"{WIDTH}\" height=\"{height}\" fill=\"#fff\"/><text x=\"{LEFT}\" y=\"18\" font-size=\"12\" font-weight=\"bold\">{}</text>",
         escaped(&chart.title)
     );
-    // Writing to a text does not fail.
+    // Writing to a text does not fail, so the results of `write!` are ignored.
     for tick in 0..=4 {
         let share = f64::from(tick) / 4.0;
         let _ = write!(

@@ -144,7 +144,7 @@ fn tool_of(call: &ToolCall) -> &str {
 pub(super) fn group_end(task: &PrivacyTask, start: usize) -> usize {
     // The number of steps, with the reply if the task asks for one.
     let items = task.steps.len() + usize::from(!task.tell.is_empty());
-    // Whether the step at `index`, or the reply after the last step, uses an answer of a tool.
+    // Whether the step at `index`, or the reply if `index` is after the last step, uses an answer of the tool `tool`.
     let uses = |index: usize, tool: &str| match task.steps.get(index) {
         Some(step) => step.references().any(|reference| reference.tool == tool),
         None => task.tell.iter().flat_map(|tell| tell.references()).any(|reference| reference.tool == tool),

@@ -43,6 +43,7 @@ pub fn ground_truth(task: &PrivacyTask) -> Result<GroundTruth, String> {
         let answer = world.run(tool, &Map::new());
         answers.push((tool.clone(), answer.map_err(|problem| place(&format!("{tool} before: {problem}")))?));
     }
+    // One entry for each step that has run.
     let (mut arguments, mut context) = (Vec::new(), Vec::new());
     for step in &task.steps {
         let failed = |problem: &str| place(&format!("{}: {problem}", step.tool));

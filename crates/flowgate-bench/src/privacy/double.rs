@@ -193,8 +193,8 @@ impl AgentDouble<'_> {
         step: &GroundTruthCall,
         is_raised: bool,
     ) -> Option<Completion> {
-        let (tool, sight) =
-            (format!("{}__{}", self.task.suite.name(), step.tool), |reference: &_| chat.sight(reference));
+        let tool = format!("{}__{}", self.task.suite.name(), step.tool);
+        let sight = |reference: &_| chat.sight(reference);
         // The names of the hidden regions at which the double has to look.
         let mut needed: Vec<String> = Vec::new();
         match step.condition.as_ref().map(|condition| holds(condition, &sight)) {

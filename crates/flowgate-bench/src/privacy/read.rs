@@ -57,6 +57,7 @@ pub fn read(suite: Suite, text: &str) -> Result<Vec<PrivacyTask>, TaskError> {
             .split_once(": ")
             .ok_or_else(|| failed(format!("the line `{line}` of a task has no key; write `key: value`")))?;
         let value = value.trim();
+        // The first line of a task: the task before it is over, so it must be complete.
         if key == "task" {
             if let Some(problem) = tasks.last().and_then(incomplete) {
                 return Err(failed(problem));
@@ -128,8 +129,9 @@ fn add_line(task: &mut PrivacyTask, key: &str, value: &str) -> Result<(), String
         }),
         "if" => task.steps.last_mut().ok_or_else(no_step)?.condition = Some(condition(value)?),
         "with" => {
-            let (name, value) =
-                value.split_once(" = ").ok_or("the argument does not have the form `NAME = VALUE`")?;
+            let (name, value) = value.split_once(" = ").ok_or(
+                "the value of `with` does not have the form `NAME = VALUE`; write an argument in this form",
+            )?;
             let arguments = &mut task.steps.last_mut().ok_or_else(no_step)?.arguments;
             arguments.push((name.trim().to_owned(), template(value.trim())?));
         }
@@ -149,7 +151,9 @@ fn oracle(text: &str) -> Result<Categories, String> {
     if text == "run" {
         return Ok(Categories::new());
     }
-    let names = text.strip_prefix("ask ").ok_or("the oracle label is neither `run` nor `ask CATEGORIES`")?;
+    let names = text
+        .strip_prefix("ask ")
+        .ok_or("the oracle label is neither `run` nor `ask CATEGORIES`; write one of them")?;
     Ok(names.split(',').map(|name| name.trim().to_owned()).collect())
 }
 
@@ -196,15 +200,23 @@ fn reference(text: &str) -> Result<Reference, String> {
             Some((value.trim().to_owned(), text.trim().to_owned()))
         };
         let choices: Option<Vec<_>> = choices.split(',').map(pair).collect();
-        (path, Derivation::Choose(choices.ok_or("the choice does not have the form `{FIELD ? a: x, b: y}`")?))
+        (path, Derivation::Choose(choices.ok_or("the choice in the template does not have the form `{FIELD ? a: x, b: y}`; write it in this form")?))
     } else if let Some((path, number)) = text.split_once(" / ") {
         let number = number.trim().parse::<f64>().ok().filter(|number| *number > 0.0);
-        (path, Derivation::DivideBy(number.ok_or("the divisor of a field is not a number above 0")?))
+        (
+            path,
+            Derivation::DivideBy(
+                number.ok_or("the divisor in `{FIELD / NUMBER}` is not a number above 0; write one")?,
+            ),
+        )
     } else {
         (text, Derivation::Copy)
     };
-    let (owner, field) =
-        path.trim().rsplit_once('.').ok_or_else(|| format!("`{path}` has no field; write `TOOL.FIELD`"))?;
+    // The owner of the field is a tool, or a row in the answer of a tool.
+    let (owner, field) = path
+        .trim()
+        .rsplit_once('.')
+        .ok_or_else(|| format!("the reference `{path}` has no field; write `TOOL.FIELD`"))?;
     let (tool, row) = match owner.split_once('#') {
         Some((tool, row)) => (tool, Some(row.to_owned())),
         None => (owner, None),

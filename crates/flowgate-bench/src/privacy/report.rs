@@ -100,6 +100,7 @@ pub fn task_rows(results: &DefenceResults) -> Vec<Value> {
 /// list is empty if the default was not measured. `seed` determines the samples of the bootstrap intervals.
 fn comparisons(all: &[DefenceResults], seed: u64) -> Vec<(&'static str, &'static str, PairedComparison)> {
     let Some(ours) = all.iter().find(|results| results.defence.name() == OURS) else { return Vec::new() };
+    // Whether the event happened, for each task.
     let happened = |results: &DefenceResults, event: ComparedEvent| {
         // The second part of an event says for a task whether the event happened, the first is its name.
         results.tasks.iter().map(event.1).collect::<Vec<bool>>()
@@ -181,8 +182,8 @@ pub fn page(all: &[DefenceResults], manifest: &Value, seed: u64) -> String {
     let shown = if main.is_empty() { all } else { main.as_slice() };
     let chart = |title: &str, x, y, rates: fn(&PrivacyFigures) -> [Rate; 2]| {
         let point = |results: &DefenceResults| {
-            let [x, y] = rates(&results.figures(TaskGroup::All));
-            Some(Point { name: name(results), x: ValueWithInterval::of(x)?, y: ValueWithInterval::of(y)? })
+            let [across, up] = rates(&results.figures(TaskGroup::All)).map(ValueWithInterval::of);
+            Some(Point { name: name(results), x: across?, y: up? })
         };
         let points = shown.iter().filter_map(point).collect();
         Drawing::Scatter(Chart { title: title.to_owned(), x, y, points })

@@ -202,7 +202,9 @@ impl PrivacyRunner {
     ) -> Result<Conversation, RunError> {
         let policy = self.policies.iter().find(|(suite, _)| *suite == task.suite);
         let (_, policy) = policy.ok_or_else(|| {
-            RunError("a suite has no policy; this is a defect of Flowgate; please report it".to_owned())
+            RunError(
+                "a suite of tasks has no policy; this is a defect of Flowgate; please report it".to_owned(),
+            )
         })?;
         let mut settings = ConversationSettings::new(method, DigestKey::new([0; 32]));
         settings.steps = MESSAGES;
@@ -266,6 +268,7 @@ impl PrivacyRunner {
                 "{place}: the model gave no answer; check its address and repeat the run: {error}"
             )));
         }
+        // The turn is over: compare its calls and replies with the ground truth.
         let calls = turn.judged.iter().map(|verdict| CategorizedCall {
             tool: verdict.tool.name.to_string(),
             categories: verdict.label.iter().flat_map(|phrase| categories(phrase)).collect(),

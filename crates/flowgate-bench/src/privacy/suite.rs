@@ -89,9 +89,9 @@ impl PrivacySuite {
     pub fn new() -> Result<Self, RunError> {
         let tasks = read::all().map_err(|error| RunError::new(error.to_string()))?;
         match tasks.iter().flat_map(check::problems).next() {
-            Some(problem) => {
-                Err(RunError::new(format!("a task is invalid; this is a defect of Flowgate: {problem}")))
-            }
+            Some(problem) => Err(RunError::new(format!(
+                "a built-in task is invalid; this is a defect of Flowgate; please report it: {problem}"
+            ))),
             None => Ok(Self { tasks, runner: PrivacyRunner::new()? }),
         }
     }

@@ -34,6 +34,7 @@ pub(super) enum ValueOrNeed {
 /// contains nothing else (`is_whole`).
 pub(super) fn find(answer: &Value, reference: &Reference) -> Sight {
     if let Some(name) = answer.as_str().and_then(placeholder) {
+        // The region is the answer, of which the field is only a part.
         return Sight::Hidden { name, is_whole: false };
     }
     let object = match (&reference.row, answer) {
@@ -61,7 +62,8 @@ fn placeholder(text: &str) -> Option<String> {
 /// Computes the value of a template; `look` returns what the view shows of a reference. A template of a single field
 /// has the value of the field with its type, one of a single number is a number, and any other is a text. If fields are
 /// hidden, the result names the regions that hide them. A slot can carry the value only if each hidden field is copied
-/// and is the whole of its region.
+/// and is the whole of its region; the result then also has the value with a placeholder for each hidden field. The
+/// value is missing if an answer lacks a field, or a field cannot be derived.
 pub(super) fn compute(template: &Template, look: &dyn Fn(&Reference) -> Sight) -> ValueOrNeed {
     let (mut values, mut names, mut is_copy) = (Vec::new(), Vec::new(), true);
     for piece in &template.0 {

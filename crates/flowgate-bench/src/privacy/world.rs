@@ -150,14 +150,16 @@ pub fn find(suite: Suite, name: &str) -> Option<&'static PrivacyTool> {
 /// no text.
 fn text<'a>(arguments: &'a Map<String, Value>, name: &str) -> Result<&'a str, String> {
     let value = arguments.get(name).and_then(Value::as_str).filter(|text| !text.is_empty());
-    value.ok_or_else(|| format!("the argument {name} is missing or not a text"))
+    value.ok_or_else(|| format!("the argument {name} of the call is missing or is not a text; send one"))
 }
 
 /// Returns the number of a required argument. It is an error, which the model sees, if the argument is missing, below 0
 /// or no number.
 fn number(arguments: &Map<String, Value>, name: &str) -> Result<f64, String> {
     let value = arguments.get(name).and_then(Value::as_f64).filter(|number| *number >= 0.0);
-    value.ok_or_else(|| format!("the argument {name} is missing or not a number"))
+    value.ok_or_else(|| {
+        format!("the argument {name} of the call is missing or is not a number from 0; send one")
+    })
 }
 
 /// Returns the row with this id in a table of the state. It is an error, which the model sees, if there is none.

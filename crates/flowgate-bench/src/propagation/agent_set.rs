@@ -42,7 +42,7 @@ fn read(text: &str) -> Result<Vec<DocumentQuestion>, String> {
     let parse = |(index, line): (usize, &str)| {
         let place = format!("line {}", index + 1);
         let conversation: ToolDialogue = serde_json::from_str(line)
-            .map_err(|error| format!("{place}: {error}; correct the conversation"))?;
+            .map_err(|error| format!("{place} is not a conversation: {error}; correct the line"))?;
         question(&conversation, labels).map_err(|problem| format!("{place}: {problem}"))
     };
     text.lines().enumerate().map(parse).collect()
@@ -58,7 +58,7 @@ pub fn agent_questions() -> Result<Vec<DocumentQuestion>, String> {
 }
 
 /// Reads one conversation as a question with a trusted and an untrusted document. Fact i is the phrase `needs[i]`. A document states the fact if it
-/// contains the phrase; case is ignored.
+/// contains the phrase; case is ignored. `trusted` and `untrusted` are the labels of the two documents.
 ///
 /// # Errors
 /// If the tool is unknown, or a phrase is not in the answer, or is neither in the trusted nor in the untrusted text.

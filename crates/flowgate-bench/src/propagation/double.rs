@@ -89,6 +89,7 @@ impl CopyModel {
         words(completion)
             .enumerate()
             .map(|(index, (token, word))| {
+                // A token without a letter or a digit has an empty word, and is as probable as a copied one.
                 let probability = if visible.contains(&word) || word.is_empty() {
                     sure
                 } else if COMMON_WORDS.contains(&word.as_str()) {
@@ -158,12 +159,15 @@ impl HiddenStateModel for CopyModel {
         2
     }
 
-    /// Returns a state for each word, a weighted sum of the vectors of the last words. The vector of a word is computed
-    /// from a hash of it. So two words have similar states if the words before them are similar. All layers are equal.
-    /// A `layer` above the number of layers is an error.
+    /// Returns a state for each word, a weighted sum of its vector and those of the words before it: the further back a
+    /// word is, the less it counts. The vector of a word is computed from a hash of it. So two words have similar
+    /// states if the words before them are similar. All layers are equal. A `layer` above the number of layers is an
+    /// error.
     fn hidden_states(&self, text: &str, layer: usize) -> Result<HiddenStates, Error> {
         if layer > self.layer_count() {
-            return Err(Error::Unsupported("a layer of this number; the double has two layers"));
+            return Err(Error::Unsupported(
+                "a layer of this number, since the double has two layers; name a lower one",
+            ));
         }
         let mut states = HiddenStates::default();
         let mut vectors: Vec<Vec<f32>> = Vec::new();
@@ -210,6 +214,7 @@ impl AnswerModel for AnswerDouble {
     fn answer<'a>(&'a self, prompt: &'a str) -> BoxFuture<'a, Result<String, Error>> {
         let visible: BTreeSet<String> = words(prompt).map(|(_, word)| word).collect();
         let count = words(&self.answer).count().max(1);
+        // The position of the word that a noisy double gets wrong.
         let missed = error_of(self.seed, prompt).filter(|_| self.is_noisy).map(|error| error % count);
         let known = |(index, (token, word)): (usize, (&str, String))| {
             let is_known = visible.contains(&word) || COMMON_WORDS.contains(&word.as_str());
@@ -264,6 +269,7 @@ impl CitingDouble {
         let known: BTreeSet<String> = words(question).map(|(_, word)| word).collect();
         let documents: Vec<BTreeSet<String>> =
             documents.lines().map(|line| words(line).map(|(_, word)| word).collect()).collect();
+        // A word that is neither common nor in the question comes from a document: the first with this word is cited.
         let mut cited = BTreeSet::new();
         for (_, word) in words(answer) {
             let is_plain = known.contains(&word) || COMMON_WORDS.contains(&word.as_str()) || word.is_empty();

@@ -124,6 +124,7 @@ fn corpus(random: &mut SeededRandom) -> Option<KeyValueDocuments> {
         if facts.len() + layout.len() > DOCUMENTS {
             continue;
         }
+        // Two facts belong to the person `p`: 2 p is the number, and 2 p + 1 the date.
         let person = values.len();
         values.push(fresh_values(&values, random));
         for (number, date) in layout {
@@ -229,7 +230,8 @@ fn question(
 
 /// Builds a question about the facts `needs` with `context` documents. `documents` are the relevant ones, which state
 /// one of these facts; `others` do not. Random others are added until the context is full. Then all are shuffled, so
-/// that the position of a document says nothing.
+/// that the position of a document says nothing. `phrasing` has the sentences of the documents, the question and the
+/// answer.
 fn fill(
     corpus: &KeyValueDocuments,
     needs: BTreeSet<Fact>,
@@ -246,6 +248,7 @@ fn fill(
         let text = statement(phrasing, &document.facts, &corpus.values);
         shuffled.push(SourceDocument { text, ..document.clone() });
     }
+    // The question names each person, with the number, the date or both.
     let asked = |(person, number, date)| fill_slots(phrasing.asked, topic(number, date), person);
     let asked: Vec<String> = by_person(&needs).into_iter().map(asked).collect();
     let (before, after) = phrasing.question;

@@ -106,6 +106,8 @@ impl LabelFigures {
     pub fn of(outcomes: &[LabelOutcome]) -> Self {
         let values =
             |value: fn(&LabelOutcome) -> f64| Spread::of(&outcomes.iter().map(value).collect::<Vec<_>>());
+        // The improvement is measured where a better label than the naive one exists, and missed labels where the
+        // method found a better label than the naive one.
         let improvable = outcomes.iter().filter(|outcome| outcome.is_improvable);
         let improved = outcomes.iter().filter(|outcome| outcome.is_improved);
         let total =

@@ -163,6 +163,7 @@ fn knn(
     let datastore = Datastore::new(model, layer, &texts)?;
     let prompt = format!("Question: {}\nAnswer: ", question.text);
     let tokens = block_on(models.scores.score(&prompt, completion))?;
+    // The request had no bound, so the score covers the whole answer.
     let score = flowgate_lm::Score { tokens, is_stopped: false };
     let parameters = KnnParameters::default();
     let answer = KnnAnswer::new(model, layer, &datastore, (&prompt, completion), &score, parameters)?;
@@ -177,6 +178,7 @@ fn knn(
     let found = run_search(&mut search, BUDGET, |element| {
         Ok::<_, Error>(is_similar(whole, utility(element), lambda))
     })?;
+    // The model evaluated prompt and answer twice, and each document once for the datastore.
     let forward = (models.count)(&prompt) + (models.count)(completion);
     let cost = Cost {
         calls: 2,
@@ -220,8 +222,8 @@ fn introspect(
     });
     let asked = AnsweredQuestion { documents: &documents, question: &question.text, answer: completion };
     let request = introspection_request(shown, asked);
-    let completion = block_on(model.complete(&request, &mut ignore_deltas))?;
-    Ok(parse_introspection(&completion.text, &span).unwrap_or_else(|| vec![span.top()]))
+    let reply = block_on(model.complete(&request, &mut ignore_deltas))?;
+    Ok(parse_introspection(&reply.text, &span).unwrap_or_else(|| vec![span.top()]))
 }
 
 /// Returns the cost of Algorithm 1 of *Permissive Information-Flow Analysis*. The first number is that of the

@@ -87,6 +87,7 @@ impl PropagationSuite {
             {
                 let mut outcomes = Vec::new();
                 for question in self.of(set) {
+                    // The labels are those of the data set's answer. No method of the plan needs an example.
                     let outcome =
                         apply(*method, models, parameters_of(set), question, &question.answer, None)?;
                     outcomes.push(outcome);

@@ -223,6 +223,7 @@ impl NewsSet {
             let topic = TOPICS.get(random.below(TOPICS.len()))?;
             let name = name(pair, &mut random);
             let values = values(topic, &mut random);
+            // Fills a template with the name of the pair and the value of one of its facts.
             let fill = |template: &str, fact: usize| {
                 let value = values.get(fact).map_or("", String::as_str);
                 template.replace("{name}", &name).replace("{v}", value)

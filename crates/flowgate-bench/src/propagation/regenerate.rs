@@ -55,7 +55,7 @@ pub fn align(
 ) -> Result<Alignment, Error> {
     let (mut whole, mut regenerated, mut filtered) = (Vec::new(), Vec::new(), Vec::new());
     // The changes of the score where a better label than the naive one exists, and where none does.
-    let (mut improvable, mut not) = (Vec::new(), Vec::new());
+    let (mut improvable, mut not_improvable) = (Vec::new(), Vec::new());
     for question in questions {
         let Some(span) = question.span() else { continue };
         let context = question.context();
@@ -70,7 +70,7 @@ pub fn align(
         regenerated.push(score(&at_label));
         filtered.push(score(&from_trusted));
         if question.truth(&span) == [span.top()] {
-            not.push(score(&from_trusted) - score(&from_all));
+            not_improvable.push(score(&from_trusted) - score(&from_all));
         } else {
             improvable.push(score(&at_label) - score(&from_all));
         }
@@ -79,7 +79,7 @@ pub fn align(
         whole: Spread::of(&whole),
         regenerated: Spread::of(&regenerated),
         change_if_improvable: Spread::of(&improvable),
-        change_if_not: Spread::of(&not),
+        change_if_not: Spread::of(&not_improvable),
         filtered: Spread::of(&filtered),
     })
 }
@@ -101,6 +101,7 @@ fn propagate(
         count: models.count,
         choose: &|_: &[Candidate]| 0,
     };
+    // There is no answer yet, so the propagator generates it.
     let result = block_on(propagator.propagate(&question.context(), None))?;
     match result.failure {
         Some(error) => Err(error),
@@ -143,6 +144,7 @@ pub fn degrade(
     for attackers in ATTACKERS {
         let (mut in_context, mut in_retrieval) = (Vec::new(), Vec::new());
         for question in &improvable {
+            // The attacker's documents are added to the context, or to the documents among which a retriever chooses.
             let planted = planted(question, attackers, untrusted);
             let with = DocumentQuestion {
                 documents: question.documents.iter().chain(&planted).cloned().collect(),

@@ -36,12 +36,14 @@ fn figure_row(row: &LabelRow) -> Map<String, Value> {
     put("double", row.model.clone().into());
     put("set", row.set.name().into());
     put("method", row.method.name().into());
+    // The search of nearest neighbours has a λ of its own.
     put(
         "lambda",
         if row.method == LabelMethod::Knn { row.parameters.knn_lambda } else { row.parameters.lambda }.into(),
     );
     put("shapley", row.parameters.shapley.into());
     let rates = [("exact", figures.exact), ("improvement", figures.improvement), ("missed", figures.missed)];
+    // A rate has several columns: the share and its interval. A spread has a mean and a standard deviation.
     for (name, rate) in rates {
         for (name, value) in rate_columns(name, rate) {
             put(&name, value);
@@ -318,6 +320,7 @@ fn cost_table(labels: &[&LabelRow], literal: Option<LiteralCost>) -> Table {
     let has_cost = |row: &&LabelRow| row.figures.most_calls > 0;
     let mut rows: Vec<_> = rows_of(labels, |_| true).filter(has_cost).map(row).collect();
     rows.extend(literal.map(|cost| {
+        // No model was called, so the ratios of tokens are missing.
         let [none, tests] = ["-".to_owned(), cell(Some(cost.tests.mean))];
         let (set, method) = (DataSet::KeyValue.name().to_owned(), LabelMethod::Literal.name().to_owned());
         let name = "if utility followed the facts".to_owned();
@@ -336,15 +339,15 @@ fn attack_table(all: &[DoubleResults]) -> Table {
     let row = |results: &DoubleResults| {
         let [before, after] = results.endorsement;
         let row = |(index, attack): (usize, &super::regenerate::Degradation)| {
-            let quoted = if index == 0 { [counted(before), counted(after)] } else { Default::default() };
-            let [before, after] = quoted;
+            let [quoted_before, quoted_after] =
+                if index == 0 { [counted(before), counted(after)] } else { Default::default() };
             vec![
                 results.copying.name().to_owned(),
                 attack.attackers.to_string(),
                 counted(attack.in_context),
                 counted(attack.in_retrieval),
-                before,
-                after,
+                quoted_before,
+                quoted_after,
             ]
         };
         results.degradation.iter().enumerate().map(row).collect::<Vec<_>>()

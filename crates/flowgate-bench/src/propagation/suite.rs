@@ -229,6 +229,7 @@ impl PropagationSuite {
         let grid = |set, grid: Vec<GridPoint>| grid.into_iter().map(move |point| (set, point));
         let grids = grid(DataSet::KeyValue, key_value_grid);
         let grids = grids.chain(grid(DataSet::News(Retriever::Perfect), news_grid)).collect();
+        // Measure each planned method on its data set.
         let mut labels = Vec::new();
         for (set, method) in plan() {
             let parameters = match set {
@@ -271,7 +272,8 @@ impl PropagationSuite {
 
     /// Applies a method to all questions of a data set, and returns the row with its figures; `None` if `step`
     /// interrupts. On key-value questions, introspection shows the model the first question as an example, and that
-    /// question is not measured.
+    /// question is not measured. `copying` is the double: its name is in the row, and it generates the answers of the
+    /// data sets that have generated ones.
     fn row(
         &self,
         copying: CopyingErrors,

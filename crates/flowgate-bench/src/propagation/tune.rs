@@ -56,6 +56,7 @@ pub fn tune(
             }
         }
     }
+    // With the best λ of each method, try the thresholds of Shapley pruning.
     let mut parameters = SearchParameters {
         lambda: best_lambda(&grid, LabelMethod::HittingSet),
         knn_lambda: best_lambda(&grid, LabelMethod::Knn),

@@ -207,7 +207,7 @@ fn call(set: CaseSet, random: &mut SeededRandom) -> DependencyCase {
         }
     }
     let mut builder = PromptBuilder::default();
-    // This never returns: there are people, and `needed` is the position of one.
+    // The `else` is not reached: there are people, and `needed` is the position of one.
     let Some(asked) = asked else {
         return builder.finish(String::new(), String::new());
     };

@@ -67,6 +67,7 @@ pub(super) fn figure_3(
     cases: &[InstructionCase],
     step: &mut dyn FnMut() -> bool,
 ) -> Result<Option<[ScoreDistribution; 4]>, Error> {
+    // Each distribution: its figure, its regions, and whether its cases follow an injected instruction.
     let kinds = [
         ("3a", "user prompt", false),
         ("3a", "tool responses", false),
@@ -82,6 +83,7 @@ pub(super) fn figure_3(
             continuation: &case.output,
             loss: AttentionLoss::NegativeLogProbability,
         })?;
+        // The first region is the user's prompt, and the others are the responses.
         let mut regions = vec![case.user.clone()];
         regions.extend(case.responses.iter().cloned());
         let features = region_features(&attention, &regions, TokenWeighting::Plain);

@@ -23,6 +23,7 @@ pub fn chart_files(results: &ScreenerResults) -> Vec<(String, String)> {
 /// Returns all charts, each with a name for its file: the ROC curves of each set, in the order of the rows, and then
 /// RTBAS's figures.
 fn charts(results: &ScreenerResults) -> Vec<(String, CurveChart)> {
+    // The rows of a set follow each other, and so do the distributions of a figure.
     let mut sets: Vec<&str> = results.rows.iter().map(|row| row.set.as_str()).collect();
     sets.dedup();
     let mut figures: Vec<&str> =

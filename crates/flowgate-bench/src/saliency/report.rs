@@ -80,6 +80,7 @@ pub fn csv_text(results: &ScreenerResults) -> String {
 /// Returns the figures of a row as the fields of a JSON line, which are also the columns of the CSV.
 fn figure_line(row: &ScreenerRow) -> Map<String, Value> {
     let figures = row.figures;
+    // The counts are the numbers of dependencies and of other regions.
     let line: [(&str, Value); 11] = [
         ("type", "figures".into()),
         ("set", row.set.as_str().into()),

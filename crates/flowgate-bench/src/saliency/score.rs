@@ -43,6 +43,7 @@ pub(super) fn score(model: &dyn InsideModel, case: &DependencyCase, seed: u64) -
             loss,
         })
     };
+    // Screeners by attention: one evaluation for each kind of loss.
     let plain = attention(AttentionLoss::NegativeLogProbability)?;
     let features = region_features(&plain, &case.regions, TokenWeighting::Plain);
     let per_token = region_features(&plain, &case.regions, TokenWeighting::PerToken);
@@ -50,6 +51,7 @@ pub(super) fn score(model: &dyn InsideModel, case: &DependencyCase, seed: u64) -
     let sums = |features: &[RegionFeatures]| features.iter().map(|region| region.sum).collect::<Vec<f64>>();
     let request =
         JacobianRequest { prompt: &case.prompt, continuation: &case.output, projections: PROJECTIONS, seed };
+    // Screeners by the bound on information, as it is and as a share of the sum over the regions.
     let bounds = model.information_bounds(&request)?.of_regions(&case.regions);
     let total: f64 = bounds.iter().sum();
     let shares = bounds.iter().map(|bound| if total > 0.0 { bound / total } else { 0.0 }).collect();

@@ -24,6 +24,7 @@ pub(super) struct Split<'c> {
 /// # Errors
 /// If the network fails.
 pub(super) fn measure(split: &Split<'_>, train: &mut TrainClassifier<'_>) -> Result<Vec<ScreenerRow>, Error> {
+    // The regions of one prompt: the features of each, and whether the output depends on it.
     let prompt = |case: &&ScoredCase| -> Vec<(RegionFeatures, bool)> {
         case.features.iter().copied().zip(case.depends.iter().copied()).collect()
     };
@@ -44,6 +45,7 @@ pub(super) fn measure(split: &Split<'_>, train: &mut TrainClassifier<'_>) -> Res
     let mut rows = Vec::new();
     for (set, cases) in &split.reported {
         for (index, screener) in ScreenerScore::ALL.into_iter().enumerate() {
+            // The threshold comes from other cases than those that are reported.
             let threshold = best_threshold(&pairs(&split.choosing, index)?);
             let scored = pairs(cases, index)?;
             let curve = roc_curve(&scored);

@@ -95,6 +95,7 @@ impl TraceCases {
                         let arguments: Value = serde_json::from_str(&arguments).map_err(|error| {
                             format!("the arguments of a call are no JSON: {error}; give a file that examples/agentdojo/traces.py wrote")
                         })?;
+                        // The output before the first call of the attacker's task contains the injected text.
                         if is_injected && earlier.carrier.is_none() {
                             earlier.carrier = earlier.outputs.len().checked_sub(1);
                         }
@@ -102,6 +103,7 @@ impl TraceCases {
                         earlier.calls.push(sentence(&name, &arguments));
                     }
                 }
+                // A system message is no part of the prompts.
                 _ => {}
             }
         }
@@ -127,10 +129,12 @@ impl TraceCases {
             self.unknown += 1;
             return;
         };
+        // Build the prompt: the request, then each earlier call with its output, which is a region.
         let mut builder = PromptBuilder::default();
         builder.prompt.push_str("User: ");
         let start = builder.prompt.len();
         builder.prompt.push_str(&earlier.request);
+        // The range of the request in the prompt.
         let user = start..builder.prompt.len();
         for ((call, output), depends) in earlier.calls.iter().zip(&earlier.outputs).zip(depends) {
             builder.prompt.push_str(&format!("\nCall: {call}\nOutput:\n"));
@@ -199,10 +203,12 @@ impl EarlierMessages {
     /// also depends on the output with this text. The result is `None` if the origin of a value is not known, or the
     /// output with the injected text.
     fn dependencies(&self, arguments: &Value, is_injected: bool) -> Option<Vec<bool>> {
+        // The texts and numbers in the arguments.
         let mut values = Vec::new();
         leaves(arguments, &mut values);
         let mut depends = vec![false; self.outputs.len()];
         for value in values.iter().filter(|value| !has_words(&self.request, value)) {
+            // A short value occurs in many texts by chance, so its origin is not known.
             let is_short = value.chars().count() < SHORTEST;
             let mut is_found = false;
             for (output, depends) in self.outputs.iter().zip(&mut depends) {
@@ -211,6 +217,7 @@ impl EarlierMessages {
                     *depends = true;
                 }
             }
+            // The values of an injected call come from the injected text, which need not quote them.
             if !is_found && !is_injected {
                 return None;
             }

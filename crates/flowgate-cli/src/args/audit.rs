@@ -106,7 +106,7 @@ fn parse_head(text: &str) -> Result<ExternalHead, String> {
         None => None,
         Some(line) => {
             let number = line.parse::<u64>().ok().and_then(|line| line.checked_sub(1));
-            Some(number.ok_or("expected the number of a line after the colon, from 1")?)
+            Some(number.ok_or("expected the number of a line after the colon, from 1; write HASH:LINE")?)
         }
     };
     Ok(ExternalHead { hash, seq })

@@ -89,7 +89,9 @@ pub(crate) fn run(options: &HookArgs, output: &mut Console) -> Result<u8, InputE
     // A separate thread: a time-out or a panic there must not look like a permission.
     let worker =
         std::thread::Builder::new().name("hook".to_owned()).spawn(move || work(&worker_options, &sender));
-    worker.map_err(|error| InputError(format!("no thread can be started: {error}")))?;
+    worker.map_err(|error| {
+        InputError(format!("the system can start no thread: {error}; end other programs and try again"))
+    })?;
     // The kind of the event and the name of its tool, once the thread has sent them.
     let mut event = None;
     loop {
@@ -284,15 +286,17 @@ fn new_monitor(options: &HookArgs) -> Result<Monitor, String> {
 fn read_input() -> Result<Map<String, Value>, String> {
     let mut bytes = Vec::new();
     let read = std::io::stdin().take(MAX_INPUT + 1).read_to_end(&mut bytes);
-    read.map_err(|error| format!("the standard input cannot be read: {error}"))?;
+    read.map_err(|error| format!("the standard input cannot be read: {error}; see `flowgate hook --help`"))?;
     if u64::try_from(bytes.len()).unwrap_or(u64::MAX) > MAX_INPUT {
         return Err(format!(
             "the event on the standard input is longer than {} MiB; split the work into smaller calls",
             MAX_INPUT >> 20
         ));
     }
-    let text = String::from_utf8(bytes)
-        .map_err(|_| "the standard input is not valid UTF-8; see `flowgate hook --help`".to_owned())?;
+    let text = String::from_utf8(bytes).map_err(|_| {
+        "the input from the agent on the standard input is not valid UTF-8; see `flowgate hook --help`"
+            .to_owned()
+    })?;
     // Any spelling of a number is accepted: `Call::from_json` examines those of the call.
     match json::parse(&text, Numbers::Any) {
         Ok(Value::Object(hook_input)) => Ok(hook_input),

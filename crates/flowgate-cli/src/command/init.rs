@@ -90,8 +90,9 @@ fn start_servers(
         return Ok(Vec::new());
     }
     output.note(&format!("starting {}, for at most {} s", plural(specs.len(), "server"), options.seconds));
-    let runtime =
-        AsyncRuntime::start().map_err(|error| InputError(format!("no thread can be started: {error}")))?;
+    let runtime = AsyncRuntime::start().map_err(|error| {
+        InputError(format!("the system can start no thread: {error}; end other programs and try again"))
+    })?;
     let limit = Duration::from_secs(u64::from(options.seconds));
     let mut silent = Vec::new();
     // Never cancelled: Ctrl-C ends the program.

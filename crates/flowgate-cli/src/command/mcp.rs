@@ -77,8 +77,11 @@ pub(crate) fn run(options: &McpArgs, output: &mut Console) -> Result<u8, InputEr
         ..ProxySettings::new(&options.name)
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime
-        .map_err(|error| InputError(format!("the asynchronous runtime cannot be started: {error}")))?;
+    let runtime = runtime.map_err(|error| {
+        InputError(format!(
+            "the threads for asynchronous work cannot be started: {error}; end other programs and try again"
+        ))
+    })?;
     let stdio_proxy = StdioProxy {
         proxy: Proxy::new(settings),
         monitor,
@@ -222,7 +225,9 @@ impl StdioProxy {
                 (LineSender::Server, None) => {
                     let actions = self.end_calls().map_err(InputError)?;
                     self.send(actions, &to_client, None, output);
-                    output.error("the MCP server ended, so the session ends");
+                    output.error(
+                        "the MCP server ended, so the session ends; begin a new session in the client",
+                    );
                     break 1;
                 }
             }

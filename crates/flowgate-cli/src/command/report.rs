@@ -107,8 +107,9 @@ fn for_each_line(path: &Path, each: &mut dyn FnMut(usize, Result<String, String>
         if bytes.is_empty() {
             break;
         }
-        let text =
-            String::from_utf8(bytes).map_err(|_| "the line is not valid UTF-8; give a watch log".to_owned());
+        let text = String::from_utf8(bytes).map_err(|_| {
+            "the line is not valid UTF-8, so the file is no watch log; give a watch log".to_owned()
+        });
         if !text.as_ref().is_ok_and(|text| text.trim().is_empty()) {
             each(number, text);
         }

@@ -80,8 +80,11 @@ pub(crate) fn run(options: &RunArgs, output: &mut Console) -> Result<u8, InputEr
         monitor
     });
     let terminal = Arc::new(ChatTerminal::standard(output.err_color(), output.progress()));
-    let runtime = AsyncRuntime::start()
-        .map_err(|error| InputError(format!("the asynchronous runtime cannot be started: {error}")))?;
+    let runtime = AsyncRuntime::start().map_err(|error| {
+        InputError(format!(
+            "the threads for asynchronous work cannot be started: {error}; end other programs and try again"
+        ))
+    })?;
     let runtime = Arc::new(runtime);
     let interrupted_terminal = Arc::clone(&terminal);
     runtime.on_interrupt(move || interrupted_terminal.handle_interrupt());
@@ -120,7 +123,7 @@ pub(crate) fn run(options: &RunArgs, output: &mut Console) -> Result<u8, InputEr
     // The key of the digests in this conversation. It is random, so that digests do not reveal guessable texts.
     let mut key = [0_u8; 32];
     getrandom::fill(&mut key)
-        .map_err(|error| InputError(format!("the system's random generator failed: {error}")))?;
+        .map_err(|error| InputError(format!("the random generator of the operating system failed, so the conversation has no key: {error}; try again")))?;
     let settings = ConversationSettings {
         step_labels: options.step_labels(),
         ..ConversationSettings::new(options.method(), DigestKey::new(key))

@@ -75,7 +75,7 @@ fn a_changed_audit_log_is_found() {
     check(
         &["audit", "verify", path, "--head", &at("0")],
         2,
-        "expected the number of a line after the colon, from 1",
+        "expected the number of a line after the colon, from 1; write HASH:LINE",
     );
     check(&["audit", "verify", path, name(&open)], 0, "audit-open.jsonl is whole up to its last head");
     check(&["audit", "verify", name(&open)], 0, "note: lines after the last head are unsigned");

@@ -218,7 +218,7 @@ fn a_screener_is_trained_and_read() {
         check(&[&model[..], &["--screener", name(screener), "hi"]].concat(), 2, expected);
     };
     run("lowest-first", &folder, "--screener needs --method judge");
-    run("judge", Path::new("no-such-folder"), "`flowgate screen train` writes this file");
+    run("judge", Path::new("no-such-folder"), "write it with `flowgate screen train`");
     // The screener is accepted: the command continues, and finds no server.
     let accepted =
         ["run", "--policy", POLICY, "--model", "m", "--url", "http://127.0.0.1:1/v1", "--method", "judge"];

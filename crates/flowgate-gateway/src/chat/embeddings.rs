@@ -125,7 +125,7 @@ impl ModelRoutes {
         report.add_upstream_time(begun.elapsed());
         let response = response.map_err(|error| match error {
             Error::Unsupported(_) => bad(
-                "the upstream of this client has an API without embeddings: it needs one with `chat-completions` or `responses`"
+                "the upstream of this client has an API without embeddings: its operator has to set `api` of the upstream to `chat-completions` or `responses`"
                     .to_owned(),
             ),
             error => model_error(&error),

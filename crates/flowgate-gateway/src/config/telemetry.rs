@@ -218,7 +218,7 @@ impl ConfigReader<'_> {
             "parentbased_traceidratio" => match self.variable("OTEL_TRACES_SAMPLER_ARG") {
                 None => Ok(1.0),
                 Some(share) => share.trim().parse().ok().filter(is_share).ok_or_else(|| {
-                    "OTEL_TRACES_SAMPLER_ARG is not a share of traces between 0 and 1: correct it".to_owned()
+                    "the environment variable OTEL_TRACES_SAMPLER_ARG is not a share of traces between 0 and 1: set it to 0.1 for a tenth".to_owned()
                 }),
             },
             _ => Err(

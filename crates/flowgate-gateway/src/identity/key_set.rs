@@ -33,7 +33,8 @@ impl KeySet {
     pub(crate) fn read(text: &str) -> Result<Self, String> {
         let document = json::parse(text, Numbers::Any).map_err(|_| "it is not JSON".to_owned())?;
         let keys = document.get("keys").and_then(Value::as_array);
-        let keys = keys.ok_or("its field `keys` is missing or is not a list, so it is not a JWKS")?;
+        let keys = keys
+            .ok_or("the field `keys` is missing or is not a list: correct the JWKS, or check its address")?;
         if keys.len() > MAX_KEYS {
             return Err(format!("it has more than {MAX_KEYS} keys"));
         }
@@ -147,8 +148,11 @@ mod tests {
             assert_eq!(KeySet::read(text).map(|keys| keys.len()), Err(expected.to_owned()), "{text}")
         };
         check("<html>", "it is not JSON");
-        check("{}", "its field `keys` is missing or is not a list, so it is not a JWKS");
-        check(r#"{"keys": {}}"#, "its field `keys` is missing or is not a list, so it is not a JWKS");
+        check("{}", "the field `keys` is missing or is not a list: correct the JWKS, or check its address");
+        check(
+            r#"{"keys": {}}"#,
+            "the field `keys` is missing or is not a list: correct the JWKS, or check its address",
+        );
         check(&json!({"keys": vec![json!({}); MAX_KEYS + 1]}).to_string(), "it has more than 100 keys");
         check(r#"{"keys": [], "keys": []}"#, "it is not JSON");
     }

@@ -37,10 +37,14 @@ impl LoginIdentity {
     pub(crate) fn read(claims: &TokenClaims, settings: &LoginSettings) -> Result<Self, String> {
         let LoginSettings { name_claim, groups_claim, issuer, .. } = settings;
         let subject = claims.text("sub").filter(|text| is_usable(text));
-        let subject = subject.ok_or("the ID token has no `sub` of at most 256 printable bytes")?.to_owned();
+        let subject = subject
+            .ok_or(
+                "the ID token has no `sub` of at most 256 printable bytes: correct the subject at the issuer",
+            )?
+            .to_owned();
         let name = claims.text(name_claim).filter(|text| is_usable(text));
         let name = name.ok_or_else(|| {
-            format!("the ID token has no text of at most 256 printable bytes in the claim `{name_claim}`, which `name-claim` names")
+            format!("the ID token has no text of at most 256 printable bytes in the claim `{name_claim}`: name another claim with `name-claim` in [login.oidc]")
         })?;
         // An issuer may let people enter any address; `email_verified` is then not true.
         if name_claim == "email" && claims.get("email_verified").and_then(Value::as_bool) != Some(true) {
@@ -64,7 +68,7 @@ impl LoginIdentity {
                 let groups: Option<Vec<&str>> = groups.collect();
                 let groups = groups.ok_or_else(|| {
                     format!(
-                        "a group in the claim `{groups_claim}` is not a string of at most 256 printable bytes"
+                        "a group in the claim `{groups_claim}` is not a string of at most 256 printable bytes: rename the group at the issuer"
                     )
                 })?;
                 groups.into_iter().map(str::to_owned).collect()

@@ -40,10 +40,12 @@ pub(super) fn render_blocking(
     blocked: &[BlockedText],
 ) -> Result<Vec<PromptPiece>, Error> {
     let plain = template.render(messages, tools)?;
-    // The two marks: characters that the prompt does not contain, from a range for private use.
+    // The two marks: characters that the prompt does not contain, from a range for private use. The error does not
+    // occur in practice: the prompt would need nearly all of these 65,534 characters.
     let mut unused = ('\u{f0000}'..='\u{ffffd}').filter(|mark| !plain.contains(*mark));
     let (Some(open), Some(close)) = (unused.next(), unused.next()) else { return Err(MOVED) };
     let marked = template.render(&with_marks(messages, blocked, (open, close))?, tools)?;
+    // Divide the prompt at the marks.
     let mut pieces = vec![PromptPiece { text: String::new(), is_blocked: false }];
     let mut is_inside = false;
     for character in marked.chars() {
@@ -58,6 +60,7 @@ pub(super) fn render_blocking(
             piece.text.push(character);
         }
     }
+    // Without the marks, the prompt must be unchanged, and every blocked text must be in it.
     let unmarked: String = pieces.iter().map(|piece| piece.text.as_str()).collect();
     let found = pieces.iter().filter(|piece| piece.is_blocked).count();
     if is_inside || unmarked != plain || found < blocked.len() {

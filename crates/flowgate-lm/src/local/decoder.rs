@@ -152,6 +152,7 @@ impl Decoder {
             self.rotary.as_ref().map(|rotary| rotary.angles(start, time, &self.device)).transpose()?;
         let mask = self.mask(start, time, probe.blocked)?;
         let mut extended = Vec::with_capacity(self.layers.len());
+        // The probe counts the embeddings as layer 0.
         probe.see_hidden(&x);
         for (index, layer) in self.layers.iter().enumerate() {
             let mut run = attention::LayerRun {

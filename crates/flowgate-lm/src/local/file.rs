@@ -23,8 +23,9 @@ pub(crate) fn open(path: &Path) -> Result<(File, u64), LoadError> {
             "the path does not name a regular file; put the model's file there",
         ));
     }
-    let file = File::open(path)
-        .map_err(|error| LoadError::new(path, format!("the file cannot be opened: {error}")))?;
+    let file = File::open(path).map_err(|error| {
+        LoadError::new(path, format!("the file cannot be opened: {error}; make it readable"))
+    })?;
     Ok((file, metadata.len()))
 }
 

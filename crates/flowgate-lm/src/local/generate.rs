@@ -68,6 +68,7 @@ impl LocalModel {
         let prompt = template.ok_or(Error::Unsupported(
             "answers to chats, since it has no chat template; use a model for chats",
         ))?;
+        // Evaluate the prompt. Blocked texts need other tokens and a mask.
         let (prompt, blocked) = if blocked.is_empty() {
             (self.prompt_tokens(prompt, &request.messages, tools)?, None)
         } else {
@@ -119,6 +120,7 @@ impl LocalModel {
                 logits = self.last_logits(&hidden)?;
             }
         };
+        // What was held back is text after all, or the calls.
         let (rest, calls) = filter.finish(tools, earlier_calls(&request.messages));
         send_text(&rest, &mut text, listener)?;
         for (index, call) in calls.iter().enumerate() {

@@ -41,6 +41,7 @@ impl HiddenStateModel for LocalModel {
         let mut cache = KeyValueCache::default();
         for piece in text.ids.chunks(PIECE) {
             let mut probe = Probe { hidden_layer: Some(layer), ..Probe::default() };
+            // The hidden states of the last layer are not needed: the probe receives those of `layer`.
             cache = self.evaluate(piece, &cache, &mut probe)?.1;
             if let Some(hidden) = probe.hidden {
                 vectors.extend(hidden.i(0).and_then(|hidden| hidden.to_vec2()).map_err(failed)?);

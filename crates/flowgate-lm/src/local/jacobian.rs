@@ -40,6 +40,7 @@ impl JacobianModel for LocalModel {
         }
         // The last token of the output is no input, since it generates no further token.
         let inputs = pair.text.ids.split_last().map_or(&[] as &[u32], |(_, inputs)| inputs);
+        // The gradients need the attention matrices of all layers and heads in memory at the same time.
         let config = self.decoder.config();
         let entries = [config.layers, config.heads, inputs.len(), inputs.len()];
         let entries = entries.iter().try_fold(1_usize, |product, factor| product.checked_mul(*factor));
@@ -94,6 +95,8 @@ pub(super) fn token_bounds(
             ));
         }
     };
+    // Each projection is a random direction of the output, and its gradient is one sample of the influence of the
+    // inputs.
     let probabilities = ops::softmax(&logits.detach(), D::Minus1)?;
     let roots = probabilities.sqrt()?;
     let mut random = SplitMix::new(seed);

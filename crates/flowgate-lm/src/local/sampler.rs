@@ -54,6 +54,7 @@ impl Sampler {
         if self.temperature == 0.0 {
             return Ok(best);
         }
+        // The logits become weights: a lower temperature makes the differences between them larger.
         ranked.iter_mut().for_each(|(_, logit)| *logit = ((*logit - highest) / self.temperature).exp());
         ranked.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
         let total: f64 = ranked.iter().map(|(_, weight)| weight).sum();

@@ -281,6 +281,7 @@ impl Trainer {
     /// for each core. The results are added in the order of the groups, so that the number of cores does not change the
     /// sum.
     fn loss_and_gradients(&self, groups: &[ExampleGroup]) -> Result<(f32, Gradients), Error> {
+        // Returns the loss of one group, and its gradients by the names of the weights.
         let compute = |group: &ExampleGroup| -> Result<(f32, Gradients), Error> {
             let loss = self.loss(group)?;
             let mut found = loss.backward().map_err(failed)?;
@@ -317,6 +318,7 @@ impl Trainer {
                 .map(|group| of_cores.get_mut(group % cores).and_then(Iterator::next).unwrap_or_else(stopped))
                 .collect()
         });
+        // Add the losses and the gradients of all groups.
         let (mut sum, mut gradients) = (0.0, Gradients::new());
         for result in results {
             let (loss, found) = result?;
@@ -339,6 +341,7 @@ impl Trainer {
         let rows = &group.rows;
         // The number of inputs of a row: each token but the last one predicts the token after it.
         let time = rows.iter().map(|row| row.ids.len()).max().unwrap_or(0).saturating_sub(1);
+        // The tokens, the tokens after them, and the weights of these, for all rows one after the other.
         let (mut inputs, mut targets, mut weights) = (Vec::new(), Vec::new(), Vec::new());
         for row in rows {
             // Padding has the token 0 and the weight 0.

@@ -111,7 +111,7 @@ impl Weights {
             LoadError::new(
                 path,
                 format!(
-                    "files of this kind cannot contain the tensor `{}`; convert the model to safetensors",
+                    "this format of files has no name for the tensor `{}`, which the model needs; convert the model to safetensors",
                     other.unwrap_or_default()
                 ),
             )

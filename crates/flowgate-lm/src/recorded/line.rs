@@ -122,8 +122,11 @@ pub(super) fn write(key: &str, model: &str, completion: &Completion) -> String {
 /// Decodes the key and the answer of a line. The error is a description of the problem, for `AnswerFileError`.
 pub(super) fn read(line: &str) -> Result<(String, Completion), &'static str> {
     let value: Value = serde_json::from_str(line).map_err(|_| "the line is not valid JSON")?;
-    let key = value.get("key").and_then(Value::as_str).ok_or("the line has no string `key`")?;
-    let answer = value.get("answer").and_then(completion).ok_or("the line has no valid `answer`")?;
+    let key = value.get("key").and_then(Value::as_str).ok_or("the line has no string in the field `key`")?;
+    let answer = value
+        .get("answer")
+        .and_then(completion)
+        .ok_or("the field `answer` of the line is missing or is not an answer of a model")?;
     Ok((key.to_owned(), answer))
 }
 

@@ -42,16 +42,16 @@ impl RequestBudget {
     }
 
     /// Counts a request that is about to be sent, or fails if the budget is spent. The tokens of a request are known
-    /// only after its answer, so requests that are open when the limit for tokens is reached can exceed it.
+    /// only after its answer, so requests that are open when the limit for tokens is reached; raise it can exceed it.
     pub(super) fn admit(&self) -> Result<(), Error> {
         if self.tokens.is_some_and(|limit| self.token_count() >= limit) {
-            return Err(Error::OverBudget("the limit for tokens is reached"));
+            return Err(Error::OverBudget("the limit for tokens is reached; raise it"));
         }
         // The number of requests is compared and counted in one atomic step, so that threads cannot exceed the limit.
         let limit = self.requests.unwrap_or(u64::MAX);
         let next = |admitted: u64| (admitted < limit).then(|| admitted.saturating_add(1));
         let counted = self.request_count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
-        counted.map(|_| ()).map_err(|_| Error::OverBudget("the limit for requests is reached"))
+        counted.map(|_| ()).map_err(|_| Error::OverBudget("the limit for requests is reached; raise it"))
     }
 
     /// Adds the tokens of one answer and its request to the tokens that were spent.
@@ -98,9 +98,9 @@ mod tests {
         assert_eq!(budget.admit(), Ok(()));
         budget.spend(cost(4, 5));
         assert_eq!(budget.admit(), Ok(()));
-        assert_eq!(budget.admit(), Err(Error::OverBudget("the limit for requests is reached")));
+        assert_eq!(budget.admit(), Err(Error::OverBudget("the limit for requests is reached; raise it")));
         budget.spend(cost(1, 0));
-        assert_eq!(budget.admit(), Err(Error::OverBudget("the limit for tokens is reached")));
+        assert_eq!(budget.admit(), Err(Error::OverBudget("the limit for tokens is reached; raise it")));
         assert_eq!((budget.request_count(), budget.token_count()), (2, 10));
         let free = RequestBudget::new(None, None);
         free.spend(cost(u64::MAX, u64::MAX));

@@ -116,6 +116,7 @@ impl Connections {
             .tcp_nodelay(true)
             .http2_initial_stream_window_size(STREAM_WINDOW)
             .http2_initial_connection_window_size(CONNECTION_WINDOW)
+            // A connection on which a ping gets no answer is closed.
             .http2_keep_alive_interval(PING_INTERVAL)
             .http2_keep_alive_timeout(PING_TIMEOUT)
             .user_agent(concat!("flowgate/", env!("CARGO_PKG_VERSION")));
@@ -289,6 +290,7 @@ impl HttpClient {
     ) -> Result<HttpResponse, AttemptFailure> {
         // `sending` reports when the HTTP client begins to send the body.
         let (body, sending) = RequestBody::new(body.clone());
+        // `open` counts the request as open until the answer is dropped.
         let (client, open) = self.connections.acquire_client()?;
         let mut request = client
             .post(format!("{}{path}", self.base))

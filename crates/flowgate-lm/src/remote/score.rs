@@ -119,7 +119,9 @@ impl Scorer {
             return Err(NO_LOGPROBS);
         };
         if texts.len() != numbers.len() {
-            return Err(Error::Malformed("`tokens` and `token_logprobs` have different lengths"));
+            return Err(Error::Malformed(
+                "the lists `tokens` and `token_logprobs` of the answer have different lengths",
+            ));
         }
         // The tokens that the model generated are at the end. Their number is what the server reports, or else what was
         // requested.
@@ -166,7 +168,7 @@ const NO_LOGPROBS: Error =
 fn one_choice(answer: &Value) -> Result<&Value, Error> {
     match answer.get("choices").and_then(Value::as_array).map(Vec::as_slice) {
         Some([choice]) => Ok(choice),
-        _ => Err(Error::Malformed("`choices` does not have exactly one item")),
+        _ => Err(Error::Malformed("the list `choices` of the answer does not have exactly one item")),
     }
 }
 
@@ -324,7 +326,12 @@ mod tests {
             supports",
         )
         .await;
-        check(by, &[("200 OK", "{}")], &bad("`choices` does not have exactly one item")).await;
+        check(
+            by,
+            &[("200 OK", "{}")],
+            &bad("the list `choices` of the answer does not have exactly one item"),
+        )
+        .await;
     }
 
     #[tokio::test]
@@ -343,7 +350,12 @@ mod tests {
         let asked: Vec<&Value> = heard.iter().map(|heard| &heard[1]["max_tokens"]).collect();
         assert_eq!(asked, [0, 1]);
         let uneven = listed(r#""hello"," world""#, "-0.5", 0);
-        check(by, &[("200 OK", &uneven)], &bad("`tokens` and `token_logprobs` have different lengths")).await;
+        check(
+            by,
+            &[("200 OK", &uneven)],
+            &bad("the lists `tokens` and `token_logprobs` of the answer have different lengths"),
+        )
+        .await;
         check(
             by,
             &[("200 OK", r#"{"choices":[{}]}"#)],

@@ -377,15 +377,14 @@ async fn requests_beyond_the_budget_are_refused() {
         Some(2),
         None,
         2,
-        "the request was not sent, since the budget for the model is spent: the limit for requests is \
-        reached",
+        "the request was not sent, since the budget for the model is spent: the limit for requests is reached; raise it",
     )
     .await;
     check(
         None,
         Some(7),
         1,
-        "the request was not sent, since the budget for the model is spent: the limit for tokens is reached",
+        "the request was not sent, since the budget for the model is spent: the limit for tokens is reached; raise it",
     )
     .await;
 }

@@ -46,7 +46,7 @@ impl Assembly {
     pub(super) fn call(&mut self, id: &str, name: &str, listener: &mut dyn Listener) -> Result<usize, Error> {
         let index = self.completion.calls.len();
         if index >= MAX_CALLS {
-            return Err(Error::Malformed("the answer has more than 256 tool calls"));
+            return Err(Error::Malformed("the answer has more than 256 tool calls, the limit of Flowgate"));
         }
         if name.is_empty() {
             return Err(Error::Malformed("a tool call of the answer has no `name`"));
@@ -129,11 +129,9 @@ impl Assembly {
             return Ok(());
         }
         self.check_size(json.len())?;
-        let call = self
-            .completion
-            .calls
-            .get_mut(index)
-            .ok_or(Error::Malformed("an event adds arguments to a tool call that did not begin"))?;
+        let call = self.completion.calls.get_mut(index).ok_or(Error::Malformed(
+            "an event of the stream adds arguments to a tool call that did not begin",
+        ))?;
         call.arguments.push_str(json);
         send_delta(listener, Delta::Arguments { index, json })
     }
@@ -158,11 +156,12 @@ impl Assembly {
 
 /// The error of an answer with more than [`MAX_THOUGHTS`] parts of reasoning.
 pub(super) const TOO_MANY_THOUGHTS: Error =
-    Error::Malformed("the answer has more than 4096 parts of reasoning");
+    Error::Malformed("the answer has more than 4096 parts of reasoning, the limit of Flowgate");
 /// The error of an event that continues a part of the reasoning, if that part does not exist or has another kind of
 /// seal.
-const NO_THOUGHT: Error =
-    Error::Malformed("an event continues reasoning that did not begin, or that has no signature");
+const NO_THOUGHT: Error = Error::Malformed(
+    "an event of the stream continues reasoning that did not begin, or that has no signature",
+);
 
 /// Returns the id of a call. If the server sent none, the id is made of the call's index, so that equal answers have
 /// equal ids.

@@ -88,6 +88,7 @@ impl EmbeddingsRequest {
     pub fn decode(body: &Json<'_>, dropped: &DroppedParts) -> Result<Self, WireError> {
         let body = ObjectFields::of_body(body, dropped)?;
         body.reject_unsupported(&REQUEST)?;
+        // The format also permits tokens instead of texts; these are an error here.
         let texts: Vec<String> = match body.get("input") {
             Some(Json::Text(text)) => vec![text.clone().into_owned()],
             Some(Json::List(list)) => {
@@ -157,6 +158,7 @@ impl EmbeddingsResponse {
                 }
                 _ => return Err(WRONG),
             };
+            // A second embedding for the same text.
             if entry.replace(embedding).is_some() {
                 return Err(WRONG);
             }

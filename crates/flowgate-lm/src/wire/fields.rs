@@ -171,6 +171,7 @@ impl<'a> ObjectFields<'a> {
     ) -> Result<(), WireError> {
         for (key, value) in self.entries.iter().filter(|(_, value)| *value != Json::Null) {
             let key = key.as_ref();
+            // The other spelling of the key.
             let other = camel_case(key);
             let problem = match known.rule(key).or_else(|| known.rule(&other)) {
                 Some(_) if key != other && self.entries.iter().any(|(name, _)| *name == other) => TWICE,

@@ -68,7 +68,7 @@ impl ResponseWriter {
         events.truncate(first_text + 1);
         if !self.text_pieces.is_empty() {
             events.drain(..first_text);
-            // The number of events that were written before.
+            // The number of events that were written before, since the Responses API numbers its events.
             let number = first_text + self.text_pieces.len();
             events.iter_mut().for_each(|event| renumber(event, number));
         }

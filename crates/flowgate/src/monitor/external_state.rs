@@ -85,7 +85,7 @@ impl Monitor {
         let stores = record
             .get("stores")
             .and_then(Value::as_array)
-            .ok_or(ExternalStateError("the record has no list `stores`"))?;
+            .ok_or(ExternalStateError("the list `stores` is missing in the record"))?;
         let mut records: Vec<StoreRecord<'_>> = Vec::new();
         // First the whole record is read, without an effect on the stores. `is_known`: whether this policy declares the
         // same stores as the policy under which the record was made.
@@ -93,7 +93,9 @@ impl Monitor {
         for store in stores {
             let label = store.get("label").filter(|label| label.is_object());
             let label = space.from_names(
-                label.ok_or(ExternalStateError("an entry of `stores` has no `label`"))?,
+                label.ok_or(ExternalStateError(
+                    "an entry of the list `stores` in the record has no object `label`",
+                ))?,
                 &mut self.name_table,
             );
             // The stamp of the last write, by which a write of another session is noticed.
@@ -116,9 +118,9 @@ impl Monitor {
             records.push(StoreRecord { declared, server, label, stamp });
         }
         // The lower bound on the label of every store; a record without it is not valid.
-        let floor = record
-            .get("floor")
-            .ok_or(ExternalStateError("the record has no `floor`, the least label of all stores"))?;
+        let floor = record.get("floor").ok_or(ExternalStateError(
+            "the field `floor`, the least label of all stores, is missing in the record",
+        ))?;
         let floor = space.from_names(floor, &mut self.name_table);
         // The record is valid: from here on, nothing fails.
         self.version += 1;

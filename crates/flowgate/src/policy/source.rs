@@ -139,7 +139,9 @@ impl PolicySource {
         // The first file is the policy's own.
         let file = self.files.iter().skip(1).find(|file| file.path == path);
         let text = file.and_then(|file| self.text.get(file.range.clone()));
-        text.map(str::to_owned).ok_or_else(|| "the file is not part of the policy".to_owned())
+        text.map(str::to_owned).ok_or_else(|| {
+            "the policy has no file of this path; correct the path in the `import` statement".to_owned()
+        })
     }
 
     /// Parses the files again, and returns the syntax tree without diagnostics, since the policy is known to be valid.

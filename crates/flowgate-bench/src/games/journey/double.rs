@@ -25,6 +25,7 @@ const REPETITIONS: usize = 12;
 /// Returns the next message of the model in a chat of a journey: the content of a slot, the answer to a screener, or the next step. `None` if the
 /// chat is of another game, in which no message of the user names a tool in backticks.
 pub(in super::super) fn answer(double: ModelDouble, request: &Request) -> Option<Completion> {
+    // A request that offers no tools and permits no call is for the filler.
     if request.tools.is_empty() && request.choice == ToolChoice::None {
         return Some(fill(request));
     }

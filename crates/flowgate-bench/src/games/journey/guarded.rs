@@ -166,6 +166,7 @@ impl<A: Approver> JourneyTurn<'_, '_, A> {
     fn drive(&mut self, session: &mut Conversation) -> Result<String, ExecutionError> {
         loop {
             match session.need() {
+                // What the model is shown and writes is recorded, since the run is judged by it.
                 Need::Complete(view) => {
                     self.output.shown.push(visible_text(self.task, &view.request));
                     let completion = self.complete(&view.request)?;

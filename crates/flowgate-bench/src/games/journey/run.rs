@@ -52,6 +52,7 @@ impl TextAgent<'_> {
         let mut output = AgentOutput { keeping: keeping_tools(), ..AgentOutput::default() };
         for session in self.pair.game.sessions() {
             let mut system = SYSTEM.to_owned();
+            // Some defences add a sentence to the system message.
             if let Some(annotation) = self.defence.annotation() {
                 system = format!("{system} {annotation}");
             }

@@ -83,7 +83,8 @@ impl<'t> World<'t> {
                 self.history.clone().ok_or_else(|| "there was no session".to_owned())
             }
             Some(Effect::Store) => {
-                self.stored = Some(text.ok_or("the argument `text` is missing")?.to_owned());
+                self.stored =
+                    Some(text.ok_or("the argument `text` of the call is missing; add it")?.to_owned());
                 Ok("stored".to_owned())
             }
             None if Some(tool) == forbidden(self.task) => {

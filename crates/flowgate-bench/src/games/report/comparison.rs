@@ -29,6 +29,7 @@ pub(super) fn comparisons(executions: &[Execution], seed: u64) -> Vec<Comparison
         let attacked = executions.iter().filter(|execution| execution.side == Side::Adversarial);
         attacked.filter(move |execution| execution.defence == defence)
     };
+    // The other defences, each once.
     let mut others: Vec<Defence> = Vec::new();
     for execution in executions {
         if execution.defence != OURS && !others.contains(&execution.defence) {

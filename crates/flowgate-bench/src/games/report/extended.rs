@@ -135,6 +135,7 @@ pub fn page(
 ) -> String {
     let seed = manifest.get("seed").and_then(Value::as_u64).unwrap_or_default();
     let model = manifest.get("model").and_then(Value::as_str).unwrap_or_default();
+    // The chart of one game.
     let panel = |game: ExtendedGame| {
         let points = all.iter().filter(|row| row.game == game).filter_map(|row| {
             let (x, y) = (ValueWithInterval::of(row.figures.closure)?, advantage(&row.figures)?);

@@ -85,6 +85,7 @@ fn search_table(searches: &[AttackSearch], queries: usize) -> Table {
         let is_of_paper = super::super::task::Game::ALL.iter().any(|game| game.name() == search.game);
         (search.defence, if is_of_paper { "all".to_owned() } else { search.game.clone() })
     };
+    // The key of each row: its defence, and its game.
     let mut keys = Vec::new();
     for search in searches {
         if !keys.contains(&key(search)) {
@@ -105,6 +106,7 @@ fn search_table(searches: &[AttackSearch], queries: usize) -> Table {
         let found: Vec<AttackSearch> =
             searches.iter().filter(|search| key(search) == *wanted).cloned().collect();
         let [opened, violated, executed] = search_rates(&found);
+        // The numbers of the attempts that first took effect.
         let needed: Vec<f64> =
             found.iter().filter_map(|search| search.executed_at).map(|at| at as f64).collect();
         let mean = (!needed.is_empty()).then(|| needed.iter().sum::<f64>() / needed.len() as f64);

@@ -98,7 +98,7 @@ impl SessionLog {
         let written = self.file.write_all(line.as_bytes()).and_then(|()| self.file.sync_data());
         written.map_err(|error| {
             format!(
-                "the file of the session, {}, cannot be written: {}",
+                "the file of the session, {}, cannot be written: {}; make it writable, or begin a new session",
                 self.path.display(),
                 describe_io_error(&error)
             )

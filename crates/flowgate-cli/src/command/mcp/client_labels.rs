@@ -59,9 +59,9 @@ impl ClientLabelFile {
         let position = monitor.trace().position_of(&entry).map_err(|error| error.to_string())?;
         let mut client_label = position.context;
         if let Some(stored) = &stored {
-            let stored = stored
-                .as_ref()
-                .ok_or_else(|| self.file_error("the file has no object `seen` with labels"))?;
+            let stored = stored.as_ref().ok_or_else(|| {
+                self.file_error("the object `seen`, which contains the labels, is missing in the file")
+            })?;
             let others = monitor.from_names(stored);
             // Labels that raise nothing need no event.
             if !others.flows_to(&client_label) {

@@ -83,8 +83,9 @@ fn carry_turns(
         carried.map_err(|why| obstacle(&why.to_string()))?;
         // Writes the turn in its form under the present policy.
         let chat = session.conversation.journal_mut().take();
-        let row = StoredTurn::write(chat, turn.answers)
-            .map_err(|_| obstacle("its new form cannot be serialized to JSON"))?;
+        let row = StoredTurn::write(chat, turn.answers).map_err(|_| {
+            obstacle("its new form cannot be serialized to JSON, because of a bug in the gateway: report it")
+        })?;
         session.values = session.values.saturating_add(count_values(row.as_bytes()));
         session.bytes = session.bytes.saturating_add(i64::try_from(row.len()).unwrap_or(i64::MAX));
         inputs.push(row.into());

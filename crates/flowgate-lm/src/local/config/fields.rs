@@ -39,7 +39,9 @@ impl<'a> Fields<'a> {
         let Some(value) = self.get(key) else { return Ok(None) };
         match value.as_u64().and_then(|size| usize::try_from(size).ok()) {
             Some(size) if (1..=most).contains(&size) => Ok(Some(size)),
-            _ => Err(self.error(format_args!("`{key}` must be a whole number from 1 to {most}"))),
+            _ => Err(self.error(format_args!(
+                "`{key}` must be a whole number from 1 to {most}; use the unchanged file of a supported model"
+            ))),
         }
     }
 
@@ -49,7 +51,9 @@ impl<'a> Fields<'a> {
         let Some(value) = self.get(key) else { return Ok(default) };
         match value.as_f64() {
             Some(number) if number.is_finite() && number > 0.0 => Ok(number),
-            _ => Err(self.error(format_args!("`{key}` must be a positive number"))),
+            _ => Err(self.error(format_args!(
+                "`{key}` must be a positive number; use the unchanged file of a supported model"
+            ))),
         }
     }
 
@@ -58,7 +62,9 @@ impl<'a> Fields<'a> {
         match self.get(key) {
             None => Ok(default),
             Some(Value::Bool(flag)) => Ok(*flag),
-            Some(_) => Err(self.error(format_args!("`{key}` must be true or false"))),
+            Some(_) => Err(self.error(format_args!(
+                "`{key}` must be true or false; use the unchanged file of a supported model"
+            ))),
         }
     }
 
@@ -67,7 +73,9 @@ impl<'a> Fields<'a> {
         match self.get(key) {
             None => Ok(None),
             Some(Value::String(text)) => Ok(Some(text)),
-            Some(_) => Err(self.error(format_args!("`{key}` must be a string"))),
+            Some(_) => Err(self.error(format_args!(
+                "`{key}` must be a string; use the unchanged file of a supported model"
+            ))),
         }
     }
 
@@ -77,14 +85,18 @@ impl<'a> Fields<'a> {
         match self.get(key) {
             None => Ok(None),
             Some(Value::Object(map)) => Ok(Some(Self { file: self.file, map })),
-            Some(_) => Err(self.error(format_args!("`{key}` must be an object"))),
+            Some(_) => Err(self.error(format_args!(
+                "`{key}` must be an object; use the unchanged file of a supported model"
+            ))),
         }
     }
 
     /// Returns the list of numbers in the field `key`, such as factors of frequencies. Fails if the field is missing or
     /// is not a list of `count` positive, finite numbers.
     pub(super) fn numbers(&self, key: &str, count: usize) -> Result<Vec<f32>, LoadError> {
-        let wrong = || self.error(format_args!("`{key}` must be a list of {count} positive numbers"));
+        let wrong = || {
+            self.error(format_args!("`{key}` must be a list of {count} positive numbers; use the unchanged file of a supported model"))
+        };
         let list =
             self.get(key).and_then(Value::as_array).filter(|list| list.len() == count).ok_or_else(wrong)?;
         let number = |value: &Value| value.as_f64().filter(|number| number.is_finite() && *number > 0.0);

@@ -92,6 +92,7 @@ impl RotaryConfig {
         // Older ones write the scaling in the object `rope_scaling`, and the others at the top level of the file.
         let parameters = fields.object("rope_parameters")?;
         let scaling = fields.object("rope_scaling")?.or(parameters);
+        // A number in `rope_parameters` takes precedence over one at the top level, which replaces the default.
         let base =
             parameters.unwrap_or(fields).number("rope_theta", fields.number("rope_theta", 10_000.0)?)?;
         // The share of the entries of a vector that are rotated; the others are unchanged.

@@ -56,6 +56,7 @@ impl SelfAttention {
         let role = |role| TensorRole::OfLayer(layer, role);
         let bias = |name| config.attention_bias.then(|| role(name));
         let (queries, keys, width) = (config.query_width(), config.key_width(), config.width);
+        // Values have the same width as keys.
         let projections = if config.is_fused {
             let widths = vec![queries, keys, keys];
             let all =
@@ -101,6 +102,7 @@ impl SelfAttention {
     /// layer adds to its input, and the cache of this layer with these tokens. Takes the earlier cache out of `run`.
     pub(super) fn forward(&self, x: &Tensor, run: &mut LayerRun<'_, '_>) -> Result<(Tensor, LayerCache)> {
         let kernels = run.probe.kernels;
+        // `run` is of this layer alone, and nothing else reads the cache.
         let before = run.before.take();
         let (x, inputs) = self.convolve(x, before.as_ref(), run.probe.blocked)?;
         let (batch, time, _) = x.dims3()?;
@@ -160,6 +162,7 @@ impl SelfAttention {
         if let Some(mask) = run.mask {
             scores = scores.broadcast_add(mask)?;
         }
+        // The fused kernel has no gradient.
         let mut attention = match run.probe.kernels {
             Kernels::Fused => ops::softmax_last_dim(&scores)?,
             Kernels::Differentiable => ops::softmax(&scores, D::Minus1)?,

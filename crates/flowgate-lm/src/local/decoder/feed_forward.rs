@@ -36,6 +36,7 @@ impl FeedForward {
         let part = |name, bias_name| Linear::load(weights, role(name), bias(bias_name), inner, width);
         let inputs = if config.is_fused {
             let all = Linear::load(weights, role(LayerRole::GateUp), None, 2 * inner, width)?;
+            // The rows of `gate` come first, then those of `up`.
             Projections::Fused(all, vec![inner, inner])
         } else if config.is_gated {
             Projections::Separate(vec![

@@ -37,11 +37,17 @@ fn configurations_that_do_not_fit() {
     );
     check(
         json!({"hidden_size": 1_000_000_000_000_u64}),
-        "`hidden_size` must be a whole number from 1 to 131072",
+        "`hidden_size` must be a whole number from 1 to 131072; use the unchanged file of a supported model",
     );
-    check(json!({"num_hidden_layers": 0}), "`num_hidden_layers` must be a whole number from 1 to 1024");
+    check(
+        json!({"num_hidden_layers": 0}),
+        "`num_hidden_layers` must be a whole number from 1 to 1024; use the unchanged file of a supported model",
+    );
     check(json!({"num_hidden_layers": null}), "`num_hidden_layers` is missing");
-    check(json!({"vocab_size": -3}), "`vocab_size` must be a whole number from 1 to 4194304");
+    check(
+        json!({"vocab_size": -3}),
+        "`vocab_size` must be a whole number from 1 to 4194304; use the unchanged file of a supported model",
+    );
     check(
         json!({"num_key_value_heads": 3}),
         "`num_attention_heads` (4) must be a multiple of `num_key_value_heads` (3)",
@@ -54,14 +60,17 @@ fn configurations_that_do_not_fit() {
         json!({"head_dim": 7}),
         "rotary positions must cover an even number of the 7 dimensions of a head, at least 2 and at most all, not 7: check `partial_rotary_factor`",
     );
-    check(json!({"rope_theta": "1"}), "`rope_theta` must be a positive number");
+    check(
+        json!({"rope_theta": "1"}),
+        "`rope_theta` must be a positive number; use the unchanged file of a supported model",
+    );
     check(
         json!({"rope_scaling": {"rope_type": "yarn"}}),
         "`rope_scaling` of type `yarn` is not supported; supported are default, linear, llama3 and longrope",
     );
     check(
         json!({"rope_scaling": {"type": "longrope", "short_factor": [1.0], "original_max_position_embeddings": 512}}),
-        "`short_factor` must be a list of 4 positive numbers",
+        "`short_factor` must be a list of 4 positive numbers; use the unchanged file of a supported model",
     );
     check(
         json!({"hidden_act": "mish"}),

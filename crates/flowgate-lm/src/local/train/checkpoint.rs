@@ -154,7 +154,7 @@ pub(super) fn write(folder: &Path, trainer: &Trainer) -> Result<(), LoadError> {
 pub(super) fn read(folder: &Path) -> Result<SavedTraining, LoadError> {
     let state: SavedState = file::read_json(&folder.join(STATE))?;
     let weights = SafetensorsFolder::of_file(folder.join(WEIGHTS))?;
-    let moments = SafetensorsFolder::of_file(folder.join(OPTIMIZER))?;
+    let optimizer_file = SafetensorsFolder::of_file(folder.join(OPTIMIZER))?;
     for (name, expected) in [(WEIGHTS, &state.weights_sha256), (OPTIMIZER, &state.optimizer_sha256)] {
         if digest(&folder.join(name))? != *expected {
             let problem = "the file does not belong to `training.json`; the training was interrupted while it was saved: \
@@ -168,7 +168,7 @@ pub(super) fn read(folder: &Path) -> Result<SavedTraining, LoadError> {
         Ok((name, variable))
     };
     let variables = weights.all()?.into_iter().map(variable).collect::<Result<_, LoadError>>()?;
-    let mut moments: BTreeMap<String, Tensor> = moments.all()?.into_iter().collect();
+    let mut moments: BTreeMap<String, Tensor> = optimizer_file.all()?.into_iter().collect();
     // The tensor that `write` adds, since the format needs one.
     moments.remove("");
     Ok(SavedTraining {

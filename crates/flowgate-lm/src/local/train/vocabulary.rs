@@ -40,6 +40,7 @@ pub(super) fn train(corpus: &Corpus, vocabulary: usize) -> Result<Value, Error> 
     ])));
     // The decoder turns the characters back into bytes; it does not read the three flags.
     tokenizer.with_decoder(Some(ByteLevel::new(false, false, true)));
+    // Learn the tokens from examples of the corpus.
     let trainer = BpeTrainer::builder()
         .vocab_size(vocabulary)
         .show_progress(false)

@@ -219,6 +219,7 @@ impl HeaderReader<'_> {
         if self.values > VALUE_LIMIT {
             return Err(self.error(format!("the metadata has more than {VALUE_LIMIT} values, so the file is probably damaged; download it again")));
         }
+        // The numbers of the types are those of the GGUF specification.
         Ok(match kind {
             0 => u8::from_le_bytes(self.bytes()?).into(),
             1 => i8::from_le_bytes(self.bytes()?).into(),

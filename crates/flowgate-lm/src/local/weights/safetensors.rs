@@ -151,6 +151,7 @@ impl SafetensorsFolder {
         let failed = |error: &dyn std::fmt::Display| {
             LoadError::of_tensor(shard, name, format_args!("cannot be read: {error}"))
         };
+        // Only the content of this tensor is read.
         let (mut file, _) = file::open(shard)?;
         file.seek(SeekFrom::Start(location.start)).map_err(|error| failed(&error))?;
         let mut content = Vec::new();
@@ -181,6 +182,7 @@ impl SafetensorsFolder {
         let mut length = [0; 8];
         file.read_exact(&mut length).map_err(|_| cut())?;
         let length = u64::from_le_bytes(length);
+        // The contents of the tensors begin after the header.
         let start = length.checked_add(8).ok_or_else(cut)?;
         if length > HEADER_LIMIT {
             return Err(LoadError::new(
@@ -247,6 +249,7 @@ fn location(
             return Err(wrong(&format_args!("has the type `{other}`; supported are F64, F32, F16 and BF16")));
         }
     };
+    // The offsets count from the beginning of the contents.
     let (from, to) = entry.data_offsets;
     let width = u64::try_from(data_type.size_in_bytes()).unwrap_or(u64::MAX);
     let needed =

@@ -81,6 +81,7 @@ fn token(token: &Value) -> Option<(u64, Vec<u8>)> {
 /// request also generates one token, which is ignored.
 async fn logprob(scorer: &Scorer, before: &[u64], id: u64) -> Result<f64, Error> {
     for list_length in LIST_LENGTHS {
+        // Without `post_sampling_probs`, the probabilities are those of the model, which sampling has not changed.
         let body = json!({
             "prompt": before,
             "n_predict": 1,

@@ -59,6 +59,7 @@ pub fn decode_request(body: &Json<'_>, dropped: &DroppedParts) -> Result<Receive
                 ..Reasoning::default()
             },
             verbosity: body.word("verbosity", Verbosity::from_name, "is not `low`, `medium` or `high`")?,
+            // Without the field, a message may have several calls.
             single_call: body.get("parallel_tool_calls").is_some() && !body.flag("parallel_tool_calls")?,
         },
         format: read_output_format(&body)?,
@@ -209,6 +210,7 @@ fn read_parts(
                 part.reject_unsupported(text)?;
                 Ok(Part::Text(part.text("text")?.to_owned()))
             }
+            // A message has no part for a refusal, so it becomes a text.
             "refusal" => {
                 part.reject_unsupported(refusal)?;
                 Ok(Part::Text(part.text("refusal")?.to_owned()))

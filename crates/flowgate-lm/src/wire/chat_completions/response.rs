@@ -64,15 +64,16 @@ pub fn decode_response(body: &Value) -> Result<Completion, Error> {
     let [choice] = fields::list(body, "choices")
         .ok_or(Error::Malformed("the field `choices` of the answer is missing or is not a list"))?
     else {
-        return Err(Error::Malformed("`choices` does not have exactly one item"));
+        return Err(Error::Malformed("the list `choices` of the answer does not have exactly one item"));
     };
     let message = choice.get("message").ok_or(Error::Malformed("the item of `choices` has no `message`"))?;
     let field = |key: &str| fields::text(message, key);
     let mut completion = Completion { text: field("content").to_owned(), ..Completion::default() };
+    // The text of a refusal is in a field of its own.
     completion.text.push_str(field("refusal"));
     let calls = fields::list(message, "tool_calls").unwrap_or_default();
     if calls.len() > MAX_CALLS {
-        return Err(Error::Malformed("the answer has more than 256 tool calls"));
+        return Err(Error::Malformed("the answer has more than 256 tool calls, the limit of Flowgate"));
     }
     for (index, call) in calls.iter().enumerate() {
         completion.calls.push(read_call(call, index)?);
@@ -91,7 +92,9 @@ pub(super) fn read_finish_reason(finish_reason: Option<&Value>, refused: bool) -
         Some("stop" | "tool_calls") if refused => Ok(Stop::Refused),
         Some("stop") => Ok(Stop::End),
         Some("tool_calls") => Ok(Stop::Calls),
-        _ => Err(Error::Malformed("the `finish_reason` is missing or unknown")),
+        _ => Err(Error::Malformed(
+            "the `finish_reason` is missing, or is none of `stop`, `length`, `tool_calls` and `content_filter`",
+        )),
     }
 }
 
@@ -167,14 +170,19 @@ mod tests {
         );
         check(
             r#"{"choices":[{"message":{"content":"a"},"finish_reason":null}]}"#,
-            &bad("the `finish_reason` is missing or unknown"),
+            &bad(
+                "the `finish_reason` is missing, or is none of `stop`, `length`, `tool_calls` and `content_filter`",
+            ),
         );
         check(
             r#"{"choices":[{"message":{"content":null},"finish_reason":"content_filter"}]}"#,
             "Refused \"\" []",
         );
-        check(r#"{"choices":[]}"#, &bad("`choices` does not have exactly one item"));
-        check(r#"{"choices":[{},{}]}"#, &bad("`choices` does not have exactly one item"));
+        check(r#"{"choices":[]}"#, &bad("the list `choices` of the answer does not have exactly one item"));
+        check(
+            r#"{"choices":[{},{}]}"#,
+            &bad("the list `choices` of the answer does not have exactly one item"),
+        );
         check(r#"{"choices":[{}]}"#, &bad("the item of `choices` has no `message`"));
         check("[]", &bad("the field `choices` of the answer is missing or is not a list"));
         check(

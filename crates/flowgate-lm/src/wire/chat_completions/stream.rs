@@ -103,8 +103,8 @@ impl StreamDecoder {
         if let Some(error) = fields::non_null_child(&chunk, "error") {
             return Err(reported_error(&error.to_value()));
         }
-        if let Some(cost) = fields::non_null_child(&chunk, "usage") {
-            self.assembly.completion.usage = read_usage(&cost.to_value());
+        if let Some(usage) = fields::non_null_child(&chunk, "usage") {
+            self.assembly.completion.usage = read_usage(&usage.to_value());
         }
         let choice = match fields::list(&chunk, "choices")
             .ok_or(Error::Malformed("the field `choices` of an event is missing or is not a list"))?

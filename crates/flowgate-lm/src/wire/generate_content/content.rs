@@ -81,14 +81,13 @@ impl ContentReader {
         for part in content.objects("parts")? {
             let part = part?;
             part.reject_unsupported(&PART_OF_MODEL)?;
-            // A thought is dropped, so that a client cannot write text into the model's reasoning: the gateway has its
-            // own copy.
             let is_thought = part.flag("thought")?;
             match (part.optional_text("text")?, part.get("functionCall")) {
                 (Some(_), Some(_)) => return part.field_error("functionCall", SEVERAL),
                 (Some(piece), None) if !is_thought => text.push_str(piece),
                 (None, Some(_)) => calls.push(self.read_call(&part.object("functionCall")?)?),
-                // A thought is dropped, and a part that has only a signature adds nothing.
+                // A thought is dropped, so that a client cannot write text into the model's reasoning: the gateway has
+                // its own copy. A part that has only a signature adds nothing.
                 _ => {}
             }
         }
@@ -209,6 +208,7 @@ impl ContentReader {
             }
             Some(_) => return output.field_error("response", "is not an object"),
         }
+        // The images and PDFs of the output follow its text.
         for part in output.objects("parts")? {
             let part = part?;
             part.reject_unsupported(&OUTPUT_PART)?;

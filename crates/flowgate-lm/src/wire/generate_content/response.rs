@@ -163,6 +163,7 @@ impl AnswerReader {
                 return Err(Error::Malformed("a part of the answer is neither a text nor a function call"));
             }
         }
+        // Any part that is no reasoning ends the open part of the reasoning.
         self.open_thought = None;
         if !signature.is_empty() {
             let seal = Seal::Part { signature: signature.to_owned(), call: signed_call };
@@ -209,7 +210,7 @@ fn read_finish_reason(reason: &str) -> Result<Option<Stop>, Error> {
         "MALFORMED_FUNCTION_CALL" | "UNEXPECTED_TOOL_CALL" | "TOO_MANY_TOOL_CALLS" => {
             Err(Error::Malformed("the `finishReason` says that the model wrote a call that cannot be read"))
         }
-        _ => Err(Error::Malformed("the `finishReason` is unknown")),
+        _ => Err(Error::Malformed("the `finishReason` is one that Flowgate does not know")),
     }
 }
 
@@ -289,7 +290,7 @@ mod tests {
         check(answer(json!([]), "MAX_TOKENS"), "Length \"\" 0+0");
         check(json!({"candidates": [{"finishReason": "SAFETY"}]}), "Refused \"\" 0+0");
         check(json!({"promptFeedback": {"blockReason": "OTHER"}}), "Refused \"\" 0+0");
-        check(answer(json!([]), "OTHER"), &bad("the `finishReason` is unknown"));
+        check(answer(json!([]), "OTHER"), &bad("the `finishReason` is one that Flowgate does not know"));
         check(
             answer(json!([]), "MALFORMED_FUNCTION_CALL"),
             &bad("the `finishReason` says that the model wrote a call that cannot be read"),

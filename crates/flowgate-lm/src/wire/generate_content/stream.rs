@@ -20,7 +20,8 @@ pub fn encode_stream(
     head: ResponseHead<'_>,
     order: ReasoningOrder,
 ) -> Vec<SseEvent> {
-    let signed: Vec<&ReasoningPart> = completion.thoughts.iter().collect();
+    // The text and the calls find their signatures in the reasoning.
+    let thoughts: Vec<&ReasoningPart> = completion.thoughts.iter().collect();
     let texts = text_pieces.iter().map(|piece| json!({"text": piece}));
     let mut parts: Vec<Value> = Vec::new();
     match order {
@@ -28,8 +29,8 @@ pub fn encode_stream(
         ReasoningOrder::AfterText => parts.extend(texts.chain(thought_part(completion))),
     }
     // The signature of the text, if there is one, with an empty text.
-    parts.extend(text_part("", &signed));
-    parts.extend(completion.calls.iter().enumerate().map(|(index, call)| call_part(call, index, &signed)));
+    parts.extend(text_part("", &thoughts));
+    parts.extend(completion.calls.iter().enumerate().map(|(index, call)| call_part(call, index, &thoughts)));
     let mut bodies: Vec<Value> = parts.into_iter().map(|part| event(&[part], head)).collect();
     // The last event has an empty text, as providers send it: some clients reject a content without parts.
     let mut last = event(&[json!({"text": ""})], head);

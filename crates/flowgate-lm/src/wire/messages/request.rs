@@ -65,6 +65,7 @@ pub fn encode_request(request: &Request, model: &str, stream: bool) -> Value {
         }
         body
     });
+    // The fields that the body has only if the request sets them.
     let others = [
         ("tool_choice", Some(choice).filter(|choice| !choice.is_null())),
         ("thinking", thinking),
@@ -127,6 +128,7 @@ fn messages(messages: &[Message], model: &str) -> Vec<Value> {
             Message::Assistant { text, calls, thoughts } => {
                 let readable = thoughts.iter().filter(|thought| thought.is_readable_by(model));
                 let mut blocks: Vec<Value> = readable.filter_map(sealed_block).collect();
+                // A message of text alone needs no blocks.
                 if calls.is_empty() && blocks.is_empty() {
                     encoded.push(json!({"role": "assistant", "content": text}));
                     continue;

@@ -55,6 +55,7 @@ fn decode(body: &Json<'_>, dropped: &DroppedParts, limit: Limit) -> Result<Recei
     if body.get("messages").is_none() {
         return body.field_error("messages", "is missing");
     }
+    // The text of the field `system` is the first message.
     let mut messages = Vec::new();
     if body.get("system").is_some() {
         messages.push(Message::System(read_texts(&body, "system")?));
@@ -179,6 +180,7 @@ fn read_message(
     message.reject_unsupported(if is_user { &USER } else { &MESSAGE })?;
     match message.text("role")? {
         "user" => read_user(message, messages, sources),
+        // The text blocks of a message of the model are joined, and the order of text and calls is not kept.
         "assistant" => {
             let (mut text, mut calls) = (String::new(), Vec::new());
             if let Some(Json::Text(content)) = message.get("content") {

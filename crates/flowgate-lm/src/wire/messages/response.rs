@@ -29,6 +29,7 @@ pub fn encode_response(completion: &Completion, head: ResponseHead<'_>) -> Value
         "stop_sequence": null,
         "usage": {"input_tokens": completion.usage.input, "output_tokens": completion.usage.output},
     });
+    // The verdicts on the calls, if the client has asked for them.
     if let Some(results) = head.tools.safeguard_results(&completion.calls) {
         put(&mut body, SAFEGUARD_RESULTS, results);
     }
@@ -63,7 +64,9 @@ pub fn decode_response(body: &Value) -> Result<Completion, Error> {
             BlockKind::Use => {
                 let index = completion.calls.len();
                 if index >= MAX_CALLS {
-                    return Err(Error::Malformed("the answer has more than 256 tool calls"));
+                    return Err(Error::Malformed(
+                        "the answer has more than 256 tool calls, the limit of Flowgate",
+                    ));
                 }
                 let name = called_tool_name(block)?.to_owned();
                 let input = block.get("input").filter(|input| input.is_object());
@@ -128,7 +131,7 @@ pub(super) fn read_stop_reason(reason: Option<&Value>) -> Result<Stop, Error> {
         Some("tool_use") => Ok(Stop::Calls),
         Some("max_tokens" | "model_context_window_exceeded") => Ok(Stop::Length),
         Some("refusal") => Ok(Stop::Refused),
-        _ => Err(Error::Malformed("the `stop_reason` is missing or unknown")),
+        _ => Err(Error::Malformed("the `stop_reason` is missing, or is one that Flowgate does not know")),
     }
 }
 
@@ -187,7 +190,7 @@ mod tests {
         );
         check(
             r#"{"content":[],"stop_reason":"pause_turn"}"#,
-            &bad("the `stop_reason` is missing or unknown"),
+            &bad("the `stop_reason` is missing, or is one that Flowgate does not know"),
         );
         check(r#"{"content":[],"stop_reason":"model_context_window_exceeded"}"#, "Length \"\" 0+0");
         check(

@@ -66,6 +66,7 @@ pub fn encode_stream(
             block(json!({"type": "text", "text": ""}), text_pieces.iter().map(delta).collect());
         }
     };
+    // The blocks in their order: the reasoning before or after the text, then the calls.
     if order == ReasoningOrder::AfterText {
         text(&mut block);
     }
@@ -146,7 +147,7 @@ impl StreamDecoder {
         }
         let body = data(event)?;
         let name = body.get("type").and_then(Value::as_str);
-        let name = name.ok_or(Error::Malformed("an event has no `type`"))?;
+        let name = name.ok_or(Error::Malformed("an event of the stream has no `type`"))?;
         let needs_start = matches!(
             name,
             "content_block_start"
@@ -200,7 +201,9 @@ impl StreamDecoder {
             return Err(Error::Malformed("the indices of the content blocks are not consecutive"));
         }
         if self.blocks.len() >= MAX_BLOCKS {
-            return Err(Error::Malformed("the answer has more than 4096 content blocks"));
+            return Err(Error::Malformed(
+                "the answer has more than 4096 content blocks, the limit of Flowgate",
+            ));
         }
         let block = body
             .get("content_block")
@@ -351,6 +354,6 @@ mod tests {
             &[r#"{"type":"error","error":{"type":"overloaded_error","message":"m"}}"#],
             "the model server is busy; try again later",
         );
-        check(&["{}"], &bad("an event has no `type`"));
+        check(&["{}"], &bad("an event of the stream has no `type`"));
     }
 }

@@ -37,6 +37,7 @@ pub fn encode_request(request: &Request, model: &str, stream: bool) -> Value {
     let include = (reasoning.is_returned || !reasoning_fields.is_empty())
         .then(|| json!(["reasoning.encrypted_content"]));
     let is_single = sampling.single_call && !request.tools.is_empty();
+    // The fields that the body has only if the request sets them.
     let others = [
         ("reasoning", Some(Value::Object(reasoning_fields)).filter(|fields| *fields != json!({}))),
         ("include", include),

@@ -59,6 +59,7 @@ pub fn decode_request(body: &Json<'_>, dropped: &DroppedParts) -> Result<Receive
             stop: Vec::new(),
             reasoning: read_reasoning(&body)?,
             verbosity,
+            // Without the field, a message may have several calls.
             single_call: body.get("parallel_tool_calls").is_some() && !body.flag("parallel_tool_calls")?,
         },
         format,
@@ -148,6 +149,7 @@ fn read_item(
 ) -> Result<(), WireError> {
     match item.optional_text("type")? {
         None | Some("message") => {
+            // Only the parts of a user's message may declare their provenance.
             let is_user = item.text("role")? == "user";
             item.reject_unsupported(if is_user { &USER } else { &MESSAGE })?;
             let parts = read_parts(item, "content", if is_user { &PARTS_OF_USER } else { &PARTS })?;
@@ -252,6 +254,7 @@ fn read_parts(
                 part.reject_unsupported(text)?;
                 Ok(Part::Text(part.text("text")?.to_owned()))
             }
+            // A message has no part for a refusal, so it becomes a text.
             "refusal" => {
                 part.reject_unsupported(refusal)?;
                 Ok(Part::Text(part.text("refusal")?.to_owned()))

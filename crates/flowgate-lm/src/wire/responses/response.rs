@@ -28,6 +28,7 @@ pub(super) fn response(
     status: &str,
     output: &[Value],
 ) -> Value {
+    // Only an incomplete answer has a reason.
     let reason = match completion.stop {
         Stop::Length => "max_output_tokens",
         _ => "content_filter",
@@ -165,6 +166,7 @@ pub(super) fn encode_call(
 ) -> Value {
     let form = head.tools.of(&call.name);
     let namespace = form.and_then(|form| form.namespace.as_ref());
+    // The type of the item, and the name of the field with the arguments.
     let (kind, input) = match form {
         Some(form) if form.is_custom => ("custom_tool_call", "input"),
         _ => ("function_call", "arguments"),
@@ -209,7 +211,9 @@ pub fn decode_response(body: &Value) -> Result<Completion, Error> {
             OutputItemKind::Call => {
                 let index = completion.calls.len();
                 if index >= MAX_CALLS {
-                    return Err(Error::Malformed("the answer has more than 256 tool calls"));
+                    return Err(Error::Malformed(
+                        "the answer has more than 256 tool calls, the limit of Flowgate",
+                    ));
                 }
                 completion.calls.push(ToolCall {
                     id: call_id_or_index(fields::text(item, "call_id"), index),
@@ -255,7 +259,7 @@ fn read_stop_reason(body: &Value, refused: bool, calls: bool) -> Result<Stop, Er
         ("incomplete", "max_output_tokens") => Ok(Stop::Length),
         ("incomplete", "content_filter") => Ok(Stop::Refused),
         _ => Err(Error::Malformed(
-            "the `status` of the answer, or the reason for which it is incomplete, is missing or unknown",
+            "the `status` is neither `completed` nor `incomplete` with the reason `max_output_tokens` or `content_filter`",
         )),
     }
 }
@@ -353,13 +357,13 @@ mod tests {
         check(
             r#"{"status":"incomplete","incomplete_details":{"reason":"steered"},"output":[]}"#,
             &bad(
-                "the `status` of the answer, or the reason for which it is incomplete, is missing or unknown",
+                "the `status` is neither `completed` nor `incomplete` with the reason `max_output_tokens` or `content_filter`",
             ),
         );
         check(
             r#"{"status":"queued","output":[]}"#,
             &bad(
-                "the `status` of the answer, or the reason for which it is incomplete, is missing or unknown",
+                "the `status` is neither `completed` nor `incomplete` with the reason `max_output_tokens` or `content_filter`",
             ),
         );
         check(

@@ -37,10 +37,12 @@ pub fn encode_stream(
     event("response.created", json!({"response": begun}));
     event("response.in_progress", json!({"response": begun}));
     let items = output(completion, head, order);
+    // The reasoning, if it comes before the text.
     for (index, thought) in completion.thoughts.iter().enumerate().filter(|_| order == ReasoningOrder::First)
     {
         thought_events(head, index, (index, thought), &mut event);
     }
+    // The text, which is one message item.
     let has_text = !completion.text.is_empty();
     // The index of the message item.
     let message_index = if order == ReasoningOrder::First { completion.thoughts.len() } else { 0 };
@@ -83,6 +85,7 @@ pub fn encode_stream(
     {
         thought_events(head, after_text + index, (index, thought), &mut event);
     }
+    // The calls, which always come last.
     let first_call = after_text + completion.thoughts.len();
     for (index, call) in completion.calls.iter().enumerate() {
         // The index of the item in the output.
@@ -175,21 +178,21 @@ impl StreamDecoder {
         let body = data(event)?;
         let text = |key: &str| fields::text(&body, key);
         match text("type") {
-            "" => Err(Error::Malformed("an event has no `type`")),
+            "" => Err(Error::Malformed("an event of the stream has no `type`")),
             "response.output_item.added" => self.begin(&body, listener),
             "response.output_text.delta" | "response.refusal.delta" => {
                 self.assembly.text(text("delta"), listener)
             }
             "response.function_call_arguments.delta" => {
-                let call = self
-                    .call(&body)
-                    .ok_or(Error::Malformed("an event adds arguments to a tool call that did not begin"))?;
+                let call = self.call(&body).ok_or(Error::Malformed(
+                    "an event of the stream adds arguments to a tool call that did not begin",
+                ))?;
                 self.assembly.arguments(call, text("delta"), listener)
             }
             "response.function_call_arguments.done" => {
                 let call = self
                     .call(&body)
-                    .ok_or(Error::Malformed("an event ends a tool call that did not begin"))?;
+                    .ok_or(Error::Malformed("an event of the stream ends a tool call that did not begin"))?;
                 self.assembly.complete_arguments(call, text("arguments"), listener)
             }
             "response.output_item.done" => self.end(&body, listener),
@@ -259,7 +262,7 @@ impl StreamDecoder {
         let call = self
             .call(body)
             .or_else(by_call_id)
-            .ok_or(Error::Malformed("an event ends a tool call that did not begin"))?;
+            .ok_or(Error::Malformed("an event of the stream ends a tool call that did not begin"))?;
         self.assembly.complete_arguments(call, field("arguments"), listener)
     }
 
@@ -341,7 +344,7 @@ mod tests {
             &bad("the final event of the stream does not repeat the text and the calls that were streamed"),
         );
         check(&[TEXT], &bad("the stream ended before the answer was complete"));
-        check(&[MORE], &bad("an event adds arguments to a tool call that did not begin"));
+        check(&[MORE], &bad("an event of the stream adds arguments to a tool call that did not begin"));
         check(&[CALL, CALL], &bad("two tool calls have the same `output_index`"));
         let done = r#"{"type":"response.function_call_arguments.done","output_index":1,"item_id":"fc","arguments":"{}"}"#;
         check(&[CALL, done, &end(f)], "Calls \"\" 1+2 c=f{}");
@@ -367,6 +370,6 @@ mod tests {
             &[r#"{"type":"error","code":"rate_limit_exceeded","message":"m"}"#],
             "the model server is busy; try again later",
         );
-        check(&["{}"], &bad("an event has no `type`"));
+        check(&["{}"], &bad("an event of the stream has no `type`"));
     }
 }

@@ -188,6 +188,7 @@ impl Phrasing {
 
     /// Draws the phrasing of an example. Half of the phrasings are *familiar*: their statements come from a list. The
     /// statements of the others are made up of random words, and a quarter of these can have the value in any position.
+    /// A statement has blanks: `{e}` for the name of the subject, `{a}` for the name of the value, `{v}` for the value.
     pub(super) fn draw(draw: &mut Draw) -> Self {
         let is_familiar = draw.below(2) == 0;
         let is_value_last = draw.below(4) > 0;

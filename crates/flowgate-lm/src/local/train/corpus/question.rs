@@ -237,12 +237,12 @@ fn sentence(
             if index > 0 {
                 pieces.push((" and ".to_owned(), false));
             }
-            let texts = if blank == "{a}" {
+            let text = if blank == "{a}" {
                 fields.get(*value).map(|field| (*field).to_owned())
             } else {
                 own.values.get(*value).cloned()
             };
-            pieces.push((texts.unwrap_or_default(), blank == "{v}"));
+            pieces.push((text.unwrap_or_default(), blank == "{v}"));
         }
     }
     pieces.push((rest.to_owned(), false));
