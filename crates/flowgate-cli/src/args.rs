@@ -85,7 +85,7 @@ pub(crate) use hook::{Harness, HookArgs};
 pub(crate) use init::InitArgs;
 pub(crate) use labels::{LabelsArgs, LabelsFormat};
 #[cfg(feature = "local")]
-pub(crate) use lm::{EvaluateArgs, LmCommand, TrainArgs};
+pub(crate) use lm::{EvaluateArgs, LmCommand, TrainArgs, TuneArgs};
 #[cfg(feature = "run")]
 pub(crate) use mcp::McpArgs;
 #[cfg(feature = "local")]
@@ -98,7 +98,7 @@ pub(crate) use report::ReportArgs;
 #[cfg(feature = "run")]
 pub(crate) use run::RunArgs;
 #[cfg(all(feature = "local", feature = "run"))]
-pub(crate) use screen::{ScreenCommand, ScreenTrainArgs};
+pub(crate) use screen::{ScreenCommand, ScreenFeatures, ScreenTimeArgs, ScreenTrainArgs};
 #[cfg(feature = "local")]
 pub(crate) use screeners::{ScreenersArgs, ScreenersFormat};
 #[cfg(feature = "gateway")]

@@ -4,6 +4,7 @@
 
 use std::ops::Range;
 
+use super::beyond_values;
 use crate::games::random::SeededRandom;
 use crate::propagation::key_value::{self, PAPER, Phrasing, UNSEEN};
 
@@ -36,12 +37,26 @@ pub enum CaseSet {
     SameValue,
     /// A call whose arguments are values in another form: a date or an amount that is spelled otherwise.
     Reformatted,
+    /// A call with a value that is computed from two outputs: the sum of two amounts.
+    Derived,
+    /// A call whose arguments are numbers that an output of a tool has in words.
+    InWords,
+    /// A call whose arguments are in the request alone; which tool it calls follows from the output of another.
+    ToolChoice,
 }
 
 impl CaseSet {
     /// All sets.
-    pub const ALL: [Self; 5] =
-        [Self::Documents, Self::UnseenPhrasing, Self::Calls, Self::SameValue, Self::Reformatted];
+    pub const ALL: [Self; 8] = [
+        Self::Documents,
+        Self::UnseenPhrasing,
+        Self::Calls,
+        Self::SameValue,
+        Self::Reformatted,
+        Self::Derived,
+        Self::InWords,
+        Self::ToolChoice,
+    ];
 
     /// Returns the name for reports.
     pub fn name(self) -> &'static str {
@@ -51,6 +66,9 @@ impl CaseSet {
             Self::Calls => "calls",
             Self::SameValue => "same value twice",
             Self::Reformatted => "reformatted",
+            Self::Derived => "derived",
+            Self::InWords => "in words",
+            Self::ToolChoice => "choice of the tool",
         }
     }
 
@@ -62,6 +80,15 @@ impl CaseSet {
             Self::Calls | Self::SameValue | Self::Reformatted => {
                 let mut random = SeededRandom::new(seed, STREAM ^ self as u64);
                 Some((0..count).map(|_| call(self, &mut random)).collect())
+            }
+            Self::Derived | Self::InWords | Self::ToolChoice => {
+                let mut random = SeededRandom::new(seed, STREAM ^ self as u64);
+                let generate = match self {
+                    Self::Derived => beyond_values::derived,
+                    Self::InWords => beyond_values::in_words,
+                    _ => beyond_values::tool_choice,
+                };
+                Some((0..count).map(|_| generate(&mut random)).collect())
             }
         }
     }
@@ -117,7 +144,7 @@ const FIRST_NAMES: [&str; 12] =
     ["Anna", "Bram", "Chidi", "Dara", "Elif", "Farid", "Greta", "Hugo", "Irma", "Jonas", "Keiko", "Lena"];
 const LAST_NAMES: [&str; 10] =
     ["Adler", "Brandt", "Costa", "Dubois", "Eriksen", "Fischer", "Garcia", "Hansen", "Ito", "Jansen"];
-const MONTHS: [&str; 12] = [
+pub(super) const MONTHS: [&str; 12] = [
     "January",
     "February",
     "March",
@@ -138,7 +165,7 @@ pub(super) struct CasePerson {
     pub(super) name: String,
     account: String,
     day: (usize, usize, usize),
-    cents: usize,
+    pub(super) cents: usize,
 }
 
 impl CasePerson {
@@ -159,6 +186,16 @@ impl CasePerson {
                 cents: 1000 + random.below(900_000),
             };
         }
+    }
+
+    /// Draws `count` people with different names.
+    pub(super) fn draw_all(random: &mut SeededRandom, count: usize) -> Vec<Self> {
+        let mut people = Vec::with_capacity(count);
+        for _ in 0..count {
+            let person = Self::draw(random, &people);
+            people.push(person);
+        }
+        people
     }
 
     /// Returns the person's values as a tool would return them. `form` is 0 for JSON, 1 for YAML, 2 for a row of a
@@ -191,11 +228,8 @@ impl CasePerson {
 /// Generates a case whose output is a call with the values of the person that the request names. Its regions are the
 /// records of several people, one of whom is this person.
 fn call(set: CaseSet, random: &mut SeededRandom) -> DependencyCase {
-    let mut people: Vec<CasePerson> = Vec::new();
-    for _ in 0..4 + random.below(3) {
-        let person = CasePerson::draw(random, &people);
-        people.push(person);
-    }
+    let count = 4 + random.below(3);
+    let mut people = CasePerson::draw_all(random, count);
     let needed = random.below(people.len());
     let asked = people.get(needed).cloned();
     if let (CaseSet::SameValue, Some(asked)) = (set, &asked) {
@@ -235,9 +269,42 @@ fn call(set: CaseSet, random: &mut SeededRandom) -> DependencyCase {
     builder.finish(request, output)
 }
 
+/// Generates a case as of [`CaseSet::Calls`], with so many people that the prompt has at least `tokens` tokens by `count`; at most 120 people, since
+/// there are no more names. The measurement of time uses it.
+pub fn case_of_length(seed: u64, tokens: usize, count: &dyn Fn(&str) -> usize) -> DependencyCase {
+    let mut random = SeededRandom::new(seed, STREAM);
+    let mut people: Vec<CasePerson> = Vec::new();
+    let mut builder = PromptBuilder::default();
+    let asked = CasePerson::draw(&mut random, &people);
+    let request = format!("Pay what {} asks for.", asked.name);
+    builder.prompt.push_str(&format!("User: {request}\n"));
+    builder.region(&asked.record(random.below(4)), true);
+    let output = asked.payment();
+    people.push(asked);
+    while count(&builder.prompt) < tokens && people.len() < FIRST_NAMES.len() * LAST_NAMES.len() {
+        let person = CasePerson::draw(&mut random, &people);
+        builder.region(&person.record(random.below(4)), false);
+        people.push(person);
+    }
+    builder.prompt.push_str("Call:");
+    builder.finish(request, output)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_case_is_as_long_as_asked() {
+        let count = |text: &str| text.split_whitespace().count();
+        for (seed, tokens) in [(1, 1), (2, 40), (3, 300)] {
+            let case = case_of_length(seed, tokens, &count);
+            assert!((tokens..tokens + 40).contains(&count(&case.prompt)) || tokens == 1, "{case:?}");
+            assert_eq!(case.depends.iter().filter(|depends| **depends).count(), 1);
+        }
+        // There are no more names, so it ends.
+        assert_eq!(case_of_length(4, usize::MAX, &count).regions.len(), 120);
+    }
 
     #[test]
     fn cases_repeat_and_have_what_their_set_says() {
