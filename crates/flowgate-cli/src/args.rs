@@ -43,7 +43,7 @@ mod propagation;
 mod report;
 #[cfg(feature = "run")]
 mod run;
-#[cfg(all(feature = "local", feature = "run"))]
+#[cfg(feature = "local")]
 mod screen;
 #[cfg(feature = "local")]
 mod screeners;
@@ -97,7 +97,7 @@ pub(crate) use propagation::{PropagationArgs, PropagationFormat};
 pub(crate) use report::ReportArgs;
 #[cfg(feature = "run")]
 pub(crate) use run::RunArgs;
-#[cfg(all(feature = "local", feature = "run"))]
+#[cfg(feature = "local")]
 pub(crate) use screen::{ScreenCommand, ScreenFeatures, ScreenTimeArgs, ScreenTrainArgs};
 #[cfg(feature = "local")]
 pub(crate) use screeners::{ScreenersArgs, ScreenersFormat};
@@ -306,7 +306,7 @@ pub(crate) enum Command {
         lm: LmCommand,
     },
     /// Train screeners that read the attention of a local model, for `flowgate run`.
-    #[cfg(all(feature = "local", feature = "run"))]
+    #[cfg(feature = "local")]
     #[command(after_help = screen::SCREEN_HELP)]
     Screen {
         /// The operation.

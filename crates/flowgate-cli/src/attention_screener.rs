@@ -6,9 +6,12 @@
 //! description (`screener.json`, [`SavedScreener`]).
 
 use std::path::{Path, PathBuf};
+#[cfg(feature = "run")]
 use std::sync::Arc;
 
+#[cfg(feature = "run")]
 use flowgate_guard::screener::attention::AttentionScreener;
+#[cfg(feature = "run")]
 use flowgate_lm::ChatModel;
 use flowgate_lm::local::LocalModel;
 use flowgate_lm::local::classifier::DependencyClassifier;
@@ -68,6 +71,7 @@ pub(crate) fn save(
 ///
 /// # Errors
 /// If a file or the model cannot be read, or the model is not the one that the screener was trained with.
+#[cfg(feature = "run")]
 pub(crate) fn load(folder: &Path, writer: Arc<dyn ChatModel>) -> Result<Arc<dyn ChatModel>, InputError> {
     let TrainedScreener { model, network, threshold } = load_parts(folder)?;
     Ok(Arc::new(AttentionScreener {

@@ -106,7 +106,7 @@ fn time(options: &ScreenTimeArgs, output: &mut Console) -> Result<u8, InputError
     let count = |text: &str| screener.model.count_tokens(text).unwrap_or_default();
     let progress = Progress::over_steps(runs, "step", output);
     let mut times = Vec::with_capacity(runs);
-    let mut last = None;
+    let (mut last, mut named) = (None, 0);
     // The first step also allocates, so it is not measured.
     for run in 0..=runs {
         let case = saliency::case_of_length(options.seed.wrapping_add(run as u64), tokens, &count);
@@ -119,10 +119,11 @@ fn time(options: &ScreenTimeArgs, output: &mut Console) -> Result<u8, InputError
         };
         let attention = screener.model.attention(&request).map_err(failed)?;
         let summaries = region_summaries(&attention, &case.regions);
-        screener.network.probabilities(&summaries).map_err(failed)?;
+        let probabilities = screener.network.probabilities(&summaries).map_err(failed)?;
         let elapsed = start.elapsed();
         last = Some((attention.prompt_tokens().len(), attention.rows(), case.regions.len()));
         if run > 0 {
+            named += probabilities.iter().filter(|probability| **probability >= screener.threshold).count();
             times.push(elapsed);
             progress.step();
         }
@@ -140,10 +141,11 @@ fn time(options: &ScreenTimeArgs, output: &mut Console) -> Result<u8, InputError
     let milliseconds = |time: Duration| format!("{:.1}", 1000.0 * time.as_secs_f64());
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     output.line(&format!(
-        "{} on {}: {prompt} tokens of the prompt, {written} of the call, {}",
+        "{} on {}: {prompt} tokens of the prompt, {written} of the call, {}; {:.1} are named on average",
         plural(times.len(), "step"),
         plural(cores, "core"),
         plural(regions, "region"),
+        named as f64 / times.len().max(1) as f64,
     ));
     let row =
         vec!["milliseconds".to_owned(), milliseconds(*least), milliseconds(median), milliseconds(*most)];

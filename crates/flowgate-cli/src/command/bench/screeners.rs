@@ -73,7 +73,7 @@ const LONGEST_RUN: u64 = 16 << 20;
 
 /// Reads the calls of the runs in a file, which may be compressed; each line is a run. Calls whose prompt has more than
 /// `limit` bytes are left out and counted.
-fn read_traces(path: &Path, limit: usize) -> Result<TraceCases, InputError> {
+pub(crate) fn read_traces(path: &Path, limit: usize) -> Result<TraceCases, InputError> {
     let mut reader = open(path)?;
     let mut traces = TraceCases::default();
     for number in 1_u64.. {
