@@ -5,7 +5,7 @@
 //! tool. Accuracy alone says little, since most regions are no dependency, so the rows also have the area under the curve and the false positives if no
 //! dependency is missed: a missed dependency would be a wrong label, while a false one costs a question.
 //!
-//! * `case` and `beyond_values`: the cases; `score`: the scores of their regions; `split`: what is trained, chosen and reported on which cases; `measure`: the figures.
+//! * `labelled_prompt`, `case` and `beyond_values`: the cases; `score`: the scores of their regions; `split`: what is trained, chosen and reported on which cases; `measure`: the figures.
 //! * `traces`: cases from runs of AgentDojo's ground truth.
 //! * `instruction` and `distribution`: RTBAS's Figures 2 and 3.
 //! * `report`: the tables; `drawing`: the charts.
@@ -15,6 +15,7 @@ pub mod case;
 pub mod distribution;
 mod drawing;
 mod instruction;
+mod labelled_prompt;
 pub(crate) mod measure;
 mod report;
 mod score;
@@ -25,9 +26,10 @@ use flowgate_lm::{
     AttentionModel, Error, FeatureSet, JacobianModel, RegionClassifier, RegionSummary, ScoringModel,
 };
 
-pub use case::{CaseSet, DependencyCase, case_of_length};
+pub use case::{CaseSet, case_of_length};
 pub use distribution::ScoreDistribution;
 pub use drawing::{chart_files, page};
+pub use labelled_prompt::DependencyCase;
 pub use measure::ScreenerFigures;
 pub use report::{csv_text, lines, manifest, table_text, trace_manifest};
 pub use traces::{TraceCase, TraceCases};

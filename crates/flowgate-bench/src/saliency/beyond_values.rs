@@ -2,7 +2,7 @@
 //! computed from two of them ([`derived`]), a region has it in words ([`in_words`]), or a region decides which tool is
 //! called ([`tool_choice`]). The module `case` builds its sets from them.
 
-use super::case::{CasePerson, DependencyCase, MONTHS, PromptBuilder};
+use super::labelled_prompt::{CasePerson, DependencyCase, MONTHS, PromptBuilder};
 use crate::games::random::SeededRandom;
 
 /// Generates a case whose output is a call with the sum of what two people ask for. The regions are the records of

@@ -10,7 +10,8 @@ use crate::games::text_table::{Table, cell, table, texts};
 use crate::rounding::rounded;
 
 /// The sources of the suite; a change of any of them changes the digest of the code.
-const SOURCES: [&str; 9] = [
+const SOURCES: [&str; 10] = [
+    include_str!("labelled_prompt.rs"),
     include_str!("beyond_values.rs"),
     include_str!("case.rs"),
     include_str!("distribution.rs"),

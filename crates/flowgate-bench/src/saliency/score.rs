@@ -9,7 +9,7 @@ use flowgate_lm::{
 };
 
 use super::InsideModel;
-use super::case::DependencyCase;
+use super::labelled_prompt::DependencyCase;
 
 /// The number of random projections from which the Jacobian bound is estimated.
 const PROJECTIONS: usize = 8;

@@ -132,7 +132,8 @@ impl AttributionSession for EstimatedSession {
         let context = LabelledContext {
             preamble: "What an agent has read:\n".to_owned(),
             documents: seen.iter().map(|(.., document)| document.clone()).collect(),
-            question: "The call that the agent makes next:".to_owned(),
+            // The line break keeps a token from spanning the end of the question.
+            question: "The call that the agent makes next:\n".to_owned(),
             question_label: Label::BOTTOM,
         };
         let completion = json!({"tool": call.tool.name, "arguments": arguments}).to_string();

@@ -80,7 +80,7 @@ mod tests {
 
     fn words(text: &str) -> Vec<std::ops::Range<usize>> {
         let mut start = 0;
-        let pieces = text.split_inclusive([' ', '"']);
+        let pieces = text.split_inclusive([' ', '"', '\n']);
         pieces
             .map(|piece| {
                 let range = start..start + piece.len();

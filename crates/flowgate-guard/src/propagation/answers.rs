@@ -11,7 +11,7 @@ use super::AnswerModel;
 pub struct ChatAnswers<'a> {
     /// The model.
     pub model: &'a dyn ChatModel,
-    /// What the model is told about its task; empty for nothing.
+    /// The system message, which describes the task; empty for none.
     pub instructions: &'a str,
 }
 
