@@ -87,7 +87,8 @@ const STREAM: u64 = 0x7361_6c69;
 fn documents(seed: u64, count: usize, phrasings: &[Phrasing]) -> Option<Vec<DependencyCase>> {
     let questions = key_value::generate(seed, count, key_value::SMALL_CONTEXT, phrasings)?;
     let case = |question: &crate::propagation::DocumentQuestion| {
-        let mut builder = PromptBuilder { prompt: "Documents:\n".to_owned(), ..PromptBuilder::default() };
+        let mut builder = PromptBuilder::default();
+        builder.prompt.push_str("Documents:\n");
         for document in &question.documents {
             let states_one = document.facts.intersection(&question.needs).next().is_some();
             builder.region(&document.text, states_one);
