@@ -292,7 +292,7 @@ mod tests {
         // Shares of the saliency: 4/5 and 0 of the first token, 0 and 10/11 of the second.
         assert!((first.strongest - 0.8).abs() < 1e-6 && (second.strongest - 10.0 / 11.0).abs() < 1e-6);
         assert_eq!((first.greatest_mass, second.greatest_mass), (4.0, 10.0));
-        assert_eq!((first.mean_mass, second.mean_mass), (2.5, 5.0));
+        assert_eq!((first.mean_mass, second.mean_mass), (2.0, 5.0));
         assert_eq!((first.attention_peak, second.attention_peak), (3.0, 8.0));
         assert_eq!(none, RegionSummary::default());
         for set in FeatureSet::ALL {
