@@ -19,10 +19,11 @@
 //! | `measure.rs`, `rouge.rs` | compare labels with the ground truth, and answers with the answers of the data set |
 //! | `regenerate.rs` | generates answers again at their labels, attacks them, and endorses them by quoting |
 //! | `model_run.rs` | runs the tables with a model in place of the doubles |
-//! | `suite.rs`, `report.rs`, `manifest.rs` | run all tables, print them, and identify the run |
+//! | `suite.rs`, `report.rs`, `drawing.rs`, `manifest.rs` | run all tables, print and draw them, and identify the run |
 
 mod agent_set;
 pub mod double;
+mod drawing;
 pub mod key_value;
 mod manifest;
 pub mod measure;
@@ -42,10 +43,10 @@ pub use double::{AnswerDouble, CitingDouble, CopyModel, CopyingErrors};
 pub(crate) use manifest::DOUBLE;
 pub use manifest::{manifest, model_manifest};
 pub use method::{LabelMethod, Models, SearchParameters, apply};
-pub use model_run::ModelResults;
+pub use model_run::{ModelResults, TunedSet};
 pub use news::{NewsSet, Retriever};
 pub use question::{DocumentQuestion, SourceDocument};
 pub use regenerate::{Alignment, Degradation};
 pub use rouge::rouge_l;
 pub use suite::{DataSet, DoubleResults, LabelRow, LiteralCost, PropagationSuite, Size};
-pub use tune::{GridPoint, tune};
+pub use tune::{GridPoint, LAMBDAS, tune};

@@ -5,26 +5,31 @@
 //! tool. Accuracy alone says little, since most regions are no dependency, so the rows also have the area under the curve and the false positives if no
 //! dependency is missed: a missed dependency would be a wrong label, while a false one costs a question.
 //!
-//! * `case`: the cases; `score`: the scores of their regions; `split`: what is trained, chosen and reported on which cases; `measure`: the figures.
+//! * `labelled_prompt`, `case` and `beyond_values`: the cases; `score`: the scores of their regions; `split`: what is trained, chosen and reported on which cases; `measure`: the figures.
 //! * `traces`: cases from runs of AgentDojo's ground truth.
 //! * `instruction` and `distribution`: RTBAS's Figures 2 and 3.
 //! * `report`: the tables; `drawing`: the charts.
 
+mod beyond_values;
 pub mod case;
 pub mod distribution;
 mod drawing;
 mod instruction;
+mod labelled_prompt;
 pub(crate) mod measure;
 mod report;
 mod score;
 mod split;
 pub mod traces;
 
-use flowgate_lm::{AttentionModel, Error, JacobianModel, RegionClassifier, RegionFeatures, ScoringModel};
+use flowgate_lm::{
+    AttentionModel, Error, FeatureSet, JacobianModel, RegionClassifier, RegionSummary, ScoringModel,
+};
 
-pub use case::{CaseSet, DependencyCase};
+pub use case::{CaseSet, case_of_length};
 pub use distribution::ScoreDistribution;
 pub use drawing::{chart_files, page};
+pub use labelled_prompt::DependencyCase;
 pub use measure::ScreenerFigures;
 pub use report::{csv_text, lines, manifest, table_text, trace_manifest};
 pub use traces::{TraceCase, TraceCases};
@@ -43,8 +48,12 @@ pub enum ScreenerScore {
     Sum,
     /// The share of the saliency, where each token of the output has the same weight.
     SumPerToken,
+    /// The greatest share of the saliency of one token of the output.
+    Strongest,
     /// The share of the saliency per token of the output, with the margin to the likeliest other token as the loss.
     Margin,
+    /// The attention of a token of the output to the region, in the head with the most, averaged over the output.
+    AttentionMass,
     /// The upper bound on what the output reveals of the region ([`JacobianModel`]), in nats.
     JacobianBound,
     /// The bound of [`JacobianBound`](Self::JacobianBound), divided by the sum of the bounds of all regions.
@@ -53,20 +62,29 @@ pub enum ScreenerScore {
     LeaveOneIn,
     /// The network of RTBAS, section 7.2, which reads the features of all regions.
     Network,
+    /// The same network, which also reads the features with equal weight of each token of the output, and the attention.
+    NetworkExtended,
+    /// Shared values first, and for regions without any the extended network: a model adds to provenance, and never
+    /// removes.
+    ValuesThenNetwork,
 }
 
 impl ScreenerScore {
     /// All screeners.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 13] = [
         Self::SharedValues,
         Self::Peak,
         Self::Sum,
         Self::SumPerToken,
+        Self::Strongest,
         Self::Margin,
+        Self::AttentionMass,
         Self::JacobianBound,
         Self::JacobianShare,
         Self::LeaveOneIn,
         Self::Network,
+        Self::NetworkExtended,
+        Self::ValuesThenNetwork,
     ];
 
     /// Returns the name for reports.
@@ -76,20 +94,25 @@ impl ScreenerScore {
             Self::Peak => "saliency/peak",
             Self::Sum => "saliency/sum",
             Self::SumPerToken => "saliency/per-token",
+            Self::Strongest => "saliency/strongest",
+            Self::AttentionMass => "attention/mass",
             Self::Margin => "saliency/margin",
             Self::JacobianBound => "jacobian/bound",
             Self::JacobianShare => "jacobian/share",
             Self::LeaveOneIn => "leave-one-in",
             Self::Network => "network",
+            Self::NetworkExtended => "network/extended",
+            Self::ValuesThenNetwork => "values, then network",
         }
     }
 }
 
-/// The regions of a prompt, each with its features and whether the output depends on it.
-pub type LabelledPrompt = Vec<(RegionFeatures, bool)>;
+/// The regions of a prompt, each with its summary and whether the output depends on it.
+pub type LabelledPrompt = Vec<(RegionSummary, bool)>;
 
-/// A function that trains a network on prompts and returns it. The command line passes one that calls `flowgate_lm::local::classifier`.
-pub type TrainClassifier<'a> = dyn FnMut(&[LabelledPrompt]) -> Result<Box<dyn RegionClassifier>, Error> + 'a;
+/// A function that trains a network that reads certain features on prompts, and returns it. The command line passes one that calls `flowgate_lm::local::classifier`.
+pub type TrainClassifier<'a> =
+    dyn FnMut(FeatureSet, &[LabelledPrompt]) -> Result<Box<dyn RegionClassifier>, Error> + 'a;
 
 /// A model that exposes its attention and its gradients, and scores texts.
 pub trait InsideModel: AttentionModel + ScoringModel + JacobianModel {}
@@ -186,23 +209,30 @@ pub fn trace_steps(traces: &TraceCases) -> usize {
     2 * traces.cases.len()
 }
 
-/// Measures every screener on the calls of each suite of recorded runs. For each suite, the network and the thresholds come from the calls of the other
-/// suites. The distributions have the calls of all suites. `step` is called twice for each call; if it returns true (the user has interrupted the
+/// Measures every screener on the calls of each suite of recorded runs, or of `suite` alone. For each suite, the networks and the thresholds come from
+/// the calls of the other suites. The distributions have the calls of all suites. `step` is called twice for each call; if it returns true (the user has interrupted the
 /// command), the result is `None`.
 ///
 /// # Errors
-/// If there are fewer than two suites, or the model or the network fails.
+/// If there are fewer than two suites or none of this name, or the model or a network fails.
 pub fn run_traces(
     model: &dyn InsideModel,
     train: &mut TrainClassifier<'_>,
     seed: u64,
     traces: &TraceCases,
+    suite: Option<&str>,
     step: &mut dyn FnMut() -> bool,
 ) -> Result<Option<ScreenerResults>, Error> {
     let suites = traces.suites();
     if suites.len() < 2 {
         let problem = "the traces have calls of fewer than two suites, but a suite is measured with what was learned from others; record more suites";
         return Err(Error::Failed(problem.to_owned()));
+    }
+    if let Some(unknown) = suite.filter(|suite| !suites.iter().any(|known| known == suite)) {
+        return Err(Error::Failed(format!(
+            "the traces have no calls of the suite `{unknown}`; use one of {}",
+            suites.join(", ")
+        )));
     }
     let mut scored = Vec::with_capacity(traces.cases.len());
     for case in &traces.cases {
@@ -213,7 +243,7 @@ pub fn run_traces(
     }
     // Each suite is measured with what was learned from the other ones.
     let mut rows = Vec::new();
-    for suite in &suites {
+    for suite in suites.iter().filter(|known| suite.is_none_or(|suite| suite == *known)) {
         let split = split_by_suite(traces, &scored, suite);
         rows.extend(measure(&split, train)?);
     }
@@ -266,173 +296,4 @@ fn split_by_set<'c>(
 }
 
 #[cfg(test)]
-mod tests {
-    use flowgate_lm::{
-        Attention, AttentionRequest, BoxFuture, InformationBounds, JacobianRequest, Score, ScoreRequest,
-        ScoredToken,
-    };
-
-    use super::*;
-
-    /// A double that attends to each byte of the prompt that is a digit, and scores nothing.
-    struct DigitModel;
-
-    impl AttentionModel for DigitModel {
-        fn attention(&self, request: &AttentionRequest<'_>) -> Result<Attention, Error> {
-            let tokens: Vec<_> = (0..request.prompt.len()).map(|at| at..at + 1).collect();
-            let weights = request.prompt.bytes().map(|byte| f32::from(u8::from(byte.is_ascii_digit())));
-            let weights: Vec<f32> = weights.collect();
-            let gradients = vec![1.0; weights.len()];
-            let output = std::iter::once(0..request.continuation.len()).collect();
-            Attention::new(tokens, output, (1, 1), weights, gradients).ok_or(Error::Unsupported("this shape"))
-        }
-    }
-
-    impl JacobianModel for DigitModel {
-        /// Each digit has a bound of 1 nat.
-        fn information_bounds(&self, request: &JacobianRequest<'_>) -> Result<InformationBounds, Error> {
-            let tokens = (0..request.prompt.len()).map(|at| at..at + 1).collect();
-            let bounds =
-                request.prompt.bytes().map(|byte| f64::from(u8::from(byte.is_ascii_digit()))).collect();
-            Ok(InformationBounds { tokens, bounds })
-        }
-    }
-
-    impl ScoringModel for DigitModel {
-        fn score_batch<'a>(
-            &'a self,
-            requests: &'a [ScoreRequest<'a>],
-        ) -> BoxFuture<'a, Result<Vec<Score>, Error>> {
-            let token = ScoredToken { text: String::new(), logprob: -1.0 };
-            let score = Score { tokens: vec![token], is_stopped: false };
-            Box::pin(async move { Ok(vec![score; requests.len()]) })
-        }
-    }
-
-    struct Constant;
-
-    impl RegionClassifier for Constant {
-        fn probabilities(&self, regions: &[RegionFeatures]) -> Result<Vec<f64>, Error> {
-            Ok(vec![0.5; regions.len()])
-        }
-    }
-
-    #[test]
-    fn a_run_has_every_row_and_shared_values_find_copies() {
-        let mut calls = 0;
-        let mut trained = 0;
-        let rows = run(
-            &DigitModel,
-            &mut |prompts| {
-                trained = prompts.len();
-                Ok(Box::new(Constant))
-            },
-            1,
-            6,
-            &mut || {
-                calls += 1;
-                false
-            },
-        );
-        let results = rows.unwrap().unwrap();
-        let rows = &results.rows;
-        assert_eq!((calls, trained), (steps(6), 4 * 6));
-        assert_eq!(rows.len(), CaseSet::ALL.len() * ScreenerScore::ALL.len());
-        let area = |set: CaseSet, screener| {
-            rows.iter().find(|row| row.set == set.name() && row.screener == screener).unwrap().figures.area
-        };
-        assert!(area(CaseSet::Calls, ScreenerScore::SharedValues) > 0.99);
-        // Values cannot tell the two regions with the same values apart.
-        assert!(area(CaseSet::SameValue, ScreenerScore::SharedValues) < 0.95);
-        assert_eq!(area(CaseSet::Calls, ScreenerScore::Network), 0.5);
-        // The bound and its share differ by a factor that is the same within a case.
-        assert!(area(CaseSet::Calls, ScreenerScore::JacobianBound) > 0.0);
-        assert_eq!(area(CaseSet::Calls, ScreenerScore::LeaveOneIn), 0.5);
-        // Every region of a case counts in Figure 2, and each case of Figure 3 in two of its distributions.
-        let count = |figure: &str| -> Vec<usize> {
-            let of = results.distributions.iter().filter(|distribution| distribution.figure == figure);
-            of.map(|distribution| distribution.scores.len()).collect()
-        };
-        let regions = |screener| -> usize {
-            let of = rows.iter().filter(|row| row.screener == screener);
-            of.map(|row| row.figures.counts.0 + row.figures.counts.1).sum()
-        };
-        assert_eq!(count("2").iter().sum::<usize>(), regions(ScreenerScore::Peak));
-        assert_eq!((count("3a"), count("3b")), (vec![6, 6], vec![6, 6]));
-        let text = table_text("a double", &results);
-        assert!(text.contains("same value twice") && text.contains("saliency/margin"), "{text}");
-        // A line for each row, for each curve and for each distribution.
-        assert_eq!(lines(&results).len(), 2 * rows.len() + 6);
-        assert_eq!(csv_text(&results).lines().count(), 1 + rows.len());
-        let page = page("a double", &results, &manifest(1, 6, "a double"));
-        assert!(
-            page.contains("Figure 3b") && page.matches("<svg").count() == CaseSet::ALL.len() + 3,
-            "{page}"
-        );
-        assert!(!page.contains("http"));
-        let names: Vec<String> = chart_files(&results).into_iter().map(|(name, _)| name).collect();
-        let expected = [
-            "roc-documents.svg",
-            "roc-unseen-phrasing.svg",
-            "roc-calls.svg",
-            "roc-same-value-twice.svg",
-            "roc-reformatted.svg",
-            "figure-2.svg",
-            "figure-3a.svg",
-            "figure-3b.svg",
-        ];
-        assert_eq!(names, expected);
-        assert_eq!(run(&DigitModel, &mut |_| Ok(Box::new(Constant)), 1, 6, &mut || true).unwrap(), None);
-    }
-
-    /// Two suites of two tasks, whose calls copy from one of two outputs.
-    #[test]
-    fn a_suite_is_measured_with_what_others_teach() {
-        let call = |name: &str, value: &str| {
-            let arguments = serde_json::json!({"value": value}).to_string();
-            let function = serde_json::json!({"name": name, "arguments": arguments});
-            serde_json::json!({"role": "assistant", "tool_calls": [{"function": function}], "origin": "user"})
-        };
-        let output = |text: &str| serde_json::json!({"role": "tool", "content": text});
-        let mut traces = TraceCases::default();
-        for (suite, task) in
-            [("banking", "1"), ("slack", "1"), ("banking", "2"), ("slack", "2"), ("slack", "3")]
-        {
-            let messages = serde_json::json!([
-                {"role": "user", "content": "Copy the number."},
-                call("read", "number"), output("nothing"),
-                call("read", "number"), output("it is 4711"),
-                call("write", "4711"),
-            ]);
-            let run = serde_json::json!({"suite": suite, "user_task_id": task, "messages": messages});
-            traces.add_run(&run, 1000).unwrap();
-        }
-        // The second reading has an output before it, on which it does not depend; the first has none.
-        assert_eq!((traces.cases.len(), traces.without_outputs, traces.unknown), (10, 5, 0));
-        let mut trained = Vec::new();
-        let mut train =
-            |prompts: &[Vec<(RegionFeatures, bool)>]| -> Result<Box<dyn RegionClassifier>, Error> {
-                trained.push(prompts.len());
-                Ok(Box::new(Constant))
-            };
-        let mut calls = 0;
-        let mut step = || {
-            calls += 1;
-            false
-        };
-        let results = run_traces(&DigitModel, &mut train, 1, &traces, &mut step).unwrap().unwrap();
-        // Of three and two tasks, two and one train, with two calls each.
-        assert_eq!((trained, calls), (vec![4, 2], trace_steps(&traces)));
-        assert_eq!(results.rows.len(), 2 * ScreenerScore::ALL.len());
-        let copied =
-            results.rows.iter().find(|row| row.set == "slack" && row.screener == ScreenerScore::SharedValues);
-        assert_eq!(copied.unwrap().figures.area, 1.0);
-        assert_eq!(copied.unwrap().figures.counts, (3, 6));
-        let injected = results.distributions.iter().filter(|distribution| distribution.figure == "3b");
-        assert_eq!(injected.map(|distribution| distribution.scores.len()).sum::<usize>(), 0);
-        traces.cases.retain(|case| case.suite == "slack");
-        let error =
-            run_traces(&DigitModel, &mut |_| Ok(Box::new(Constant)), 1, &traces, &mut || false).unwrap_err();
-        assert!(error.to_string().contains("fewer than two suites"), "{error}");
-    }
-}
+mod tests;

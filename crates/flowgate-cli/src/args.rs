@@ -43,7 +43,7 @@ mod propagation;
 mod report;
 #[cfg(feature = "run")]
 mod run;
-#[cfg(all(feature = "local", feature = "run"))]
+#[cfg(feature = "local")]
 mod screen;
 #[cfg(feature = "local")]
 mod screeners;
@@ -85,7 +85,7 @@ pub(crate) use hook::{Harness, HookArgs};
 pub(crate) use init::InitArgs;
 pub(crate) use labels::{LabelsArgs, LabelsFormat};
 #[cfg(feature = "local")]
-pub(crate) use lm::{EvaluateArgs, LmCommand, TrainArgs};
+pub(crate) use lm::{EvaluateArgs, LmCommand, TrainArgs, TuneArgs};
 #[cfg(feature = "run")]
 pub(crate) use mcp::McpArgs;
 #[cfg(feature = "local")]
@@ -97,8 +97,8 @@ pub(crate) use propagation::{PropagationArgs, PropagationFormat};
 pub(crate) use report::ReportArgs;
 #[cfg(feature = "run")]
 pub(crate) use run::RunArgs;
-#[cfg(all(feature = "local", feature = "run"))]
-pub(crate) use screen::{ScreenCommand, ScreenTrainArgs};
+#[cfg(feature = "local")]
+pub(crate) use screen::{ScreenCommand, ScreenFeatures, ScreenTimeArgs, ScreenTrainArgs};
 #[cfg(feature = "local")]
 pub(crate) use screeners::{ScreenersArgs, ScreenersFormat};
 #[cfg(feature = "gateway")]
@@ -306,7 +306,7 @@ pub(crate) enum Command {
         lm: LmCommand,
     },
     /// Train screeners that read the attention of a local model, for `flowgate run`.
-    #[cfg(all(feature = "local", feature = "run"))]
+    #[cfg(feature = "local")]
     #[command(after_help = screen::SCREEN_HELP)]
     Screen {
         /// The operation.

@@ -6,10 +6,14 @@
 //! description (`screener.json`, [`SavedScreener`]).
 
 use std::path::{Path, PathBuf};
+#[cfg(feature = "run")]
 use std::sync::Arc;
 
+#[cfg(feature = "run")]
 use flowgate_guard::screener::attention::AttentionScreener;
+#[cfg(feature = "run")]
 use flowgate_lm::ChatModel;
+use flowgate_lm::local::LocalModel;
 use flowgate_lm::local::classifier::DependencyClassifier;
 use serde_json::{Value, json};
 
@@ -33,8 +37,12 @@ pub(crate) struct SavedScreener {
     /// The seed of the training.
     pub(crate) seed: u64,
     /// The number of generated cases in each of three sets: those that trained the network, those that chose the
-    /// threshold, and those whose figures were reported.
+    /// threshold, and those whose figures were reported. If the network was trained on recorded runs, the most calls of
+    /// each suite.
     pub(crate) cases: u16,
+    /// The suite of recorded runs that was left out of the training, and whose figures were reported. `None` if the
+    /// network was trained on generated cases.
+    pub(crate) suite: Option<String>,
 }
 
 /// Writes a screener to an existing folder. The description is written last: a folder without it, whose writing was
@@ -52,6 +60,7 @@ pub(crate) fn save(
         "threshold": screener.threshold,
         "seed": screener.seed,
         "cases": screener.cases,
+        "suite": screener.suite,
     });
     std::fs::write(&path, format!("{description:#}\n"))
         .map_err(|error| InputError(format!("{}: {error}", path.display())))
@@ -62,7 +71,32 @@ pub(crate) fn save(
 ///
 /// # Errors
 /// If a file or the model cannot be read, or the model is not the one that the screener was trained with.
+#[cfg(feature = "run")]
 pub(crate) fn load(folder: &Path, writer: Arc<dyn ChatModel>) -> Result<Arc<dyn ChatModel>, InputError> {
+    let TrainedScreener { model, network, threshold } = load_parts(folder)?;
+    Ok(Arc::new(AttentionScreener {
+        writer,
+        reader: Arc::new(model),
+        classifier: Arc::new(network),
+        threshold,
+    }))
+}
+
+/// The parts of a trained screener.
+pub(crate) struct TrainedScreener {
+    /// The model whose attention is read.
+    pub(crate) model: LocalModel,
+    /// The network that decides from the attention.
+    pub(crate) network: DependencyClassifier,
+    /// The probability from which a region counts as needed.
+    pub(crate) threshold: f64,
+}
+
+/// Loads the parts of a screener from its folder.
+///
+/// # Errors
+/// As for [`load`].
+pub(crate) fn load_parts(folder: &Path) -> Result<TrainedScreener, InputError> {
     let saved = read(&folder.join(DESCRIPTION))?;
     let network = DependencyClassifier::load(&folder.join(WEIGHTS));
     let network = network.map_err(|error| InputError(format!("--screener: {error}")))?;
@@ -75,12 +109,7 @@ pub(crate) fn load(folder: &Path, writer: Arc<dyn ChatModel>) -> Result<Arc<dyn 
             saved.model_name
         )));
     }
-    Ok(Arc::new(AttentionScreener {
-        writer,
-        reader: Arc::new(model),
-        classifier: Arc::new(network),
-        threshold: saved.threshold,
-    }))
+    Ok(TrainedScreener { model, network, threshold: saved.threshold })
 }
 
 /// Reads the description of a screener (`screener.json`), and checks its fields.
@@ -129,12 +158,9 @@ fn read(path: &Path) -> Result<SavedScreener, InputError> {
         })?,
         seed: number("seed")?,
         cases: u16::try_from(number("cases")?)
-            .map_err(|_| {
-                failed(
-                    "`cases` must be a whole number from 0 to 65535; \
-                     train the screener again with `flowgate screen train`",
-                )
-            })?,
+            .map_err(|_| failed("`cases` must be a whole number from 0 to 65535"))?,
+        // Missing in the files of earlier versions, which trained on generated cases.
+        suite: field("suite").and_then(Value::as_str).map(str::to_owned),
     })
 }
 

@@ -33,7 +33,7 @@ mod report;
 mod run;
 #[cfg(feature = "run")]
 mod scan;
-#[cfg(all(feature = "local", feature = "run"))]
+#[cfg(feature = "local")]
 mod screen;
 #[cfg(feature = "gateway")]
 mod serve;
@@ -136,7 +136,7 @@ pub(crate) fn run(command: Command, output: &mut Console) -> Result<u8, InputErr
         }
         #[cfg(feature = "local")]
         Command::Lm { lm } => lm::run(&lm, output),
-        #[cfg(all(feature = "local", feature = "run"))]
+        #[cfg(feature = "local")]
         Command::Screen { screen } => screen::run(&screen, output),
         #[cfg(feature = "bench")]
         Command::Bench { bench } => bench::run(&bench, output),

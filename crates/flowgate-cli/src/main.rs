@@ -10,7 +10,7 @@
 //! * `stores` and `private_files` write files that a process leaves for later ones.
 
 mod args;
-#[cfg(all(feature = "local", feature = "run"))]
+#[cfg(feature = "local")]
 mod attention_screener;
 #[cfg(feature = "run")]
 mod clients;

@@ -6,14 +6,17 @@
 //! | [`everything`] | every region that the agent has seen | holds for every model and every attack |
 //! | [`nothing`] | only regions whose label flows to the label of the user's own words | holds if the caller has hidden all other regions from the model |
 //! | [`provenance`] | the regions whose values recur in the arguments | an estimate; holds only once the call was regenerated from the redacted context |
-//! | [`lambda`] | the regions at or below a label whose text makes the call nearly as probable as all regions do; not in the default list | an estimate of a model |
+//! | [`lambda`], [`knn`], [`introspection`] | the regions at or below a label that suffices for the call, as a model says ([`estimated`]); not in the default list | an estimate of a model |
 //!
 //! A method is queried once per call, before the call is judged; the monitor treats its answer as data. The
 //! [registry](crate::method::MethodRegistry) lists methods by name.
 
+pub mod estimated;
 pub mod everything;
 mod facts;
 pub(crate) mod index;
+pub mod introspection;
+pub mod knn;
 pub mod lambda;
 pub mod nothing;
 pub mod provenance;

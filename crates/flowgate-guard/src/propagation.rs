@@ -15,6 +15,7 @@
 //! | `scorer.rs` | scores subcontexts with shared beginnings and early stops, and counts the cost |
 //! | `options.rs`, `find.rs` | define the options of a label search, and drive it with a model within a budget |
 //! | `wrapper.rs` | answers a question at the label that the caller chooses: the wrapper around retrieval |
+//! | `answers.rs` | lets chat models and local models answer for the wrapper |
 //! | `knn.rs` | computes utilities in the kNN-LM architecture, a language model that looks up documents by their hidden states |
 //! | `introspection.rs` | asks the model which documents its answer needs |
 //! | `answer_cache.rs` | stores answers with their labels, for later questions that are similar |
@@ -25,6 +26,7 @@
 
 mod algorithm_1;
 pub mod answer_cache;
+mod answers;
 mod find;
 pub mod hitting_set;
 pub mod introspection;
@@ -43,6 +45,7 @@ pub mod wrapper;
 
 pub use algorithm_1::{Literal, minimal_labels};
 pub use answer_cache::{AnswerCache, CachedAnswer};
+pub use answers::{ChatAnswers, ContinuedAnswers};
 pub use find::{find_labels, leave_one_in, loss_at};
 pub use hitting_set::HittingSet;
 pub use options::{Goal, PropagationOptions, SearchKind, ShapleyPruning};

@@ -38,6 +38,7 @@
 mod block_on;
 mod blocking;
 pub mod chat;
+mod continuation;
 mod estimate;
 mod interior;
 mod jacobian;
@@ -56,6 +57,7 @@ pub mod wire;
 
 pub use block_on::block_on;
 pub use blocking::{BlockedText, BlockingModel};
+pub use continuation::{ContinuationEnd, ContinuationModel};
 pub use estimate::{input as estimated_input_tokens, tokens as estimated_tokens, usage as estimated_usage};
 pub use interior::{
     Attention, AttentionLoss, AttentionModel, AttentionRequest, HiddenStateModel, HiddenStates,
@@ -65,7 +67,10 @@ pub use jacobian::{InformationBounds, JacobianModel, JacobianRequest};
 pub use local::LocalModel;
 pub use model::{BoxFuture, ChatModel, Delta, Error, Listener, ignore_deltas, send_completion};
 pub use recorded::RecordedModel;
-pub use region_features::{RegionClassifier, RegionFeatures, TokenWeighting, region_features};
+pub use region_features::{
+    FeatureSet, RegionClassifier, RegionFeatures, RegionSummary, TokenWeighting, region_features,
+    region_summaries,
+};
 #[cfg(feature = "remote")]
 pub use remote::RemoteModel;
 pub use score::{Prefix, Score, ScoreRequest, ScoredToken, ScoringModel};

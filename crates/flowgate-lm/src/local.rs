@@ -13,7 +13,7 @@
 //! | `decoder.rs` | computes hidden states and logits from tokens, with a cache |
 //! | `tokenizer.rs` | converts texts to tokens and back, and locates each token in its text |
 //! | `evaluation.rs` | evaluates long texts in pieces of bounded size |
-//! | `score.rs`, `inside.rs`, `jacobian.rs`, `generate.rs` | implement the traits of models: scores; hidden states and attention; bounds of information; chats |
+//! | `score.rs`, `inside.rs`, `jacobian.rs`, `generate.rs`, `continuation.rs` | implement the traits of models: scores; hidden states and attention; bounds of information; chats; continuations |
 //! | `train.rs` | trains small models |
 //! | `classifier.rs` | decides from attention which regions an output depends on |
 //! | `template.rs` | renders a chat as a prompt |
@@ -51,6 +51,7 @@
 mod blocking;
 pub mod classifier;
 mod config;
+mod continuation;
 mod decoder;
 mod evaluation;
 mod file;

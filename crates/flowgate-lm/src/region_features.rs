@@ -33,17 +33,84 @@ pub struct RegionFeatures {
     pub peak: f64,
 }
 
+/// All that one evaluation of a model says about a region. The *mass* of a token of the output is the attention that it
+/// pays to the region in one head, from 0 to 1.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct RegionSummary {
+    /// The features of the paper.
+    pub plain: RegionFeatures,
+    /// The features of the paper, where each token of the output counts the same.
+    pub per_token: RegionFeatures,
+    /// The greatest share that the region has in the saliency of one token of the output. A short value in a long output
+    /// adds little to a sum over the output, and much to this.
+    pub strongest: f64,
+    /// The greatest mass of a token of the output in any head, averaged over the output.
+    pub mean_mass: f64,
+    /// The greatest mass of any token of the output in any head.
+    pub greatest_mass: f64,
+    /// The greatest attention that a token of the output pays to one token of the region in any head.
+    pub attention_peak: f64,
+}
+
+/// Which numbers of a [`RegionSummary`] a classifier reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum FeatureSet {
+    /// Sum, mean and quantiles of the saliency, as in RTBAS, section 7.2.
+    Paper,
+    /// These, the same with equal weight of each token of the output, and the attention itself.
+    Extended,
+}
+
+impl FeatureSet {
+    /// All sets.
+    pub const ALL: [Self; 2] = [Self::Paper, Self::Extended];
+
+    /// Returns the name for files and reports.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Paper => "paper",
+            Self::Extended => "extended",
+        }
+    }
+
+    /// Returns the number of features of a region.
+    #[must_use]
+    pub fn size(self) -> usize {
+        match self {
+            Self::Paper => 6,
+            Self::Extended => 16,
+        }
+    }
+
+    /// Returns the features of a region, [`size`](Self::size) numbers.
+    #[must_use]
+    pub fn of(self, region: &RegionSummary) -> Vec<f64> {
+        let mut features = region.plain.of_the_paper().to_vec();
+        if self == Self::Extended {
+            features.extend(region.per_token.of_the_paper());
+            features.extend([
+                region.strongest,
+                region.mean_mass,
+                region.greatest_mass,
+                region.attention_peak,
+            ]);
+        }
+        features
+    }
+}
+
 /// Decides from features of regions which of them an output depends on.
 pub trait RegionClassifier: Send + Sync {
     /// Returns for each region, in the order of the prompt, the probability that the output depends on it.
     ///
     /// # Errors
     /// If the classifier gives no number.
-    fn probabilities(&self, regions: &[RegionFeatures]) -> Result<Vec<f64>, Error>;
+    fn probabilities(&self, regions: &[RegionSummary]) -> Result<Vec<f64>, Error>;
 }
 
 impl<C: RegionClassifier + ?Sized> RegionClassifier for std::sync::Arc<C> {
-    fn probabilities(&self, regions: &[RegionFeatures]) -> Result<Vec<f64>, Error> {
+    fn probabilities(&self, regions: &[RegionSummary]) -> Result<Vec<f64>, Error> {
         (**self).probabilities(regions)
     }
 }
@@ -71,9 +138,60 @@ pub fn region_features(
     regions: &[Range<usize>],
     weighting: TokenWeighting,
 ) -> Vec<RegionFeatures> {
+    features_of(attention, &attention.saliency(), regions, weighting)
+}
+
+/// Returns the summary of each region, which is a range of bytes of the prompt, in the order of `regions`. A token
+/// belongs to the region in which it begins, as for [`region_features`].
+#[must_use]
+pub fn region_summaries(attention: &Attention, regions: &[Range<usize>]) -> Vec<RegionSummary> {
+    let saliency = attention.saliency();
+    let plain = features_of(attention, &saliency, regions, TokenWeighting::Plain);
+    let per_token = features_of(attention, &saliency, regions, TokenWeighting::PerToken);
+    let prompt = attention.prompt_tokens();
+    let summary = |((region, plain), per_token): ((&Range<usize>, RegionFeatures), RegionFeatures)| {
+        let tokens = prompt.iter().enumerate();
+        let tokens: Vec<usize> = tokens
+            .filter(|(_, token)| !token.is_empty() && region.contains(&token.start))
+            .map(|(index, _)| index)
+            .collect();
+        // The entries of a row that belong to tokens of the region.
+        let inside = |row: &[f32]| -> Vec<f64> {
+            tokens.iter().filter_map(|index| row.get(*index)).map(|value| f64::from(*value)).collect()
+        };
+        let mut found = RegionSummary { plain, per_token, ..RegionSummary::default() };
+        for (row, saliency) in saliency.iter().enumerate() {
+            let total: f64 = saliency.iter().take(prompt.len()).map(|score| f64::from(*score)).sum();
+            if total > 0.0 {
+                found.strongest = found.strongest.max(inside(saliency).iter().sum::<f64>() / total);
+            }
+            let mut mass = 0.0_f64;
+            for layer in 0..attention.layer_count() {
+                for head in 0..attention.head_count() {
+                    let weights = inside(attention.weights(layer, head, row));
+                    mass = mass.max(weights.iter().sum());
+                    found.attention_peak = weights.iter().fold(found.attention_peak, |a, b| a.max(*b));
+                }
+            }
+            found.greatest_mass = found.greatest_mass.max(mass);
+            found.mean_mass += mass / count(attention.rows());
+        }
+        found
+    };
+    regions.iter().zip(plain).zip(per_token).map(summary).collect()
+}
+
+/// Returns the features of each region, given the saliency of the attention ([`Attention::saliency`]), which
+/// [`region_summaries`] needs several times.
+fn features_of(
+    attention: &Attention,
+    saliency: &[Vec<f32>],
+    regions: &[Range<usize>],
+    weighting: TokenWeighting,
+) -> Vec<RegionFeatures> {
     let prompt = attention.prompt_tokens();
     let mut scores = vec![0.0_f64; prompt.len()];
-    for row in attention.saliency() {
+    for row in saliency {
         // A row has the tokens of the prompt first; the earlier tokens of the output, which follow, are left out.
         let row: Vec<f64> = row.iter().take(prompt.len()).map(|score| f64::from(*score)).collect();
         let total: f64 = row.iter().sum();
@@ -164,6 +282,24 @@ mod tests {
         let total: f64 = shares.iter().sum();
         for (feature, share) in features.iter().zip(shares) {
             assert!((feature.sum - share / total).abs() < 1e-6, "{feature:?}");
+        }
+    }
+
+    #[test]
+    fn a_summary_has_what_one_token_of_the_output_depends_on() {
+        let [first, second, none] = region_summaries(&attention(), &[0..4, 4..8, 8..9])[..] else {
+            panic!("three regions");
+        };
+        let plain = region_features(&attention(), &[0..4, 4..8], TokenWeighting::Plain);
+        assert_eq!([first.plain, second.plain], plain[..]);
+        // Shares of the saliency: 4/5 and 0 of the first token, 0 and 10/11 of the second.
+        assert!((first.strongest - 0.8).abs() < 1e-6 && (second.strongest - 10.0 / 11.0).abs() < 1e-6);
+        assert_eq!((first.greatest_mass, second.greatest_mass), (4.0, 10.0));
+        assert_eq!((first.mean_mass, second.mean_mass), (2.0, 5.0));
+        assert_eq!((first.attention_peak, second.attention_peak), (3.0, 8.0));
+        assert_eq!(none, RegionSummary::default());
+        for set in FeatureSet::ALL {
+            assert_eq!(set.of(&first).len(), set.size(), "{}", set.name());
         }
     }
 

@@ -34,7 +34,7 @@ const LINE: f64 = 16.0;
 /// The width of the whole chart.
 const WIDTH: f64 = 460.0;
 /// The colours of curves, and their dashes: distinguishable in print without colour.
-const STROKES: [(&str, &str); 10] = [
+const STROKES: [(&str, &str); 13] = [
     ("#124", ""),
     ("#c33", "6 3"),
     ("#36c", "2 2"),
@@ -45,6 +45,9 @@ const STROKES: [(&str, &str); 10] = [
     ("#555", "8 2 2 2 2 2"),
     ("#909", "3 6"),
     ("#660", "14 3 3 3"),
+    ("#c6c", "5 2 1 2"),
+    ("#07b", "10 2"),
+    ("#a00", "2 4"),
 ];
 
 /// Returns the chart as an SVG element that needs nothing else: title, axes with a line at each quarter, curves and

@@ -93,6 +93,7 @@ fn question(
         answer: conversation.answer.clone(),
         needs: (0..conversation.needs.len()).collect(),
         documents,
+        asks_first: true,
     })
 }
 

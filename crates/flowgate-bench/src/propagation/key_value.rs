@@ -254,7 +254,7 @@ fn fill(
     let (before, after) = phrasing.question;
     let text = format!("{before}{}{after}", asked.join(" and "));
     let answer = statement(phrasing, &needs, &corpus.values);
-    DocumentQuestion { text, answer, needs, documents: shuffled }
+    DocumentQuestion { text, answer, needs, documents: shuffled, asks_first: false }
 }
 
 #[cfg(test)]

@@ -9,8 +9,8 @@ use flowgate_guard::propagation::introspection::{
 };
 use flowgate_guard::propagation::knn::{Datastore, KnnAnswer, KnnParameters, penultimate_layer};
 use flowgate_guard::propagation::{
-    ContextScorer, Cost, HittingSet, NegativePerplexity, PropagationOptions, ScoringTask, SearchKind,
-    ShapleyPruning, Utility, find_labels, is_similar, run_search,
+    AnswerModel, ContextScorer, Cost, HittingSet, NegativePerplexity, PropagationOptions, ScoringTask,
+    SearchKind, ShapleyPruning, Utility, find_labels, is_similar, run_search,
 };
 use flowgate_lm::{ChatModel, Error, HiddenStateModel, ScoringModel, block_on, ignore_deltas};
 
@@ -61,6 +61,8 @@ pub struct Models<'m> {
     pub states: Option<&'m dyn HiddenStateModel>,
     /// The model that answers chats, for introspection.
     pub chat: Option<&'m dyn ChatModel>,
+    /// The model that answers questions, for answers that the data set does not give.
+    pub answers: Option<&'m dyn AnswerModel>,
     /// Counts the tokens of a text.
     pub count: &'m (dyn Fn(&str) -> usize + Send + Sync),
 }

@@ -1,13 +1,17 @@
 //! Runs the propagation suite with a model in place of the doubles, which gives Tables 1 to 3 of *Permissive
-//! Information-Flow Analysis*. The model must score texts and need not answer chats, so introspection does not run. The
-//! answer of each question is the one that the data set gives. `flowgate bench propagation` calls this module if a
-//! model is given.
+//! Information-Flow Analysis*, and Table 4 if it can answer. The model must score texts and need not answer chats, so
+//! introspection does not run. The answer of each question is the one that the data set gives, except in
+//! `agents/generated`, where the model writes it.
 
-use flowgate_lm::Error;
+use flowgate_guard::propagation::AnswerModel;
+use flowgate_lm::{BoxFuture, Error, block_on};
 
+use super::double::UNKNOWN_WORD;
 use super::measure::LabelFigures;
 use super::method::{LabelMethod, Models, SearchParameters, apply};
 use super::news::Retriever;
+use super::question::DocumentQuestion;
+use super::regenerate::{Alignment, align};
 use super::suite::{DataSet, LabelRow, PropagationSuite};
 use super::tune::{FIXED, GridPoint, LAMBDAS, THRESHOLDS, tune};
 
@@ -20,10 +24,25 @@ pub struct ModelResults {
     pub labels: Vec<LabelRow>,
     /// The settings that were tried on the tuning questions, each with its data set.
     pub grids: Vec<(DataSet, GridPoint)>,
+    /// The figures of Table 4; `None` if the model does not answer.
+    pub alignment: Option<Alignment>,
+}
+
+/// What was chosen for one data set.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TunedSet {
+    /// The data set, whose reported questions are others.
+    pub set: DataSet,
+    /// The number of tuning questions.
+    pub questions: usize,
+    /// The best parameters.
+    pub parameters: SearchParameters,
+    /// The settings that were tried.
+    pub grid: Vec<GridPoint>,
 }
 
 /// The methods that run on each data set, in the order of the tables.
-const PLAN: [(DataSet, &[LabelMethod]); 5] = [
+const PLAN: [(DataSet, &[LabelMethod]); 6] = [
     (
         DataSet::KeyValue,
         &[LabelMethod::Naive, LabelMethod::HittingSet, LabelMethod::Shapley, LabelMethod::Knn],
@@ -35,20 +54,82 @@ const PLAN: [(DataSet, &[LabelMethod]); 5] = [
         DataSet::Agents { is_generated: false },
         &[LabelMethod::Naive, LabelMethod::HittingSet, LabelMethod::Knn],
     ),
+    (
+        DataSet::Agents { is_generated: true },
+        &[LabelMethod::Naive, LabelMethod::HittingSet, LabelMethod::Knn],
+    ),
 ];
+
+/// Returns the rows that a run with these models has: only a model with hidden states runs the kNN-LM, and only one that
+/// answers has generated answers.
+fn plan(models: Models<'_>) -> impl Iterator<Item = (DataSet, LabelMethod)> {
+    let rows = PLAN.into_iter().flat_map(|(set, methods)| methods.iter().map(move |method| (set, *method)));
+    let (has_states, can_answer) = (models.states.is_some(), models.answers.is_some());
+    rows.filter(move |(set, method)| {
+        (has_states || *method != LabelMethod::Knn)
+            && (can_answer || *set != DataSet::Agents { is_generated: true })
+    })
+}
+
+/// Answers with [`UNKNOWN_WORD`] where a model fails, for example because it has nothing to say, so that one question
+/// does not end a measurement.
+struct AnswerOrUnknown<'a>(&'a dyn AnswerModel);
+
+impl AnswerModel for AnswerOrUnknown<'_> {
+    fn answer<'a>(&'a self, prompt: &'a str) -> BoxFuture<'a, Result<String, Error>> {
+        Box::pin(async move {
+            match self.0.answer(prompt).await {
+                Err(Error::Failed(_)) => Ok(UNKNOWN_WORD.to_owned()),
+                answered => answered,
+            }
+        })
+    }
+}
 
 impl PropagationSuite {
     /// Returns the number of steps of a run with a model, by which the command line shows progress: one for each
-    /// question under each method, and one for each setting that is tried.
-    pub fn model_steps(&self) -> usize {
-        let plan: usize = PLAN.iter().map(|(set, methods)| self.of(*set).len() * methods.len()).sum();
-        // Each of the three sets of tuning questions has a grid of λ for two methods, and the two sets of key-value
-        // questions have one of thresholds as well. Without hidden states, the kNN-LM does not run, and there are
-        // fewer steps.
-        plan + 6 * LAMBDAS.len() + 2 * THRESHOLDS.len()
+    /// question under each method, one for each setting that is tried, and one for Table 4.
+    pub fn model_steps(&self, models: Models<'_>) -> usize {
+        let rows: usize = plan(models).map(|(set, _)| self.of(set).len()).sum();
+        rows + self.tuning_steps(models.states.is_some()) + usize::from(models.answers.is_some())
     }
 
-    /// Computes Tables 1 to 3 of *Permissive Information-Flow Analysis* with a model. `name` names it in the rows. λ, the loss of utility that a
+    /// Returns the number of steps of [`tune_model`](Self::tune_model). `has_states` says whether the model has hidden
+    /// states, which the kNN-LM needs.
+    pub fn tuning_steps(&self, has_states: bool) -> usize {
+        let methods = if has_states { 2 } else { 1 };
+        3 * methods * LAMBDAS.len() + 2 * THRESHOLDS.len()
+    }
+
+    /// Chooses λ and the Shapley threshold for a model and each phrasing of questions, on the tuning questions of the
+    /// suite, of which nothing is reported. `step` is called after each setting that was tried; if it returns true (the
+    /// user has interrupted the command), the result is `None`.
+    ///
+    /// # Errors
+    /// If the model fails.
+    pub fn tune_model(
+        &self,
+        models: Models<'_>,
+        step: &mut dyn FnMut() -> bool,
+    ) -> Result<Option<Vec<TunedSet>>, Error> {
+        let (key_value, news) = &self.tuning;
+        // Each data set with its tuning questions, and whether the threshold of Shapley pruning is tuned on them, too.
+        let sets = [
+            (DataSet::KeyValue, key_value, true),
+            (DataSet::KeyValueUnseen, &self.unseen_tuning, true),
+            (DataSet::News(Retriever::Perfect), news, false),
+        ];
+        let mut tuned = Vec::new();
+        for (set, questions, with_shapley) in sets {
+            let Some((parameters, grid)) = tune(models, questions, with_shapley, step)? else {
+                return Ok(None);
+            };
+            tuned.push(TunedSet { set, questions: questions.len(), parameters, grid });
+        }
+        Ok(Some(tuned))
+    }
+
+    /// Computes Tables 1 to 4 of *Permissive Information-Flow Analysis* with a model. `name` names it in the rows. λ, the loss of utility that a
     /// search tolerates, is tuned for each kind of question on others, of which nothing is reported. `step` is called after each question and each
     /// setting that was tried; if it returns true (the user has interrupted the command), the result is `None`.
     ///
@@ -60,52 +141,53 @@ impl PropagationSuite {
         name: &str,
         step: &mut dyn FnMut() -> bool,
     ) -> Result<Option<ModelResults>, Error> {
-        let (key_value, news) = &self.tuning;
-        // Each data set with its tuning questions, and whether the threshold of Shapley pruning is tuned on them, too.
-        let tuned = [
-            (DataSet::KeyValue, key_value, true),
-            (DataSet::KeyValueUnseen, &self.unseen_tuning, true),
-            (DataSet::News(Retriever::Perfect), news, false),
-        ];
-        let (mut parameters, mut grids): (Vec<(DataSet, SearchParameters)>, Vec<_>) =
-            (Vec::new(), Vec::new());
-        for (set, questions, with_shapley) in tuned {
-            let Some((best, grid)) = tune(models, questions, with_shapley, step)? else { return Ok(None) };
-            parameters.push((set, best));
-            grids.extend(grid.into_iter().map(|point| (set, point)));
-        }
+        let Some(tuned) = self.tune_model(models, step)? else { return Ok(None) };
+        let parameters: Vec<_> = tuned.iter().map(|tuned| (tuned.set, tuned.parameters)).collect();
+        let grids = tuned.into_iter().flat_map(|tuned| {
+            let set = tuned.set;
+            tuned.grid.into_iter().map(move |point| (set, point))
+        });
+        let grids: Vec<(DataSet, GridPoint)> = grids.collect();
         let parameters_of = |set: DataSet| {
             // Small contexts have the phrasing of the large ones. The agent conversations have no tuning questions, so their parameters are fixed.
             let tuned_as = if set == DataSet::KeyValueSmall { DataSet::KeyValue } else { set };
             parameters.iter().find(|(tuned, _)| *tuned == tuned_as).map_or(FIXED, |(_, best)| *best)
         };
         let mut labels = Vec::new();
-        for (set, methods) in PLAN {
-            // Only a model with hidden states can run the kNN-LM.
-            for method in
-                methods.iter().filter(|method| **method != LabelMethod::Knn || models.states.is_some())
-            {
-                let mut outcomes = Vec::new();
-                for question in self.of(set) {
-                    // The labels are those of the data set's answer. No method of the plan needs an example.
-                    let outcome =
-                        apply(*method, models, parameters_of(set), question, &question.answer, None)?;
-                    outcomes.push(outcome);
-                    if step() {
-                        return Ok(None);
+        for (set, method) in plan(models) {
+            let mut outcomes = Vec::new();
+            for question in self.of(set) {
+                let completion = match (set, models.answers) {
+                    (DataSet::Agents { is_generated: true }, Some(answers)) => {
+                        let all: Vec<usize> = (0..question.documents.len()).collect();
+                        let prompt = question.context().prompt(&all);
+                        block_on(AnswerOrUnknown(answers).answer(&prompt))?
                     }
+                    _ => question.answer.clone(),
+                };
+                outcomes.push(apply(method, models, parameters_of(set), question, &completion, None)?);
+                if step() {
+                    return Ok(None);
                 }
-                let (model, figures) = (name.to_owned(), LabelFigures::of(&outcomes));
-                labels.push(LabelRow {
-                    model,
-                    set,
-                    method: *method,
-                    parameters: parameters_of(set),
-                    figures,
-                });
             }
+            let (model, figures) = (name.to_owned(), LabelFigures::of(&outcomes));
+            labels.push(LabelRow { model, set, method, parameters: parameters_of(set), figures });
         }
-        Ok(Some(ModelResults { name: name.to_owned(), labels, grids }))
+        let alignment = match models.answers {
+            Some(answers) => {
+                let answer = |_: &DocumentQuestion| -> Box<dyn AnswerModel + '_> {
+                    Box::new(AnswerOrUnknown(answers))
+                };
+                let found =
+                    align(models, FIXED.lambda, self.of(DataSet::Agents { is_generated: true }), &answer)?;
+                if step() {
+                    return Ok(None);
+                }
+                Some(found)
+            }
+            None => None,
+        };
+        Ok(Some(ModelResults { name: name.to_owned(), labels, grids, alignment }))
     }
 }
 
@@ -115,28 +197,96 @@ mod tests {
     use super::super::report::{model_lines, model_page, model_tables};
     use super::super::suite::Size;
     use super::*;
+    use crate::games::interval::Rate;
+
+    /// Answers with the first document; fails where there is none.
+    struct FirstDocument;
+
+    impl AnswerModel for FirstDocument {
+        fn answer<'a>(&'a self, prompt: &'a str) -> BoxFuture<'a, Result<String, Error>> {
+            let documents = prompt.split_once("Documents:\n").map_or("", |(_, rest)| rest);
+            let first = documents.lines().next().filter(|line| *line != "Answer:").map(str::to_owned);
+            let failed = Error::Failed("the double has no document".to_owned());
+            Box::pin(std::future::ready(first.ok_or(failed)))
+        }
+    }
 
     /// A double in the place of the model: every table has its rows, and the copying double finds the labels.
     #[test]
     fn a_run_with_a_model_has_every_row() {
         let suite = PropagationSuite::new(1, Size { questions: 4, pairs: 3 }).unwrap();
         let model = CopyModel { copying: CopyingErrors::Exact, seed: 1 };
-        let models =
-            Models { scores: &model, states: Some(&model), chat: None, count: &crate::tokens::count_lines };
+        let answers = FirstDocument;
+        let models = Models {
+            scores: &model,
+            states: Some(&model),
+            chat: None,
+            answers: Some(&answers),
+            count: &count_words,
+        };
         let mut steps = 0;
         let results = suite.run_model(models, "a model", &mut || {
             steps += 1;
             false
         });
         let results = results.unwrap().unwrap();
-        assert_eq!(steps, suite.model_steps());
-        assert_eq!(results.labels.len(), PLAN.iter().map(|(_, methods)| methods.len()).sum::<usize>());
+        assert_eq!(steps, suite.model_steps(models));
+        assert_eq!(results.labels.len(), plan(models).count());
         let text = model_tables(&results);
-        for expected in ["a model", "key-value/unseen", "news/perfect", "agents/given", "(Table 1)"] {
+        for expected in [
+            "a model",
+            "key-value/unseen",
+            "news/perfect",
+            "agents/given",
+            "agents/generated",
+            "(Table 1)",
+            "(Table 4)",
+        ] {
             assert!(text.contains(expected), "{expected}: {text}");
         }
         assert!(model_page(&results, &serde_json::json!({})).contains("key-value/unseen"));
-        assert_eq!(model_lines(&results).len(), results.labels.len() + results.grids.len());
+        assert_eq!(model_lines(&results).len(), results.labels.len() + results.grids.len() + 1);
+        // Every second answer needs the trusted text alone, and all of them are the text that comes first.
+        let of_generated = |method| {
+            let is = |row: &&LabelRow| row.set.name() == "agents/generated" && row.method == method;
+            results.labels.iter().find(is).unwrap().figures.exact
+        };
+        assert_eq!(of_generated(LabelMethod::HittingSet), Rate { hits: 20, of: 40 });
+        let silent = Models { states: None, answers: None, ..models };
+        let results = suite.run_model(silent, "a model", &mut || false).unwrap().unwrap();
+        assert!(results.alignment.is_none() && !model_tables(&results).contains("(Table 4)"));
+        assert!(plan(silent).all(|(_, method)| method != LabelMethod::Knn));
         assert_eq!(suite.run_model(models, "a model", &mut || true).unwrap(), None);
+    }
+
+    #[test]
+    fn a_model_is_tuned_on_questions_that_are_not_reported() {
+        let suite = PropagationSuite::new(1, Size { questions: 4, pairs: 3 }).unwrap();
+        let model = CopyModel { copying: CopyingErrors::Exact, seed: 1 };
+        for states in [None, Some(&model as _)] {
+            let models = Models { scores: &model, states, chat: None, answers: None, count: &count_words };
+            let mut steps = 0;
+            let mut step = || {
+                steps += 1;
+                false
+            };
+            let tuned = suite.tune_model(models, &mut step).unwrap().unwrap();
+            assert_eq!(steps, suite.tuning_steps(states.is_some()));
+            let sets: Vec<_> = tuned.iter().map(|tuned| (tuned.set.name(), tuned.questions)).collect();
+            assert_eq!(sets, [("key-value/14", 2), ("key-value/unseen", 2), ("news/perfect", 5)]);
+            for tuned in &tuned {
+                let of_prompt = tuned.grid.iter().filter(|point| point.method == LabelMethod::HittingSet);
+                let best = of_prompt.clone().map(|point| point.exact).fold(0.0, f64::max);
+                let chosen = of_prompt.clone().find(|point| point.lambda == tuned.parameters.lambda).unwrap();
+                assert_eq!(chosen.exact, best, "{tuned:?}");
+            }
+            assert_eq!(suite.tune_model(models, &mut || true).unwrap(), None);
+        }
+        let reported: Vec<&str> = suite.questions().map(|(_, question)| question.text.as_str()).collect();
+        let (key_value, news) = &suite.tuning;
+        for question in key_value.iter().chain(news).chain(&suite.unseen_tuning) {
+            let is_reported = suite.questions().any(|(_, other)| other == question);
+            assert!(!is_reported, "{}: {reported:?}", question.text);
+        }
     }
 }

@@ -272,6 +272,7 @@ impl NewsSet {
                 answer: asked.answer.clone(),
                 needs: asked.needs.clone(),
                 documents,
+                asks_first: false,
             }
         };
         self.asked.iter().map(question).collect()

@@ -36,6 +36,9 @@ pub struct DocumentQuestion {
     pub needs: BTreeSet<Fact>,
     /// The documents that were retrieved.
     pub documents: Vec<SourceDocument>,
+    /// Whether the prompt has the question before the documents, as a conversation has the request before the output of
+    /// a tool. All subcontexts then share its evaluation.
+    pub asks_first: bool,
 }
 
 impl DocumentQuestion {
@@ -81,10 +84,15 @@ impl DocumentQuestion {
     pub fn context(&self) -> LabelledContext {
         let document =
             |source: &SourceDocument| LabelledDocument { text: source.text.clone(), label: source.label };
+        let question = format!("Question: {}\n", self.text);
+        let (preamble, question) = match self.asks_first {
+            true => (format!("{question}Documents:\n"), "Answer:".to_owned()),
+            false => ("Documents:\n".to_owned(), format!("{question}Answer:")),
+        };
         LabelledContext {
-            preamble: "Documents:\n".to_owned(),
+            preamble,
             documents: self.documents.iter().map(document).collect(),
-            question: format!("Question: {}\nAnswer:", self.text),
+            question,
             question_label: Label::BOTTOM,
         }
     }
@@ -133,7 +141,8 @@ mod tests {
             facts: facts.clone(),
         };
         let documents = documents.iter().zip(labels).map(document).collect();
-        DocumentQuestion { text: String::new(), answer: String::new(), needs: needs.clone(), documents }
+        let (text, answer) = (String::new(), String::new());
+        DocumentQuestion { text, answer, needs: needs.clone(), documents, asks_first: false }
     }
 
     proptest! {

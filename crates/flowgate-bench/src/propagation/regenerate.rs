@@ -47,11 +47,11 @@ pub struct Alignment {
 ///
 /// # Errors
 /// If a model fails.
-pub fn align(
+pub fn align<'a>(
     models: Models<'_>,
     lambda: f64,
     questions: &[DocumentQuestion],
-    answer: &dyn Fn(&DocumentQuestion) -> AnswerDouble,
+    answer: &dyn Fn(&DocumentQuestion) -> Box<dyn AnswerModel + 'a>,
 ) -> Result<Alignment, Error> {
     let (mut whole, mut regenerated, mut filtered) = (Vec::new(), Vec::new(), Vec::new());
     // The changes of the score where a better label than the naive one exists, and where none does.
@@ -62,9 +62,8 @@ pub fn align(
         let model = answer(question);
         // The answers from the whole context, at the label that a search finds, and from trusted documents alone.
         let from_all = block_on(model.answer(&context.prompt(&span.documents(span.top()))))?;
-        // Which label was found does not matter here.
-        let (at_label, _) = propagate(models, lambda, question, &model)?;
-        let from_trusted = block_on(answer_at(&model, &context, &Label::BOTTOM))?;
+        let (at_label, _) = propagate(models, lambda, question, &*model)?;
+        let from_trusted = block_on(answer_at(&*model, &context, &Label::BOTTOM))?;
         let score = |answer: &str| rouge_l(answer, &question.answer);
         whole.push(score(&from_all));
         regenerated.push(score(&at_label));

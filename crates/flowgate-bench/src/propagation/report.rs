@@ -7,9 +7,11 @@
 
 use serde_json::{Map, Value, json};
 
+use super::drawing::grid_drawings;
 use super::measure::Spread;
 use super::method::LabelMethod;
 use super::model_run::ModelResults;
+use super::regenerate::Alignment;
 use super::suite::{DataSet, DoubleResults, LabelRow, LiteralCost};
 use super::tune::GridPoint;
 use crate::games::interval::Rate;
@@ -73,14 +75,7 @@ pub fn lines(all: &[DoubleResults], literal: Option<LiteralCost>) -> Vec<Value> 
     for results in all {
         let double = results.copying.name();
         lines.extend(grid_lines(double, &results.grids));
-        let mean = |spread: Option<Spread>| spread.map_or(Value::Null, |spread| rounded(spread.mean));
-        let alignment = results.alignment;
-        lines.push(json!({
-            "type": "alignment", "double": double, "whole": mean(alignment.whole),
-            "regenerated": mean(alignment.regenerated), "filtered": mean(alignment.filtered),
-            "change_if_improvable": mean(alignment.change_if_improvable),
-            "change_if_not": mean(alignment.change_if_not),
-        }));
+        lines.push(alignment_line(double, &results.alignment));
         lines.extend(results.degradation.iter().map(|row| {
             json!({
                 "type": "attack", "double": double, "attackers": row.attackers, "conversations": row.in_context.of,
@@ -102,30 +97,45 @@ pub fn lines(all: &[DoubleResults], literal: Option<LiteralCost>) -> Vec<Value> 
     lines
 }
 
+/// Returns the line of Table 4 for a double or a model with this name.
+fn alignment_line(name: &str, alignment: &Alignment) -> Value {
+    let mean = |spread: Option<Spread>| spread.map_or(Value::Null, |spread| rounded(spread.mean));
+    json!({
+        "type": "alignment", "double": name, "whole": mean(alignment.whole),
+        "regenerated": mean(alignment.regenerated), "filtered": mean(alignment.filtered),
+        "change_if_improvable": mean(alignment.change_if_improvable),
+        "change_if_not": mean(alignment.change_if_not),
+    })
+}
+
 /// Returns all tables as text, under a heading that says that the figures are those of doubles.
 pub fn tables(all: &[DoubleResults], literal: Option<LiteralCost>) -> String {
     let heading = "doubles that copy from what is visible: bounds of the methods, not results of a model\n";
     format!("{heading}\n{}", texts(&table_list(all, literal)))
 }
 
-/// Returns the HTML page of a run: the tables, without charts.
+/// Returns the HTML page of a run: the tables, and charts of the settings that were tried in tuning.
 pub fn page(all: &[DoubleResults], literal: Option<LiteralCost>, manifest: &Value) -> String {
-    html::page("Permissive label propagation, test doubles", manifest, &[], &table_list(all, literal))
+    let drawings = grid_drawings(&grids(all));
+    html::page("Permissive label propagation, test doubles", manifest, &drawings, &table_list(all, literal))
+}
+
+/// Returns the settings that were tried with each double, with its name.
+fn grids(all: &[DoubleResults]) -> Vec<(&str, &[(DataSet, GridPoint)])> {
+    all.iter().map(|results| (results.copying.name(), results.grids.as_slice())).collect()
 }
 
 /// Returns all tables of a run with doubles, in the order in which the text and the page show them.
 fn table_list(all: &[DoubleResults], literal: Option<LiteralCost>) -> Vec<Table> {
     let labels: Vec<&LabelRow> = all.iter().flat_map(|results| &results.labels).collect();
-    let grids: Vec<_> =
-        all.iter().map(|results| (results.copying.name(), results.grids.as_slice())).collect();
     vec![
         key_value_table(&labels),
         news_table(&labels),
         agent_table(&labels),
-        alignment_table(all),
+        alignment_table(&all.iter().map(|one| (one.copying.name(), one.alignment)).collect::<Vec<_>>()),
         cost_table(&labels, literal),
         attack_table(all),
-        grid_table(&grids),
+        grid_table(&grids(all)),
     ]
 }
 
@@ -144,14 +154,16 @@ pub fn model_tables(results: &ModelResults) -> String {
 
 /// Returns the HTML page of a run with a model.
 pub fn model_page(results: &ModelResults, manifest: &Value) -> String {
-    html::page("Permissive label propagation", manifest, &[], &model_table_list(results))
+    let drawings = grid_drawings(&[(results.name.as_str(), results.grids.as_slice())]);
+    html::page("Permissive label propagation", manifest, &drawings, &model_table_list(results))
 }
 
 /// Returns the lines of the format jsonl of a run with a model that follow the manifest: the figures, and the settings
 /// that were tried in tuning.
 pub fn model_lines(results: &ModelResults) -> Vec<Value> {
     let figures = results.labels.iter().map(figure_row).map(Value::Object);
-    figures.chain(grid_lines(&results.name, &results.grids)).collect()
+    let alignment = results.alignment.map(|alignment| alignment_line(&results.name, &alignment));
+    figures.chain(grid_lines(&results.name, &results.grids)).chain(alignment).collect()
 }
 
 /// Returns the figures of a run with a model, one row for each data set and method.
@@ -159,16 +171,17 @@ pub fn model_rows(results: &ModelResults) -> Vec<Map<String, Value>> {
     results.labels.iter().map(figure_row).collect()
 }
 
-/// Returns the tables of a run with a real model. Such a run measures neither alignment nor attacks.
+/// Returns the tables of a run with a real model. Such a run measures no attacks, and the alignment of answers only if
+/// the model answers.
 fn model_table_list(results: &ModelResults) -> Vec<Table> {
     let labels: Vec<&LabelRow> = results.labels.iter().collect();
-    vec![
-        key_value_table(&labels),
-        news_table(&labels),
-        agent_table(&labels),
-        cost_table(&labels, None),
-        grid_table(&[(results.name.as_str(), results.grids.as_slice())]),
-    ]
+    let mut tables = vec![key_value_table(&labels), news_table(&labels), agent_table(&labels)];
+    if let Some(alignment) = results.alignment {
+        tables.push(alignment_table(&[(&results.name, alignment)]));
+    }
+    tables.push(cost_table(&labels, None));
+    tables.push(grid_table(&[(results.name.as_str(), results.grids.as_slice())]));
+    tables
 }
 
 /// Returns a line for each setting that was tried in tuning. `name` is the double or the model that was tuned.
@@ -268,12 +281,11 @@ fn chain_row(row: &LabelRow) -> Vec<String> {
 /// data set. Three columns have the answers from the whole context, at the label that was found, and from trusted texts
 /// only. Two columns have the change of the alignment: at the found label where a better one exists, and with trusted
 /// texts only where none exists.
-fn alignment_table(all: &[DoubleResults]) -> Table {
+fn alignment_table(all: &[(&str, Alignment)]) -> Table {
     let header =
         ["double", "whole context", "at the label", "change if improvable", "if not", "trusted only"];
-    let row = |results: &DoubleResults| {
-        let alignment = results.alignment;
-        let mut row = vec![results.copying.name().to_owned()];
+    let row = |(name, alignment): &(&str, Alignment)| {
+        let mut row = vec![(*name).to_owned()];
         let spreads = [
             alignment.whole,
             alignment.regenerated,

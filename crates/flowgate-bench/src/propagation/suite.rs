@@ -222,7 +222,13 @@ impl PropagationSuite {
     ) -> Result<Option<DoubleResults>, Error> {
         let model = CopyModel { copying, seed: self.seed };
         let chat = CitingDouble { is_noisy: copying == CopyingErrors::Noisy, seed: self.seed };
-        let models = Models { scores: &model, states: Some(&model), chat: Some(&chat), count: &count_lines };
+        let models = Models {
+            scores: &model,
+            states: Some(&model),
+            chat: Some(&chat),
+            answers: None,
+            count: &count_words,
+        };
         let (key_value, news) = &self.tuning;
         let Some((key_value, key_value_grid)) = tune(models, key_value, true, step)? else { return Ok(None) };
         let Some((news, news_grid)) = tune(models, news, false, step)? else { return Ok(None) };
@@ -253,7 +259,7 @@ impl PropagationSuite {
             labels,
             grids,
             alignment: align(models, FIXED.lambda, &self.agents, &|question| {
-                self.answers(copying, question)
+                Box::new(self.answers(copying, question))
             })?,
             degradation: degrade(models, FIXED.lambda, &self.agents, untrusted, self.seed)?,
             endorsement: endorse(models, FIXED, &self.agents, trusted)?,

@@ -3,25 +3,10 @@
 //! difficult for different screeners. [`run`](super::run) generates them, and `traces.rs` builds its cases with
 //! `PromptBuilder`.
 
-use std::ops::Range;
-
+use super::beyond_values;
+use super::labelled_prompt::{CasePerson, DependencyCase, FIRST_NAMES, LAST_NAMES, MONTHS, PromptBuilder};
 use crate::games::random::SeededRandom;
 use crate::propagation::key_value::{self, PAPER, Phrasing, UNSEEN};
-
-/// A prompt with regions, an output, and the regions that the output depends on.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct DependencyCase {
-    /// The text before the output.
-    pub prompt: String,
-    /// The regions, as ranges of bytes of the prompt, in order.
-    pub regions: Vec<Range<usize>>,
-    /// The request, which is in the prompt as well, before or after the regions.
-    pub request: String,
-    /// The output.
-    pub output: String,
-    /// For each region whether the output depends on it.
-    pub depends: Vec<bool>,
-}
 
 /// A set of cases.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -37,12 +22,26 @@ pub enum CaseSet {
     SameValue,
     /// A call whose arguments are values in another form: a date or an amount that is spelled otherwise.
     Reformatted,
+    /// A call with a value that is computed from two outputs: the sum of two amounts.
+    Derived,
+    /// A call whose arguments are numbers that an output of a tool has in words.
+    InWords,
+    /// A call whose arguments are in the request alone; which tool it calls follows from the output of another.
+    ToolChoice,
 }
 
 impl CaseSet {
     /// All sets.
-    pub const ALL: [Self; 5] =
-        [Self::Documents, Self::UnseenPhrasing, Self::Calls, Self::SameValue, Self::Reformatted];
+    pub const ALL: [Self; 8] = [
+        Self::Documents,
+        Self::UnseenPhrasing,
+        Self::Calls,
+        Self::SameValue,
+        Self::Reformatted,
+        Self::Derived,
+        Self::InWords,
+        Self::ToolChoice,
+    ];
 
     /// Returns the name for reports.
     pub fn name(self) -> &'static str {
@@ -52,6 +51,9 @@ impl CaseSet {
             Self::Calls => "calls",
             Self::SameValue => "same value twice",
             Self::Reformatted => "reformatted",
+            Self::Derived => "derived",
+            Self::InWords => "in words",
+            Self::ToolChoice => "choice of the tool",
         }
     }
 
@@ -64,6 +66,15 @@ impl CaseSet {
                 let mut random = SeededRandom::new(seed, STREAM ^ self as u64);
                 Some((0..count).map(|_| call(self, &mut random)).collect())
             }
+            Self::Derived | Self::InWords | Self::ToolChoice => {
+                let mut random = SeededRandom::new(seed, STREAM ^ self as u64);
+                let generate = match self {
+                    Self::Derived => beyond_values::derived,
+                    Self::InWords => beyond_values::in_words,
+                    _ => beyond_values::tool_choice,
+                };
+                Some((0..count).map(|_| generate(&mut random)).collect())
+            }
         }
     }
 }
@@ -71,38 +82,14 @@ impl CaseSet {
 /// The stream of the random numbers of calls, which makes them independent of those of other generators.
 const STREAM: u64 = 0x7361_6c69;
 
-/// Builds a prompt from texts, and records where its regions are.
-#[derive(Default)]
-pub(super) struct PromptBuilder {
-    pub(super) prompt: String,
-    regions: Vec<Range<usize>>,
-    depends: Vec<bool>,
-}
-
-impl PromptBuilder {
-    /// Appends a region and a line break. `depends` says whether the output of the case depends on the region.
-    pub(super) fn region(&mut self, text: &str, depends: bool) {
-        let start = self.prompt.len();
-        self.prompt.push_str(text);
-        self.regions.push(start..self.prompt.len());
-        self.depends.push(depends);
-        self.prompt.push('\n');
-    }
-
-    /// Returns the case with the prompt that was built. `request` must be in the prompt already, and `output` must not.
-    pub(super) fn finish(self, request: String, output: String) -> DependencyCase {
-        let Self { prompt, regions, depends } = self;
-        DependencyCase { prompt, regions, request, output, depends }
-    }
-}
-
 /// Generates `count` cases whose outputs are answers to key-value questions in `phrasings`. The regions are the
 /// documents of the question; the answer depends on each document that states one of its facts. `None` if the documents
 /// cannot be built.
 fn documents(seed: u64, count: usize, phrasings: &[Phrasing]) -> Option<Vec<DependencyCase>> {
     let questions = key_value::generate(seed, count, key_value::SMALL_CONTEXT, phrasings)?;
     let case = |question: &crate::propagation::DocumentQuestion| {
-        let mut builder = PromptBuilder { prompt: "Documents:\n".to_owned(), ..PromptBuilder::default() };
+        let mut builder = PromptBuilder::default();
+        builder.prompt.push_str("Documents:\n");
         for document in &question.documents {
             let states_one = document.facts.intersection(&question.needs).next().is_some();
             builder.region(&document.text, states_one);
@@ -113,90 +100,11 @@ fn documents(seed: u64, count: usize, phrasings: &[Phrasing]) -> Option<Vec<Depe
     Some(questions.iter().map(case).collect())
 }
 
-/// The first names of people in the cases; with the [`LAST_NAMES`] they give 120 names.
-const FIRST_NAMES: [&str; 12] =
-    ["Anna", "Bram", "Chidi", "Dara", "Elif", "Farid", "Greta", "Hugo", "Irma", "Jonas", "Keiko", "Lena"];
-const LAST_NAMES: [&str; 10] =
-    ["Adler", "Brandt", "Costa", "Dubois", "Eriksen", "Fischer", "Garcia", "Hansen", "Ito", "Jansen"];
-const MONTHS: [&str; 12] = [
-    "January",
-    "February",
-    "March",
-    "April",
-    "May",
-    "June",
-    "July",
-    "August",
-    "September",
-    "October",
-    "November",
-    "December",
-];
-
-/// The values of a person.
-#[derive(Clone)]
-pub(super) struct CasePerson {
-    pub(super) name: String,
-    account: String,
-    day: (usize, usize, usize),
-    cents: usize,
-}
-
-impl CasePerson {
-    /// Draws a person whose name none of `others` has.
-    pub(super) fn draw(random: &mut SeededRandom, others: &[Self]) -> Self {
-        loop {
-            let pick = |list: &[&'static str], random: &mut SeededRandom| {
-                list.get(random.below(list.len())).copied().unwrap_or_default()
-            };
-            let name = format!("{} {}", pick(&FIRST_NAMES, random), pick(&LAST_NAMES, random));
-            if others.iter().any(|other| other.name == name) {
-                continue;
-            }
-            return Self {
-                name,
-                account: format!("NL{:08}", random.below(100_000_000)),
-                day: (1 + random.below(28), 1 + random.below(12), 2020 + random.below(10)),
-                cents: 1000 + random.below(900_000),
-            };
-        }
-    }
-
-    /// Returns the person's values as a tool would return them. `form` is 0 for JSON, 1 for YAML, 2 for a row of a
-    /// table, and any other number for a mail.
-    pub(super) fn record(&self, form: usize) -> String {
-        let Self { name, account, day: (day, month, year), cents } = self;
-        let date = format!("{year}-{month:02}-{day:02}");
-        let amount = format!("{}.{:02}", cents / 100, cents % 100);
-        match form {
-            0 => format!(
-                "{{\"name\": \"{name}\", \"account\": \"{account}\", \"due\": \"{date}\", \"amount\": \"{amount}\"}}"
-            ),
-            1 => format!("- name: {name}\n  account: {account}\n  due: {date}\n  amount: {amount}"),
-            2 => format!("| {name} | {account} | {date} | {amount} |"),
-            _ => format!("From: {name}\n\nMy account is {account}. The amount is {amount}, due on {date}."),
-        }
-    }
-
-    /// Returns the call of a tool that pays what the person asks for, as text: the output of a case.
-    pub(super) fn payment(&self) -> String {
-        let Self { account, day: (day, month, year), cents, .. } = self;
-        format!(
-            " send_money(\"account\": \"{account}\", \"amount\": \"{}.{:02}\", \"due\": \"{year}-{month:02}-{day:02}\")",
-            cents / 100,
-            cents % 100
-        )
-    }
-}
-
 /// Generates a case whose output is a call with the values of the person that the request names. Its regions are the
 /// records of several people, one of whom is this person.
 fn call(set: CaseSet, random: &mut SeededRandom) -> DependencyCase {
-    let mut people: Vec<CasePerson> = Vec::new();
-    for _ in 0..4 + random.below(3) {
-        let person = CasePerson::draw(random, &people);
-        people.push(person);
-    }
+    let count = 4 + random.below(3);
+    let mut people = CasePerson::draw_all(random, count);
     let needed = random.below(people.len());
     let asked = people.get(needed).cloned();
     if let (CaseSet::SameValue, Some(asked)) = (set, &asked) {
@@ -236,9 +144,42 @@ fn call(set: CaseSet, random: &mut SeededRandom) -> DependencyCase {
     builder.finish(request, output)
 }
 
+/// Generates a case as of [`CaseSet::Calls`], with so many people that the prompt has at least `tokens` tokens by `count`; at most 120 people, since
+/// there are no more names. The measurement of time uses it.
+pub fn case_of_length(seed: u64, tokens: usize, count: &dyn Fn(&str) -> usize) -> DependencyCase {
+    let mut random = SeededRandom::new(seed, STREAM);
+    let mut people: Vec<CasePerson> = Vec::new();
+    let mut builder = PromptBuilder::default();
+    let asked = CasePerson::draw(&mut random, &people);
+    let request = format!("Pay what {} asks for.", asked.name);
+    builder.prompt.push_str(&format!("User: {request}\n"));
+    builder.region(&asked.record(random.below(4)), true);
+    let output = asked.payment();
+    people.push(asked);
+    while count(&builder.prompt) < tokens && people.len() < FIRST_NAMES.len() * LAST_NAMES.len() {
+        let person = CasePerson::draw(&mut random, &people);
+        builder.region(&person.record(random.below(4)), false);
+        people.push(person);
+    }
+    builder.prompt.push_str("Call:");
+    builder.finish(request, output)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_case_is_as_long_as_asked() {
+        let count = |text: &str| text.split_whitespace().count();
+        for (seed, tokens) in [(1, 1), (2, 40), (3, 300)] {
+            let case = case_of_length(seed, tokens, &count);
+            assert!((tokens..tokens + 40).contains(&count(&case.prompt)) || tokens == 1, "{case:?}");
+            assert_eq!(case.depends.iter().filter(|depends| **depends).count(), 1);
+        }
+        // There are no more names, so it ends.
+        assert_eq!(case_of_length(4, usize::MAX, &count).regions.len(), 120);
+    }
 
     #[test]
     fn cases_repeat_and_have_what_their_set_says() {

@@ -4,7 +4,7 @@
 
 use std::ops::Range;
 
-use super::case::CasePerson;
+use super::labelled_prompt::CasePerson;
 use crate::games::random::SeededRandom;
 
 /// A prompt whose output follows an instruction.

@@ -1,15 +1,15 @@
-//! Scores the regions of a test case with each screener except the trained network: [`score`]. The module `split`
-//! trains the network on other cases. [`run`](super::run) and [`run_traces`](super::run_traces) call it for each case.
+//! Scores the regions of a test case with each screener except the trained networks: [`score`]. The module `split`
+//! trains the networks on other cases.
 
 use std::ops::Range;
 
 use flowgate_lm::{
-    AttentionLoss, AttentionRequest, Error, JacobianRequest, RegionFeatures, ScoreRequest, TokenWeighting,
-    block_on, region_features,
+    AttentionLoss, AttentionRequest, Error, JacobianRequest, RegionSummary, ScoreRequest, TokenWeighting,
+    block_on, region_features, region_summaries,
 };
 
 use super::InsideModel;
-use super::case::DependencyCase;
+use super::labelled_prompt::DependencyCase;
 
 /// The number of random projections from which the Jacobian bound is estimated.
 const PROJECTIONS: usize = 8;
@@ -17,10 +17,10 @@ const PROJECTIONS: usize = 8;
 /// The scores of the regions of one case.
 pub(super) struct ScoredCase {
     /// For each screener the scores of all regions. The screeners are in the order of
-    /// [`ScreenerScore::ALL`](super::ScreenerScore::ALL), without the network, which is trained later.
+    /// [`ScreenerScore::ALL`](super::ScreenerScore::ALL), without the networks at its end, which are trained later.
     pub(super) scores: Vec<Vec<f64>>,
-    /// The features of each region, which the network reads.
-    pub(super) features: Vec<RegionFeatures>,
+    /// The summary of each region, which the networks read.
+    pub(super) summaries: Vec<RegionSummary>,
     /// For each region whether the output depends on it.
     pub(super) depends: Vec<bool>,
 }
@@ -29,7 +29,7 @@ impl ScoredCase {
     /// Returns for each region its highest saliency of a token (RTBAS, Figure 2), with whether the output depends on
     /// the region.
     pub(super) fn peaks(&self) -> Vec<(f64, bool)> {
-        self.features.iter().map(|region| region.peak).zip(self.depends.iter().copied()).collect()
+        self.summaries.iter().map(|region| region.plain.peak).zip(self.depends.iter().copied()).collect()
     }
 }
 
@@ -45,10 +45,9 @@ pub(super) fn score(model: &dyn InsideModel, case: &DependencyCase, seed: u64) -
     };
     // Screeners by attention: one evaluation for each kind of loss.
     let plain = attention(AttentionLoss::NegativeLogProbability)?;
-    let features = region_features(&plain, &case.regions, TokenWeighting::Plain);
-    let per_token = region_features(&plain, &case.regions, TokenWeighting::PerToken);
+    let summaries = region_summaries(&plain, &case.regions);
     let margin = region_features(&attention(AttentionLoss::Margin)?, &case.regions, TokenWeighting::PerToken);
-    let sums = |features: &[RegionFeatures]| features.iter().map(|region| region.sum).collect::<Vec<f64>>();
+    let of_all = |score: fn(&RegionSummary) -> f64| -> Vec<f64> { summaries.iter().map(score).collect() };
     let request =
         JacobianRequest { prompt: &case.prompt, continuation: &case.output, projections: PROJECTIONS, seed };
     // Screeners by the bound on information, as it is and as a share of the sum over the regions.
@@ -58,15 +57,17 @@ pub(super) fn score(model: &dyn InsideModel, case: &DependencyCase, seed: u64) -
     // In the order of `ScreenerScore::ALL`, without the network, which is trained later.
     let scores = vec![
         shared_values(case),
-        features.iter().map(|region| region.peak).collect(),
-        sums(&features),
-        sums(&per_token),
-        sums(&margin),
+        of_all(|region| region.plain.peak),
+        of_all(|region| region.plain.sum),
+        of_all(|region| region.per_token.sum),
+        of_all(|region| region.strongest),
+        margin.iter().map(|region| region.sum).collect(),
+        of_all(|region| region.mean_mass),
         bounds,
         shares,
         leave_one_in(model, case)?,
     ];
-    Ok(ScoredCase { scores, features, depends: case.depends.clone() })
+    Ok(ScoredCase { scores, summaries, depends: case.depends.clone() })
 }
 
 /// Returns for each region the share of the output's values that the region contains; 0 if the output has no values. A

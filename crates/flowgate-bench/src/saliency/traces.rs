@@ -14,8 +14,8 @@ use std::ops::Range;
 
 use serde_json::Value;
 
-use super::case::{DependencyCase, PromptBuilder};
 use super::instruction::InstructionCase;
+use super::labelled_prompt::{DependencyCase, PromptBuilder};
 use crate::games::random::SeededRandom;
 
 /// The minimum number of characters of an argument that identifies the output from which it was copied.

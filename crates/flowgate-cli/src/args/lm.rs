@@ -16,6 +16,12 @@ pub(crate) enum LmCommand {
     /// Measure how well a model copies values of generated texts that no training has read.
     #[command(after_help = EVALUATE_HELP)]
     Evaluate(EvaluateArgs),
+    /// Choose for a model how much utility a label search may lose (λ), for each phrasing of questions.
+    ///
+    /// λ does not carry over from one model, or from one template of prompts, to another. It is chosen on generated questions of which
+    /// `flowgate bench propagation` with the same seed reports nothing.
+    #[command(after_help = TUNE_HELP)]
+    Tune(TuneArgs),
 }
 
 /// The options of `lm train`.
@@ -29,6 +35,15 @@ pub(crate) struct TrainArgs {
     /// The number of steps. A training that is continued keeps its own.
     #[arg(long, default_value_t = 3000, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     pub(crate) steps: u32,
+    /// The number of layers. A training that is continued keeps its own.
+    #[arg(long, default_value_t = 3, value_name = "NUMBER", value_parser = clap::value_parser!(u8).range(1..=64))]
+    pub(crate) layers: u8,
+    /// The width of the layers, a multiple of 64. A training that is continued keeps its own.
+    #[arg(long, default_value_t = 128, value_name = "NUMBER", value_parser = width)]
+    pub(crate) width: u16,
+    /// The number of texts of each step. A training that is continued keeps its own.
+    #[arg(long, default_value_t = 8, value_name = "NUMBER", value_parser = clap::value_parser!(u16).range(1..=4096))]
+    pub(crate) batch: u16,
     /// Begin with the tokenizer and the weights of a trained model of the same shape: with texts of full length, and half the learning rate.
     #[arg(long, value_name = "FOLDER")]
     pub(crate) from: Option<PathBuf>,
@@ -50,10 +65,34 @@ pub(crate) struct EvaluateArgs {
     pub(crate) texts: u32,
 }
 
+/// Parses the width of a model: heads have a width of 32, and two of them share keys.
+fn width(text: &str) -> Result<u16, String> {
+    let width =
+        text.parse().ok().filter(|width: &u16| (64..=4096).contains(width) && width.is_multiple_of(64));
+    width.ok_or_else(|| "the width must be a multiple of 64 from 64 to 4096".to_owned())
+}
+
+/// The options of `lm tune`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct TuneArgs {
+    /// The folder or GGUF file of the model. [default: the model that ships with Flowgate]
+    pub(crate) model: Option<PathBuf>,
+    /// The seed of the questions.
+    #[arg(long, default_value_t = 1, value_name = "NUMBER")]
+    pub(crate) seed: u64,
+    /// The number of key-value questions of a benchmark; half as many are tuned on.
+    #[arg(long, default_value_t = 16, value_name = "NUMBER", value_parser = clap::value_parser!(u16).range(2..=1000))]
+    pub(crate) questions: u16,
+    /// The number of pairs of news articles of a benchmark; a quarter as many are tuned on.
+    #[arg(long, default_value_t = 6, value_name = "NUMBER", value_parser = clap::value_parser!(u16).range(3..=1000))]
+    pub(crate) pairs: u16,
+}
+
 pub(super) const LM_HELP: &str = "\
 Examples:
   flowgate lm evaluate                                  the model that ships with Flowgate
   flowgate lm train models/mine                         train another one
+  flowgate lm tune models/mine                          choose λ of label searches for it
 
 Exit codes:
   0    the operation is complete
@@ -65,6 +104,8 @@ Examples:
   flowgate lm train models/mine                         on one machine, one to two hours on two cores
   flowgate lm train models/mine                         continue after Ctrl-C
   flowgate lm train models/more --from models/half      train a trained model further
+  flowgate lm train models/large --layers 6 --width 256 --batch 16
+                                                        a larger one
   flowgate lm train models/mine --export models/half    and write the model as it ships
   flowgate bench propagation --local models/half        measure labels with it
 
@@ -85,3 +126,19 @@ Exit codes:
   0    the measurement is complete
   2    the command line or the model cannot be used
   130  interrupted by Ctrl-C; the table covers the texts so far";
+
+const TUNE_HELP: &str = "\
+Examples:
+  flowgate lm tune                                      the model that ships
+  flowgate lm tune models/mine --questions 64 --pairs 40
+                                                        another one, on more questions
+
+How to read the table:
+  λ           the loss of utility that finds the most exact labels; of several, the
+              middle one
+  0.01 ...    the share of questions with exactly the true labels at this λ
+
+Exit codes:
+  0    λ is chosen
+  2    the command line or the model cannot be used
+  130  interrupted by Ctrl-C; nothing is printed";

@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-use clap::Subcommand;
+use clap::{Subcommand, ValueEnum};
 
 /// The operations on screeners.
 #[derive(Debug, Subcommand)]
@@ -14,6 +14,37 @@ pub(crate) enum ScreenCommand {
     /// Leakage", sections 3.3 and 7.2). Its network is trained on generated cases; the threshold and the figures come from other cases.
     #[command(after_help = TRAIN_HELP)]
     Train(ScreenTrainArgs),
+    /// Measure how long a trained screener takes for one step.
+    ///
+    /// A step is one evaluation of a prompt and a call with its gradients, the summary of the regions, and the network. The writing of the
+    /// preliminary message is not part of it.
+    #[command(after_help = TIME_HELP)]
+    Time(ScreenTimeArgs),
+}
+
+/// The options of `screen time`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ScreenTimeArgs {
+    /// The folder of a screener that `screen train` wrote.
+    pub(crate) folder: PathBuf,
+    /// The least number of tokens of the prompt.
+    #[arg(long, default_value_t = 1000, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(10..=100_000))]
+    pub(crate) tokens: u32,
+    /// The number of steps that are measured, after one that is not.
+    #[arg(long, default_value_t = 20, value_name = "NUMBER", value_parser = clap::value_parser!(u16).range(1..=10_000))]
+    pub(crate) runs: u16,
+    /// The seed of the prompts.
+    #[arg(long, default_value_t = 1, value_name = "NUMBER")]
+    pub(crate) seed: u64,
+}
+
+/// What the network of a screener reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ScreenFeatures {
+    /// Sum, mean and quantiles of the saliency, as in RTBAS.
+    Paper,
+    /// These, the same with equal weight of each token of the output, and the attention.
+    Extended,
 }
 
 /// The options of `screen train`.
@@ -30,15 +61,29 @@ pub(crate) struct ScreenTrainArgs {
     /// The number of cases of each set that train the network; as many choose the threshold, and as many are reported.
     #[arg(long, default_value_t = 40, value_name = "NUMBER", value_parser = clap::value_parser!(u16).range(1..=10_000))]
     pub(crate) cases: u16,
+    /// What the network reads.
+    #[arg(long, value_enum, default_value_t = ScreenFeatures::Extended)]
+    pub(crate) features: ScreenFeatures,
+    /// Train on the calls of the runs in this file, which examples/agentdojo/traces.py writes, instead of generated cases. `--cases` is then the
+    /// most calls of each suite.
+    #[arg(long, value_name = "FILE", requires = "suite")]
+    pub(crate) traces: Option<PathBuf>,
+    /// The suite of the traces that is left out of the training, and whose figures are printed.
+    #[arg(long, value_name = "NAME", requires = "traces")]
+    pub(crate) suite: Option<String>,
+    /// The most bytes of a prompt from the traces; longer ones are left out.
+    #[arg(long, default_value_t = 4000, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(100..=1_000_000))]
+    pub(crate) prompt_limit: u32,
 }
 
 pub(super) const SCREEN_HELP: &str = "\
 Examples:
   flowgate screen train screeners/small                 read the attention of the model that ships with Flowgate
+  flowgate screen time screeners/small                  the time of a step
   flowgate run --method judge --screener screeners/small --policy p.flow ...
 
 Exit codes:
-  0    the screener is trained
+  0    the operation is complete
   2    the command line, the model or the folder cannot be used
   130  interrupted by Ctrl-C";
 
@@ -46,6 +91,8 @@ const TRAIN_HELP: &str = "\
 Examples:
   flowgate screen train screeners/small                 read the model that ships with Flowgate
   flowgate screen train screeners/qwen --local models/Qwen3-0.6B
+  flowgate screen train screeners/small --traces agentdojo.jsonl.gz --suite travel
+                                                        learn from the other suites of AgentDojo
   flowgate run --method judge --screener screeners/small --policy p.flow ...
                                                         a chat with this screener
 
@@ -55,3 +102,15 @@ Exit codes:
   0    the screener is trained
   2    the command line, the model or the folder cannot be used
   130  interrupted by Ctrl-C; no screener is written";
+
+const TIME_HELP: &str = "\
+Examples:
+  flowgate screen time screeners/small
+  RAYON_NUM_THREADS=1 taskset -c 0 flowgate screen time screeners/small
+                                                        on one core
+  flowgate screen time screeners/small --tokens 200
+
+Exit codes:
+  0    the measurement is complete
+  2    the command line or the screener cannot be used
+  130  interrupted by Ctrl-C; the table covers the steps so far";

@@ -22,6 +22,9 @@ The sets:
   calls             a call with values that one output of a tool has
   same value twice  a call with values that two outputs have; the request names one
   reformatted       a call with values in another spelling
+  derived           a call with the sum of two values
+  in words          a call with numbers that a region has in words
+  choice of the tool  the tool follows from a region, the values from the request
 
 With --traces, the sets are the suites of AgentDojo. A case is a call of the ground
 truth of a task, and a region is the output of an earlier tool as a whole. A call
@@ -32,12 +35,16 @@ comes from the other suites.
 The screeners:
   shared values     values of the output that the region has: no model
   saliency/...      attention times its gradient: the highest, the sum, the sum with
-                    equal weight of each token of the output, and with the margin to
-                    the likeliest other token as the loss
+                    equal weight of each token of the output, the greatest share of one
+                    token of the output, and with the margin to the likeliest other
+                    token as the loss
+  attention/mass    the attention itself, in the head with the most
   jacobian/...      a bound on what the output reveals of a region if its
                     embeddings are noisy, in nats, and its share of all bounds
   leave-one-in      the probability of the output after one region alone
-  network           two layers of LSTM over the features of all regions
+  network           two layers of LSTM over the features of all regions, as in RTBAS
+  network/extended  the same with further features
+  values, then network  shared values, and the extended network where there are none
 
 How to read the table:
   area                  the probability that a dependency scores higher than another region

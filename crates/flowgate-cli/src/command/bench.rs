@@ -25,7 +25,7 @@ mod privacy;
 mod propagation;
 mod python;
 #[cfg(feature = "local")]
-mod screeners;
+pub(crate) mod screeners;
 mod verify;
 
 use crate::args::BenchCommand;

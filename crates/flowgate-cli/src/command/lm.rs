@@ -5,13 +5,14 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use flowgate_bench::line_chart;
+use flowgate_bench::propagation::{LAMBDAS, LabelMethod, Models, PropagationSuite, Size, TunedSet};
 use flowgate_lm::block_on;
 use flowgate_lm::local::train::{
-    CopyAccuracy, Corpus, ExampleKind, Trainer, TrainingSettings, copy_accuracy,
+    CopyAccuracy, Corpus, ExampleKind, ModelShape, Trainer, TrainingSettings, copy_accuracy,
 };
 use flowgate_lm::local::{LocalModel, LocalSettings};
 
-use crate::args::{EvaluateArgs, LmCommand, TrainArgs};
+use crate::args::{EvaluateArgs, LmCommand, TrainArgs, TuneArgs};
 use crate::input::InputError;
 use crate::output::{Console, plural};
 use crate::progress::{INTERRUPTED, Progress};
@@ -25,6 +26,7 @@ pub(crate) fn run(command: &LmCommand, output: &mut Console) -> Result<u8, Input
     match command {
         LmCommand::Train(options) => train(options, output),
         LmCommand::Evaluate(options) => evaluate(options, output),
+        LmCommand::Tune(options) => tune(options, output),
     }
 }
 
@@ -38,7 +40,13 @@ fn train(options: &TrainArgs, output: &mut Console) -> Result<u8, InputError> {
         Trainer::resume(folder).map_err(|error| failed(&error))?
     } else {
         let steps = usize::try_from(options.steps).unwrap_or(usize::MAX);
-        let settings = TrainingSettings { seed: options.seed, steps, ..TrainingSettings::default() };
+        let settings = TrainingSettings {
+            shape: ModelShape::of_size(options.layers.into(), options.width.into()),
+            seed: options.seed,
+            steps,
+            batch: options.batch.into(),
+            ..TrainingSettings::default()
+        };
         let corpus = Corpus::new(settings.seed);
         let trainer = match &options.from {
             Some(model) => Trainer::from_model(settings.for_trained_model(), model),
@@ -147,4 +155,58 @@ fn evaluate(options: &EvaluateArgs, output: &mut Console) -> Result<u8, InputErr
     let rows: Vec<Vec<String>> = found.iter().map(row).collect();
     output.table(&["text", "copied values", "share", "likely tokens", "loss of a token"], &rows);
     Ok(if is_interrupted { INTERRUPTED } else { 0 })
+}
+
+/// Chooses λ for a model and each phrasing of questions, and prints a row for each method. Returns the exit code; after an interrupt, prints nothing.
+fn tune(options: &TuneArgs, output: &mut Console) -> Result<u8, InputError> {
+    let path = options.model.as_deref().unwrap_or_else(|| Path::new(crate::local_model::EMBEDDED));
+    let (model, name) = crate::local_model::load(path)?;
+    let size = Size { questions: options.questions.into(), pairs: options.pairs.into() };
+    let suite = PropagationSuite::new(options.seed, size).map_err(InputError)?;
+    let count = |text: &str| model.count_tokens(text).unwrap_or_default();
+    let models = Models { scores: &model, states: Some(&model), chat: None, answers: None, count: &count };
+    let progress = Progress::over_steps(suite.tuning_steps(true), "setting", output);
+    let step = &mut || {
+        progress.step();
+        progress.is_interrupted()
+    };
+    let tuned = suite.tune_model(models, step);
+    let is_interrupted = progress.finish(output);
+    let Some(tuned) =
+        tuned.map_err(|error| InputError(format!("{name}: {error}")))?.filter(|_| !is_interrupted)
+    else {
+        return Ok(INTERRUPTED);
+    };
+    let rows: Vec<Vec<String>> = tuned.iter().flat_map(tuned_rows).collect();
+    let lambdas: Vec<String> = LAMBDAS.iter().map(f64::to_string).collect();
+    let header: Vec<&str> = ["questions", "method", "number", "λ"]
+        .into_iter()
+        .chain(lambdas.iter().map(String::as_str))
+        .collect();
+    output.line(&format!("{name}, seed {}: share of questions with exactly the true labels", options.seed));
+    output.table(&header, &rows);
+    let thresholds = tuned.iter().filter(|tuned| tuned.grid.iter().any(|point| point.threshold.is_some()));
+    for tuned in thresholds {
+        let (set, threshold) = (tuned.set.name(), tuned.parameters.shapley);
+        output.line(&format!("{set}: labels with a Shapley value below {threshold} are pruned"));
+    }
+    Ok(0)
+}
+
+/// Returns the rows of a set of questions: one for each method that has λ.
+fn tuned_rows(tuned: &TunedSet) -> Vec<Vec<String>> {
+    let row = |(method, lambda): (LabelMethod, f64)| {
+        let mut row = vec![
+            tuned.set.name().to_owned(),
+            method.name().to_owned(),
+            tuned.questions.to_string(),
+            lambda.to_string(),
+        ];
+        let of_method = tuned.grid.iter().filter(|point| point.method == method && point.threshold.is_none());
+        row.extend(of_method.map(|point| format!("{:.2}", point.exact)));
+        row
+    };
+    let methods =
+        [(LabelMethod::HittingSet, tuned.parameters.lambda), (LabelMethod::Knn, tuned.parameters.knn_lambda)];
+    methods.into_iter().map(row).collect()
 }

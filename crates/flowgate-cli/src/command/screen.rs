@@ -1,59 +1,81 @@
-//! Runs `flowgate screen train`: trains a screener, which chooses the hidden regions that a step needs, from the
-//! attention of a local model; measures it, and writes it to a folder that `flowgate run --screener` reads.
+//! Runs `flowgate screen`: trains a screener that reads the attention of a local model, measures it, and writes it to a folder that
+//! `flowgate run --screener` reads; and measures how long such a screener takes for a step.
 //!
 //! The cases and figures are those of `flowgate bench screeners` (`flowgate_bench::saliency`), the file format is in
 //! `attention_screener`.
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use flowgate_bench::saliency::{self, ScreenerRow, ScreenerScore};
 use flowgate_lm::local::classifier::DependencyClassifier;
+use flowgate_lm::{
+    AttentionLoss, AttentionModel as _, AttentionRequest, FeatureSet, RegionClassifier as _, region_summaries,
+};
 
-use crate::args::{ScreenCommand, ScreenTrainArgs};
-use crate::attention_screener::{SavedScreener, save};
+use super::bench::screeners::read_traces;
+use crate::args::{ScreenCommand, ScreenFeatures, ScreenTimeArgs, ScreenTrainArgs};
+use crate::attention_screener::{SavedScreener, load_parts, save};
 use crate::input::InputError;
 use crate::local_model;
-use crate::output::Console;
+use crate::output::{Console, plural};
 use crate::progress::{INTERRUPTED, Progress};
 
 /// Runs `flowgate screen`. Returns 0, or [`INTERRUPTED`] after an interrupt.
 pub(crate) fn run(command: &ScreenCommand, output: &mut Console) -> Result<u8, InputError> {
     match command {
         ScreenCommand::Train(options) => train(options, output),
+        ScreenCommand::Time(options) => time(options, output),
     }
 }
 
-/// Trains and measures a screener, and writes it to the folder. Returns 0. After an interrupt, writes nothing and
-/// returns [`INTERRUPTED`].
+/// Trains and measures a screener, on generated cases or on recorded runs, and writes it to the folder. Returns 0. After an interrupt, writes nothing
+/// and returns [`INTERRUPTED`].
 fn train(options: &ScreenTrainArgs, output: &mut Console) -> Result<u8, InputError> {
     let (model, name) = local_model::load(&options.local)?;
+    let cases = usize::from(options.cases);
+    let limit = usize::try_from(options.prompt_limit).unwrap_or(usize::MAX);
+    let traces = match &options.traces {
+        Some(path) => Some(read_traces(path, limit)?.sample(options.seed, cases)),
+        None => None,
+    };
     // Fails now instead of after the training, if the folder cannot be created.
     std::fs::create_dir_all(&options.folder)
         .map_err(|error| InputError(format!("{}: {error}", options.folder.display())))?;
-    let cases = usize::from(options.cases);
-    let progress = Progress::over_steps(saliency::steps(cases), "case", output);
-    // Returns whether to stop.
+    let steps = traces.as_ref().map_or_else(|| saliency::steps(cases), saliency::trace_steps);
+    let progress = Progress::over_steps(steps, "case", output);
     let mut step = || {
         progress.step();
         progress.is_interrupted()
     };
-    // The trained network: the measurement has it, and it is written at the end.
+    let (wanted, screener) = match options.features {
+        ScreenFeatures::Paper => (FeatureSet::Paper, ScreenerScore::Network),
+        ScreenFeatures::Extended => (FeatureSet::Extended, ScreenerScore::NetworkExtended),
+    };
     let mut network = None;
-    let mut train = |prompts: &[saliency::LabelledPrompt]| {
-        let trained = DependencyClassifier::train(prompts, options.seed, &mut || progress.is_interrupted())?;
-        let trained = Arc::new(trained);
-        network = Some(Arc::clone(&trained));
+    let mut train = |features: FeatureSet, prompts: &[saliency::LabelledPrompt]| {
+        let stop = &mut || progress.is_interrupted();
+        let trained = Arc::new(DependencyClassifier::train(prompts, features, options.seed, stop)?);
+        if features == wanted {
+            network = Some(Arc::clone(&trained));
+        }
         Ok(Box::new(trained) as _)
     };
-    let results = saliency::run(&model, &mut train, options.seed, cases, &mut step);
+    let results = match &traces {
+        Some(traces) => {
+            let suite = options.suite.as_deref();
+            saliency::run_traces(&model, &mut train, options.seed, traces, suite, &mut step)
+        }
+        None => saliency::run(&model, &mut train, options.seed, cases, &mut step),
+    };
     let is_interrupted = progress.finish(output);
     let results = results.map_err(|error| InputError(format!("{name}: {error}")))?;
     let (Some(results), Some(network), false) = (results, network, is_interrupted) else {
         return Ok(INTERRUPTED);
     };
     saliency::table_text(&name, &results).lines().for_each(|line| output.line(line));
-    let Some(threshold) = threshold(&results.rows) else {
+    let Some(threshold) = threshold(&results.rows, screener) else {
         return Err(InputError("the cases have no dependencies to measure; raise --cases".to_owned()));
     };
     let screener = SavedScreener {
@@ -62,14 +84,72 @@ fn train(options: &ScreenTrainArgs, output: &mut Console) -> Result<u8, InputErr
         threshold,
         seed: options.seed,
         cases: options.cases,
+        suite: options.suite.clone(),
     };
     save(&options.folder, &screener, &network)?;
     output.line(&format!("the screener is in {}", Path::display(&options.folder)));
     Ok(0)
 }
 
-/// Returns the score from which the trained screener selects a region; `None` if nothing was measured. Each row of the
-/// network has the same threshold, so the first one is used.
-fn threshold(rows: &[ScreenerRow]) -> Option<f64> {
-    rows.iter().find(|row| row.screener == ScreenerScore::Network).map(|row| row.threshold)
+/// Returns the score from which the trained screener selects a region; `None` if nothing was measured. Each row of a network has the same threshold, so
+/// the first one is used.
+fn threshold(rows: &[ScreenerRow], screener: ScreenerScore) -> Option<f64> {
+    rows.iter().find(|row| row.screener == screener).map(|row| row.threshold)
+}
+
+/// Measures how long a screener takes for a step, and prints a table. Returns 0, or [`INTERRUPTED`] after an interrupt; the table then covers the steps
+/// so far.
+fn time(options: &ScreenTimeArgs, output: &mut Console) -> Result<u8, InputError> {
+    let screener = load_parts(&options.folder)?;
+    let failed = |error: flowgate_lm::Error| InputError(error.to_string());
+    let tokens = usize::try_from(options.tokens).unwrap_or(usize::MAX);
+    let runs = usize::from(options.runs);
+    let count = |text: &str| screener.model.count_tokens(text).unwrap_or_default();
+    let progress = Progress::over_steps(runs, "step", output);
+    let mut times = Vec::with_capacity(runs);
+    let (mut last, mut named) = (None, 0);
+    // The first step also allocates, so it is not measured.
+    for run in 0..=runs {
+        let case = saliency::case_of_length(options.seed.wrapping_add(run as u64), tokens, &count);
+        let start = Instant::now();
+        let request = AttentionRequest {
+            prefix: None,
+            prompt: &case.prompt,
+            continuation: &case.output,
+            loss: AttentionLoss::NegativeLogProbability,
+        };
+        let attention = screener.model.attention(&request).map_err(failed)?;
+        let summaries = region_summaries(&attention, &case.regions);
+        let probabilities = screener.network.probabilities(&summaries).map_err(failed)?;
+        let elapsed = start.elapsed();
+        last = Some((attention.prompt_tokens().len(), attention.rows(), case.regions.len()));
+        if run > 0 {
+            named += probabilities.iter().filter(|probability| **probability >= screener.threshold).count();
+            times.push(elapsed);
+            progress.step();
+        }
+        if progress.is_interrupted() {
+            break;
+        }
+    }
+    let is_interrupted = progress.finish(output);
+    times.sort_unstable();
+    let (Some((prompt, written, regions)), Some(least), Some(most)) = (last, times.first(), times.last())
+    else {
+        return Ok(INTERRUPTED);
+    };
+    let median = times.get(times.len() / 2).copied().unwrap_or_default();
+    let milliseconds = |time: Duration| format!("{:.1}", 1000.0 * time.as_secs_f64());
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    output.line(&format!(
+        "{} on {}: {prompt} tokens of the prompt, {written} of the call, {}; {:.1} are named on average",
+        plural(times.len(), "step"),
+        plural(cores, "core"),
+        plural(regions, "region"),
+        named as f64 / times.len().max(1) as f64,
+    ));
+    let row =
+        vec!["milliseconds".to_owned(), milliseconds(*least), milliseconds(median), milliseconds(*most)];
+    output.table(&["time of a step", "least", "median", "most"], &[row]);
+    Ok(if is_interrupted { INTERRUPTED } else { 0 })
 }

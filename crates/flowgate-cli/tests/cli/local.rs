@@ -21,6 +21,15 @@ fn a_training_is_continued_and_exported() {
     check(&["lm", "train", name(&folder), "--seed", "4"], 0, "seed 3, step 2 of 2");
     assert_eq!(std::fs::read_to_string(folder.join("losses.csv")).unwrap(), losses);
     check(&["lm", "evaluate", name(&exported), "--texts", "2"], 0, "copied values");
+    check(&["lm", "train", "no-such-folder", "--width", "100"], 2, "the width must be a multiple of 64");
+    check(&["lm", "train", "no-such-folder", "--layers", "0"], 2, "0 is not in 1..=64");
+    let narrow = Path::new(env!("CARGO_TARGET_TMPDIR")).join("lm-narrow");
+    let _ = std::fs::remove_dir_all(&narrow);
+    let shape = ["--layers", "1", "--width", "64", "--batch", "2", "--steps", "1"];
+    check(&[&["lm", "train", name(&narrow)], &shape[..]].concat(), 0, "seed 1, step 0 of 1");
+    let config = std::fs::read_to_string(narrow.join("config.json")).unwrap();
+    let config: serde_json::Value = serde_json::from_str(&config).unwrap();
+    assert_eq!((&config["num_hidden_layers"], &config["hidden_size"]), (&1.into(), &64.into()));
     // Half precision takes half of the space.
     let size = |folder: &Path| std::fs::metadata(folder.join("model.safetensors")).unwrap().len();
     assert!(size(&exported) * 2 < size(&folder) + 100_000);
@@ -38,6 +47,19 @@ fn the_model_that_ships_copies() {
         .and_then(|line| line.split_whitespace().nth(3)?.parse().ok())
         .unwrap();
     assert!(share > 0.7, "{printed}");
+}
+
+/// λ is chosen for each phrasing and each method.
+#[test]
+#[ignore = "takes minutes without optimisation"]
+fn lambda_is_chosen_for_a_model() {
+    let output = flowgate(&["lm", "tune", "--questions", "2", "--pairs", "3"]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+    let printed = text(&output);
+    for set in ["key-value/14", "key-value/unseen", "news/perfect"] {
+        let rows = printed.lines().filter(|line| line.starts_with(&format!("{set} ")));
+        assert_eq!(rows.count(), 2, "{printed}");
+    }
 }
 
 #[test]
@@ -199,12 +221,60 @@ fn screeners_are_measured_and_drawn() {
     let lines: Vec<serde_json::Value> =
         printed.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let count = |kind: &str| lines.iter().filter(|line| line["type"] == kind).count();
-    assert_eq!((count("manifest"), count("figures"), count("roc"), count("distribution")), (1, 45, 45, 6));
+    assert_eq!((count("manifest"), count("figures"), count("roc"), count("distribution")), (1, 104, 104, 6));
     for file in ["roc-same-value-twice.svg", "figure-2.svg", "figure-3a.svg", "figure-3b.svg"] {
         let chart = std::fs::read_to_string(charts.join(file)).unwrap();
         assert!(chart.starts_with("<svg xmlns="), "{file}");
     }
     check(&["bench", "screeners", "--cases", "0"], 2, "0 is not in 1..=10000");
+}
+
+/// A run in the form that `examples/agentdojo/traces.py` writes: two outputs of tools, and a call with a value of the
+/// second.
+fn recorded_run(suite: &str, task: usize) -> String {
+    let call = |name: &str, value: &str| {
+        let arguments = serde_json::json!({"value": value}).to_string();
+        let function = serde_json::json!({"name": name, "arguments": arguments});
+        serde_json::json!({"role": "assistant", "tool_calls": [{"function": function}], "origin": "user"})
+    };
+    let output = |text: &str| serde_json::json!({"role": "tool", "content": text});
+    let value = format!("NL{task}471");
+    let messages = serde_json::json!([
+        {"role": "user", "content": "Copy the number."},
+        call("read", "number"), output("nothing"),
+        call("read", "number"), output(&format!("it is {value}")),
+        call("write", &value),
+    ]);
+    serde_json::json!({"suite": suite, "user_task_id": format!("user_task_{task}"), "messages": messages})
+        .to_string()
+}
+
+#[test]
+fn a_screener_learns_from_the_suites_that_are_not_reported() {
+    let scratch = Path::new(env!("CARGO_TARGET_TMPDIR")).join("screener-traces");
+    let _ = std::fs::remove_dir_all(&scratch);
+    std::fs::create_dir_all(&scratch).unwrap();
+    let file = scratch.join("runs.jsonl");
+    let runs: Vec<String> = ["banking", "slack"]
+        .into_iter()
+        .flat_map(|suite| (0..3).map(move |task| recorded_run(suite, task)))
+        .collect();
+    std::fs::write(&file, runs.join("\n")).unwrap();
+    let folder = scratch.join("screener");
+    let train = ["screen", "train", name(&folder), "--traces", name(&file)];
+    check(&train, 2, "--suite <NAME>");
+    check(
+        &[&train[..], &["--suite", "travel"]].concat(),
+        2,
+        "no calls of the suite `travel`; use one of banking, slack",
+    );
+    let output = flowgate(&[&train[..], &["--suite", "slack", "--features", "paper"]].concat());
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+    let printed = text(&output);
+    assert!(printed.contains("slack") && !printed.contains("banking"), "{printed}");
+    let description = std::fs::read_to_string(folder.join("screener.json")).unwrap();
+    assert!(description.contains("\"suite\": \"slack\""), "{description}");
+    check(&["screen", "time", name(&folder), "--tokens", "50", "--runs", "1"], 0, "1 step on ");
 }
 
 #[test]
@@ -229,6 +299,9 @@ fn a_screener_is_trained_and_read() {
     std::fs::write(&description, trained.replace("\"model_name\": \"", "\"model_name\": \"another "))
         .unwrap();
     run("judge", &folder, "the screener was trained with the model `another ");
+    std::fs::write(&description, trained).unwrap();
+    check(&["screen", "time", name(&folder), "--tokens", "50", "--runs", "2"], 0, "time of a step");
+    check(&["screen", "time", "no-such-folder"], 2, "`flowgate screen train` writes this file");
     std::fs::write(folder.join("classifier.safetensors"), "12").unwrap();
     run("judge", &folder, "--screener: ");
 }

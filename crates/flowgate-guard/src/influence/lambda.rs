@@ -1,155 +1,51 @@
-//! Implements the influence method `lambda`: finds a label such that the text of the regions at or below it alone makes
-//! the call nearly as probable as the text of all regions does. The call depends on these regions (Permissive
-//! Information-Flow Analysis, section 3).
-//!
-//! The method needs a model that scores, so it is in no default list: a program that wants it creates a
-//! [`LambdaMethod`] and registers it
-//! ([`MethodRegistry::register_influence`](crate::method::MethodRegistry::register_influence)).
-//!
-//! On a recorded run the method is an *estimate*, for two reasons. The call was generated from the whole context, and
-//! is not generated again. And the scores come from a model, which hidden text can mislead. Use
-//! [`crate::propagation::Propagator`] where an answer is to be generated again at the label. If the model fails, or
-//! the call cannot be read, the call depends on everything.
+//! Implements the estimator `lambda`: finds a label such that the text of the regions at or below it alone makes the
+//! call nearly as probable as the text of all regions does (Permissive Information-Flow Analysis, section 3).
+//! [`super::estimated`] makes an influence method of it.
 
 use std::fmt;
 use std::sync::Arc;
 
-use flowgate::label::{Label, LabelSpan};
-use flowgate::monitor::{Attribution, CallDependency};
-use flowgate::trace::{EventBody, EventId, NodeContent, NodeId, Trace, TraceEntry};
+use flowgate::label::span::SpanElement;
 use flowgate_lm::{Error, ScoringModel, block_on};
-use serde_json::{Value, json};
 
-use super::{AttributionSession, InfluenceMethod};
-use crate::propagation::{
-    Candidate, ContextScorer, LabelledContext, LabelledDocument, NegativePerplexity, PropagationOptions,
-    ScoringTask, find_labels, prefer,
-};
+use super::estimated::{EstimatedCall, LabelEstimator};
+use crate::propagation::{ContextScorer, NegativePerplexity, PropagationOptions, ScoringTask, find_labels};
 
-/// The name of the method.
-const NAME: &str = "lambda";
-
-/// The method *lambda*.
+/// The estimator *lambda*.
 #[derive(Clone)]
-pub struct LambdaMethod {
-    model: Arc<dyn ScoringModel>,
-    options: PropagationOptions,
-    /// Bounds, the most preferred one first: a label that flows to an earlier bound is taken before any other.
-    preferred: Vec<Label>,
+pub struct LambdaEstimator {
+    /// The model that scores calls.
+    pub model: Arc<dyn ScoringModel>,
+    /// The tolerance, the search and its budget.
+    pub options: PropagationOptions,
 }
 
-impl fmt::Debug for LambdaMethod {
+impl fmt::Debug for LambdaEstimator {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LambdaMethod").field("options", &self.options).finish_non_exhaustive()
+        f.debug_struct("LambdaEstimator").field("options", &self.options).finish_non_exhaustive()
     }
 }
 
-impl LambdaMethod {
-    /// Creates the method. Of several labels, the first one that flows to the earliest of `preferred` is taken, and
-    /// otherwise the one with the fewest regions.
-    #[must_use]
-    pub fn new(model: Arc<dyn ScoringModel>, options: PropagationOptions, preferred: Vec<Label>) -> Self {
-        Self { model, options, preferred }
-    }
-}
-
-impl InfluenceMethod for LambdaMethod {
+impl LabelEstimator for LambdaEstimator {
     fn name(&self) -> &'static str {
-        NAME
+        "lambda"
     }
 
     fn doc(&self) -> &'static str {
         "the regions at or below a label whose text alone makes the call nearly as probable; an estimate of a model"
     }
 
-    fn start(&self) -> Box<dyn AttributionSession> {
-        Box::new(LambdaSession { method: self.clone(), regions: Vec::new() })
-    }
-}
-
-/// The regions of one session, in order.
-#[derive(Debug)]
-struct LambdaSession {
-    method: LambdaMethod,
-    /// The event and the node of each region, and its text with the label.
-    regions: Vec<(EventId, NodeId, LabelledDocument)>,
-}
-
-impl AttributionSession for LambdaSession {
-    /// Collects the texts of an event with their labels, as documents that a later call may depend on. Calls are no
-    /// documents: the model wrote them.
-    fn observe(&mut self, trace: &Trace, id: EventId) {
-        let Some(event) = trace.event(id).filter(|event| !matches!(event.body, EventBody::Call(_))) else {
-            return;
-        };
-        for (node, labelled) in event.document.nodes().iter().enumerate() {
-            let text = match &labelled.content {
-                NodeContent::Scalar(Value::String(text)) => text.clone(),
-                NodeContent::Scalar(Value::Null) | NodeContent::List | NodeContent::Map => continue,
-                NodeContent::Scalar(value) => value.to_string(),
-            };
-            self.regions.push((id, node, LabelledDocument { text, label: labelled.label }));
-        }
-    }
-
-    /// Attributes the decision and each argument of a call to the regions at or below the chosen label. A call depends
-    /// on everything if its arguments are malformed, it does not fit the trace, or the model cannot score it. So does
-    /// an entry that is no call.
-    fn attribute(&mut self, trace: &Trace, entry: &TraceEntry) -> Attribution {
-        let everything = Attribution { method: NAME, ..Attribution::everything() };
-        let (EventBody::Call(call), Ok(position)) = (&entry.body, trace.position_of(entry)) else {
-            return everything;
-        };
-        let Ok(arguments) = &call.arguments else { return everything };
-        let seen: Vec<_> =
-            self.regions.iter().filter(|(event, ..)| trace.has_seen(&position, *event)).collect();
-        let context = LabelledContext {
-            preamble: "What an agent has read:\n".to_owned(),
-            documents: seen.iter().map(|(.., document)| document.clone()).collect(),
-            question: "The call that the agent makes next:".to_owned(),
-            question_label: Label::BOTTOM,
-        };
-        let completion = json!({"tool": call.tool.name, "arguments": arguments}).to_string();
-        let Ok(documents) = self.needed(&context, &completion) else { return everything };
-        let regions: Vec<(EventId, NodeId)> = documents
-            .into_iter()
-            .filter_map(|document| seen.get(document).map(|(event, node, _)| (*event, *node)))
-            .collect();
-        // The method scores the call as a whole: the decision and each argument depend on the same regions.
-        let dependency = || CallDependency::Regions(regions.clone());
-        let arguments = arguments.iter().map(|(name, _)| (name.clone(), dependency())).collect();
-        Attribution { method: NAME, decision: dependency(), arguments, hidden: 0 }
-    }
-}
-
-impl LambdaSession {
-    /// Returns the documents at or below the chosen label, as indices of `context`. The method tries its preferred
-    /// bounds in order, and chooses the first label found that flows to the bound. If no label flows to any bound, it
-    /// chooses the one with the fewest documents. `completion` is the call, as text.
-    ///
-    /// # Errors
-    /// If the regions have too many labels, or the model cannot score.
-    fn needed(&self, context: &LabelledContext, completion: &str) -> Result<Vec<usize>, Error> {
-        let span = LabelSpan::new(&context.labels()).map_err(|_| {
-            Error::Unsupported(
-                "support for regions that together have more than 128 labels; use another influence method",
-            )
-        })?;
+    fn labels(&self, asked: &EstimatedCall<'_>) -> Result<Vec<SpanElement>, Error> {
         let task = ScoringTask {
-            model: &*self.method.model,
+            model: &*self.model,
             utility: &NegativePerplexity,
-            context,
-            completion,
+            context: asked.context,
+            completion: asked.call,
             // The count is used for the reported cost only, so an estimate of 4 bytes a token is enough.
             count: &|text| text.len() / 4,
         };
-        let mut scorer = block_on(ContextScorer::new(task, span.clone()))?;
-        let found = block_on(find_labels(&mut scorer, &self.method.options))?;
-        let candidate =
-            |element: &_| Candidate { label: span.label(*element), documents: span.documents(*element) };
-        let candidates: Vec<Candidate> = found.elements.iter().map(candidate).collect();
-        let chosen = candidates.get(prefer(&candidates, &self.method.preferred));
-        Ok(chosen.map_or_else(|| span.documents(span.top()), |candidate| candidate.documents.clone()))
+        let mut scorer = block_on(ContextScorer::new(task, asked.span.clone()))?;
+        Ok(block_on(find_labels(&mut scorer, &self.options))?.elements)
     }
 }
 
@@ -157,6 +53,7 @@ impl LambdaSession {
 mod tests {
     use flowgate_lm::{BoxFuture, Score, ScoreRequest, ScoredToken};
 
+    use super::super::estimated::EstimatedMethod;
     use super::super::tests::check;
     use super::*;
 
@@ -185,7 +82,12 @@ mod tests {
 
     #[test]
     fn a_call_depends_on_the_regions_that_make_it_probable() {
-        let method = LambdaMethod::new(Arc::new(CopyingDouble), PropagationOptions::default(), Vec::new());
+        let method = |options| {
+            let model = Arc::new(CopyingDouble);
+            EstimatedMethod::new(Arc::new(LambdaEstimator { model, options }), Vec::new())
+        };
+        let spent = method(PropagationOptions { budget: 0, ..PropagationOptions::default() });
+        let method = method(PropagationOptions::default());
         let page = r#"{"note": "pay eve@x.org", "owner": "ann@x.org"}"#;
         check(&method, "pay bob@x.org", page, r#"{"to": "bob@x.org"}"#, "permit");
         check(&method, "pay the owner", page, r#"{"to": "ann@x.org"}"#, "permit");
@@ -193,8 +95,6 @@ mod tests {
         // The user and the note state it: the lower label is sufficient.
         check(&method, "pay eve@x.org", page, r#"{"to": "eve@x.org"}"#, "permit");
         // No test may be spent: everything.
-        let options = PropagationOptions { budget: 0, ..PropagationOptions::default() };
-        let method = LambdaMethod::new(Arc::new(CopyingDouble), options, Vec::new());
-        check(&method, "pay bob@x.org", page, r#"{"to": "bob@x.org"}"#, "confirm");
+        check(&spent, "pay bob@x.org", page, r#"{"to": "bob@x.org"}"#, "confirm");
     }
 }

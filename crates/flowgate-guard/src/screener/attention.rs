@@ -17,7 +17,7 @@ use std::sync::Arc;
 use flowgate_lm::chat::{Completion, Message, Part, Request, ToolCall};
 use flowgate_lm::{
     AttentionLoss, AttentionModel, AttentionRequest, BoxFuture, ChatModel, Error, Listener, RegionClassifier,
-    TokenWeighting, ignore_deltas, region_features, send_completion,
+    ignore_deltas, region_summaries, send_completion,
 };
 use serde_json::{Value, json};
 
@@ -89,8 +89,7 @@ impl AttentionScreener {
             loss: AttentionLoss::NegativeLogProbability,
         })?;
         let ranges: Vec<Range<usize>> = chat.regions.iter().map(|(_, range)| range.clone()).collect();
-        let features = region_features(&attention, &ranges, TokenWeighting::Plain);
-        let probabilities = self.classifier.probabilities(&features)?;
+        let probabilities = self.classifier.probabilities(&region_summaries(&attention, &ranges))?;
         let scored = chat.regions.iter().zip(probabilities);
         // A value that is not a number cannot be compared, and such a region is named.
         let is_needed = |probability: f64| probability.partial_cmp(&self.threshold) != Some(Ordering::Less);
@@ -210,7 +209,7 @@ fn written_message(message: &Completion) -> String {
 #[cfg(test)]
 mod tests {
     use flowgate_lm::chat::Usage;
-    use flowgate_lm::{Attention, RegionFeatures, ScriptedModel, block_on};
+    use flowgate_lm::{Attention, RegionSummary, ScriptedModel, block_on};
 
     use super::super::Screener as _;
     use super::*;
@@ -238,8 +237,8 @@ mod tests {
     struct Share(Option<f64>);
 
     impl RegionClassifier for Share {
-        fn probabilities(&self, regions: &[RegionFeatures]) -> Result<Vec<f64>, Error> {
-            Ok(regions.iter().map(|region| self.0.unwrap_or(region.sum)).collect())
+        fn probabilities(&self, regions: &[RegionSummary]) -> Result<Vec<f64>, Error> {
+            Ok(regions.iter().map(|region| self.0.unwrap_or(region.plain.sum)).collect())
         }
     }
 

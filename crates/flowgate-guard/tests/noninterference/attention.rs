@@ -6,7 +6,7 @@ use std::sync::Arc;
 use flowgate_guard::screener::attention::AttentionScreener;
 use flowgate_lm::chat::{Completion, Request};
 use flowgate_lm::{
-    Attention, AttentionModel, AttentionRequest, ChatModel as _, Error, RegionClassifier, RegionFeatures,
+    Attention, AttentionModel, AttentionRequest, ChatModel as _, Error, RegionClassifier, RegionSummary,
     ScriptedModel, block_on, ignore_deltas,
 };
 
@@ -36,9 +36,9 @@ impl AttentionModel for ArbitraryAttention {
 struct ArbitraryClassifier;
 
 impl RegionClassifier for ArbitraryClassifier {
-    fn probabilities(&self, regions: &[RegionFeatures]) -> Result<Vec<f64>, Error> {
+    fn probabilities(&self, regions: &[RegionSummary]) -> Result<Vec<f64>, Error> {
         let decide =
-            |region: &RegionFeatures| f64::from(u8::from(Random::of(&format!("{region:?}")).chance(50)));
+            |region: &RegionSummary| f64::from(u8::from(Random::of(&format!("{region:?}")).chance(50)));
         Ok(regions.iter().map(decide).collect())
     }
 }

@@ -14,12 +14,10 @@ use super::evaluation::failed;
 use super::load_error::LoadError;
 use super::sampler::SplitMix;
 use super::train::{Gradients, Optimizer};
-use crate::{Error, RegionClassifier, RegionFeatures};
+use crate::{Error, FeatureSet, RegionClassifier, RegionSummary};
 
 /// The width of the two layers.
 const WIDTH: usize = 16;
-/// The number of features of a region.
-const FEATURES: usize = 6;
 /// The passes over the examples.
 const PASSES: usize = 60;
 /// The highest learning rate of the matrices.
@@ -27,6 +25,7 @@ const RATE: f64 = 0.05;
 
 /// A trained network.
 pub struct DependencyClassifier {
+    features: FeatureSet,
     variables: BTreeMap<String, Var>,
     first: LSTM,
     second: LSTM,
@@ -40,21 +39,22 @@ impl std::fmt::Debug for DependencyClassifier {
 }
 
 /// The regions of one prompt in their order, each with whether the output depends on it.
-pub type ClassifiedRegions = Vec<(RegionFeatures, bool)>;
+pub type ClassifiedRegions = Vec<(RegionSummary, bool)>;
 
 impl DependencyClassifier {
-    /// Trains a network on examples. The same examples and seed give the same network. `step` is called after each pass
-    /// over the examples. If `step` returns true, the training ends early and returns the network of that pass.
+    /// Trains a network that reads `features` on examples. The same examples and seed give the same network. `step` is
+    /// called after each pass over the examples. If `step` returns true, the training ends early and returns the network of that pass.
     ///
     /// # Errors
     /// If the output depends on all regions of the examples, or on none, or if the loss is not a number.
     pub fn train(
         examples: &[ClassifiedRegions],
+        features: FeatureSet,
         seed: u64,
         step: &mut dyn FnMut() -> bool,
     ) -> std::result::Result<Self, Error> {
-        let variables = initial_weights(seed).map_err(failed)?;
-        let classifier = Self::assemble(variables).map_err(failed)?;
+        let variables = initial_weights(features, seed).map_err(failed)?;
+        let classifier = Self::assemble(features, variables).map_err(failed)?;
         let mut optimizer = Optimizer::default();
         // Regions that an output depends on (`positive`) are rare. Each gets a `weight` such that all of them together
         // weigh as much as all other regions, which have the weight 1.
@@ -96,6 +96,12 @@ impl DependencyClassifier {
         Ok(classifier)
     }
 
+    /// Returns which features the network reads.
+    #[must_use]
+    pub fn features(&self) -> FeatureSet {
+        self.features
+    }
+
     /// Writes the weights of the network to a safetensors file.
     ///
     /// # Errors
@@ -109,7 +115,7 @@ impl DependencyClassifier {
         candle_core::safetensors::save(&tensors, path).map_err(|error| LoadError::of_saving(path, error))
     }
 
-    /// Reads a network from a safetensors file.
+    /// Reads a network from a safetensors file. Which features it reads follows from the shape of its first matrix.
     ///
     /// # Errors
     /// If the file is missing or damaged, or has other tensors.
@@ -119,12 +125,17 @@ impl DependencyClassifier {
         let variables =
             folder.all()?.into_iter().map(|(name, tensor)| Ok((name, Var::from_tensor(&tensor)?)));
         let variables = variables.collect::<Result<BTreeMap<_, _>>>().map_err(failed)?;
-        Self::assemble(variables).map_err(failed)
+        let columns = variables.get(FIRST_MATRIX).and_then(|first| first.dim(1).ok());
+        let features = FeatureSet::ALL.into_iter().find(|features| Some(features.size()) == columns);
+        let features = features.ok_or_else(|| {
+            LoadError::new(path, "the network reads other features; train the screener again".to_owned())
+        })?;
+        Self::assemble(features, variables).map_err(failed)
     }
 
     /// Builds the layers of the network from its weights, which are named as in PyTorch. Fails if a weight is missing
     /// or has another shape.
-    fn assemble(variables: BTreeMap<String, Var>) -> Result<Self> {
+    fn assemble(features: FeatureSet, variables: BTreeMap<String, Var>) -> Result<Self> {
         // The tensors share their storage with the variables, so that the layers see each step.
         let tensors = variables.iter().map(|(name, variable)| (name.clone(), variable.as_tensor().clone()));
         let weights = VarBuilder::from_tensors(tensors.collect(), DType::F32, &Device::Cpu);
@@ -132,17 +143,18 @@ impl DependencyClassifier {
         let layer =
             |inputs: usize, name: &str| LSTM::new(inputs, WIDTH, LSTMConfig::default(), weights.pp(name));
         Ok(Self {
-            first: layer(FEATURES, "first")?,
+            first: layer(features.size(), "first")?,
             second: layer(WIDTH, "second")?,
             output: candle_nn::linear(WIDTH, 1, weights.pp("output"))?,
+            features,
             variables,
         })
     }
 
     /// Returns the logit of each region: the logarithm of the odds that the output depends on it.
-    fn logits(&self, regions: &[RegionFeatures]) -> Result<Tensor> {
-        let values: Vec<f32> = regions.iter().flat_map(scaled).collect();
-        let inputs = Tensor::from_vec(values, (1, regions.len(), FEATURES), &Device::Cpu)?;
+    fn logits(&self, regions: &[RegionSummary]) -> Result<Tensor> {
+        let values: Vec<f32> = regions.iter().flat_map(|region| scaled(&self.features.of(region))).collect();
+        let inputs = Tensor::from_vec(values, (1, regions.len(), self.features.size()), &Device::Cpu)?;
         // Returns the output of a layer for each region. The layer reads the regions as the steps of a sequence.
         let read = |layer: &LSTM, inputs: &Tensor| {
             let states = layer.seq(inputs)?;
@@ -159,8 +171,8 @@ impl DependencyClassifier {
         let mut losses = Vec::with_capacity(batch.len());
         let mut total = 0.0;
         for regions in batch.iter().filter(|regions| !regions.is_empty()) {
-            let features: Vec<RegionFeatures> = regions.iter().map(|(features, _)| *features).collect();
-            let logits = self.logits(&features)?;
+            let summaries: Vec<RegionSummary> = regions.iter().map(|(summary, _)| *summary).collect();
+            let logits = self.logits(&summaries)?;
             // The cross-entropy is ln(1 + exp(-logit)) for a dependency and ln(1 + exp(logit)) otherwise.
             let signs: Vec<f32> =
                 regions.iter().map(|(_, depends)| if *depends { -1.0 } else { 1.0 }).collect();
@@ -179,8 +191,8 @@ impl DependencyClassifier {
 }
 
 impl RegionClassifier for DependencyClassifier {
-    /// Returns for each region the probability that the output depends on it: the logistic function of its logit.
-    fn probabilities(&self, regions: &[RegionFeatures]) -> std::result::Result<Vec<f64>, Error> {
+    /// Computes the probability of each region from its logit.
+    fn probabilities(&self, regions: &[RegionSummary]) -> std::result::Result<Vec<f64>, Error> {
         if regions.is_empty() {
             return Ok(Vec::new());
         }
@@ -200,18 +212,21 @@ const BATCH: usize = 16;
 /// Returns the logarithms of a region's features. The features span several orders of magnitude, and the network learns
 /// better from numbers of similar size. The small constant keeps the logarithm of 0 finite.
 #[expect(clippy::cast_possible_truncation, reason = "features are in single precision")]
-fn scaled(features: &RegionFeatures) -> [f32; FEATURES] {
-    features.of_the_paper().map(|value| (value + 1e-3).ln() as f32)
+fn scaled(features: &[f64]) -> Vec<f32> {
+    features.iter().map(|value| (value + 1e-3).ln() as f32).collect()
 }
+
+/// The name of the first matrix, which has a column for each feature.
+const FIRST_MATRIX: &str = "first.weight_ih_l0";
 
 /// Draws the first weights and returns them by their names in PyTorch's form. All are drawn uniformly from the same
 /// range, which narrows with the width of the layers. The same seed gives the same weights.
-fn initial_weights(seed: u64) -> Result<BTreeMap<String, Var>> {
+fn initial_weights(features: FeatureSet, seed: u64) -> Result<BTreeMap<String, Var>> {
     let mut random = SplitMix::new(seed);
     // An LSTM has four gates, whose matrices are stored as one.
     let gates = 4 * WIDTH;
     let shapes: [(&str, &[usize]); 10] = [
-        ("first.weight_ih_l0", &[gates, FEATURES]),
+        (FIRST_MATRIX, &[gates, features.size()]),
         ("first.weight_hh_l0", &[gates, WIDTH]),
         ("first.bias_ih_l0", &[gates]),
         ("first.bias_hh_l0", &[gates]),
@@ -237,6 +252,7 @@ fn initial_weights(seed: u64) -> Result<BTreeMap<String, Var>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::RegionFeatures;
     use crate::local::tests::TempFolder;
 
     /// Prompts of regions of which exactly one has most of the attention, more or less clearly.
@@ -247,7 +263,8 @@ mod tests {
             let region = |index: usize| {
                 let noise = random.uniform();
                 let sum = if index == needed { 0.3 + 0.4 * noise } else { 0.2 * noise };
-                (RegionFeatures { sum, mean: 5.0 * sum, quantiles: [sum; 4], peak: sum }, index == needed)
+                let plain = RegionFeatures { sum, mean: 5.0 * sum, quantiles: [sum; 4], peak: sum };
+                (RegionSummary { plain, ..RegionSummary::default() }, index == needed)
             };
             (0..5).map(region).collect()
         };
@@ -256,12 +273,17 @@ mod tests {
 
     #[test]
     fn a_network_learns_repeats_and_is_saved() {
-        let train = || DependencyClassifier::train(&examples(1, 40), 7, &mut || false).unwrap();
+        FeatureSet::ALL.into_iter().for_each(check_network);
+    }
+
+    /// Trains a network that reads `features`, and checks that it learns, repeats, and is the same after it was saved.
+    fn check_network(features: FeatureSet) {
+        let train = || DependencyClassifier::train(&examples(1, 40), features, 7, &mut || false).unwrap();
         let classifier = train();
         let probabilities = |classifier: &DependencyClassifier| -> Vec<f64> {
             let prompts = examples(2, 20);
             let of = |prompt: &ClassifiedRegions| {
-                let regions: Vec<RegionFeatures> = prompt.iter().map(|(features, _)| *features).collect();
+                let regions: Vec<RegionSummary> = prompt.iter().map(|(summary, _)| *summary).collect();
                 classifier.probabilities(&regions).unwrap()
             };
             prompts.iter().flat_map(of).collect()
@@ -275,14 +297,15 @@ mod tests {
         let folder = TempFolder::new();
         let file = folder.path().join("classifier.safetensors");
         classifier.save(&file).unwrap();
-        assert_eq!(probabilities(&DependencyClassifier::load(&file).unwrap()), found);
+        let loaded = DependencyClassifier::load(&file).unwrap();
+        assert_eq!((probabilities(&loaded), loaded.features()), (found, features));
         assert_eq!(classifier.probabilities(&[]).unwrap(), Vec::<f64>::new());
     }
 
     #[test]
     fn what_cannot_be_learned_is_an_error() {
-        let one_sided = vec![vec![(RegionFeatures::default(), false)]];
-        let error = DependencyClassifier::train(&one_sided, 1, &mut || false).unwrap_err();
+        let one_sided = vec![vec![(RegionSummary::default(), false)]];
+        let error = DependencyClassifier::train(&one_sided, FeatureSet::Paper, 1, &mut || false).unwrap_err();
         assert!(error.to_string().contains("both regions"), "{error}");
         assert!(DependencyClassifier::load(Path::new("no-such-file")).is_err());
     }

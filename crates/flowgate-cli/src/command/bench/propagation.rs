@@ -14,6 +14,8 @@ use flowgate_bench::propagation::{Models, model_manifest};
 use serde_json::json;
 
 #[cfg(feature = "local")]
+use flowgate_guard::propagation::ContinuedAnswers;
+#[cfg(feature = "local")]
 use std::path::Path;
 
 use crate::args::{PropagationArgs, PropagationFormat};
@@ -70,8 +72,11 @@ pub(crate) fn run(options: &PropagationArgs, output: &mut Console) -> Result<u8,
     Ok(if is_interrupted { INTERRUPTED } else { 0 })
 }
 
-/// Runs the suite with the model at `path`, or with the one that ships if `path` is `embedded`, and prints the results.
-/// `size` is the size of the suite, for the manifest. Returns 0, or [`INTERRUPTED`] after an interrupt.
+/// The most tokens of an answer that a model writes.
+#[cfg(feature = "local")]
+const ANSWER_TOKENS: usize = 64;
+
+/// Runs the suite with the model at `path`, or with the one that ships if `path` is `embedded`.
 #[cfg(feature = "local")]
 fn run_local(
     suite: &PropagationSuite,
@@ -84,9 +89,10 @@ fn run_local(
     // Special tokens and errors do not matter here: the counts are for reports of cost.
     let count = |text: &str| model.count_tokens(text).unwrap_or_default();
     // `None`: no chats are needed, since the method that asks the model itself (introspection) is not measured here.
-    let models = Models { scores: &model, states: Some(&model), chat: None, count: &count };
-    let progress = Progress::over_steps(suite.model_steps(), "step", output);
-    // Returns whether to stop.
+    let answers = ContinuedAnswers { model: &model, tokens: ANSWER_TOKENS };
+    let models =
+        Models { scores: &model, states: Some(&model), chat: None, answers: Some(&answers), count: &count };
+    let progress = Progress::over_steps(suite.model_steps(models), "step", output);
     let step = &mut || {
         progress.step();
         progress.is_interrupted()

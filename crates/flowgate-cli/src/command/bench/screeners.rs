@@ -8,6 +8,7 @@ use std::io::{BufRead as _, Read as _};
 use std::path::Path;
 
 use flowgate_bench::saliency::{self, ScreenerResults, TraceCases};
+use flowgate_lm::FeatureSet;
 use flowgate_lm::local::classifier::DependencyClassifier;
 
 use crate::args::{ScreenersArgs, ScreenersFormat};
@@ -16,7 +17,7 @@ use crate::local_model;
 use crate::output::Console;
 use crate::progress::{INTERRUPTED, Progress};
 
-/// Runs `flowgate bench screeners`: trains a network, and measures it and the other screeners on generated cases or on
+/// Runs `flowgate bench screeners`: trains networks, and measures them and the other screeners on generated cases or on
 /// the calls of recorded runs (`--traces`). Returns 0, or [`INTERRUPTED`] after an interrupt, which prints no figures.
 pub(crate) fn run(options: &ScreenersArgs, output: &mut Console) -> Result<u8, InputError> {
     let (model, name) = local_model::load(&options.local)?;
@@ -33,13 +34,13 @@ pub(crate) fn run(options: &ScreenersArgs, output: &mut Console) -> Result<u8, I
         progress.step();
         progress.is_interrupted()
     };
-    // Trains a network on the prompts, which can be interrupted.
-    let mut train = |prompts: &[saliency::LabelledPrompt]| {
-        let network = DependencyClassifier::train(prompts, options.seed, &mut || progress.is_interrupted())?;
+    let mut train = |features: FeatureSet, prompts: &[saliency::LabelledPrompt]| {
+        let stop = &mut || progress.is_interrupted();
+        let network = DependencyClassifier::train(prompts, features, options.seed, stop)?;
         Ok(Box::new(network) as _)
     };
     let results = match &traces {
-        Some(traces) => saliency::run_traces(&model, &mut train, options.seed, traces, &mut step),
+        Some(traces) => saliency::run_traces(&model, &mut train, options.seed, traces, None, &mut step),
         None => saliency::run(&model, &mut train, options.seed, cases, &mut step),
     };
     let is_interrupted = progress.finish(output);
@@ -73,7 +74,7 @@ const LONGEST_RUN: u64 = 16 << 20;
 
 /// Reads the calls of the runs in a file, which may be compressed; each line is a run. Calls whose prompt has more than
 /// `limit` bytes are left out and counted.
-fn read_traces(path: &Path, limit: usize) -> Result<TraceCases, InputError> {
+pub(crate) fn read_traces(path: &Path, limit: usize) -> Result<TraceCases, InputError> {
     let mut reader = open(path)?;
     let mut traces = TraceCases::default();
     for number in 1_u64.. {

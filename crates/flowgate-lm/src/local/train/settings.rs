@@ -33,19 +33,32 @@ pub struct ModelShape {
     pub context: usize,
 }
 
-impl Default for ModelShape {
-    /// Returns the shape of a model with about 700 000 weights.
-    fn default() -> Self {
+/// The width of a head.
+const HEAD_WIDTH: usize = 32;
+
+impl ModelShape {
+    /// Returns a shape with this number of layers and this width, which should be a multiple of 64: heads of a width of
+    /// 32, of which two share their keys, and an inner width of 2.75 times the width.
+    #[must_use]
+    pub fn of_size(layers: usize, width: usize) -> Self {
+        let heads = (width / HEAD_WIDTH).max(1);
         Self {
             vocabulary: 1024,
-            width: 128,
-            layers: 3,
-            heads: 4,
-            key_heads: 2,
-            inner_width: 352,
+            width,
+            layers,
+            heads,
+            key_heads: (heads / 2).max(1),
+            inner_width: width * 11 / 4,
             convolution: 3,
             context: 4096,
         }
+    }
+}
+
+impl Default for ModelShape {
+    /// Returns the shape of a model with about 700 000 weights.
+    fn default() -> Self {
+        Self::of_size(3, 128)
     }
 }
 
@@ -188,6 +201,15 @@ pub(super) fn initial_weights(shape: &DecoderConfig, seed: u64) -> Result<BTreeM
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn shapes_grow_with_their_width() {
+        let default = ModelShape::default();
+        assert_eq!((default.heads, default.key_heads, default.inner_width), (4, 2, 352));
+        let large = ModelShape::of_size(6, 256);
+        assert_eq!((large.layers, large.heads, large.key_heads, large.inner_width), (6, 8, 4, 704));
+        assert_eq!(large.config(1000)["num_key_value_heads"], 4);
+    }
 
     #[test]
     fn the_rate_rises_stays_and_falls() {

@@ -1,0 +1,26 @@
+//! Defines [`ContinuationModel`], the trait of models that continue a plain text. Models without a chat template answer
+//! in this way: the prompt ends where the answer begins. Local models implement it.
+
+use crate::{BoxFuture, Error};
+
+/// A model that continues a plain text.
+pub trait ContinuationModel: Send + Sync {
+    /// Returns the most probable continuation of a prompt, chosen token by token.
+    ///
+    /// # Errors
+    /// If the prompt is empty or too long for the model, or the evaluation fails.
+    fn continue_text<'a>(
+        &'a self,
+        prompt: &'a str,
+        end: ContinuationEnd<'a>,
+    ) -> BoxFuture<'a, Result<String, Error>>;
+}
+
+/// Where a continuation ends, at the latest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ContinuationEnd<'a> {
+    /// The most tokens.
+    pub tokens: usize,
+    /// The text before which it ends, such as a line break. It is not part of the continuation.
+    pub stop: &'a str,
+}
