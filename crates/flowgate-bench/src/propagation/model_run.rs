@@ -198,6 +198,7 @@ mod tests {
     use super::super::suite::Size;
     use super::*;
     use crate::games::interval::Rate;
+    use crate::tokens::count_lines;
 
     /// Answers with the first document; fails where there is none.
     struct FirstDocument;
@@ -222,7 +223,7 @@ mod tests {
             states: Some(&model),
             chat: None,
             answers: Some(&answers),
-            count: &count_words,
+            count: &count_lines,
         };
         let mut steps = 0;
         let results = suite.run_model(models, "a model", &mut || {
@@ -264,7 +265,7 @@ mod tests {
         let suite = PropagationSuite::new(1, Size { questions: 4, pairs: 3 }).unwrap();
         let model = CopyModel { copying: CopyingErrors::Exact, seed: 1 };
         for states in [None, Some(&model as _)] {
-            let models = Models { scores: &model, states, chat: None, answers: None, count: &count_words };
+            let models = Models { scores: &model, states, chat: None, answers: None, count: &count_lines };
             let mut steps = 0;
             let mut step = || {
                 steps += 1;

@@ -227,7 +227,7 @@ impl PropagationSuite {
             states: Some(&model),
             chat: Some(&chat),
             answers: None,
-            count: &count_words,
+            count: &count_lines,
         };
         let (key_value, news) = &self.tuning;
         let Some((key_value, key_value_grid)) = tune(models, key_value, true, step)? else { return Ok(None) };

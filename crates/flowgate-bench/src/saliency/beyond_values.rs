@@ -141,10 +141,10 @@ mod tests {
     #[test]
     fn a_sum_is_that_of_two_amounts() {
         let mut random = SeededRandom::new(4, 1);
+        let amount = regex::Regex::new(r"[0-9]+\.[0-9]{2}\b").unwrap();
         for _ in 0..20 {
             let case = derived(&mut random);
             let cents = |text: &str| -> usize {
-                let amount = regex::Regex::new(r"[0-9]+\.[0-9]{2}\b").unwrap();
                 amount.find(text).unwrap().as_str().replace('.', "").parse().unwrap()
             };
             let sum: usize = divided(&case).0.into_iter().map(cents).sum();

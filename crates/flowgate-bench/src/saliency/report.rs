@@ -10,20 +10,6 @@ use crate::games::report::csv;
 use crate::games::text_table::{Table, cell, table, texts};
 use crate::rounding::rounded;
 
-/// The sources of the suite; a change of any of them changes the digest of the code.
-const SOURCES: [&str; 10] = [
-    include_str!("labelled_prompt.rs"),
-    include_str!("beyond_values.rs"),
-    include_str!("case.rs"),
-    include_str!("distribution.rs"),
-    include_str!("instruction.rs"),
-    include_str!("measure.rs"),
-    include_str!("score.rs"),
-    include_str!("split.rs"),
-    include_str!("traces.rs"),
-    include_str!("../saliency.rs"),
-];
-
 /// Returns the manifest of a run over generated cases as a JSON object. `cases` is the number of cases of each set, and `model` the name of the model.
 pub fn manifest(seed: u64, cases: usize, model: &str) -> Value {
     json!({

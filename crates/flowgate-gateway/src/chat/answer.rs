@@ -131,7 +131,10 @@ impl ModelRoutes {
                     Err(failure) => return Some(failed(report, failure)),
                 };
                 let name = key_scope + &previous.conversation;
-                (self.sessions.find_by_name(&received.client, &name), RequestChat::Continued(previous, sources))
+                (
+                    self.sessions.find_by_name(&received.client, &name),
+                    RequestChat::Continued(previous, sources),
+                )
             }
             None => {
                 let chat = SentChat::of(messages).with_sources(sources);

@@ -12,7 +12,8 @@ const MORE: &str = "user-messages = \"trust-unmarked-even-if-pasted\"";
 fn send(gateway: &TestGateway, headers: &[(&str, &str)], more: Value) -> (u16, Value) {
     let tool = |name: &str| json!({"type": "function", "name": name, "parameters": {"type": "object"}, "strict": false});
     let mut body = json!({"model": "double", "tools": [tool("read"), tool("send")]});
-    body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    let Value::Object(more) = more else { panic!("an object") };
+    body.as_object_mut().unwrap().extend(more);
     let (status, answer) = gateway.post("/v1/responses", headers, &body.to_string());
     (status, serde_json::from_str(&answer).unwrap())
 }

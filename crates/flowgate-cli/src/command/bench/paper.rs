@@ -85,6 +85,7 @@ fn print(
 }
 
 /// Returns the error of an execution as the problem of the command.
+#[expect(clippy::needless_pass_by_value, reason = "passed to `map_err`")]
 fn failed(error: flowgate_bench::games::ExecutionError) -> InputError {
     InputError(error.to_string())
 }
