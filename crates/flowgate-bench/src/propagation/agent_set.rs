@@ -127,7 +127,7 @@ mod tests {
         };
         check(&line("fax", "one"), "there is no tool `fax`; use one of web_search");
         check(&line("web_search", "three"), "the phrase `three`");
-        check("{}", "correct the conversation");
+        check("{}", "correct the line");
         assert_eq!(read(&line("web_search", "one")).unwrap()[0].documents[0].facts, BTreeSet::from([0]));
     }
 }

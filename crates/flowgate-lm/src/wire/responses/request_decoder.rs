@@ -344,7 +344,7 @@ mod tests {
             check(fine, "fine");
         }
         check(r#""previous_response_id":"resp_1""#, "fine");
-        check(r#""previous_response_id":1"#, "`previous_response_id` is not text");
+        check(r#""previous_response_id":1"#, "`previous_response_id` is not a string");
         for field in ["conversation", "prompt"] {
             let problem = "refers to state at the provider, which has no label; send the content itself";
             check(&format!(r#""{field}":"r""#), &format!("`{field}` {problem}"));
