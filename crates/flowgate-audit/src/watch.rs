@@ -216,7 +216,10 @@ mod tests {
         };
         check("{", "not valid JSON");
         check("{}", "`time`");
-        check(r#"{"time": 1, "subject": "thought"}"#, "`subject` of the line must be `call`, `output`, `prompt`");
+        check(
+            r#"{"time": 1, "subject": "thought"}"#,
+            "`subject` of the line must be `call`, `output`, `prompt`",
+        );
         check(r#"{"time": 1, "subject": "call", "outcome": "maybe"}"#, "`outcome` must be");
         check(r#"{"time": 1, "subject": "call", "outcome": "deny"}"#, "`reason`");
     }
