@@ -132,12 +132,13 @@ pub(crate) fn bounded_text(path: &Path, limit: u64) -> Result<String, InputError
 }
 
 /// Converts bytes of `file` to text. `first_line` is the number of their first line, for the message about bytes that
-/// are not UTF-8.
+/// are not UTF-8, which counts bytes from the beginning of the line, from 0.
 fn utf8_text(bytes: Vec<u8>, file: &str, first_line: usize) -> Result<String, String> {
     String::from_utf8(bytes).map_err(|error| {
-        let valid = error.utf8_error().valid_up_to();
-        let line = error.as_bytes().iter().take(valid).filter(|byte| **byte == b'\n').count();
-        format!("{file}: line {} is not valid UTF-8 from byte {valid} on", first_line + line)
+        let valid = error.as_bytes().iter().take(error.utf8_error().valid_up_to());
+        let line = valid.clone().filter(|byte| **byte == b'\n').count();
+        let byte = valid.rev().take_while(|byte| **byte != b'\n').count();
+        format!("{file}: line {} is not valid UTF-8 from byte {byte} on", first_line + line)
     })
 }
 
@@ -247,6 +248,17 @@ fn read_document(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_place_of_wrong_bytes_is_a_line_and_a_byte_in_it() {
+        let check = |bytes: &[u8], first_line: usize, expected: &str| {
+            assert_eq!(utf8_text(bytes.to_vec(), "f", first_line).unwrap_err(), format!("f: {expected} on"));
+        };
+        check(b"\xff", 1, "line 1 is not valid UTF-8 from byte 0");
+        check(b"ab\xff", 1, "line 1 is not valid UTF-8 from byte 2");
+        check(b"a\nbcd\xff\n", 1, "line 2 is not valid UTF-8 from byte 3");
+        check(b"a\nb\xff", 7, "line 8 is not valid UTF-8 from byte 1");
+    }
 
     #[test]
     fn a_long_configuration_is_an_error_and_not_cut() {
