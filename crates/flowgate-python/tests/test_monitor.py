@@ -401,7 +401,7 @@ def test_attributions() -> None:
     seen = flowgate.Attribution([(0, "content"), (page.index, "content")])
     assert not monitor.judge("pay", {"to": "ann"}, attribution=seen)
     assert not monitor.judge("pay", {"to": "ann"}, attribution=flowgate.Attribution("hidden"))
-    with pytest.raises(IndexError, match="there is no region `nothing` of event 0"):
+    with pytest.raises(IndexError, match="there is no region `nothing` in event 0"):
         monitor.judge("pay", {}, attribution=flowgate.Attribution([(0, "nothing")]))
     with pytest.raises(ValueError, match="a dependency must be"):
         flowgate.Attribution("all")
