@@ -44,6 +44,8 @@ pub(crate) use quotation_memory::SessionTexts;
 #[derive(Debug, Default)]
 pub struct History {
     messages: Vec<HistoryMessage>,
+    /// The number of answers of the model so far, with those that were removed from the chat since.
+    answers: u64,
     prefixes: ChatPrefixDigests,
     /// The numbers of events of the trace, and of items of the conversation, whose texts are in the client's
     /// [`QuotationMemory`].
@@ -109,6 +111,9 @@ pub(crate) struct HistoryMessage {
     digest: [u8; 32],
     /// Whether the model wrote it in this conversation.
     is_written: bool,
+    /// The number of the answer, counted from 1 in this conversation; 0 for a message that is not an answer of the
+    /// model here, and for one that is not in the history yet.
+    number: u64,
     /// The label of the message.
     pub(crate) label: Label,
     /// Where the items of the conversation that it represents end. They begin where those of the previous message end.
@@ -119,7 +124,7 @@ impl HistoryMessage {
     /// Creates the entry of a message that the model did not write here. The items of the conversation that it
     /// represents end before the index `until`.
     pub(crate) fn new(message: &Message, label: Label, until: usize) -> Self {
-        Self { digest: MessageHasher::default().digest(message), is_written: false, label, until }
+        Self { digest: MessageHasher::default().digest(message), is_written: false, number: 0, label, until }
     }
 
     /// Marks the message as written by the model here: a chat that continues from it belongs to this session.
@@ -174,10 +179,16 @@ impl History {
         self.prefixes.all.clone()
     }
 
+    /// Returns the number that the next answer of the model will have in this session. Numbers are not used again, also if
+    /// an answer is removed from the chat.
+    pub fn next_answer_number(&self) -> u64 {
+        self.answers + 1
+    }
+
     /// Returns the digests of the first `count` messages and of the answer after them; `None` if the message after them
-    /// is not one that the model wrote in this session.
-    pub fn answered_chat(&self, count: usize) -> Option<MessageDigests> {
-        self.messages.get(count).filter(|answer| answer.is_written)?;
+    /// is not the answer with this number.
+    pub fn answered_chat(&self, count: usize, number: u64) -> Option<MessageDigests> {
+        self.messages.get(count).filter(|answer| answer.is_written && answer.number == number)?;
         let messages = self.messages.iter().take(count + 1);
         Some(messages.map(|message| (message.digest, message.is_written)).collect())
     }
@@ -203,8 +214,13 @@ impl History {
         messages.into_iter().for_each(|message| self.push_message(message));
     }
 
-    /// Appends a message, and updates the digests of the prefixes.
-    pub(crate) fn push_message(&mut self, message: HistoryMessage) {
+    /// Appends a message, and updates the digests of the prefixes. An answer of the model that has no number yet gets the
+    /// next one.
+    pub(crate) fn push_message(&mut self, mut message: HistoryMessage) {
+        if message.is_written && message.number == 0 {
+            self.answers += 1;
+            message.number = self.answers;
+        }
         self.prefixes.push(&message.digest, message.is_written);
         self.messages.push(message);
     }
@@ -226,14 +242,14 @@ impl History {
 
     /// Replaces the digest of the message at `index` by the digest of `sent`. The model wrote this message here, and
     /// `sent` has the same calls in another spelling. `recorded` is the message as the client received it, and
-    /// `digests` are the digests of the sent chat. Returns the new alignment. Does nothing and returns `None` if the
+    /// `digests` are the digests of the sent chat, of which the first `certain` are not in doubt. Returns the new alignment. Does nothing and returns `None` if the
     /// message at `index` is not `recorded`, or would still count as changed.
     pub(crate) fn respell(
         &mut self,
         index: usize,
         recorded: &Message,
         sent: &Message,
-        digests: &[MessageDigest],
+        (digests, certain): (&[MessageDigest], usize),
     ) -> Option<Alignment> {
         let mut hasher = MessageHasher::default();
         let message = self.messages.get_mut(index)?;
@@ -241,7 +257,7 @@ impl History {
             return None;
         }
         let recorded = std::mem::replace(&mut message.digest, hasher.digest(sent));
-        let alignment = self.align(digests);
+        let alignment = self.align(digests, certain);
         if alignment.unchanged <= index {
             self.messages.get_mut(index)?.digest = recorded;
             return None;
@@ -253,29 +269,30 @@ impl History {
 
     /// Compares a sent history with the history of the session: finds the messages at the beginning that are unchanged,
     /// and the longest end of the session's history that was sent again after others. Every message between them is a
-    /// replacement.
-    pub(crate) fn align(&self, sent: &[MessageDigest]) -> Alignment {
-        self.align_in_rounds(sent).0
+    /// replacement. The first `certain` messages of both are the same by their positions, as in a chat that names the
+    /// answer that it continues.
+    pub(crate) fn align(&self, sent: &[MessageDigest], certain: usize) -> Alignment {
+        self.align_in_rounds(sent, certain).0
     }
 
     /// Compares as [`Self::align`] does, in rounds, and also returns their number, which a test limits. Each round is
     /// one comparison. If it takes a message as unchanged that equals a removed one, it is unknown which of the two was
     /// removed, so the next round permits fewer unchanged messages. `sent` are the digests of the chat that the client
-    /// sends.
-    fn align_in_rounds(&self, sent: &[MessageDigest]) -> (Alignment, usize) {
+    /// sends. Of the first `certain` messages, none is in doubt.
+    fn align_in_rounds(&self, sent: &[MessageDigest], certain: usize) -> (Alignment, usize) {
         let mut max_unchanged = self.messages.len();
         let mut rounds = 0;
         loop {
             // A crafted history can make each round find one more ambiguous message: past the limit, all of them are
             // ambiguous.
             rounds += 1;
-            let alignment = self.align_to(sent, if rounds > MAX_ROUNDS { 0 } else { max_unchanged });
+            let alignment = self.align_to(sent, if rounds > MAX_ROUNDS { certain } else { max_unchanged });
             // A message that equals a removed one is ambiguous, and does not get the more permissive label of the two.
             let removed = self.messages.get(alignment.removed.clone()).into_iter().flatten();
             let removed: HashSet<&MessageDigest> = removed.map(|message| &message.digest).collect();
-            let mut unchanged = self.messages.iter().take(alignment.unchanged);
-            match unchanged.position(|message| removed.contains(&message.digest)) {
-                Some(ambiguous) => max_unchanged = ambiguous,
+            let mut unchanged = self.messages.iter().enumerate().take(alignment.unchanged).skip(certain);
+            match unchanged.find(|(_, message)| removed.contains(&message.digest)) {
+                Some((ambiguous, _)) => max_unchanged = ambiguous,
                 None => return (alignment, rounds),
             }
         }
@@ -423,7 +440,7 @@ mod tests {
             let old_list = old_messages.iter().map(|m| HistoryMessage::new(m, Label::BOTTOM, 0)).collect();
             let mut history = History::new();
             history.replace_messages(old_list);
-            let found = history.align(SentChat::of(&messages(sent)).digests());
+            let found = history.align(SentChat::of(&messages(sent)).digests(), 0);
             let part = |of: &'static str, range: Range<usize>| of.get(range).unwrap();
             let shown = (
                 found.unchanged,
@@ -456,7 +473,7 @@ mod tests {
             history.replace_messages(
                 old.iter().map(|message| HistoryMessage::new(message, Label::BOTTOM, 0)).collect(),
             );
-            let (found, took) = history.align_in_rounds(SentChat::of(sent).digests());
+            let (found, took) = history.align_in_rounds(SentChat::of(sent).digests(), 0);
             assert_eq!((took, found.unchanged), (rounds, unchanged));
         };
         let message = |number: usize| Message::User(vec![Part::Text(number.to_string())]);

@@ -103,6 +103,9 @@ pub enum Input {
         /// How many messages at its beginning had the digests of the history. A message whose calls differ from the
         /// history only in their spelling is not one of them.
         kept: usize,
+        /// How many of these are the same by their positions, because the caller named the answer that it continues.
+        #[serde(default, skip_serializing_if = "is_zero")]
+        certain: usize,
         /// The remaining messages.
         rest: Vec<Message>,
         /// The results of lookups of these messages in the client's memory.
@@ -211,4 +214,10 @@ pub(crate) mod tool {
 /// a missing field becomes `None`.
 pub(crate) fn present<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Value>, D::Error> {
     Value::deserialize(deserializer).map(Some)
+}
+
+/// Whether a count is zero: it is then left out of the stored form.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes fields by reference")]
+fn is_zero(count: &usize) -> bool {
+    *count == 0
 }

@@ -5,12 +5,13 @@ use std::sync::atomic::Ordering;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use axum::http::StatusCode;
-use flowgate_guard::history::SentChat;
+use flowgate_guard::history::{History, SentChat};
 use flowgate_lm::chat::{Completion, Sources};
 use flowgate_lm::wire::{AnswerStorage, Api, ReceivedRequest, ResponseHead};
 use tokio::sync::mpsc::Sender;
 
 use super::ModelRoutes;
+use super::clients::ClientState;
 use super::conversations::{ConversationHandle, ConversationState, LockedConversation};
 use super::error_reply::error_reply;
 use super::headers::{CONVERSATION, with_conversation_header};
@@ -126,15 +127,13 @@ impl ModelRoutes {
         let named = received.conversation.as_deref();
         let (handle, input) = match &request.previous_response {
             Some(id) => {
-                let previous = match previous_answer(id, &key_scope, named) {
-                    Ok(previous) => previous,
+                match self
+                    .find_continued(&received.client, previous_answer(id, &key_scope, named), &key_scope)
+                    .await
+                {
+                    Ok((handle, previous)) => (handle, RequestChat::Continued(previous, sources)),
                     Err(failure) => return Some(failed(report, failure)),
-                };
-                let name = key_scope + &previous.conversation;
-                (
-                    self.sessions.find_by_name(&received.client, &name),
-                    RequestChat::Continued(previous, sources),
-                )
+                }
             }
             None => {
                 let chat = SentChat::of(messages).with_sources(sources);
@@ -149,6 +148,23 @@ impl ModelRoutes {
         answered.unwrap_or_else(|failure| {
             Some(with_conversation_header(failed(report, failure), Some(handle.name())))
         })
+    }
+
+    /// Finds the conversation of an earlier answer, whose id was read as `previous`. `key_scope` is the scope of the key of
+    /// the request.
+    ///
+    /// # Errors
+    /// That of `previous`, that the client has no such conversation, or that the database cannot be read.
+    async fn find_continued(
+        &self,
+        client: &ClientState,
+        previous: Result<ResponseId, RequestError>,
+        key_scope: &str,
+    ) -> Result<(ConversationHandle, ResponseId), RequestError> {
+        let previous = previous?;
+        let name = format!("{key_scope}{}", previous.conversation);
+        let handle = self.sessions.find_existing(client, &name).await?;
+        Ok((handle.ok_or_else(|| bad_previous_answer(GONE))?, previous))
     }
 
     /// Runs one turn in a conversation, and stores it before the end of its reply is sent. `input` are the messages of
@@ -173,8 +189,13 @@ impl ModelRoutes {
         let chat = &match input {
             RequestChat::Whole(chat) => chat,
             RequestChat::Continued(previous, sources) => {
-                let before = locked.history().and_then(|history| previous.chat_in(history));
-                let before = before.ok_or_else(|| bad_previous_answer(GONE))?;
+                let Some(before) = locked.history().and_then(|history| previous.chat_in(history)) else {
+                    drop(locked);
+                    // Another gateway, which the client asks next, would wait until the lease expires. A lease that cannot
+                    // be released expires by itself.
+                    let _ = self.sessions.store().release_lease(&client.spec.name, handle.name()).await;
+                    return Err(bad_previous_answer(GONE));
+                };
                 SentChat::following(&before, &request.request.messages, &sources)
             }
         };
@@ -183,7 +204,9 @@ impl ModelRoutes {
         let created = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
         let id = match received.api {
             Api::Responses => {
-                ResponseId::following(name_for_client(handle.name()), &chat.message_digests()).to_string()
+                let answer = locked.history().map_or(1, History::next_answer_number);
+                let chat = chat.message_digests();
+                ResponseId::following(name_for_client(handle.name()), &chat, answer).to_string()
             }
             api => format!("{}-{created}-{number}", api.form().id_prefix),
         };

@@ -1,8 +1,8 @@
 //! Reads and writes the ids of answers. A request of the Responses API may name an earlier answer by its id
 //! (`previous_response_id`) and send only what is new; `answer` then takes the rest of the chat from the conversation.
 //!
-//! An id contains the name of the conversation, the number of messages before the answer, and a digest of these
-//! messages. So the gateway stores nothing for an id. It proves nothing either: a conversation is looked up only among
+//! An id contains the name of the conversation, the number of messages before the answer, the number of the answer in the
+//! conversation, and a digest of the messages before it. So the gateway stores nothing for an id. It proves nothing either: a conversation is looked up only among
 //! those of the client or virtual key that sends the id.
 
 use std::fmt;
@@ -23,30 +23,33 @@ pub(crate) struct ResponseId {
     pub(crate) conversation: String,
     /// The number of messages of the chat before the answer.
     messages: usize,
+    /// The number of the answer in the conversation: an answer that was generated again has another one.
+    answer: u64,
     digest: ShortDigest,
 }
 
 impl ResponseId {
-    /// Returns the id of the answer that follows the messages `chat` in the conversation with this name.
-    pub(crate) fn following(conversation: &str, chat: &MessageDigests) -> Self {
+    /// Returns the id of the answer with the number `answer`, which follows the messages `chat` in the conversation with
+    /// this name.
+    pub(crate) fn following(conversation: &str, chat: &MessageDigests, answer: u64) -> Self {
         let digest = short_digest(chat, chat.len()).unwrap_or_default();
-        Self { conversation: conversation.to_owned(), messages: chat.len(), digest }
+        Self { conversation: conversation.to_owned(), messages: chat.len(), answer, digest }
     }
 
     /// Reads an id; `None` if the text is not one of this gateway's ids.
     pub(crate) fn parse(text: &str) -> Option<Self> {
-        let mut parts = text.strip_prefix(Api::Responses.form().id_prefix)?.strip_prefix('_')?.splitn(3, '_');
-        let (messages, digest, conversation) = (parts.next()?, parts.next()?, parts.next()?);
-        let (messages, digest) = (messages.parse().ok()?, random::from_hex(digest)?);
+        let mut parts = text.strip_prefix(Api::Responses.form().id_prefix)?.strip_prefix('_')?.splitn(4, '_');
+        let (messages, answer) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
+        let (digest, conversation) = (random::from_hex(parts.next()?)?, parts.next()?);
         // The names of a virtual key's conversations begin with its scope in the gateway, which must not come from here.
         let conversation = Some(conversation).filter(|name| is_conversation_name(name))?.to_owned();
-        Some(Self { conversation, messages, digest })
+        Some(Self { conversation, messages, answer, digest })
     }
 
-    /// Returns the digests of the chat up to the answer, which included; `None` if the history has no answer of the
-    /// model at this position, or other messages before it.
+    /// Returns the digests of the chat up to and including the answer; `None` if the history does not have this answer at
+    /// this position, or has other messages before it.
     pub(crate) fn chat_in(&self, history: &History) -> Option<MessageDigests> {
-        let chat = history.answered_chat(self.messages)?;
+        let chat = history.answered_chat(self.messages, self.answer)?;
         (short_digest(&chat, self.messages)? == self.digest).then_some(chat)
     }
 }
@@ -54,7 +57,8 @@ impl ResponseId {
 impl fmt::Display for ResponseId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let prefix = Api::Responses.form().id_prefix;
-        write!(f, "{prefix}_{}_{}_{}", self.messages, random::hex(&self.digest), self.conversation)
+        let Self { conversation, messages, answer, digest } = self;
+        write!(f, "{prefix}_{messages}_{answer}_{}_{conversation}", random::hex(digest))
     }
 }
 
@@ -74,7 +78,7 @@ mod tests {
     fn an_id_is_read_as_it_was_written() {
         let messages = [Message::User(vec![Part::from("Hi.")])];
         for name in ["0a1b", "my chat_1", "_", "a_b_c"] {
-            let id = ResponseId::following(name, &SentChat::of(&messages).message_digests());
+            let id = ResponseId::following(name, &SentChat::of(&messages).message_digests(), 7);
             assert_eq!(ResponseId::parse(&id.to_string()), Some(id), "{name}");
         }
     }
@@ -83,17 +87,18 @@ mod tests {
     fn other_texts_are_no_ids() {
         let digest = "0123456789abcdef";
         let check = |text: &str, is_id: bool| assert_eq!(ResponseId::parse(text).is_some(), is_id, "{text}");
-        check(&format!("resp_1_{digest}_c"), true);
-        check(&format!("resp_1_{digest}_"), false);
-        check(&format!("resp_1_{digest}"), false);
-        check(&format!("resp_-1_{digest}_c"), false);
-        check(&format!("resp_1_{digest}00_c"), false);
-        check(&format!("resp_99999999999999999999999_{digest}_c"), false);
+        check(&format!("resp_1_2_{digest}_c"), true);
+        check(&format!("resp_1_2_{digest}_"), false);
+        check(&format!("resp_1_2_{digest}"), false);
+        check(&format!("resp_-1_2_{digest}_c"), false);
+        check(&format!("resp_1_2_{digest}00_c"), false);
+        check(&format!("resp_99999999999999999999999_2_{digest}_c"), false);
         check(&format!("msg_1_{digest}_c"), false);
+        check(&format!("resp_1_{digest}_c"), false);
         check("resp-1700000000-1", false);
         check("", false);
         // The scope of a virtual key cannot be sent.
-        check(&format!("resp_1_{digest}_«fgk:0a1b»c"), false);
-        check(&format!("resp_1_{digest}_{}", "c".repeat(129)), false);
+        check(&format!("resp_1_2_{digest}_«fgk:0a1b»c"), false);
+        check(&format!("resp_1_2_{digest}_{}", "c".repeat(129)), false);
     }
 }

@@ -77,12 +77,12 @@ impl Conversation {
     ) -> Result<(), CarryOverError> {
         for input in turn {
             match input {
-                Input::Sent { kept, rest, seen, sources } => {
-                    self.carry_chat(client, history, *kept, (rest, sources, seen))?;
+                Input::Sent { kept, certain, rest, seen, sources } => {
+                    self.carry_chat(client, history, (*kept, *certain), (rest, sources, seen))?;
                 }
                 // The client continued a turn that waited for a person: its chat, and what it wrote to continue.
                 Input::Resumed { kept, new } => {
-                    self.carry_chat(client, history, *kept, (new.as_slice(), &Sources::default(), &[]))?;
+                    self.carry_chat(client, history, (*kept, 0), (new.as_slice(), &Sources::default(), &[]))?;
                 }
                 Input::AnsweredTo(message) => {
                     let tools = called_tools(message, tool_of);
@@ -124,24 +124,26 @@ impl Conversation {
         Ok(())
     }
 
-    /// Merges a chat whose first `kept` messages are those of the history, and which continues with `rest`. `seen`
+    /// Merges a chat whose first `kept` messages are those of the history, the first `certain` of them by their positions,
+    /// and which continues with `rest`. `seen`
     /// are the quotations in `rest` under the earlier policy.
     fn carry_chat(
         &mut self,
         client: &mut ClientProfile,
         history: &mut History,
-        kept: usize,
+        (kept, certain): (usize, usize),
         (rest, sources, seen): (&[Message], &Sources, &[TextQuotations]),
     ) -> Result<(), CarryOverError> {
         let digests = history.digests_with(kept, rest);
-        let found = self.align_chat(history, &digests, |count| rest.get(count.checked_sub(kept)?..));
+        let found =
+            self.align_chat(history, (&digests, certain), |count| rest.get(count.checked_sub(kept)?..));
         // The history is the one that the earlier conversation had, so the same messages are unchanged.
         if digests.len() != kept + rest.len() || found.same != kept {
             return Err(CarryOverError::Inconsistent);
         }
         let mut memory = QuotationLookup::live_after(client, seen);
         let (rest, sources) = (rest.to_vec(), sources.clone());
-        let mut input = Input::Sent { kept, rest, seen: Vec::new(), sources };
+        let mut input = Input::Sent { kept, certain, rest, seen: Vec::new(), sources };
         let context = InputContext::Chat { history, memory: &mut memory, found };
         let InputOutcome::Merged(merged) = self.apply(&input, context) else {
             return Err(CarryOverError::Inconsistent);

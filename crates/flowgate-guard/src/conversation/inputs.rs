@@ -219,14 +219,16 @@ impl Conversation {
         history: &mut History,
         chat: &SentChat<'_>,
     ) -> Result<Option<MergeSummary>, PushError> {
-        let found = self.align_chat(history, chat.digests(), |count| chat.messages_after(count));
+        // A chat of which the first messages are digests continues an answer that the caller has named by its position.
+        let certain = chat.digest_only_count();
+        let found = self.align_chat(history, (chat.digests(), certain), |count| chat.messages_after(count));
         // The input leaves out only the messages with the digests of the history. It contains messages that differ from
         // the history in the spelling of their calls alone, so that a replay recognises them as well.
         let kept = found.same;
         let Some(rest) = chat.messages_after(kept) else { return Ok(None) };
         let mut memory = QuotationLookup::live(client);
         let (rest, sources) = (rest.to_vec(), chat.sources_after(kept));
-        let mut input = Input::Sent { kept, rest, seen: Vec::new(), sources };
+        let mut input = Input::Sent { kept, certain, rest, seen: Vec::new(), sources };
         let context = InputContext::Chat { history, memory: &mut memory, found };
         let InputOutcome::Merged(merged) = self.apply(&input, context) else { return Ok(None) };
         // The answers of the client's memory are part of the input, so that a replay needs no memory. They are known

@@ -73,9 +73,10 @@ impl Conversation {
     fn replay_input(&mut self, state: &mut ReplayState<'_>, input: &Input) -> Option<()> {
         let ReplayState { client, history, call, judged } = state;
         let outcome = match input {
-            Input::Sent { kept, rest, seen, .. } => {
+            Input::Sent { kept, certain, rest, seen, .. } => {
                 let digests = history.digests_with(*kept, rest);
-                let found = self.align_chat(history, &digests, |count| rest.get(count.checked_sub(*kept)?..));
+                let found = self
+                    .align_chat(history, (&digests, *certain), |count| rest.get(count.checked_sub(*kept)?..));
                 let memory = &mut QuotationLookup::from_recorded(client, seen);
                 self.apply(input, InputContext::Chat { history, memory, found })
             }

@@ -30,19 +30,19 @@ pub(super) struct AlignedChat {
 impl Conversation {
     /// Compares a sent chat with the history. The history takes on the digests of respelled messages: later chats and
     /// [prefixes](History::prefixes) with this spelling then match at once. `digests` are the digests of the sent
-    /// messages; `messages_after(n)` returns the messages after the first n, or `None` if not all of them are at hand.
+    /// messages, of which the first `certain` are not in doubt; `messages_after(n)` returns the messages after the first n, or `None` if not all of them are at hand.
     pub(super) fn align_chat<'m>(
         &self,
         history: &mut History,
-        digests: &[MessageDigest],
+        (digests, certain): (&[MessageDigest], usize),
         messages_after: impl Fn(usize) -> Option<&'m [chat::Message]>,
     ) -> AlignedChat {
-        let mut alignment = history.align(digests);
+        let mut alignment = history.align(digests, certain);
         let same = alignment.unchanged;
         // Each round recognises at least one more message.
         while let Some([message, ..]) = messages_after(alignment.unchanged)
             && let Some(recorded) = self.recorded_spelling(message)
-            && let Some(next) = history.respell(alignment.unchanged, &recorded, message, digests)
+            && let Some(next) = history.respell(alignment.unchanged, &recorded, message, (digests, certain))
         {
             alignment = next;
         }

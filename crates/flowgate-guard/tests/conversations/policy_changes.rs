@@ -247,8 +247,13 @@ fn other_conversations_are_not_carried_over() {
     };
     check(&[Input::User("Read it.".into())], CarryOverError::Unsupported);
     check(&[Input::GoOn], CarryOverError::Unsupported);
-    let sent =
-        Input::Sent { kept: 2, rest: vec![assistant("a")], seen: Vec::new(), sources: Default::default() };
+    let sent = Input::Sent {
+        kept: 2,
+        certain: 0,
+        rest: vec![assistant("a")],
+        seen: Vec::new(),
+        sources: Default::default(),
+    };
     check(&[sent], CarryOverError::Inconsistent);
 }
 
