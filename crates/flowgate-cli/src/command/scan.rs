@@ -289,10 +289,14 @@ fn package(arguments: &[String]) -> Option<&str> {
 }
 
 /// Returns the program of a hook, by a heuristic: the first word of its command without `=`. Words before it set
-/// environment variables, whose values can be keys. The result is empty if a quotation mark is not closed.
+/// environment variables, whose values can be keys. The result is empty if a quotation mark is not closed, or if a
+/// value may be a shell's substitution, which is not understood.
 fn hook_program(command: &str) -> String {
-    // Without quotation marks, backslashes are those of Windows paths.
-    let words = match command.contains(['"', '\'']) {
+    if command.contains('=') && command.contains(['$', '`']) {
+        return String::new();
+    }
+    // Otherwise backslashes are those of Windows paths.
+    let words = match command.contains(['"', '\'']) || command.contains("\\ ") {
         true => shlex::split(command).unwrap_or_default(),
         false => command.split_whitespace().map(str::to_owned).collect(),
     };
@@ -362,6 +366,9 @@ mod tests {
             ("KEY=\"S3 CRET\" /bin/check", "/bin/check"),
             ("KEY='S3 CRET' '/my hooks/check' x", "/my hooks/check"),
             ("KEY=\"S3 CRET /bin/check", ""),
+            ("KEY=S3\\ CRET /bin/check", "/bin/check"),
+            ("KEY=$(cat secret key) /bin/check", ""),
+            ("$HOME/hooks/check.sh x", "$HOME/hooks/check.sh"),
             ("C:\\hooks\\check.exe x", "C:\\hooks\\check.exe"),
             ("", ""),
         ] {

@@ -280,6 +280,23 @@ impl Conversations {
         ConversationHandle { key, cell }
     }
 
+    /// Returns the handle of a client's conversation with this name; `None` if the client has no such conversation, in
+    /// memory or in the database.
+    ///
+    /// # Errors
+    /// If the database cannot be read.
+    pub(crate) async fn find_existing(
+        &self,
+        client: &ClientState,
+        name: &str,
+    ) -> Result<Option<ConversationHandle>, RequestError> {
+        let handle = self.find_by_name(client, name);
+        // A locked cell is in use by another request, so the conversation exists or is about to.
+        let is_in_memory = handle.cell.try_lock().map_or(true, |session| session.is_some());
+        let exists = is_in_memory || self.store.has_conversation(&client.spec.name, name).await?;
+        Ok(exists.then_some(handle))
+    }
+
     /// Waits until no other request uses the conversation that `handle` names, in this gateway or in another, and loads
     /// the turns that are not in memory. `presence` says whether the client still waits.
     ///

@@ -114,7 +114,7 @@ fn an_id_gives_no_access_to_other_conversations() {
     let first = ask(&gateway, json!({"input": "a secret"}));
     let name = first["id"].as_str().unwrap().rsplit('_').next().unwrap();
     let go_on = || json!({"previous_response_id": first["id"], "input": "go on"});
-    let invented = json!({"previous_response_id": "resp_1_0123456789abcdef_c", "input": "go on"});
+    let invented = json!({"previous_response_id": "resp_1_1_0123456789abcdef_c", "input": "go on"});
     let rows = [
         (OTHER_KEY, None, go_on(), 400),
         (KEY, Some("another"), go_on(), 400),
@@ -148,4 +148,24 @@ fn instructions_are_not_repeated() {
         let last = upstream.shown().pop().unwrap();
         assert_eq!(last.matches("system Text").count(), count, "{instructions}: {last}");
     }
+}
+
+/// A request that is sent again, and a branch, work also if messages of the chat are equal.
+#[test]
+fn equal_messages_do_not_confuse_what_is_continued() {
+    let upstream = UpstreamDouble::new(|_| says("Done."));
+    let gateway = TestGateway::new(&upstream.url, "responses", MORE);
+    let first = ask(&gateway, json!({"input": "yes"}));
+    let more = || json!({"previous_response_id": first["id"], "input": "yes"});
+    let second = ask(&gateway, more());
+    let again = ask(&gateway, more());
+    assert_ne!(second["id"], again["id"], "two answers have two ids");
+    assert_eq!(
+        ask(&gateway, json!({"previous_response_id": again["id"], "input": "yes"}))["status"],
+        "completed"
+    );
+    // The answer that was generated again is no longer part of the chat.
+    let body = json!({"previous_response_id": second["id"], "input": "yes"});
+    let (status, refused) = send(&gateway, &[("authorization", &key(KEY))], body);
+    assert_eq!(status, 400, "{refused}");
 }

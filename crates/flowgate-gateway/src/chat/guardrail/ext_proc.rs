@@ -196,7 +196,7 @@ impl ExtProcStream {
             routes.judge_chat(&self.received, &decoded, presence, &mut report).await
         };
         let outcome = outcome.await;
-        let decoding_error = undecoded(&outcome);
+        let decoding_error = undecoded(&outcome, StatusCode::BAD_REQUEST);
         // Fails if the request is refused. Watch mode refuses nothing, but what cannot be decoded cannot be passed on.
         routes.end_guardrail_report(&self.received, report, outcome)?;
         let held = judged.ok_or(decoding_error)?;
@@ -236,7 +236,7 @@ impl ExtProcStream {
             routes.judge_answer(&self.received, decoded, completion, presence, &mut report).await
         };
         let outcome = outcome.await;
-        let decoding_error = undecoded(&outcome);
+        let decoding_error = undecoded(&outcome, StatusCode::BAD_GATEWAY);
         // Fails if the answer is stopped. Watch mode stops nothing, but what cannot be decoded cannot be passed on.
         routes.end_guardrail_report(&self.received, report, outcome)?;
         let completion = judged.ok_or(decoding_error)?;
@@ -261,12 +261,11 @@ fn misconfigured() -> RequestError {
     RequestError::new(StatusCode::INTERNAL_SERVER_ERROR, message)
 }
 
-/// Returns the error for a body that could not be decoded. `outcome` is the judgement on it, whose reason says why.
-fn undecoded(outcome: &Result<(), NotPermitted>) -> RequestError {
+/// Returns the error for a body that could not be decoded. `outcome` is the judgement on it, whose reason says why, and
+/// `status` says whose body it is.
+fn undecoded(outcome: &Result<(), NotPermitted>, status: StatusCode) -> RequestError {
     match outcome {
-        Err(NotPermitted::Stopped(stopped)) => {
-            RequestError::new(StatusCode::BAD_REQUEST, stopped.reason.clone())
-        }
+        Err(NotPermitted::Stopped(stopped)) => RequestError::new(status, stopped.reason.clone()),
         _ => misconfigured(),
     }
 }
