@@ -93,7 +93,8 @@ impl HitCounter {
         Self { hits, labels: plan.labels.iter().map(|statement| statement.span.start).collect() }
     }
 
-    /// Adds a session that was judged under the policy.
+    /// Adds a session that was judged under the policy: the statements that labelled its events, and those that the
+    /// reasons of its findings and calls follow from. The labels of calls that did not run do not count.
     pub fn add(&mut self, session: &RejudgedSession) {
         let events = session.monitor.trace().events().iter();
         for event in events.filter(|event| event.status == Status::Done) {

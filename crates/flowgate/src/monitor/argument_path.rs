@@ -16,8 +16,8 @@ pub(super) fn argument_of_node(document: &Document, node: NodeId) -> (String, Op
     (path.to_string(), name)
 }
 
-/// Returns the name of the argument of the call that the part of a reason is in; `None` if the part is not in an
-/// argument, such as the decision.
+/// Returns the name of the argument of the call that `part`, the printed path in a reason, is in. `None` if it is in no
+/// argument: a reason can also be about the decision, for example.
 pub(super) fn argument_in<'c>(call: &'c Call, part: &str) -> Option<&'c str> {
     let is_in = |name: &&String| {
         let path = Path(vec![PathStep::Key("arguments".into()), PathStep::Key(name.as_str().into())]);

@@ -197,7 +197,7 @@ fn untrusted_argument<'c>(call: &'c Call, reason: &Reason) -> Option<&'c str> {
     if is_about_integrity { argument_in(call, reason.part.as_deref()?) } else { None }
 }
 
-/// Returns the texts and numbers in a value, at any depth.
+/// Returns the texts and numbers in a value, at any depth; numbers as texts, and no keys of maps.
 fn texts_of(value: &Value) -> Vec<String> {
     match value {
         Value::String(text) => vec![text.clone()],

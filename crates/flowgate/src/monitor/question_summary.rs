@@ -78,7 +78,7 @@ fn influences(policy: &Policy, call: &Call, reasons: &[Reason]) -> Option<String
 }
 
 /// Returns a sentence that says which kinds of confidential text the call would disclose, and by which parts; `None` if
-/// there is no such text.
+/// there is no such text, or no part is known.
 fn disclosures(policy: &Policy, call: &Call, reasons: &[Reason]) -> Option<String> {
     // The categories of a reason are the phrases of its label about confidentiality.
     let reasons: Vec<&Reason> =

@@ -271,6 +271,7 @@ fn contains_quantifier(query: &CompiledQuery) -> bool {
 /// Returns whether a condition requires that the event in `slot` precedes the event of another of the `variables`, so
 /// that it cannot be the event that completes a match.
 fn comes_before_another(items: &[QueryItem], slot: VariableSlot, variables: &[Variable]) -> bool {
+    // A variable with a domain ranges over the values of a list.
     let is_event = |other: VariableSlot| variables.iter().any(|v| v.slot == other && v.domain.is_none());
     items.iter().any(|item| match item {
         QueryItem::Test(CompiledExpr::Compare(

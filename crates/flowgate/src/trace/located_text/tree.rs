@@ -102,8 +102,8 @@ impl TreeBuilder {
         }
     }
 
-    /// Adds a scalar that `span` spells to the innermost open list or map. Fails if no node is expected there, or if
-    /// the text has too many nodes.
+    /// Adds a scalar to the innermost open list or map; `span` is the location of its spelling. Fails if no node is
+    /// expected there, or if the text has too many nodes.
     pub(super) fn add_scalar(
         &mut self,
         span: Range<usize>,
@@ -122,6 +122,7 @@ impl TreeBuilder {
         };
         let kind = match body {
             OpenContent::List(items) => LocatedNodeKind::List(items),
+            // `key: None`: no key waits for its value.
             OpenContent::Map { entries, key: None, .. } => LocatedNodeKind::Map(entries),
             OpenContent::Map { .. } => return Err(broken),
         };

@@ -78,8 +78,8 @@ impl<'t> Layout<'t> {
         }
     }
 
-    /// Returns the end of the quoted scalar that starts at an offset; `None` if it has no end. In single quotes, two
-    /// quotes are an escaped one, and a backslash is an ordinary character.
+    /// Returns the end of the quoted scalar that starts at an offset, after its closing quote; `None` if it has none.
+    /// In single quotes, two quotes are an escaped one, and a backslash is an ordinary character.
     pub(super) fn quoted_end(&self, start: usize, quote: u8) -> Option<usize> {
         let mut at = start + 1;
         loop {
