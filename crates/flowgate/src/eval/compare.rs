@@ -347,7 +347,8 @@ impl Evaluator<'_> {
     }
 
     /// Returns whether a value equals an expected one. A missing or null value equals only an expected `None`; compared
-    /// with any other value, [`outcome_of_missing_value`](Self::outcome_of_missing_value) decides.
+    /// with any other value, [`outcome_of_missing_value`](Self::outcome_of_missing_value) decides: false in a rule, and
+    /// an error in a statement that grants something.
     fn is_value(&mut self, value: &Value, expected: &Value) -> Result<bool> {
         if !expected.is_absent_or_none() && self.is_null(value) {
             return self.outcome_of_missing_value();

@@ -4,7 +4,7 @@
 use crate::trace::{Call, Document, NodeId, Path, PathStep};
 
 /// Returns the printed path of the top-level argument that a node of a call belongs to, such as `arguments.to`, and the
-/// name of the argument; `None` for the name if the node is not in an argument.
+/// name of the argument. For a node that is in no argument, returns its path, cut to two steps, and no name.
 pub(super) fn argument_of_node(document: &Document, node: NodeId) -> (String, Option<String>) {
     let mut path = document.path(node);
     // The first two steps are `arguments` and the name.

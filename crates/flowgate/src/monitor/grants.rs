@@ -54,7 +54,8 @@ pub struct Grant {
 }
 
 impl Grant {
-    /// Returns whether the person was shown this reason, and the reason can be granted.
+    /// Returns whether the person was shown this reason, and the reason can be granted: it asks, and the policy permits
+    /// an answer for the rest of the conversation or for longer.
     fn covers(&self, reason: &Reason) -> bool {
         let is_same = |shown: &Reason| {
             (shown.kind, &shown.statement, &shown.part, &shown.label, &shown.message)

@@ -211,6 +211,7 @@ fn texts_of(value: &Value) -> Vec<String> {
 /// Returns whether a text contains a value as a whole word. `pay@x.org` is not a whole word in `finance-pay@x.org`.
 fn contains_words(text: &str, value: &str) -> bool {
     text.match_indices(value).any(|(at, _)| {
+        // The characters before the value, from the last to the first, and those after it.
         let before = text.get(..at).unwrap_or_default().chars().rev();
         let after = text.get(at + value.len()..).unwrap_or_default().chars();
         !continues_word(before) && !continues_word(after)

@@ -94,7 +94,8 @@ pub(super) fn event_frame(query: &CompiledQuery, id: EventId) -> Frame {
 }
 
 /// Returns the nodes of the event `of` that a target refers to, under the assignment `frame` of values to variables.
-/// Empty if the target is in another event, or if its variable has no region as its value.
+/// Empty if the target is in another event, or if its variable has no region as its value. For a target with a capture,
+/// returns the texts that contain the captured parts.
 pub(super) fn region_nodes(trace: &Trace, target: &TargetPath, frame: &Frame, of: EventId) -> Vec<NodeId> {
     let (event, root) = match frame.get(target.root) {
         Some(Value::Event(event)) => (*event, 0),

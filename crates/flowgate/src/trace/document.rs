@@ -296,8 +296,8 @@ impl Document {
         self.raise(&top);
     }
 
-    /// Joins the labels of captured parts into the text that contains them, since the text shows the parts. It goes
-    /// from the last node to the first, so that a part within a part is joined before the outer one.
+    /// Joins the labels of captured parts into the text that contains them, since the text shows the parts. The
+    /// nodes are visited from the last to the first, so that a part within a part is joined before the outer one.
     pub(crate) fn join_captures(&mut self) {
         for id in (0..self.nodes.len()).rev() {
             let Some(node) = self.nodes.get(id).filter(|node| matches!(node.step, PathStep::Capture(_)))

@@ -57,7 +57,8 @@ impl TreeBuilder {
         })
     }
 
-    /// Returns the number of nodes in the innermost open list or map.
+    /// Returns the number of complete items in the innermost open list, or of entries in the innermost open map; 0 if
+    /// no list and no map is open.
     pub(super) fn len(&self) -> usize {
         self.open.last().map_or(0, |open| match &open.body {
             OpenContent::List(items) => items.len(),

@@ -81,7 +81,8 @@ pub(super) fn read(object: &Map<String, Value>) -> Result<Vec<TraceEntry>, Strin
     Ok(entries)
 }
 
-/// Returns the tool descriptions that the agent receives, one event each.
+/// Returns the tool descriptions that the agent receives, one event each. Fails if `tools` is not a list, or if one of
+/// the descriptions is malformed.
 fn tools(object: &Map<String, Value>) -> Result<Vec<TraceEntry>, String> {
     let list = object
         .get("tools")
