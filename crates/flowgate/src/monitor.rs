@@ -282,6 +282,7 @@ impl Monitor {
         entry: TraceEntry,
         floors: &Floors,
     ) -> Result<(EventId, Vec<EventFinding>), PushError> {
+        // `None`: the event is not a message that a model generated from a view.
         self.push_with_view(entry, None, floors)
     }
 

@@ -111,7 +111,8 @@ impl HitCounter {
         &self.hits
     }
 
-    /// Returns the offset in the policy of each `label` statement that labelled a region of an event.
+    /// Returns the offset in the policy of each `label` statement that labelled a region of an event, as far as the
+    /// document records them: of one region, it records only the first few.
     fn labelling_statements(&self, document: &Document) -> Vec<usize> {
         let nodes = 0..document.nodes().len();
         let mut statements: Vec<usize> = nodes.flat_map(|node| document.labelled_by(node)).collect();

@@ -203,8 +203,8 @@ impl StoreLabels {
         self.floor
     }
 
-    /// Joins the record of a store from other sessions. A different stamp means that another session has
-    /// written to it.
+    /// Joins the record of a store, which other sessions have left, into the state of this store here. Creates the
+    /// store if this session has not used it. A different stamp means that another session has written to it.
     pub(super) fn join_record(&mut self, record: &StoreRecord<'_>) {
         let index = self.index(record.declared, record.server.as_ref());
         self.raise(&[index], &record.label);
