@@ -96,6 +96,7 @@ impl ToolPattern {
         };
         Some(match name.split_once('/').filter(|_| self.qualified) {
             Some((server, name)) if !server.is_empty() => Tool::of(server, name),
+            // `/pay` and `pay` name the agent's own tool.
             Some((_, name)) => Tool::local(name),
             None => Tool::local(&name),
         })

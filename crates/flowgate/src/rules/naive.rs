@@ -69,8 +69,9 @@ fn report_matches(
     }
 }
 
-/// Returns whether a block of the rule may count the event, or the rule reads no events and so can hold at any time. A
-/// condition that cannot be evaluated counts as satisfied.
+/// Returns whether the event may change matches in which no variable of the rule itself is bound to it: a block of the
+/// rule may count the event, the rule reads events of this kind apart from its variables, or it reads no events and so
+/// can hold at any time. A condition that cannot be evaluated counts as satisfied.
 fn concerns_block(evaluator: &mut Evaluator<'_>, rule: &Rule, id: EventId) -> bool {
     let Some(kind) = event_kind(evaluator.trace, id) else { return false };
     reads_kind(rule, kind)

@@ -256,6 +256,7 @@ impl Compiler<'_> {
 /// the event whose parts it takes is itself a variable of the rule.
 fn ranges_over_calls(variables: &[Variable]) -> bool {
     variables.iter().any(|variable| {
+        // A `Function` is a part of a call.
         matches!(variable.ty, Type::ToolCall | Type::Function)
             && !matches!(variable.domain, None | Some(CompiledExpr::Parts(..)))
     })
