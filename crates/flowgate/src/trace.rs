@@ -410,7 +410,7 @@ impl Trace {
 
     /// Returns the call whose id an output reports: of several, the last that is not withdrawn (abandoned before it
     /// ran). For an empty id, returns the last call of the trace, or `None` if that call is withdrawn. `None` also for
-    /// an event that is not an output, and if no call has the id.
+    /// an event that is not an output, and if there is no such call.
     fn claimed_call(&self, body: &EventBody) -> Option<EventId> {
         let EventBody::Output(output) = body else { return None };
         let is_live = |id: &EventId| self.event(*id).is_some_and(|event| event.status != Status::Withdrawn);

@@ -182,9 +182,9 @@ impl StoreLabels {
     }
 
     /// Returns the record of each store, the declared ones first. The label of a record is not lower than `floor`, the
-    /// lower bound for all stores. A store at bottom that neither this session (`is_written`) nor another one (`stamp`)
-    /// has written to is omitted: it exists because a call of its tools was judged, and that may be hidden from the
-    /// reader of the records.
+    /// lower bound for all stores. A store at bottom that no session has written to is omitted (`is_written` tells of
+    /// writes since the last stamp, `stamp` of earlier ones): it exists because a call of its tools was judged, and
+    /// that may be hidden from the reader of the records.
     pub(super) fn records(&self) -> impl Iterator<Item = StoreRecord<'_>> + '_ {
         let is_recorded =
             |state: &&StoreState| state.label != Label::BOTTOM || state.is_written || !state.stamp.is_empty();

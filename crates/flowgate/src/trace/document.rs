@@ -392,9 +392,9 @@ impl Document {
     }
 
     /// Joins each label in `floors` into the node at the same index. No `label` statement lowers the node below this
-    /// label, but parts captured from the node do not carry it. Statements are applied in rounds:
-    /// each round after the first begins with this, for the labels that the statements of earlier rounds have read. The
-    /// document must not have captured regions yet.
+    /// label, but parts captured from the node do not carry it. Statements are applied in rounds: each round after the
+    /// first begins with this, for the labels that the statements of earlier rounds have read. The document must not
+    /// have captured regions yet.
     pub(crate) fn raise_nodes(&mut self, floors: &[Label]) {
         for (node, floor) in self.nodes.iter_mut().zip(floors) {
             node.label = node.label.join(floor);
