@@ -181,6 +181,7 @@ pub fn analyze(
 /// `forall` over other events is matched once at the end, since a later event could invalidate its matches.
 pub fn analyze_trace(policy: &Policy, trace: &Trace, options: &AnalysisOptions) -> Analysis {
     let parameters = Parameters::new(&options.parameters);
+    // `[]`: no answers of predicates are recorded yet.
     let answers = PredicateAnswers::new(options.predicates.clone(), []);
     let context = RuleContext { plan: &policy.plan, trace, parameters: &parameters, answers: &answers };
     let mut fuel = options.fuel;
@@ -205,6 +206,7 @@ pub fn analyze_naively(
 ) -> Result<Analysis, TraceError> {
     let trace = build_trace(entries)?;
     let parameters = Parameters::new(&options.parameters);
+    // `[]`: no answers of predicates are recorded yet.
     let answers = PredicateAnswers::new(options.predicates.clone(), []);
     let context =
         RuleContext { plan: &policy.plan, trace: &trace, parameters: &parameters, answers: &answers };

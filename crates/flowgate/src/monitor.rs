@@ -248,7 +248,8 @@ impl Monitor {
         self.answers.recorded()
     }
 
-    /// Declares tools that exist, so that a name that two servers offer is ambiguous from the start.
+    /// Declares tools that exist, so that a name that two servers offer is ambiguous from the start. Also adds each
+    /// declaration to the record of inputs, if there is one.
     pub fn declare_tools<'t>(&mut self, tools: impl IntoIterator<Item = &'t Tool>) {
         for tool in tools {
             self.record_input(|| MonitorInput::Declared(tool.clone()));
@@ -281,6 +282,7 @@ impl Monitor {
         entry: TraceEntry,
         floors: &Floors,
     ) -> Result<(EventId, Vec<EventFinding>), PushError> {
+        // `None`: the event is not a message that a model generated from a view.
         self.push_with_view(entry, None, floors)
     }
 

@@ -128,8 +128,8 @@ impl Occurrences {
         }
     }
 
-    /// Adds the keys in the subtree of the node `below` to the keys of `holder`, a kind of event and its tool. Once
-    /// `MAX_NAMES` names are recorded, adds none.
+    /// Adds the keys in the subtree of the node `below`, and the names of captured parts there, to the keys of
+    /// `holder`, a kind of event and its tool. Once `MAX_NAMES` names are recorded, adds none.
     fn add_keys(&mut self, holder: (EventKind, Option<Tool>), document: &Document, below: usize) {
         let end = document.node(below).map_or(below, |node| node.end);
         let known = self.keys.entry(holder).or_default();

@@ -299,6 +299,7 @@ impl RuleMatcher {
     ) {
         let Some(rule) = context.plan.rules.get(rule_index) else { return };
         self.reset(rule);
+        // `fitting` has a list for each event variable of each rule; those of this rule begin at `first_event`.
         let lists = self.fitting.get(rule.first_event..).unwrap_or_default();
         let fitting = FittingEvents { rule, lists, trace: context.trace, anchor: None };
         let mut evaluator = context.evaluator(fuel);

@@ -93,7 +93,8 @@ impl HitCounter {
         Self { hits, labels: plan.labels.iter().map(|statement| statement.span.start).collect() }
     }
 
-    /// Adds a session that was judged under the policy.
+    /// Adds a session that was judged under the policy: the statements that labelled its events, and those that the
+    /// reasons of its findings and calls follow from. The labels of calls that did not run do not count.
     pub fn add(&mut self, session: &RejudgedSession) {
         let events = session.monitor.trace().events().iter();
         for event in events.filter(|event| event.status == Status::Done) {
@@ -110,7 +111,8 @@ impl HitCounter {
         &self.hits
     }
 
-    /// Returns the offset in the policy of each `label` statement that labelled a region of an event.
+    /// Returns the offset in the policy of each `label` statement that labelled a region of an event, as far as the
+    /// document records them: of one region, it records only the first few.
     fn labelling_statements(&self, document: &Document) -> Vec<usize> {
         let nodes = 0..document.nodes().len();
         let mut statements: Vec<usize> = nodes.flat_map(|node| document.labelled_by(node)).collect();

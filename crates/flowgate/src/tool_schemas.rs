@@ -184,7 +184,8 @@ impl ToolSchemas {
     }
 }
 
-/// Returns the servers that the patterns of a policy name; `None` is the agent itself.
+/// Returns the servers that the patterns of a policy name, without the one of Flowgate's own tools; `None` is the agent
+/// itself.
 fn named_servers(file: &PolicyFile) -> BTreeSet<Option<Arc<str>>> {
     let mut named = BTreeSet::new();
     for statement in &file.statements {
@@ -241,7 +242,7 @@ fn listed<'n>(names: impl IntoIterator<Item = &'n str>) -> String {
 
 /// Returns the help for a name that is not known: a question with a similar known name. Without a similar name, the
 /// help is the phrase `what` (such as "the arguments are") followed by the known names, or `nothing` if no name is
-/// known.
+/// known. Nothing is suggested for an empty name or a pattern with `*`.
 fn help_for(name: &str, known: &BTreeSet<&str>, what: &str, nothing: &str) -> String {
     let near = nearest(name, known.iter().copied()).filter(|_| !name.is_empty() && !name.contains('*'));
     match near {

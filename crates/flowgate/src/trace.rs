@@ -264,7 +264,8 @@ impl Trace {
     }
 
     /// Returns the label of the fact that the event exists (the label of its root node); for an output, that of its
-    /// call. A principal whose clearance is lower must not learn that the event exists.
+    /// call, if the call is known. A principal whose clearance is lower must not learn that the event exists. Bottom if
+    /// there is no event with this id.
     pub fn existence_label(&self, id: EventId) -> Label {
         let Some(event) = self.event(id) else { return Label::BOTTOM };
         match (&event.body, event.call.and_then(|call| self.event(call))) {
@@ -407,8 +408,9 @@ impl Trace {
         id
     }
 
-    /// Returns the call whose id an output reports, of several the last; for an empty id, the last call of the trace.
-    /// `None` for another event, or if the call is unknown or withdrawn (abandoned before it ran).
+    /// Returns the call whose id an output reports: of several, the last that is not withdrawn (abandoned before it
+    /// ran). For an empty id, returns the last call of the trace, or `None` if that call is withdrawn. `None` also for
+    /// an event that is not an output, and if there is no such call.
     fn claimed_call(&self, body: &EventBody) -> Option<EventId> {
         let EventBody::Output(output) = body else { return None };
         let is_live = |id: &EventId| self.event(*id).is_some_and(|event| event.status != Status::Withdrawn);
@@ -420,8 +422,8 @@ impl Trace {
 
     /// Returns the event of the message that proposes the call `entry`. A message of the client's list is read as the
     /// event of its text, followed by its calls. So the result is `previous`, the event before the call, or, if that
-    /// is another call from the same message, the message of that call. `None` if `entry` is no call, or its message
-    /// had no text.
+    /// is another call from the same message, the message of that call. `None` if `entry` is no call, if its message
+    /// had no text, or if the index of the message is unknown (`origin`).
     fn proposing_message(&self, entry: &TraceEntry, previous: Option<EventId>) -> Option<EventId> {
         let EventBody::Call(_) = &entry.body else { return None };
         let previous = previous?;

@@ -16,8 +16,8 @@ pub(super) const TABLE: &[Function] = &[Function {
 }];
 
 /// Implements `should_allow_rbac(data, scope, user, user_roles, role_grants)`: returns whether a role of the user
-/// grants the scope. An unknown user has no roles. `data` has no effect: it is a parameter only because invariant-ai's
-/// function of this name has it.
+/// grants the scope. A user who is unknown, or whose roles are not a list, has no roles. `data` has no effect:
+/// it is a parameter only because invariant-ai's function of this name has it.
 fn should_allow(evaluator: &mut Evaluator<'_>, arguments: &[Value]) -> Result<Value> {
     let (scope, user) =
         (resolved_argument(evaluator, arguments, 1)?, resolved_argument(evaluator, arguments, 2)?);

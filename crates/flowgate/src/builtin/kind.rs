@@ -74,7 +74,7 @@ const fn kind_row(
 }
 
 /// Returns whether the first argument is of a kind: whether `canonical` converts it to a canonical form. The result is
-/// a missing value if the argument is not a scalar.
+/// a missing value if the argument is not a scalar, or is a float that is infinite or not a number.
 fn is_of_kind(evaluator: &mut Evaluator<'_>, arguments: &[Value], canonical: CanonicalForm) -> Result<Value> {
     let value = resolved_argument(evaluator, arguments, 0)?;
     Ok(match to_json(&value) {

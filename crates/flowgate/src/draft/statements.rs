@@ -152,7 +152,8 @@ fn requirement(traits: &ToolTraits, is_sent: bool) -> Option<(&'static str, &'st
 }
 
 /// Writes a `payload` statement for the arguments that contain what is said, such as the body of a mail: they may come
-/// from untrusted text. Writes none for a tool that reads, destroys or runs code.
+/// from untrusted text. Names at most the first `MAX_NAMED`, the limit of a statement. Writes none for a tool that
+/// reads, destroys or runs code, or whose effect is unknown.
 fn write_payload(tool: &DescribedTool, traits: &ToolTraits, name: &str, text: &mut String) {
     let runs_code = tool.arguments.iter().any(|argument| argument.role == Some(ArgumentRole::Code));
     if traits.effect != ToolEffect::Acts || runs_code {

@@ -186,7 +186,8 @@ impl Evaluator<'_> {
         }
     }
 
-    /// Returns whether a container contains a value, or anything inside a list or a map.
+    /// Returns whether a container contains a value. If the value is a list or a map, it suffices that the container
+    /// contains one of its items, or something inside one, at any depth; the keys of a map do not count.
     ///
     /// # Errors
     /// If the types do not permit the test, such as a number as container, or the fuel is spent.
@@ -346,7 +347,8 @@ impl Evaluator<'_> {
     }
 
     /// Returns whether a value equals an expected one. A missing or null value equals only an expected `None`; compared
-    /// with any other value, [`outcome_of_missing_value`](Self::outcome_of_missing_value) decides.
+    /// with any other value, [`outcome_of_missing_value`](Self::outcome_of_missing_value) decides: false in a rule, and
+    /// an error in a statement that grants something.
     fn is_value(&mut self, value: &Value, expected: &Value) -> Result<bool> {
         if !expected.is_absent_or_none() && self.is_null(value) {
             return self.outcome_of_missing_value();
@@ -356,7 +358,8 @@ impl Evaluator<'_> {
 }
 
 /// Returns the number of bytes that a comparison of two values may read: for two texts of equal length their length,
-/// since they may have to be read to the end; otherwise 0.
+/// since they may have to be read to the end. Otherwise 0: texts of different lengths differ, and no other value is
+/// compared as a text.
 fn comparison_cost(left: &Value, right: &Value) -> usize {
     match (left.as_text(), right.as_text()) {
         (Some(left), Some(right)) if left.len() == right.len() => left.len(),

@@ -301,7 +301,8 @@ impl Evaluator<'_> {
     /// again after each match, and for the result.
     ///
     /// # Errors
-    /// If there are more than [`MAX_FOUND`] matches, or the fuel is spent.
+    /// If there are more than [`MAX_FOUND`] matches, if the search exceeds a limit of backtracking, or if the fuel is
+    /// spent.
     fn find(&mut self, pattern: &Pattern, text: &str) -> Result<Vec<Range<usize>>> {
         self.spend(pattern.cost(text))?;
         let ranges = pattern.find(text, MAX_FOUND + 1)?;

@@ -32,7 +32,8 @@ impl Evaluator<'_> {
     }
 
     /// Returns whether a value is missing or null. A tool may treat one as the other, so neither grants anything.
-    /// For a part of an event that is a scalar, it records that the scalar was read.
+    /// A part that its event does not have counts as missing. If the value is a scalar in an event, also records that
+    /// the scalar was read.
     pub(super) fn is_null(&mut self, value: &Value) -> bool {
         let (Value::Node(event, node) | Value::Part(_, event, node)) = value else {
             return value.is_absent_or_none();

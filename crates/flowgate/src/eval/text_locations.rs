@@ -392,7 +392,8 @@ impl Evaluator<'_> {
         node.text.is_none().then_some(&node.content)
     }
 
-    /// Records the occurrences of `part` in the texts of a value, up to [`MAX_MARKS`] in total.
+    /// Records the occurrences of `part` in the texts of a value, as far as fewer than [`MAX_MARKS`] locations are
+    /// recorded in total.
     fn mark_parts(&mut self, part: &str, value: &Value) -> Result<()> {
         for piece in self.pieces(value)? {
             self.spend(piece.text.len() / BYTES_PER_STEP)?;
@@ -410,14 +411,16 @@ fn is_image(document: &crate::trace::Document, id: NodeId) -> bool {
     let kind = kind.as_ref().and_then(serde_json::Value::as_str);
     let has_key = |key| document.key(id, key).is_some();
     match kind {
+        // OpenAI's format.
         Some("image_url") => has_key("image_url"),
+        // Anthropic's format has `source`, and MCP has `data`.
         Some("image") => has_key("source") || has_key("data"),
         _ => false,
     }
 }
 
-/// Returns whether a node is a list of text blocks. False for a list that is itself encoded as text, even if its items
-/// have the form of text blocks.
+/// Returns whether a node is a list of text blocks, at least one. False for a list that is itself encoded as text, even
+/// if its items have the form of text blocks.
 fn is_list_of_text_blocks(document: &crate::trace::Document, id: NodeId) -> bool {
     let mut children = document.children(id).peekable();
     children.peek().is_some()

@@ -190,6 +190,7 @@ impl Space {
     pub fn element(&self, dimension: &str, name: &str) -> Option<PartialLabel> {
         let index = self.index(dimension)?;
         let DimensionKind::Order(lattice) = &self.dimensions.get(index)?.kind else { return None };
+        // A label represents an element by the bits of its embedding.
         let image = lattice.embedding(name)?;
         let set = image.iter().enumerate().filter(|(_, set)| **set).map(|(bit, _)| bit);
         Some(self.dimension_bits(index, set))

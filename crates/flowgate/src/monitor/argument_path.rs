@@ -4,7 +4,7 @@
 use crate::trace::{Call, Document, NodeId, Path, PathStep};
 
 /// Returns the printed path of the top-level argument that a node of a call belongs to, such as `arguments.to`, and the
-/// name of the argument; `None` for the name if the node is not in an argument.
+/// name of the argument. For a node that is in no argument, returns its path, cut to two steps, and no name.
 pub(super) fn argument_of_node(document: &Document, node: NodeId) -> (String, Option<String>) {
     let mut path = document.path(node);
     // The first two steps are `arguments` and the name.
@@ -16,8 +16,8 @@ pub(super) fn argument_of_node(document: &Document, node: NodeId) -> (String, Op
     (path.to_string(), name)
 }
 
-/// Returns the name of the argument of the call that the part of a reason is in; `None` if the part is not in an
-/// argument, such as the decision.
+/// Returns the name of the argument of the call that `part`, the printed path in a reason, is in. `None` if it is in no
+/// argument: a reason can also be about the decision, for example.
 pub(super) fn argument_in<'c>(call: &'c Call, part: &str) -> Option<&'c str> {
     let is_in = |name: &&String| {
         let path = Path(vec![PathStep::Key("arguments".into()), PathStep::Key(name.as_str().into())]);

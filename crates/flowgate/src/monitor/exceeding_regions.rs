@@ -97,7 +97,7 @@ impl Monitor {
     }
 
     /// Returns whether a view at `view` shows a region: the labels of the region and of all regions that contain it
-    /// flow to `view`.
+    /// flow to `view`. False if the event or the region does not exist.
     fn is_shown(&self, event: EventId, node: NodeId, view: &Label) -> bool {
         let Some(document) = self.trace.event(event).map(|event| &event.document) else { return false };
         let ancestors = std::iter::successors(Some(node), |id| {

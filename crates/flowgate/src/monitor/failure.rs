@@ -43,7 +43,7 @@ impl Monitor {
     ///   statement labels the whole answer,
     /// * the labels of the events by which a rule may stop the answer ([`output_floor`](Self::output_floor)).
     ///
-    /// Top if not exactly one call with this id was made.
+    /// Top if not exactly one call has this id, or if that call has not run.
     pub fn failure_label(&self, call_id: &str) -> Label {
         let top = self.policy.space().top();
         let mut calls = self.trace.calls_with_id(call_id);

@@ -53,7 +53,7 @@ pub(super) fn greatest_frame_label(plan: &Plan, statements: &[usize], bound: &La
 }
 
 /// Returns whether a statement labels an event as a whole, and with that its existence: its target is the event (slot
-/// 0) or all of its content.
+/// 0) or all of its content, and not a part that a pattern captures there.
 fn covers_frame(statement: &LabelStatement) -> bool {
     let is_whole = match statement.target.steps.as_slice() {
         [] => true,

@@ -54,7 +54,8 @@ pub struct Grant {
 }
 
 impl Grant {
-    /// Returns whether the person was shown this reason, and the reason can be granted.
+    /// Returns whether the person was shown this reason, and the reason can be granted: it asks, and the policy permits
+    /// an answer for the rest of the conversation or for longer.
     fn covers(&self, reason: &Reason) -> bool {
         let is_same = |shown: &Reason| {
             (shown.kind, &shown.statement, &shown.part, &shown.label, &shown.message)
@@ -122,6 +123,7 @@ impl Monitor {
         let before = self.grants.len();
         self.grants.retain(|grant| !is_withdrawn(&grant.call));
         let has_withdrawn = self.grants.len() < before;
+        // Calls that a withdrawn grant permitted, and that have not run, are judged again before they run.
         self.version += u64::from(has_withdrawn);
         has_withdrawn
     }
@@ -163,8 +165,8 @@ impl Monitor {
         self.grant_of(question).map(|grant| grant.free).unwrap_or_default()
     }
 
-    /// Returns the sentence for a person that says which classes of values a grant of the question covers; `None` if it
-    /// covers none.
+    /// Returns the sentence for a person that says which classes of values a grant of the question covers. `None` if it
+    /// covers none, or if the question can be answered for this call only.
     pub fn granted_classes(&self, question: &Question) -> Option<String> {
         let classes = self.grant_of(question).filter(|_| question.is_grantable())?.classes;
         let phrases =

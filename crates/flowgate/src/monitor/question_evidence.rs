@@ -197,7 +197,7 @@ fn untrusted_argument<'c>(call: &'c Call, reason: &Reason) -> Option<&'c str> {
     if is_about_integrity { argument_in(call, reason.part.as_deref()?) } else { None }
 }
 
-/// Returns the texts and numbers in a value, at any depth.
+/// Returns the texts and numbers in a value, at any depth; numbers as texts, and no keys of maps.
 fn texts_of(value: &Value) -> Vec<String> {
     match value {
         Value::String(text) => vec![text.clone()],
@@ -211,6 +211,7 @@ fn texts_of(value: &Value) -> Vec<String> {
 /// Returns whether a text contains a value as a whole word. `pay@x.org` is not a whole word in `finance-pay@x.org`.
 fn contains_words(text: &str, value: &str) -> bool {
     text.match_indices(value).any(|(at, _)| {
+        // The characters before the value, from the last to the first, and those after it.
         let before = text.get(..at).unwrap_or_default().chars().rev();
         let after = text.get(at + value.len()..).unwrap_or_default().chars();
         !continues_word(before) && !continues_word(after)

@@ -17,7 +17,7 @@ const QUOTED: usize = 80;
 
 impl Question {
     /// Returns a few sentences for the person who decides: what the call would do, which text may have chosen its
-    /// values, what it would disclose, and the messages of rules that ask. They quote arguments.
+    /// values, what it would disclose, and the messages of rules that ask. The sentences quote arguments.
     pub fn summary(&self, policy: &Policy) -> String {
         let Some(call) = self.call() else { return String::new() };
         let reasons = &self.judgement().reasons;
@@ -78,7 +78,7 @@ fn influences(policy: &Policy, call: &Call, reasons: &[Reason]) -> Option<String
 }
 
 /// Returns a sentence that says which kinds of confidential text the call would disclose, and by which parts; `None` if
-/// there is no such text.
+/// there is no such text, or no part is known.
 fn disclosures(policy: &Policy, call: &Call, reasons: &[Reason]) -> Option<String> {
     // The categories of a reason are the phrases of its label about confidentiality.
     let reasons: Vec<&Reason> =
@@ -105,6 +105,7 @@ fn is_about_decision(reason: &Reason) -> bool {
 /// an argument.
 fn argument_name(policy: &Policy, call: &Call, reason: &Reason) -> Option<String> {
     let part = reason.part.as_deref()?;
+    // `argument` is the part as it is printed, such as `to[0]`, and `name` the argument that it is in, such as `to`.
     let (argument, name) = (argument_of(part)?, argument_in(call, part)?);
     let argument = escaped(argument);
     // The role is left out if the argument is named like it.

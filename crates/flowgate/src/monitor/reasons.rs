@@ -118,9 +118,9 @@ impl MatchReceiver for ReasonCollector<'_> {
     }
 }
 
-/// Returns the message of a match: the first argument of the rule's violation, evaluated for the match. If the argument
-/// is absent, cannot be evaluated or is not a text, returns a message that says that a rule matches, and why its own
-/// message is missing.
+/// Returns the message of a match: the first argument of the rule's violation, evaluated for the match. If the rule
+/// gives no argument, the message only says that a rule matches. If the argument cannot be evaluated or is not a text,
+/// the message also says why, or which type the argument has.
 ///
 /// # Errors
 /// If the fuel is spent.

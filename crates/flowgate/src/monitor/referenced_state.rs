@@ -53,7 +53,8 @@ impl Monitor {
     }
 
     /// Returns whether this session has read one of the values from a store: whether an output of a call that reads the
-    /// store contains it.
+    /// store contains it, as a key of a map or in a scalar ([`ArgumentValues::occur_in`]). False if there are no
+    /// values.
     fn was_read(&self, store: usize, values: &ArgumentValues) -> bool {
         if values.all.is_empty() {
             return false;

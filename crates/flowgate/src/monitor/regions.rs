@@ -32,6 +32,7 @@ pub(super) fn labels_parts_of(statement: &LabelStatement, path: &Path) -> bool {
         (TargetStep::Each, _) => true,
         _ => false,
     };
+    // A capture is a part of a text, so it is a part of the region even if no step leads below it.
     let goes_below = steps.len() > path.0.len() || statement.target.capture.is_some();
     goes_below && steps.iter().zip(&path.0).all(matches)
 }
@@ -84,6 +85,7 @@ fn child_nodes(document: &Document, node: NodeId, step: &TargetStep) -> Vec<Node
 
 /// Returns a frame for a query about one event: the event is in slot 0, and all other variables are unset.
 pub(super) fn event_frame(query: &CompiledQuery, id: EventId) -> Frame {
+    // `max(1)`: the event has its slot even if the query has no variables.
     let mut frame = vec![Value::Absent; query.slots.max(1)];
     if let Some(first) = frame.first_mut() {
         *first = Value::Event(id);
@@ -92,7 +94,8 @@ pub(super) fn event_frame(query: &CompiledQuery, id: EventId) -> Frame {
 }
 
 /// Returns the nodes of the event `of` that a target refers to, under the assignment `frame` of values to variables.
-/// Empty if the target is in another event, or if its variable has no region as its value.
+/// Empty if the target is in another event, or if its variable has no region as its value. For a target with a capture,
+/// returns the texts that contain the captured parts.
 pub(super) fn region_nodes(trace: &Trace, target: &TargetPath, frame: &Frame, of: EventId) -> Vec<NodeId> {
     let (event, root) = match frame.get(target.root) {
         Some(Value::Event(event)) => (*event, 0),

@@ -79,6 +79,7 @@ impl Monitor {
     fn run_as_recorded(&mut self, entry: TraceEntry, attribution: &Attribution) -> Option<EventId> {
         // The permit of the call that was judged before was dropped.
         self.withdraw_dropped_permits();
+        // `None`: no person approved the call, so no reason is left out.
         let examined = self.examine(entry, attribution, None);
         let event = examined.event?;
         self.accesses.insert(event, examined.access);

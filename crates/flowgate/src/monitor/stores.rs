@@ -181,9 +181,10 @@ impl StoreLabels {
         self.changes
     }
 
-    /// Returns the record of each store, the declared ones first. A store at bottom that was never written to is
-    /// omitted: it exists because a call of its tools was judged, and that may be hidden from the reader of the
-    /// records.
+    /// Returns the record of each store, the declared ones first. The label of a record is not lower than `floor`, the
+    /// lower bound for all stores. A store at bottom that no session has written to is omitted (`is_written` tells of
+    /// writes since the last stamp, `stamp` of earlier ones): it exists because a call of its tools was judged, and
+    /// that may be hidden from the reader of the records.
     pub(super) fn records(&self) -> impl Iterator<Item = StoreRecord<'_>> + '_ {
         let is_recorded =
             |state: &&StoreState| state.label != Label::BOTTOM || state.is_written || !state.stamp.is_empty();
@@ -202,8 +203,8 @@ impl StoreLabels {
         self.floor
     }
 
-    /// Joins the record of a store from other sessions. A different stamp means that another session has
-    /// written to it.
+    /// Joins the record of a store, which other sessions have left, into the state of this store here. Creates the
+    /// store if this session has not used it. A different stamp means that another session has written to it.
     pub(super) fn join_record(&mut self, record: &StoreRecord<'_>) {
         let index = self.index(record.declared, record.server.as_ref());
         self.raise(&[index], &record.label);

@@ -36,7 +36,7 @@ impl Monitor {
     /// statement names the endpoint.
     ///
     /// Patterns that match tools of every server do not count: they are about tools that act, and an endpoint only
-    /// reads.
+    /// reads. A `require` for an argument does not count either.
     pub fn clearance(&self, endpoint: &str) -> Option<Label> {
         let plan = &self.policy.plan;
         let naming_endpoint = requirements(plan, &Tool::of(Tool::FLOWGATE_SERVER, endpoint))
@@ -126,7 +126,8 @@ impl Monitor {
     }
 
     /// Returns the names of the arguments of this tool that a standing consent names, sorted. Whether the consent
-    /// applies depends on the call. Consents with a pattern that matches tools of two servers do not count.
+    /// applies depends on the call. Consents with a pattern that matches tools of two servers do not count, and neither
+    /// do those for a part of an argument.
     pub fn consent_arguments(&self, tool: &Tool) -> Vec<String> {
         let plan = &self.policy.plan;
         let applicable = applicable_statements::statements_for_tool(plan, tool).consents;
@@ -191,6 +192,7 @@ impl Monitor {
 
     /// Returns whether a rule may stop a reply of the model to the user. `false` is exact: no rule can.
     pub fn may_stop_replies(&self) -> bool {
+        // `named` is the role that the rule requires of the message; without one, the message may have any role.
         let is_reply = |variable: &EventVariable| {
             matches!(variable.ty, Type::Message | Type::Event)
                 && variable.named.as_ref().is_none_or(|role| matches!(&**role, "assistant" | "model"))
@@ -281,6 +283,7 @@ impl Monitor {
         // `access` may create stores, whose order must not depend on the order of a hash set.
         tools.sort_by(|a, b| (&a.server, &a.name).cmp(&(&b.server, &b.name)));
         for tool in tools {
+            // A harmless call writes to declared stores only.
             let harmless = is_harmless(plan, &tool);
             if !greatest_permitted_label(plan, &tool).flows_to(below) {
                 let access = self.access(tool, harmless);
@@ -346,7 +349,8 @@ pub(super) fn greatest_permitted_label(plan: &Plan, tool: &Tool) -> Label {
 }
 
 /// Returns whether every call of the tool is harmless, whatever its arguments are: the policy permits it at every
-/// label.
+/// label. So each `require` for the tool permits every label and is about the whole call, not about one argument, and
+/// at least one of them applies to every call: a call to which none applies is not permitted at every label.
 pub(super) fn is_harmless(plan: &Plan, tool: &Tool) -> bool {
     let requirements = requirements(plan, tool);
     let is_top = |requirement: &&Requirement| requirement.label.is_top && requirement.target.is_none();

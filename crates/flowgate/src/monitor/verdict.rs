@@ -329,7 +329,8 @@ pub(super) struct Approval {
 
 impl Approval {
     /// Returns whether the question listed this reason. `event` is the event of the call now, which may have another
-    /// index than in the question, so the events of the two reasons are compared without the call itself.
+    /// index than in the question, so the events of the two reasons are compared without the call itself. False for a
+    /// reason that does not ask: a person cannot approve what the policy denies.
     pub(super) fn covers(&self, reason: &Reason, event: EventId) -> bool {
         let other_events = |reason: &Reason, own: EventId| {
             reason.events.iter().copied().filter(|id| *id != own).collect::<Vec<_>>()

@@ -102,7 +102,8 @@ impl<'a> NameChecker<'a> {
         }
     }
 
-    /// Checks the arguments that a pattern names: `tool:send({to: "bob"})`.
+    /// Reports the arguments that a pattern names, as in `tool:send({to: "bob"})`, and that no call of its tools in the
+    /// traces has.
     fn check_argument_names(&mut self, tool: &ToolRef, pattern: &ToolPattern) {
         let Some(ExprKind::Dict(entries)) = tool.arguments.as_ref().map(|arguments| &*arguments.kind) else {
             return;

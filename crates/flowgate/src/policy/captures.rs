@@ -53,8 +53,8 @@ pub(super) fn warnings(plan: &Plan, source: &PolicySource) -> Vec<Diagnostic> {
 }
 
 /// Returns whether two statements may be about the same tool: whether each pattern of the one matches the tool of a
-/// pattern of the other, or an example of it. Two different regular expressions are not compared: the result is false,
-/// and a warning may be missing.
+/// pattern of the other, or an example of it. Two different regular expressions are not compared: if this leaves the
+/// question open, the result is false, and a warning may be missing.
 fn may_share_tool(plan: &Plan, first: &CompiledQuery, second: &CompiledQuery) -> bool {
     // Whether `all` applies to the example of a tool of `one`. A statement without patterns applies to every tool.
     let covers = |all: &CompiledQuery, one: &CompiledQuery| {

@@ -227,8 +227,8 @@ fn flatten<'e>(items: &'e [Expr], operands: &mut Vec<&'e Expr>) {
     }
 }
 
-/// Returns whether an expression yields a list, a text or a number and not a truth value, as far as its form shows: by
-/// the names of functions that return lists.
+/// Returns whether an expression yields a list, a text or a number and not a truth value, as far as its form shows: it
+/// is a list, a comprehension, a text or an integer, or calls a function in `LISTS`, which returns a list.
 fn is_no_truth_value(expr: &Expr) -> bool {
     match &*expr.kind {
         ExprKind::List(_) | ExprKind::Comprehension { .. } | ExprKind::Str(_) | ExprKind::Int(_) => true,

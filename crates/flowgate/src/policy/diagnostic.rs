@@ -184,8 +184,9 @@ const MAX_COMPARED: usize = 2_000;
 
 /// Returns the known name nearest to `name`, if one is near enough to be a typing error: at most a third of its
 /// characters, and at least one, may differ. The distance counts insertions, deletions, substitutions and
-/// transpositions of neighbours. `None` for a name longer than `MAX_LENGTH`, whose comparison would be slow. For the
-/// same reason, at most `MAX_COMPARED` known names of a similar length are compared.
+/// transpositions of neighbours, and ignores case. Of several nearest names, the first is returned. `None` for a name
+/// longer than `MAX_LENGTH`, whose comparison would be slow. For the same reason, at most `MAX_COMPARED` known names of
+/// a similar length are compared.
 pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let length = name.chars().count();
     if length > MAX_LENGTH {

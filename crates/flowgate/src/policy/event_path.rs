@@ -316,7 +316,8 @@ impl<'p> StatementPaths<'p> {
     }
 
     /// Returns the tool patterns that an expression denotes: a pattern, a group, or the name of one, through at most
-    /// `depth` constants. `None` if it denotes no tools, or if the chain of constants is longer.
+    /// `depth` constants. `None` if it denotes no tools, if an item of a group does not, if a pattern is not valid, or
+    /// if the chain of constants is longer.
     fn tools_of(&self, expr: &Expr, depth: usize) -> Option<Vec<ToolPattern>> {
         match &*expr.kind {
             ExprKind::Tool(tool) => Some(vec![ToolPattern::new(&tool.name).ok()?]),

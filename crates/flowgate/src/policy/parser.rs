@@ -211,7 +211,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Skips the rest of a line. Stops before a token that begins or ends a block.
+    /// Skips the rest of a line with its line end. Stops before a token that begins or ends a block.
     fn skip_line(&mut self) {
         while !matches!(self.peek(), Token::Newline | Token::Indent | Token::Dedent | Token::End) {
             self.advance();

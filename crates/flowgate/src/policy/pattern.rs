@@ -91,10 +91,12 @@ impl ToolPattern {
         let name = match &self.name {
             NamePattern::Exact(name) => name.to_string(),
             NamePattern::Regex(_) if self.source.starts_with("r\"") => return None,
+            // A name with `*`, which is compiled to a regular expression.
             NamePattern::Regex(_) => self.source.replace('*', "example"),
         };
         Some(match name.split_once('/').filter(|_| self.qualified) {
             Some((server, name)) if !server.is_empty() => Tool::of(server, name),
+            // `/pay` and `pay` name the agent's own tool.
             Some((_, name)) => Tool::local(name),
             None => Tool::local(&name),
         })

@@ -87,7 +87,8 @@ impl Pattern {
         Ok(Self { program, before_break })
     }
 
-    /// Returns the program that searches a text: the one for texts that end with a line break if the pattern needs it.
+    /// Returns the program that searches a text. For a text that ends with a line break, that is `before_break`, if the
+    /// pattern has this second program.
     fn program(&self, text: &str) -> TextSearcher<'_> {
         match (&self.before_break, &self.program) {
             (Some(regex), _) if text.ends_with('\n') => TextSearcher::Backtracking(regex),
@@ -157,13 +158,14 @@ fn anchor_pattern(source: &str, extent: MatchExtent, end: EndAnchor) -> (String,
     let translated = translate(source, end);
     match extent {
         MatchExtent::Whole => (format!(r"\A(?:{translated})\z"), true),
+        // invariant-ai appends the end of the text without parentheses, so it belongs to the last alternative only.
         MatchExtent::CompatWhole => (format!(r"\A(?:{translated}(?:\n?\z))"), true),
         MatchExtent::Start => (format!(r"\A(?:{translated})"), false),
         MatchExtent::Anywhere => (translated.into_owned(), false),
     }
 }
 
-/// Compiles a pattern to a program that searches by backtracking, with a limit on its steps.
+/// Compiles a pattern to a program that searches by backtracking, with a limit on its steps. An error is on one line.
 fn backtracking(source: &str, extent: MatchExtent, end: EndAnchor) -> Result<fancy_regex::Regex, String> {
     let (text, dot_all) = anchor_pattern(source, extent, end);
     let text = if dot_all { format!("(?s:{text})") } else { text };
@@ -303,7 +305,8 @@ fn translate(source: &str, end: EndAnchor) -> Cow<'_, str> {
     if out == source { Cow::Borrowed(source) } else { Cow::Owned(out) }
 }
 
-/// Returns whether the text after a brace is the rest of a repetition: `2}`, `2,}`, `,2}` or `2,3}`.
+/// Returns whether the text after a brace is the rest of a repetition: `2}`, `2,}`, `,2}`, `2,3}`, or `,}` (without
+/// bounds).
 fn is_repetition(tail: &str) -> bool {
     let Some((inside, _)) = tail.split_once('}') else { return false };
     let digits = |text: &str| text.bytes().all(|b| b.is_ascii_digit());

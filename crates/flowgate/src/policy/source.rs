@@ -165,15 +165,15 @@ impl<R: FnMut(&str) -> Result<String, String>> Loader<R> {
     pub(super) fn load(own: &str, dialect: Dialect, read: R) -> (PolicySource, PolicyFile, Vec<Diagnostic>) {
         let source = PolicySource::default();
         let mut loader = Self { source, dialect, read, statements: Vec::new(), diagnostics: Vec::new() };
-        // The empty path stands for the policy's own file.
+        // The empty path denotes the policy's own file.
         loader.add("", own);
         let Self { source, statements, diagnostics, .. } = loader;
         (source, PolicyFile { statements }, diagnostics)
     }
 
     /// Parses a file and adds the statements of the files that it imports, and then its own, without `import`
-    /// statements and repeated lattices. The file is recorded before its imports are read, so that a cycle of imports
-    /// ends.
+    /// statements and lattices that equal one of another file. The file is recorded before its imports are read,
+    /// so that a cycle of imports ends.
     fn add(&mut self, path: &str, text: &str) {
         let range = self.source.append(path, text);
         let (file, diagnostics) = parser::parse_range(&self.source.text, range, self.dialect);

@@ -69,14 +69,16 @@ fn report_matches(
     }
 }
 
-/// Returns whether a block of the rule may count the event, or the rule reads no events and so can hold at any time. A
-/// condition that cannot be evaluated counts as satisfied.
+/// Returns whether the event may change matches in which no variable of the rule itself is bound to it: a block of the
+/// rule may count the event, the rule reads events of this kind apart from its variables, or it reads no events and so
+/// can hold at any time. A condition that cannot be evaluated counts as satisfied.
 fn concerns_block(evaluator: &mut Evaluator<'_>, rule: &Rule, id: EventId) -> bool {
     let Some(kind) = event_kind(evaluator.trace, id) else { return false };
     reads_kind(rule, kind)
         || rule.events.iter().filter(|v| !v.is_outer && v.matters_later).any(|variable| {
             let mut frame = vec![Value::Absent; rule.query.slots];
             set(&mut frame, variable.slot, Value::Event(id));
+            // `alone` are the conditions on this variable alone.
             let fits = variable.ty == kind || variable.ty == Type::Event;
             fits && evaluator.solve(&variable.alone, &mut frame, &mut |_, _| Ok(true)).unwrap_or(true)
         })

@@ -164,6 +164,7 @@ impl NameChecker<'_> {
         };
         let listed = self.tools.schemas.tools.iter().filter(of_server);
         let known: BTreeSet<&str> = listed.map(|schema| &*schema.tool.name).collect();
+        // The name without the server. Empty for a pattern that names neither a server nor a single tool.
         let name = pattern.name_on_server().or(pattern.exact_name().map(|name| &**name)).unwrap_or_default();
         let help = help_for(name, &known, "the listed tools are", "no tool is listed");
         // The suggestion replaces the whole pattern.

@@ -151,7 +151,7 @@ impl<'s> SchemaSet<'s> {
     }
 
     /// Returns the values that the schemas list. `None` if the permitted values are unknown: if a schema permits values
-    /// that it does not list, or if the set is open or empty.
+    /// that it does not list, if the set is empty, or if it is open (the path also leads to values without a schema).
     pub(super) fn values(&self) -> Option<Vec<&'s Value>> {
         if self.is_open || self.nodes.is_empty() {
             return None;
@@ -166,7 +166,8 @@ impl<'s> SchemaSet<'s> {
         !self.is_open && !self.nodes.is_empty() && self.nodes.iter().all(|node| node.items().is_some())
     }
 
-    /// Adds a schema; if there are too many, the set becomes open instead.
+    /// Adds a schema. If there are too many, the set becomes open instead: it then counts as one that also contains
+    /// values of which no schema says anything.
     fn push(&mut self, node: SchemaNode<'s>) {
         if self.nodes.len() < MAX_SCHEMAS {
             self.nodes.push(node);
@@ -264,8 +265,8 @@ impl<'s> SchemaNode<'s> {
     }
 }
 
-/// Returns the only alternative of a schema other than `null`; `None` if it has several, or several lists of
-/// alternatives.
+/// Returns the only alternative of a schema other than `null`. `None` if the schema has several such alternatives or
+/// none, or if it has several lists of alternatives, such as `anyOf` and `allOf`.
 fn only_alternative(fields: &Map<String, Value>) -> Option<&Value> {
     let mut lists = fields.iter().filter(|(key, _)| matches!(key.as_str(), "anyOf" | "oneOf" | "allOf"));
     let (Some((_, alternatives)), None) = (lists.next(), lists.next()) else { return None };

@@ -210,8 +210,9 @@ fn is_equal(a: &Value, b: &Value) -> bool {
     a == b || number(a).is_some_and(|a| number(b) == Some(a))
 }
 
-/// Returns whether `pattern`, a text that is read as a regular expression, may match `value`. True for an expression
-/// that cannot be compiled here, such as one with look-around, so that no wrong warning is reported.
+/// Returns whether `pattern`, a text that is read as a regular expression, may match the whole of `value`; false if one
+/// of them is not a text. True for an expression that cannot be compiled here, such as one with look-around, so that no
+/// wrong warning is reported.
 fn may_match(pattern: &Value, value: &Value) -> bool {
     match (pattern, value) {
         (Value::String(pattern), Value::String(value)) => {

@@ -180,7 +180,8 @@ impl Document {
         }
     }
 
-    /// Returns whether a declaration, a `label` statement that was applied, names this node or one of its ancestors.
+    /// Returns whether this node or one of its ancestors has a declaration: a `label` statement names it and was
+    /// applied.
     pub fn is_declared(&self, id: NodeId) -> bool {
         let up = std::iter::successors(Some(id), |id| {
             self.nodes.get(*id).map(|node| node.parent).filter(|up| up != id)
@@ -295,8 +296,8 @@ impl Document {
         self.raise(&top);
     }
 
-    /// Joins the labels of captured parts into the text that contains them, since the text shows the parts. It goes
-    /// from the last node to the first, so that a part within a part is joined before the outer one.
+    /// Joins the labels of captured parts into the text that contains them, since the text shows the parts. The
+    /// nodes are visited from the last to the first, so that a part within a part is joined before the outer one.
     pub(crate) fn join_captures(&mut self) {
         for id in (0..self.nodes.len()).rev() {
             let Some(node) = self.nodes.get(id).filter(|node| matches!(node.step, PathStep::Capture(_)))
@@ -390,9 +391,10 @@ impl Document {
         nodes.map(|node| if node.read { node.label } else { Label::BOTTOM }).collect()
     }
 
-    /// Joins each label in `floors` into the node at the same index. No `label` statement lowers it, but captured parts
-    /// do not carry it. Statements are applied in rounds: each round after the first begins with this, for the labels
-    /// that the statements of earlier rounds have read. The document must not have captured regions yet.
+    /// Joins each label in `floors` into the node at the same index. No `label` statement lowers the node below this
+    /// label, but parts captured from the node do not carry it. Statements are applied in rounds: each round after the
+    /// first begins with this, for the labels that the statements of earlier rounds have read. The document must not
+    /// have captured regions yet.
     pub(crate) fn raise_nodes(&mut self, floors: &[Label]) {
         for (node, floor) in self.nodes.iter_mut().zip(floors) {
             node.label = node.label.join(floor);

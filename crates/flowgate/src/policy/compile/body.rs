@@ -348,6 +348,7 @@ impl Compiler<'_> {
             ExprKind::And(items) => items.iter().try_for_each(|item| self.condition(item, scope)),
             ExprKind::Typed(..) => Ok(()),
             ExprKind::Compare(first, rest) => match (&*first.kind, rest.as_slice()) {
+                // `(x: T) in LIST` declares a variable. It adds a test only if the list is `message.tool_calls`.
                 (ExprKind::Typed(name, ty), [(Comparison::In, list)]) => {
                     self.compile_ranged_variable(first, name, ty, list, scope).map(|test| {
                         scope.query.items.extend(test.map(QueryItem::Test));
@@ -498,6 +499,7 @@ impl Compiler<'_> {
 /// Returns whether a condition or definition may read the content of the event, and not only its kind and tool.
 pub(super) fn reads_content(items: &[QueryItem]) -> bool {
     items.iter().any(|item| match item {
+        // A shape, as in `is tool:NAME({...})`, tests the arguments.
         QueryItem::Test(CompiledExpr::IsTool(_, _, shape)) => shape.is_some(),
         // A declaration `(x: T) in LIST` compiles to the constant `True`.
         QueryItem::Test(CompiledExpr::Constant(_)) => false,

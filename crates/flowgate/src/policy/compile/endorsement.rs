@@ -254,7 +254,8 @@ fn contains_nested_list(item: &QueryItem) -> bool {
 fn endorsed_name(target: &TargetPath, query: &CompiledQuery) -> String {
     let domain = query.variables.iter().find(|variable| variable.slot == target.root);
     match domain.and_then(|variable| variable.domain.as_ref()).and_then(path_of) {
-        // The first key of the list in the call is `arguments`.
+        // The target is a variable that ranges over a list in the call (slot 0). The first key of the path to the list
+        // is `arguments`.
         Some((0, keys)) => keys.into_iter().skip(1).collect::<Vec<_>>().join("."),
         _ => argument_name(target),
     }

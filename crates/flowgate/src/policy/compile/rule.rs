@@ -256,6 +256,7 @@ impl Compiler<'_> {
 /// the event whose parts it takes is itself a variable of the rule.
 fn ranges_over_calls(variables: &[Variable]) -> bool {
     variables.iter().any(|variable| {
+        // A `Function` is a part of a call.
         matches!(variable.ty, Type::ToolCall | Type::Function)
             && !matches!(variable.domain, None | Some(CompiledExpr::Parts(..)))
     })
@@ -271,6 +272,7 @@ fn contains_quantifier(query: &CompiledQuery) -> bool {
 /// Returns whether a condition requires that the event in `slot` precedes the event of another of the `variables`, so
 /// that it cannot be the event that completes a match.
 fn comes_before_another(items: &[QueryItem], slot: VariableSlot, variables: &[Variable]) -> bool {
+    // A variable with a domain ranges over the values of a list.
     let is_event = |other: VariableSlot| variables.iter().any(|v| v.slot == other && v.domain.is_none());
     items.iter().any(|item| match item {
         QueryItem::Test(CompiledExpr::Compare(

@@ -166,8 +166,9 @@ impl Compiler<'_> {
     }
 }
 
-/// Returns the name of an argument, with the keys within it: `mail.to`.
+/// Returns the name of an argument, with the keys within it: `mail.to`. Indices of lists are left out.
 pub(super) fn argument_name(target: &TargetPath) -> String {
+    // The first step is `arguments`.
     let names = target.steps.iter().skip(1).filter_map(|step| match step {
         TargetStep::Key(key) => Some(key.to_string()),
         _ => None,

@@ -9,7 +9,8 @@ use super::super::syntax::{Expr, ExprKind, ToolName, ToolRef};
 use super::body::Scope;
 use super::{CompileResult, Compiler};
 
-/// Returns whether the value of a constant is a group of tools: one pattern, or a list that begins with one.
+/// Returns whether the value of a constant is a group of tools: one pattern, or a list that begins with one. The other
+/// items are not looked at here: [`check_group`](Compiler::check_group) reports those that are not patterns.
 pub(super) fn is_group(value: &Expr) -> bool {
     match &*value.kind {
         ExprKind::Tool(_) => true,
@@ -29,6 +30,7 @@ impl Compiler<'_> {
             });
         };
         let group = self.constants.get(name.as_str()).copied().filter(|value| is_group(value));
+        // A variable of the same name hides the group.
         let Some(group) = group.filter(|_| scope.slot(name).is_none()) else { return Ok(None) };
         self.merge_group(group).map(Some)
     }

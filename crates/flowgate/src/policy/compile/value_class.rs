@@ -67,6 +67,7 @@ impl Compiler<'_> {
                 Some(pattern) => format!("a value that a trusted answer of `{pattern}` lists"),
                 None => "a value that a trusted answer lists".to_owned(),
             },
+            // `VALUE in [...]`, or `VALUE == CONSTANT`, a list of one value. The caller passes no other condition.
             _ => "a value that the policy lists".to_owned(),
         }
     }

@@ -249,6 +249,7 @@ impl Parser<'_> {
     }
 
     /// Parses the rest of a call after the parenthesis: arguments by position and by name (`NAME=VALUE`), in any order.
+    /// A comma may follow the last argument.
     fn arguments(&mut self) -> ParseResult<ParsedArguments> {
         let (mut positional, mut named) = (Vec::new(), Vec::new());
         while self.peek() != Token::ParenClose {

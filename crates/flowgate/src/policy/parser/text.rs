@@ -100,6 +100,7 @@ pub(super) fn unquote(literal: &str, dialect: Dialect) -> String {
     match dialect {
         _ if literal.starts_with(['r', 'R']) => body.to_owned(),
         Dialect::Flowgate => unescape(body),
+        // A text in three quotation marks may have several lines.
         Dialect::Compat if quotes(literal) == 3 => dedent(body),
         Dialect::Compat => body.replace("\\\"", "\"").replace("\\'", "'"),
     }
@@ -127,7 +128,8 @@ fn unescape(body: &str) -> String {
     value
 }
 
-/// Removes the white space that all lines of a text begin with.
+/// Removes the white space that all lines of a text begin with. A blank line does not limit it, and loses at most its
+/// own white space.
 fn dedent(text: &str) -> String {
     let indent = |line: &str| line.len() - line.trim_start().len();
     let common = text.lines().filter(|line| !line.trim().is_empty()).map(indent).min().unwrap_or(0);

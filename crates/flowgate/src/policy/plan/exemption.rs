@@ -25,7 +25,8 @@ impl Plan {
     fn collect_from_item(&self, item: &QueryItem, seen: &mut [bool], exempting: &mut Vec<PatternId>) {
         match item {
             QueryItem::Test(ex) => self.collect_from_condition(ex, seen, exempting),
-            // A match might change the named value, and a condition that uses it, in any way.
+            // `NAME := VALUE`: if a pattern in the value matched one more tool, the value might change, and with it the
+            // result of any condition that uses the name. So all patterns in the value count.
             QueryItem::Let(_, ex) => exempting.extend(self.patterns_of([ex])),
         }
     }

@@ -226,6 +226,7 @@ impl CompiledExpr {
     pub(crate) fn required_slots(&self) -> u64 {
         match self {
             Self::Slot(slot) => 1_u64.checked_shl(u32::try_from(*slot).unwrap_or(u32::MAX)).unwrap_or(0),
+            // The block binds its own variables; `needs` are the others that it uses.
             Self::Quantified(block) => block.needs,
             // The comprehension itself binds its variable `slot`, but only after it has evaluated `list`.
             Self::Comprehension { slot, list, condition, value } => {

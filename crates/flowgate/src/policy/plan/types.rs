@@ -58,8 +58,8 @@ impl Type {
         matches!(self, Self::Message | Self::ToolCall | Self::ToolOutput | Self::Tool | Self::Event)
     }
 
-    /// Returns the kind of event whose parts can have this type, over which a search for such parts ranges;
-    /// [`Self::Event`], any event, if the parts of several kinds can.
+    /// Returns the kind of event in which a search looks for parts of this type: [`Self::Event`], any event, unless
+    /// only one kind of event has such parts.
     pub(crate) fn event_type(self) -> Self {
         match self {
             Self::Function => Self::ToolCall,

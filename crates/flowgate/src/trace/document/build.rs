@@ -167,7 +167,7 @@ impl Document {
     }
 
     /// Gives a list of several text blocks a text of its own: the texts of the blocks, joined by line breaks. A
-    /// condition that needs a text can then read the list as one.
+    /// condition that needs a text can then read the list as one. Does nothing if an item has no text.
     fn join_text_blocks(&mut self, id: NodeId, value: &Value) {
         let Some(blocks) = value.as_array().filter(|blocks| blocks.len() > 1) else { return };
         let texts: Option<Vec<&str>> =

@@ -63,6 +63,7 @@ fn value(c: &mut Cursor<'_>, tree: &mut TreeBuilder, closers: &mut Vec<u8>) -> R
         Some(open @ (b'[' | b'(' | b'{')) => {
             c.next();
             closers.push(closing_bracket(open));
+            // A tuple and a set are read as lists.
             return if open == b'{' && is_dict(c)? { tree.open_map(start) } else { tree.open_list(start) };
         }
         Some(b'\'' | b'"') => LocatedNodeKind::Text(string(c)?),
@@ -104,7 +105,8 @@ fn is_dict(c: &mut Cursor<'_>) -> Result<bool, LocateError> {
     Ok(dict)
 }
 
-/// Parses a key: a string is decoded; the result for any other hashable value is its spelling.
+/// Parses a key. A string is decoded. For any other hashable value, such as a number or a tuple (in `(`), the result is
+/// its spelling.
 fn key(c: &mut Cursor<'_>) -> Result<String, LocateError> {
     let start = c.offset();
     match c.peek() {

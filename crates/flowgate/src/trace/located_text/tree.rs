@@ -57,7 +57,8 @@ impl TreeBuilder {
         })
     }
 
-    /// Returns the number of nodes in the innermost open list or map.
+    /// Returns the number of complete items in the innermost open list, or of entries in the innermost open map; 0 if
+    /// no list and no map is open.
     pub(super) fn len(&self) -> usize {
         self.open.last().map_or(0, |open| match &open.body {
             OpenContent::List(items) => items.len(),
@@ -102,8 +103,8 @@ impl TreeBuilder {
         }
     }
 
-    /// Adds a scalar that `span` spells to the innermost open list or map. Fails if no node is expected there, or if
-    /// the text has too many nodes.
+    /// Adds a scalar to the innermost open list or map; `span` is the location of its spelling. Fails if no node is
+    /// expected there, or if the text has too many nodes.
     pub(super) fn add_scalar(
         &mut self,
         span: Range<usize>,
@@ -122,6 +123,7 @@ impl TreeBuilder {
         };
         let kind = match body {
             OpenContent::List(items) => LocatedNodeKind::List(items),
+            // `key: None`: no key waits for its value.
             OpenContent::Map { entries, key: None, .. } => LocatedNodeKind::Map(entries),
             OpenContent::Map { .. } => return Err(broken),
         };

@@ -201,8 +201,9 @@ impl YamlReader<'_> {
         self.tree.add_scalar(span, kind)
     }
 
-    /// Opens a list or map at the offset `start`. `flow` states whether it is in flow style (in brackets) or in block
-    /// style. Fails where a key is expected, since a list or map cannot be a key here.
+    /// Begins a list or map at the offset `start`, and consumes its bracket if it has one; the caller adds the node to
+    /// the tree. `flow` states whether it is in flow style (in brackets) or in block style. Fails where a key is
+    /// expected, since a list or map cannot be a key here, and for a tab before a node in block style.
     fn open(&mut self, start: usize, flow: bool) -> Result<(), LocateError> {
         if self.tree.expected_node() == Some(ExpectedNode::Key) {
             return syntax_error(start);
@@ -219,6 +220,7 @@ impl YamlReader<'_> {
     /// node.
     fn close(&mut self, bracket: u8) -> Result<(), LocateError> {
         if self.flows.pop() == Some(true) {
+            // `true`: a comma may precede the bracket.
             let end = self.layout.skip(self.at, true);
             if self.layout.peek(end) != Some(bracket) {
                 return syntax_error(end);
@@ -235,6 +237,7 @@ impl YamlReader<'_> {
         let name = self.layout.peek(offset + 1);
         let has_name = name.is_some_and(|b| !b.is_ascii_whitespace());
         match self.layout.peek(offset) {
+            // An alias (`*name`), or an anchor (`&name`), which is not supported either, within a list or a map.
             Some(b'*' | b'&') if has_name && self.tree.expected_node().is_some() => {
                 LocateError::Alias { offset }
             }

@@ -18,7 +18,8 @@ pub(super) fn is_log(run: &Map<String, Value>) -> bool {
 }
 
 /// Adds the benchmark's fields under the names that other corpora use: `suite`, `attack` and `attack_succeeded`. In the
-/// log, `security` is true if the attack succeeded; without an attack it means nothing and is not used.
+/// log, `security` is true if the attack succeeded; without an attack it means nothing and is not used. If the log
+/// names no attack, `attack` is `none`.
 pub(super) fn rename_fields(run: &mut Map<String, Value>) {
     let suite = run.get("suite_name").cloned().unwrap_or_default();
     let attack = run.get("attack_type").filter(|attack| attack.is_string()).cloned();
@@ -143,7 +144,8 @@ fn message(item: &Value, ids: &mut CallIds) -> Result<Value, &'static str> {
     Ok(Value::Object(object))
 }
 
-/// Renames the text of each block of a message's content from `content` to `text`, its name in OpenAI's format.
+/// Renames the text of each block of a message's content from `content` to `text`, its name in OpenAI's format, and
+/// sets the `type` of the block to `text`. A block that has a `text` already stays unchanged.
 fn rename_text(content: &mut Value) {
     for block in content.as_array_mut().into_iter().flatten().filter_map(Value::as_object_mut) {
         if let (Some(text), false) = (block.get("content").cloned(), block.contains_key("text")) {

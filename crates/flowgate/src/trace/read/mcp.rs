@@ -62,5 +62,6 @@ fn output(object: &Map<String, Value>, call_id: String) -> Output {
     let structured = result.get("structuredContent").cloned();
     let is_error = result.get("isError").and_then(Value::as_bool).unwrap_or(false);
     let content = result.get("content").cloned().unwrap_or(result);
+    // A response does not name the tool; the call does.
     Output { call_id, tool: None, content, structured, is_error: Some(is_error) }
 }

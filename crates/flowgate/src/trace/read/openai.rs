@@ -81,7 +81,8 @@ pub(super) fn read(object: &Map<String, Value>) -> Result<Vec<TraceEntry>, Strin
     Ok(entries)
 }
 
-/// Returns the tool descriptions that the agent receives, one event each.
+/// Returns the tool descriptions that the agent receives, one event each. Fails if `tools` is not a list, or if one of
+/// the descriptions is malformed.
 fn tools(object: &Map<String, Value>) -> Result<Vec<TraceEntry>, String> {
     let list = object
         .get("tools")
@@ -127,7 +128,7 @@ fn read_tool_description(
 }
 
 /// Reads an entry of `tool_calls`, or a bare call; `part` says which. `extra` are the unknown fields of the message
-/// that contains the call; those of the call itself are added to them.
+/// that contains the call; those of the call itself are added to them. Fails if the call has no `function.name`.
 fn call(
     object: &Map<String, Value>,
     mut extra: Map<String, Value>,
@@ -154,6 +155,7 @@ fn tool(server: Option<&str>, name: &str) -> Tool {
 pub(super) fn to_call(id: String, tool: Tool, arguments: &Value) -> Call {
     match arguments {
         Value::String(text) => Call::from_json(id, tool, text),
+        // The empty text means no arguments.
         Value::Null => Call::from_json(id, tool, ""),
         // Printed and parsed again, so that inexact numbers are detected here as well.
         value => Call::from_json(id, tool, &value.to_string()),

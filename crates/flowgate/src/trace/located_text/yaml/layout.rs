@@ -54,8 +54,8 @@ impl<'t> Layout<'t> {
         self.skip_while(at, |b| matches!(b, b' ' | b'\t'))
     }
 
-    /// Returns the first offset from `at` that is neither space nor comment nor, in a flow collection (within
-    /// brackets), a comma. A `#` begins a comment only after white space or at the start of the text.
+    /// Returns the first offset from `at` that is neither white space nor comment nor, in a flow collection (`flow`,
+    /// within brackets), a comma. A `#` begins a comment only after white space or at the start of the text.
     pub(super) fn skip(&self, mut at: usize, flow: bool) -> usize {
         loop {
             let space = |b| matches!(b, b' ' | b'\t' | b'\n' | b'\r') || flow && b == b',';
@@ -78,8 +78,8 @@ impl<'t> Layout<'t> {
         }
     }
 
-    /// Returns the end of the quoted scalar that starts at an offset; `None` if it has no end. In single quotes, two
-    /// quotes are an escaped one, and a backslash is an ordinary character.
+    /// Returns the end of the quoted scalar that starts at an offset, after its closing quote; `None` if it has none.
+    /// In single quotes, two quotes are an escaped one, and a backslash is an ordinary character.
     pub(super) fn quoted_end(&self, start: usize, quote: u8) -> Option<usize> {
         let mut at = start + 1;
         loop {
