@@ -58,6 +58,7 @@ impl<'a> FallbackModel<'a> {
         let call = self.calls.begin(choice.upstream, choice.remote.model(), place);
         let traced = call.traced(&choice.remote);
         let outcome = self.ask_counted(traced.as_ref().unwrap_or(&choice.remote), request, listener).await;
+        // Ends the span with the tokens and the reason for the stop, or with the error.
         call.settle(outcome.as_ref().map(|completion| (completion.usage, Some(completion.stop))));
         outcome
     }

@@ -109,7 +109,8 @@ impl TurnTrace {
         (self.clock, self.asked) = (clock, asked);
     }
 
-    /// Notes verdicts on calls, each of which becomes a span at the end of the trace.
+    /// Notes verdicts on calls, each of which becomes a span at the end of the trace. Does nothing if no trace is
+    /// recorded.
     pub(super) fn add_judged(&mut self, judged: &[CallVerdict], client: &ClientState) {
         if !self.span.is_recording() {
             return;

@@ -420,6 +420,7 @@ async fn persist_tenant(
     record: String,
     cipher: &ContentCipher,
 ) -> Result<(), DatabaseError> {
+    // A new row has the version 1. Its value has no meaning: `lock_tenant` changes the version only to lock the row.
     let sql = "INSERT INTO tenants (tenant, version, record) VALUES (?1, 1, ?2) \
                ON CONFLICT (tenant) DO UPDATE SET record = ?2";
     let record = cipher.seal(&Content::from(record), &ContentPlace::tenant(tenant))?;

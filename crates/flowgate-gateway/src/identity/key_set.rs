@@ -41,7 +41,8 @@ impl KeySet {
         Ok(Self(keys.iter().filter_map(IssuerKey::read).collect()))
     }
 
-    /// Returns the key with this id for this algorithm.
+    /// Returns the first key with this id whose kind suits this algorithm, unless the issuer uses the key only with
+    /// another algorithm.
     pub(super) fn find(&self, id: &str, algorithm: Algorithm) -> Option<&DecodingKey> {
         let fits = |key: &&IssuerKey| {
             key.id == id

@@ -52,6 +52,7 @@ impl ValidKey {
         prices: &Arc<Prices>,
     ) -> Self {
         let TokenCaller { id, account, input } = caller;
+        // The section has no setting for the cost of one caller.
         let budget =
             Budget { tokens_per_day: own.tokens_per_day, cost_per_day: None, prices: Arc::clone(prices) };
         // An empty list permits every model.

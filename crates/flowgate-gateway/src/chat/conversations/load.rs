@@ -271,6 +271,7 @@ fn conversation_with(
 ) -> Result<Conversation, RequestError> {
     let mut monitor = Monitor::new(Arc::clone(&client.spec.policy));
     monitor.set_parameters(&client.spec.input);
+    // No answers of predicates were recorded before, and no tools are on offer yet.
     monitor.set_predicates(journal.predicates(&client.spec.predicates), Vec::new());
     Ok(Conversation::new(monitor, Vec::new(), settings)?)
 }

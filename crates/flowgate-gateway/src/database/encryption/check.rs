@@ -70,7 +70,7 @@ impl Database {
         matches!(&*self.cipher, ContentCipher::Sealing(ring) if !ring.is_complete())
     }
 
-    /// Records that all content of the database is sealed by the key that seals now.
+    /// Records that all content of the database is sealed by the key that seals now. Does nothing without a key.
     pub(super) async fn complete_encryption(&self) -> Result<(), DatabaseError> {
         let (cipher, identity) = (Arc::clone(&self.cipher), self.identity.clone());
         self.run(Access::Transaction, move |tx| {

@@ -342,6 +342,7 @@ impl Rewriter<'_> {
     /// Rewrites a text that a client was shown, and its label. Returns whether one of them has changed. A value that a
     /// gateway has changed meanwhile stays as it is.
     async fn shown(&self, tx: &mut DynTransaction<'_>, row: &mut SqlRow) -> Result<bool, DatabaseError> {
+        // The columns of `ContentTable::select`. Column 2 is a constant, which only the cursor needs.
         let (client, number, source) = (row.text(0)?, row.integer(1)?, row.text(3)?);
         let (letters, label) = (row.text(4)?, row.text(5)?);
         let (text_place, label_place) = ContentPlace::shown(&client, number, &source);

@@ -51,7 +51,8 @@ impl Database {
         Ok(self.grants_where("id = ?1", id).await?.pop())
     }
 
-    /// Returns the conversation grants in effect that meet an SQL condition, in which `?1` means `value`.
+    /// Returns the conversation grants in effect that meet an SQL condition, in which `?1` means `value`: those that
+    /// were decided last come first, and there are at most [`MAX_LISTED`].
     async fn grants_where(
         &self,
         condition: &'static str,

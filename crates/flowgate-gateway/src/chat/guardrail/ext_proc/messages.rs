@@ -216,6 +216,7 @@ impl HttpHeaders {
         let (value, other) = (values.next(), values.next());
         match (value, other) {
             (None, _) => Some(""),
+            // Only one of the two fields may be set.
             (Some(header), None) if header.raw_value.is_empty() => Some(&header.value),
             (Some(header), None) => std::str::from_utf8(&header.raw_value).ok(),
             (Some(_), Some(_)) => None,
