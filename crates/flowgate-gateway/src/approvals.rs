@@ -334,6 +334,7 @@ impl ApprovalService {
     /// Notifies the event streams of people and the webhook of a new question. If the question cannot be read, the
     /// webhook is not notified; people can still list the question.
     async fn notify_question(&self, id: &str) {
+        // Wakes the event streams.
         self.wake_waiters();
         let Some(webhook) = &self.webhook else { return };
         if let Ok(Some(question)) = self.store.question(id).await {
@@ -477,6 +478,7 @@ impl ApprovalService {
 
     /// Notifies the waiting requests, the event streams of people and the webhook of a decision.
     fn notify_decision(&self, question: &StoredQuestion) {
+        // Wakes the requests and the event streams.
         self.wake_waiters();
         if let Some(webhook) = &self.webhook {
             webhook.tell("question.decided", question);

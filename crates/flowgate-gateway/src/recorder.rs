@@ -142,7 +142,8 @@ impl Recorder {
     /// are still removed, since requests that began with them continue.
     ///
     /// # Errors
-    /// If this cannot be recorded; the configuration must not take effect then. Its keys are removed nevertheless.
+    /// If this cannot be recorded; the configuration must not take effect then. The keys of the configuration are
+    /// removed from content nevertheless.
     pub(crate) fn reconfigure(
         &self,
         clients: &[ClientSettings],

@@ -36,7 +36,8 @@ pub(super) struct UpstreamChoice<'a> {
 
 impl<'a> FallbackModel<'a> {
     /// Creates a model that asks `first`, and then each of `others` until one answers. `on_failure` is called with
-    /// the name and the error of each one that fails before the next is asked.
+    /// the name and the error of each one that fails before the next is asked. `spending` receives the tokens that each
+    /// request uses, and `calls` records each request.
     pub(super) fn new(
         first: UpstreamChoice<'a>,
         others: Vec<UpstreamChoice<'a>>,

@@ -579,6 +579,7 @@ impl Observer for TurnStreamer<'_> {
             let TurnRequest { client, approvals, .. } = self.turn;
             let record =
                 approvals.changed_external_state(&client.spec.tenant, self.recalled.as_deref()).await;
+            // `None`: there is no record, or it is still the one that was joined last (`recalled`).
             let Some(record) = record.map_err(|error| error.to_string())? else { return Ok(()) };
             let read = serde_json::from_str(&record).map_err(|error| error.to_string())?;
             conversation.join_external_state(&read).map_err(|error| error.to_string())?;

@@ -241,6 +241,7 @@ fn read_row(row: &PgRow) -> Result<SqlRow, DatabaseError> {
         match kind {
             "INT8" => Ok(SqlColumn::Integer(row.try_get(index)?)),
             "INT4" => Ok(SqlColumn::Integer(i64::from(row.try_get::<i32, _>(index)?))),
+            // The other columns of the tables are text.
             _ => Ok(SqlColumn::Text(row.try_get(index)?)),
         }
     };

@@ -97,11 +97,13 @@ impl fmt::Debug for BegunTurn {
 }
 
 impl Database {
-    /// Persists a turn without other effects, if no other turn of the conversation was persisted since it was opened.
+    /// Persists a turn that changes neither the labels of stores nor the texts that its client was shown, if no other
+    /// turn of the conversation was persisted since it was opened.
     pub(crate) async fn persist_turn(&self, turn: PersistedTurn) -> Result<(), DatabaseError> {
         let write = self.turn_write(turn);
         let log = write.log.clone();
         self.run(Access::Transaction, move |tx| Box::pin(async move { write.persist(tx).await })).await?;
+        // Notes that the database now has this head of the audit log.
         self.set_recorded(log.as_ref());
         Ok(())
     }

@@ -101,6 +101,7 @@ impl ApprovalService {
                 setting: None,
                 advice: Some("find out who tries keys from this address"),
                 most: MAX_FAILURES.into(),
+                // No client is concerned: people log in.
                 client: "",
                 conversation: None,
             });

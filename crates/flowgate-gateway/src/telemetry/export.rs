@@ -274,6 +274,7 @@ impl ExportReport {
                  the collector"
             }
         };
+        // The empty name: the line is about no single client.
         self.log.write(LogEvent::Remark, "", Vec::new(), sentence);
     }
 }

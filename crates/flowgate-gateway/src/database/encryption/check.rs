@@ -76,6 +76,7 @@ impl Database {
         self.run(Access::Transaction, move |tx| {
             Box::pin(async move {
                 let ContentCipher::Sealing(ring) = &*cipher else { return Ok(()) };
+                // `true`: the stored key then says that all content is sealed.
                 let sealed = seal_lookup_key(ring, true, &ContentPlace::lookup_key(&identity))?;
                 let sql = "UPDATE encryption SET sealed = ?1 WHERE one = 1";
                 tx.execute(sql, &[(&sealed).into()]).await.map(drop)

@@ -73,7 +73,7 @@ impl Database {
     /// Withdraws the conversation grant that the question with this id gave. An approval that is not used yet becomes
     /// void. Returns false if there is no such grant.
     pub(crate) async fn withdraw_conversation_grant(&self, id: &str) -> Result<bool, DatabaseError> {
-        // `withdraw_where` sets `?1` to `?3` itself.
+        // The values have the numbers from 4 on: `withdraw_where` has values of its own with the numbers 1 to 3.
         self.withdraw_where("id = ?4", vec![id.to_owned()]).await
     }
 
@@ -83,7 +83,7 @@ impl Database {
         client: &str,
         name: &str,
     ) -> Result<bool, DatabaseError> {
-        // `withdraw_where` sets `?1` to `?3` itself.
+        // The values have the numbers from 4 on: `withdraw_where` has values of its own with the numbers 1 to 3.
         self.withdraw_where("client = ?4 AND name = ?5", vec![client.to_owned(), name.to_owned()]).await
     }
 
