@@ -151,6 +151,7 @@ impl ModelRoutes {
         announce_clients(&config, &log)?;
         let database =
             Arc::new(Database::open_with_keys(&config.store.address, &config.store.encryption).await?);
+        // Opens everything else. If that fails, the database is closed again.
         let opened = Self::start(config, Arc::clone(&database), values, log).await;
         if opened.is_err() {
             database.close().await;

@@ -435,6 +435,7 @@ fn finish_reason(stop: Stop) -> &'static str {
         Stop::Calls => "tool_calls",
         Stop::Length => "length",
         Stop::Refused => "content_filter",
+        // `Stop` may get further values.
         _ => names::OTHER,
     }
 }

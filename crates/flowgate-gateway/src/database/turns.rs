@@ -227,6 +227,7 @@ impl Database {
     /// only an empty one, which [`lock_tenant`] creates.
     pub(crate) async fn tenant(&self, tenant: &str) -> Result<Option<String>, DatabaseError> {
         if let Some(cached) = self.cached_tenant(tenant) {
+            // `None` here: the cache knows that the tenant has no record.
             return Ok(cached);
         }
         let (tenant, cipher) = (tenant.to_owned(), Arc::clone(&self.cipher));

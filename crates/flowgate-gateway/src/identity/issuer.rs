@@ -210,7 +210,7 @@ impl Issuer {
         let _ = fetched.await;
     }
 
-    /// Fetches the keys. This may block the thread.
+    /// Fetches the keys; keys from a file are returned as they are. This may block the thread.
     fn fetch(&self) -> Result<KeySet, String> {
         let address = match &self.settings.source {
             KeySource::File(keys) => return Ok(KeySet::clone(keys)),
@@ -255,6 +255,7 @@ impl Issuer {
         let issuer = &self.settings.issuer;
         let text =
             self.http.get(&format!("{}/.well-known/openid-configuration", issuer.trim_end_matches('/')))?;
+        // `Numbers::Any`: numbers that parsers may read differently are accepted too.
         let document = json::parse(&text, Numbers::Any).map_err(|_| {
             "the OpenID configuration of the issuer is not JSON: check `issuer` in [issuers.NAME]".to_owned()
         })?;

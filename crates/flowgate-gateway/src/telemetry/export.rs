@@ -218,6 +218,7 @@ impl BatchSender {
         let number = count(batch.len());
         // The client of the exporter waits on this thread, so the future never waits for another one.
         let sent = pollster::block_on(self.exporter.0.export(batch));
+        // Reports in the operator's log when requests begin to fail, or succeed again.
         self.report.tell_outcome(sent.is_ok(), Instant::now());
         if sent.is_ok() { 0 } else { number }
     }

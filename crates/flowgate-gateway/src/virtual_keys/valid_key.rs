@@ -39,6 +39,7 @@ impl ValidKey {
             cost_per_day: limits.cost_per_day,
             prices: Arc::clone(prices),
         };
+        // A virtual key sets no parameters of the policy, and the database checks when it expires.
         let (account, input, expires) = (stored.id.clone(), Map::new(), None);
         let (requests_per_minute, models) = (limits.requests_per_minute, limits.models);
         Self { id: stored.id, requests_per_minute, budget, models, account, input, expires }

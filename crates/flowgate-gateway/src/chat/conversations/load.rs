@@ -236,6 +236,7 @@ pub(crate) fn recorded_elsewhere(client: &ClientState) -> Result<ConversationSta
         messages: usize::MAX,
         ..ConversationSettings::new(Method::Everything, DigestKey::new(key))
     };
+    // From now on, extern predicates are asked, as in a turn.
     session.answers.begin_turn();
     session.conversation = conversation_with(client, settings, &session.answers)?;
     Ok(session)

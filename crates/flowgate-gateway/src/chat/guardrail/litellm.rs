@@ -90,6 +90,7 @@ fn read_chat(fields: &Map<String, Value>) -> Result<String, String> {
     if messages.is_empty() {
         return Err("the request has no `structured_messages`: only chats can be judged".to_owned());
     }
+    // Checks that all texts, images and calls of the request are in its messages, where they are judged.
     check_contents(fields, messages)?;
     let messages: Vec<Value> = messages.iter().cloned().map(without_provider_fields).collect();
     // The form of the request needs the name of a model, although none is asked.

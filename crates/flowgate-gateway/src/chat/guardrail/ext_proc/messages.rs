@@ -196,6 +196,7 @@ impl ImmediateResponse {
     pub(super) fn json(status: u16, body: &serde_json::Value) -> Self {
         let header = HeaderValue {
             key: "content-type".to_owned(),
+            // Only one of the two fields may be set.
             value: String::new(),
             raw_value: b"application/json".to_vec(),
         };
