@@ -38,8 +38,7 @@ impl ResponseId {
         let mut parts = text.strip_prefix(Api::Responses.form().id_prefix)?.strip_prefix('_')?.splitn(3, '_');
         let (messages, digest, conversation) = (parts.next()?, parts.next()?, parts.next()?);
         let (messages, digest) = (messages.parse().ok()?, random::from_hex(digest)?);
-        // The names of a virtual key's conversations begin with its scope in the gateway, which must not come from
-        // here.
+        // The names of a virtual key's conversations begin with its scope in the gateway, which must not come from here.
         let conversation = Some(conversation).filter(|name| is_conversation_name(name))?.to_owned();
         Some(Self { conversation, messages, digest })
     }
