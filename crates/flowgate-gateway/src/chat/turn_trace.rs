@@ -119,6 +119,7 @@ impl TurnTrace {
             tool: client.shown_names.tool(&call.tool),
             outcome: call.outcome,
             kinds: kinds_of(call),
+            // Only a call with this outcome leads to a question; an equal call may have another one.
             is_asked: call.outcome == Outcome::Confirm && self.asked.contains(&call.digest),
         }));
     }
@@ -281,6 +282,7 @@ impl JudgingClock {
     /// Returns when the judgement of the call with this number in its turn began and ended. For a call whose
     /// judgement was not noted, this is the time from the last report until now.
     fn time_of(&self, number: usize) -> (SystemTime, SystemTime) {
+        // The calls before `begin` were judged by an earlier request, and are not noted here.
         let noted = number.checked_sub(self.begin).and_then(|number| self.times.get(number).copied());
         noted.unwrap_or_else(|| {
             let now = SystemTime::now();

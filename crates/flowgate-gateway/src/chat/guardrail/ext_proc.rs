@@ -267,7 +267,6 @@ fn undecoded(outcome: &Result<(), NotPermitted>) -> RequestError {
         Err(NotPermitted::Stopped(stopped)) => {
             RequestError::new(StatusCode::BAD_REQUEST, stopped.reason.clone())
         }
-        // Not used: the body was decoded, or the caller returns the failure of the gateway before.
         _ => misconfigured(),
     }
 }
