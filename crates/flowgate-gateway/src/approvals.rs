@@ -128,6 +128,7 @@ impl ApprovalReference {
     pub(crate) fn new(id: String, digest: String, content: &str) -> Self {
         let mut content: Value = serde_json::from_str(content).unwrap_or_default();
         let tool = content.get("tool").and_then(Value::as_str).unwrap_or_default().to_owned();
+        // The number of equal calls. One of them is the call that the question was asked for; the others remain.
         let times = content.get(TIMES).and_then(Value::as_u64).unwrap_or(1);
         // What remains of the content is compared with other calls; the removed members can differ between equal calls.
         remove_variable_members(&mut content);
@@ -333,6 +334,7 @@ impl ApprovalService {
     /// Notifies the event streams of people and the webhook of a new question. If the question cannot be read, the
     /// webhook is not notified; people can still list the question.
     async fn notify_question(&self, id: &str) {
+        // Wakes the event streams.
         self.wake_waiters();
         let Some(webhook) = &self.webhook else { return };
         if let Ok(Some(question)) = self.store.question(id).await {
@@ -451,6 +453,7 @@ impl ApprovalService {
                 tool: content.get("tool").and_then(Value::as_str).unwrap_or_default().to_owned(),
                 digest: question.digest.clone(),
                 cause: cause.to_owned(),
+                // The call was not judged again, so there are no findings.
                 reasons: Vec::new(),
             };
             event.into()
@@ -475,6 +478,7 @@ impl ApprovalService {
 
     /// Notifies the waiting requests, the event streams of people and the webhook of a decision.
     fn notify_decision(&self, question: &StoredQuestion) {
+        // Wakes the requests and the event streams.
         self.wake_waiters();
         if let Some(webhook) = &self.webhook {
             webhook.tell("question.decided", question);

@@ -151,6 +151,7 @@ impl ModelRoutes {
         announce_clients(&config, &log)?;
         let database =
             Arc::new(Database::open_with_keys(&config.store.address, &config.store.encryption).await?);
+        // Opens everything else. If that fails, the database is closed again.
         let opened = Self::start(config, Arc::clone(&database), values, log).await;
         if opened.is_err() {
             database.close().await;
@@ -265,8 +266,9 @@ impl ModelRoutes {
         self.sessions.store().close().await;
     }
 
-    /// Returns the names of the failing parts that the gateway can do without: optional witnesses, and issuers whose
-    /// keys could not be fetched (their tokens are refused).
+    /// Returns the names of the failing parts that the gateway can do without: witnesses to which deliveries fail, and
+    /// `issuer` if an issuer has no usable key, because none was fetched, all are too old, or it has withdrawn them
+    /// (its tokens are refused).
     pub(crate) fn degraded_parts(&self) -> Vec<&'static str> {
         let mut degraded =
             self.recorder.witnesses().map(HeadDestinations::failing_destinations).unwrap_or_default();
@@ -310,8 +312,9 @@ impl ModelRoutes {
     }
 }
 
-/// Removes the keys of the configuration from the operator's log from now on, opens the logs of clients in watch mode,
-/// and logs advice about regions that a client's policy and settings hide from models.
+/// Removes the keys of the configuration from the operator's log from now on. Checks that the logs of clients in watch
+/// mode can be opened, and warns of each such client. Logs advice about regions that a client's policy and settings
+/// hide from models.
 ///
 /// # Errors
 /// If the log of a client in watch mode cannot be opened.
@@ -346,6 +349,7 @@ fn remark_open_files(address: &config::DatabaseAddress, audit: Option<&AuditSpec
     for path in database::sqlite::file::readable_by_others(&paths) {
         let path = path.display();
         let sentence = format!("users other than its owner can read or write {path}: run `chmod 600 {path}`");
+        // The empty name: the line is about no single client.
         log.write(LogEvent::Remark, "", Vec::new(), &sentence);
     }
 }

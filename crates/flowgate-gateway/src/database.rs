@@ -196,8 +196,9 @@ impl Database {
         Ok(database)
     }
 
-    /// Creates a database on a backend, whose identity is not read yet. `holder` identifies this process as the holder
-    /// of leases.
+    /// Creates a database on a backend, without the parts that the caller sets later: its identity is not read yet, its
+    /// content counts as not encrypted (`Plain`), and it has no audit log. `holder` identifies this process as the
+    /// holder of leases.
     fn new(backend: impl Backend + 'static, place: &DatabaseAddress, holder: String) -> Self {
         Self {
             backend: Box::new(backend),

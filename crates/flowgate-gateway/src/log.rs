@@ -200,7 +200,8 @@ impl OperatorLog {
         }
     }
 
-    /// Counts that a bound was reached, and writes a line about it.
+    /// Counts that a limit was reached, and writes a line about it, unless too many such lines were written just
+    /// before.
     pub fn limit(&self, limit: &Limit<'_>) {
         let Limit { what, effect, setting, advice, most, client, conversation } = *limit;
         self.count_limit(what);

@@ -50,6 +50,7 @@ impl AuditEntry {
     pub(crate) fn correction(&self, cause: &str) -> Option<Self> {
         let AuditEvent::ApprovalUsed { conversation, tool, digest } = &self.event else { return None };
         let (conversation, tool, digest) = (conversation.clone(), tool.clone(), digest.clone());
+        // Without reasons: the call was not judged again.
         let (cause, reasons) = (cause.to_owned(), Vec::new());
         Some(AuditEvent::ApprovalVoid { conversation, tool, digest, cause, reasons }.into())
     }
@@ -141,7 +142,8 @@ impl Recorder {
     /// are still removed, since requests that began with them continue.
     ///
     /// # Errors
-    /// If this cannot be recorded; the configuration must not take effect then.
+    /// If this cannot be recorded; the configuration must not take effect then. The keys of the configuration are
+    /// removed from content nevertheless.
     pub(crate) fn reconfigure(
         &self,
         clients: &[ClientSettings],

@@ -145,7 +145,8 @@ fn probe(client: &ClientSettings) -> Option<Conversation> {
     Conversation::new(monitor, tools, settings).ok()
 }
 
-/// Returns the names of the tools whose answers no statement labels; none if the policy has a permissive default.
+/// Returns the names of the tools whose answers no statement labels; none if the policy has a `default` statement,
+/// which labels them all.
 fn unlabelled(monitor: &Monitor, tools: Vec<Tool>) -> Vec<String> {
     if monitor.policy().has_permissive_default() {
         return Vec::new();

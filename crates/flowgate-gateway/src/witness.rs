@@ -189,7 +189,7 @@ impl HeadDestinations {
         Ok(Self { destinations, required: spec.required, _running: stop_senders })
     }
 
-    /// Sends the newest head to every destination that is behind, since the gateway stops.
+    /// Sends the newest head to every destination that is behind. Called when the gateway stops.
     pub(crate) fn finish(&self) {
         for destination in self.destinations.iter().filter(|destination| destination.undelivered_lines() > 0)
         {
@@ -198,8 +198,9 @@ impl HeadDestinations {
         }
     }
 
-    /// Returns the name of a destination that is so far behind that no turn may begin; always `None` if the witness is
-    /// not required. A destination whose last delivery succeeded is never overdue.
+    /// Returns the name of the first destination that is so far behind that no turn may begin; always `None` if the
+    /// witness is not required. A destination is so far behind if its deliveries fail, it lacks lines, and it lacks too
+    /// many (`lines`) or its deliveries have failed for too long (`time`).
     pub(crate) fn overdue_destination(&self) -> Option<&'static str> {
         let DeliveryRequirement { lines, time } = self.required?;
         let is_too_late = |destination: &&Arc<HeadDestination>| {
@@ -345,7 +346,8 @@ pub(crate) fn give_up(file: &Path, log: &AuditLog, gives_up: AcceptedLoss) -> Re
     append(file, &line).map_err(|error| DeliveryError::File(file.to_owned(), error))
 }
 
-/// Appends a line to a file in one write, so that the lines of concurrent writers do not mix.
+/// Appends a line to a file in one write, so that the lines of concurrent writers do not mix. Creates the file if it
+/// does not exist; only its owner can then read or write it.
 fn append(path: &Path, line: &str) -> io::Result<()> {
     let mut options = OpenOptions::new();
     // Also opened to read, in order to find out whether the file ends with a complete line.
@@ -373,6 +375,7 @@ fn ends_with_line_feed(file: &mut File) -> io::Result<bool> {
 /// Creates the HTTP client for the server of a witness, which trusts only these authorities.
 fn http_client(authorities: &Authorities) -> ureq::Agent {
     let config = ureq::Agent::config_builder()
+        // `post` checks the status itself, to report it.
         .http_status_as_error(false)
         // The operator chose neither the target of a redirect nor a proxy.
         .max_redirects(0)

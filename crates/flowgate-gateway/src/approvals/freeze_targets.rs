@@ -216,7 +216,7 @@ fn no_such<'n>(kind: &str, known: impl IntoIterator<Item = &'n String>) -> Strin
     format!("the configuration has no {kind} of this name; known ones are: {}", listed(known))
 }
 
-/// Joins names for an error message: at most [`MAX_LISTED`] of them, then the number of the rest.
+/// Joins names for an error message: at most [`MAX_LISTED`] of them, then the number of the rest; `none` without names.
 fn listed<'n>(names: impl IntoIterator<Item = &'n String>) -> String {
     let names: Vec<&str> = names.into_iter().map(String::as_str).collect();
     match names.get(..MAX_LISTED) {

@@ -204,7 +204,7 @@ fn no_grant_reply() -> HttpReply {
 }
 
 /// Returns the name and the value, in millionths, of each argument of the call that has the role `amount` in the policy
-/// and a number as its value.
+/// and a value that [`millionths`] can convert.
 fn amounts(policy: &Policy, ask: &ApprovalRequest) -> impl Iterator<Item = (String, i64)> {
     let arguments = ask.arguments.as_object().into_iter().flatten();
     arguments.filter_map(|(name, value)| {
@@ -214,7 +214,7 @@ fn amounts(policy: &Policy, ask: &ApprovalRequest) -> impl Iterator<Item = (Stri
 }
 
 /// Converts a JSON number, or a string that is one, to millionths, so that sums are exact; `None` if it is negative,
-/// has more than six decimals, or is too large.
+/// has an exponent (`1e5`) or more than six decimals, or is too large.
 fn millionths(value: &Value) -> Option<i64> {
     let text = match value {
         Value::Number(number) => number.to_string(),
@@ -227,6 +227,7 @@ fn millionths(value: &Value) -> Option<i64> {
         return None;
     }
     let whole = whole.parse::<i64>().ok()?.checked_mul(MILLIONTHS)?;
+    // The decimals are filled up with zeros at the end to six digits, which are the number of millionths.
     whole.checked_add(format!("{decimals:0<6}").parse().ok()?)
 }
 

@@ -25,8 +25,9 @@ pub(super) fn remove_variable_members(content: &mut Value) {
 
 /// Returns a question in the form in which the database stores it: [`shown_content`], which a person sees, and under
 /// [`HIDDEN_MEMBER`] the values that only the gateway reads. These are the digest of the state that is approved, the
-/// labels by which parts of the question are withheld from people with a lower clearance, and the permitted decisions.
-/// `may_grant` says whether a person may answer for the rest of the conversation.
+/// labels by which parts of the question are withheld from people with a lower clearance (`carries`), and what a grant
+/// may cover. `may_grant` says whether a person may answer for the rest of the conversation, and `changeable` are the
+/// arguments whose values may then differ.
 pub(super) fn stored_content(ask: &ApprovalRequest, may_grant: bool) -> Value {
     let mut stored = shown_content(ask);
     if let Some(stored) = stored.as_object_mut() {

@@ -40,6 +40,7 @@ impl ApprovalService {
         for person in self.people.revoked_in(&later.people) {
             self.sessions.end_all_of(person);
         }
+        // The event streams wake, read this, and end.
         self.is_replaced.store(true, Ordering::Relaxed);
         self.wake_waiters();
     }

@@ -144,6 +144,7 @@ impl ModelRoutes {
         let failure = RequestError::from(error);
         let mut report = RequestReport::begin(conversation, TurnTrace::default());
         report.set_failure(&failure);
+        // `None`: the key for the upstream, which would be removed from the name, is not known here.
         report.write(&self.log, &client.spec.name, None);
         // The database may answer again soon, so the client is asked to retry after a second.
         QuotaRefusal::new(failure.status, failure.message, 1)

@@ -100,6 +100,8 @@ impl ClientState {
         let mut client = history::ClientProfile { quotations, ..declared_profile(&spec) };
         // From now on, new texts are collected, so that they can be stored in the database.
         client.quotations.record_learned();
+        // Nothing is read from the database yet. No settings have the generation 0, so the first `lock_history` applies
+        // the profile of these settings.
         let (aged, generation) = (Instant::now(), 0);
         let history = ClientHistory { client, next: 0, cleared: 0, is_loaded: false, aged, generation };
         Self::with_settings(spec, Arc::new(tokio::sync::Mutex::new(history)), Arc::default(), Arc::default())
@@ -145,6 +147,7 @@ impl ClientState {
     pub(crate) async fn lock_history(&self) -> tokio::sync::MutexGuard<'_, ClientHistory> {
         let mut history = self.history.lock().await;
         if history.generation != self.generation {
+            // The texts stay; only the profile is replaced.
             let quotations = std::mem::take(&mut history.client.quotations);
             history.client = history::ClientProfile { quotations, ..declared_profile(&self.spec) };
             history.generation = self.generation;
@@ -242,7 +245,8 @@ impl Clients {
         Self(clients.into_iter().map(|spec| Arc::new(ClientState::new(spec))).collect())
     }
 
-    /// Creates the state of clients under a reloaded configuration. A client with the name of an earlier one continues its counters.
+    /// Creates the state of clients under a reloaded configuration. A client with the name of an earlier one continues
+    /// its counters.
     pub(crate) fn reconfigured(&self, clients: Vec<ClientSettings>) -> Self {
         let mut reconfigured = Vec::new();
         for spec in clients {

@@ -480,8 +480,8 @@ impl Conversations {
     }
 
     /// Updates the state in memory before a turn. Begins a turn of the predicate journal (the recorded answers of
-    /// extern predicates), and joins the current labels of its tenant's stores. Loads the texts that the client was
-    /// shown by other gateways, and forgets stale texts.
+    /// extern predicates), and joins the current labels of the stores of the client's tenant into the session. Loads
+    /// the texts that the client was shown by other gateways, and forgets stale texts.
     ///
     /// # Errors
     /// If the database fails, or its record of the stores' labels cannot be read.

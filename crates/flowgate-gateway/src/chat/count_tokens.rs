@@ -25,6 +25,7 @@ impl ModelRoutes {
             .map_err(|_| bad("the body of the request is not valid UTF-8: encode it in UTF-8"))?;
         let request = received.client.decoder.decode_count_request(received.api, text);
         let tokens = estimated_input_tokens(&request.map_err(|why| bad(&why))?);
+        // Always there: `decode_count_request` has failed for an API without such requests.
         let count = received.api.form().token_count.as_ref();
         let field = count.map_or("input_tokens", |count| count.answer_field);
         Ok(HttpReply::json(StatusCode::OK, &json!({field: tokens})))

@@ -36,7 +36,8 @@ pub(super) struct UpstreamChoice<'a> {
 
 impl<'a> FallbackModel<'a> {
     /// Creates a model that asks `first`, and then each of `others` until one answers. `on_failure` is called with
-    /// the name and the error of each one that fails before the next is asked.
+    /// the name and the error of each one that fails before the next is asked. `spending` receives the tokens that each
+    /// request uses, and `calls` records each request.
     pub(super) fn new(
         first: UpstreamChoice<'a>,
         others: Vec<UpstreamChoice<'a>>,
@@ -58,6 +59,7 @@ impl<'a> FallbackModel<'a> {
         let call = self.calls.begin(choice.upstream, choice.remote.model(), place);
         let traced = call.traced(&choice.remote);
         let outcome = self.ask_counted(traced.as_ref().unwrap_or(&choice.remote), request, listener).await;
+        // Ends the span with the tokens and the reason for the stop, or with the error.
         call.settle(outcome.as_ref().map(|completion| (completion.usage, Some(completion.stop))));
         outcome
     }

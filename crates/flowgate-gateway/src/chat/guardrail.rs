@@ -43,8 +43,8 @@ pub(crate) const API: Api = Api::ChatCompletions;
 const RECORDED_NAME: &str = "«guardrail»";
 
 impl ModelRoutes {
-    /// Answers a message of LiteLLM's guardrail, and writes its line of the operator's log. The status is 200 also if the
-    /// chat or the answer is stopped: LiteLLM can be configured to continue after any other status. `presence` says
+    /// Answers a message of LiteLLM's guardrail, and writes its line of the operator's log. The status is 200 also if
+    /// the chat or the answer is stopped: LiteLLM can be configured to continue after any other status. `presence` says
     /// whether LiteLLM still waits.
     pub(crate) async fn guardrail(
         &self,

@@ -61,9 +61,10 @@ impl<'a> PersonApprover<'a> {
             .collect()
     }
 
-    /// Returns the answer to an equal question of the turn that covers this call as well, and uses it; `None` if a person
-    /// has to be asked.
+    /// Returns the answer to an equal question of the turn that covers this call as well, and uses it; `None` if a
+    /// person has to be asked.
     fn take_answer(&mut self, ask: &ApprovalRequest) -> Option<Decision> {
+        // First the answers that the turn has used or received, then those of earlier requests about the same message.
         if self.used.iter_mut().any(|asked| asked.take_equal_call(ask)) {
             return Some(Decision::AllowOnce);
         }

@@ -163,7 +163,7 @@ impl RequestReport {
     }
 
     /// Adds the outcome of the turn: its verdicts, and for the log line the numbers of calls, of questions to people,
-    /// of hidden regions, of the model's messages and of withheld replies.
+    /// of hidden regions, of the model's messages, of tokens and of withheld replies, and why the turn ended early.
     pub(crate) fn add_turn(&mut self, turn: &Turn, client: &ClientState) {
         self.add_judged(&turn.judged, client);
         self.calls = turn.calls.len();
@@ -239,7 +239,8 @@ impl RequestReport {
     /// Ends the spans of the request with its outcome. They have the name of the conversation only if the gateway has
     /// generated it.
     pub(crate) fn end_trace(&mut self, client: &ClientSettings) {
-        // A name that the client has chosen is text of the client, which spans must not have.
+        // A name that the client has chosen is text of the client, which spans must not have. The form is checked as
+        // well: every generated name is 32 hexadecimal digits.
         let is_own_name = |name: &&str| !self.is_named && random::is_unguessable_name(name);
         let outcome = TracedOutcome {
             conversation: self.conversation.as_deref().map(name_for_client).filter(is_own_name),

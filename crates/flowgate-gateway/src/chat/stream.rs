@@ -143,6 +143,7 @@ impl OutgoingReply {
     pub(crate) async fn flush(&mut self) {
         while let Some(part) = self.pending.pop_front() {
             if self.parts.send(part).await.is_err() {
+                // Also drops the parts that are still pending.
                 self.lose_client();
             }
         }

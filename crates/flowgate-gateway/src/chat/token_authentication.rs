@@ -52,7 +52,7 @@ impl ModelRoutes {
         }
     }
 
-    /// Returns the issuers of tokens, of clients and of people.
+    /// Returns the issuers of the tokens of clients and of people, in the order of their names, each once.
     pub(crate) fn issuers(&self) -> Vec<&Arc<Issuer>> {
         let of_clients = self.clients_with_tokens().map(|(_, own)| &own.issuer);
         let of_people = self.approvals.people.login().map(|login| &login.issuer);

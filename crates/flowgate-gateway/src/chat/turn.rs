@@ -74,9 +74,9 @@ pub(crate) struct TurnRequest<'t> {
     pub(super) spending: &'t TurnSpending,
 }
 
-/// Rejects a request before its chat is added to the conversation, if its client has no upstream or it has too many
-/// tools. Also rejects a model that the client or its virtual key may not use, or that has no price although the cost
-/// is limited.
+/// Rejects a request before its chat is added to the conversation, if its client has no upstream, or if the request has
+/// too many tools. Also rejects a model that the client or its virtual key may not use, or that has no price although
+/// the cost is limited.
 pub(crate) fn check_request(
     caller: (&ClientState, Option<&ValidKey>),
     decoded: &wire::ReceivedRequest,
@@ -436,8 +436,8 @@ pub(crate) async fn run(
 }
 
 impl ConversationState {
-    /// Offers the tools of the request `decoded` to the model, unless the same tools are on offer already. Adds their
-    /// names to `names`, so that an admin can freeze them.
+    /// Offers the tools of the request `decoded` to the model, and adds their names to `names`, so that an admin can
+    /// freeze them. Does neither if the same tools are on offer already.
     ///
     /// # Errors
     /// If the session has no room for the descriptions of the tools.
@@ -466,6 +466,7 @@ impl ConversationState {
         self.conversation.withdraw_grants();
         for call in &mut turn.calls {
             let Some(digest) = call.approved.take() else { continue };
+            // Without reasons: the call was not judged again.
             let (tool, reasons, cause) = (call.tool.clone(), Vec::new(), cause.to_owned());
             self.events.push(recorder::void_approval_entry(
                 &client.spec,
@@ -578,6 +579,7 @@ impl Observer for TurnStreamer<'_> {
             let TurnRequest { client, approvals, .. } = self.turn;
             let record =
                 approvals.changed_external_state(&client.spec.tenant, self.recalled.as_deref()).await;
+            // `None`: there is no record, or it is still the one that was joined last (`recalled`).
             let Some(record) = record.map_err(|error| error.to_string())? else { return Ok(()) };
             let read = serde_json::from_str(&record).map_err(|error| error.to_string())?;
             conversation.join_external_state(&read).map_err(|error| error.to_string())?;

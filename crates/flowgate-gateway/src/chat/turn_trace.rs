@@ -109,7 +109,8 @@ impl TurnTrace {
         (self.clock, self.asked) = (clock, asked);
     }
 
-    /// Notes verdicts on calls, each of which becomes a span at the end of the trace.
+    /// Notes verdicts on calls, each of which becomes a span at the end of the trace. Does nothing if no trace is
+    /// recorded.
     pub(super) fn add_judged(&mut self, judged: &[CallVerdict], client: &ClientState) {
         if !self.span.is_recording() {
             return;
@@ -118,6 +119,7 @@ impl TurnTrace {
             tool: client.shown_names.tool(&call.tool),
             outcome: call.outcome,
             kinds: kinds_of(call),
+            // Only a call with this outcome leads to a question; an equal call may have another one.
             is_asked: call.outcome == Outcome::Confirm && self.asked.contains(&call.digest),
         }));
     }
@@ -280,6 +282,7 @@ impl JudgingClock {
     /// Returns when the judgement of the call with this number in its turn began and ended. For a call whose
     /// judgement was not noted, this is the time from the last report until now.
     fn time_of(&self, number: usize) -> (SystemTime, SystemTime) {
+        // The calls before `begin` were judged by an earlier request, and are not noted here.
         let noted = number.checked_sub(self.begin).and_then(|number| self.times.get(number).copied());
         noted.unwrap_or_else(|| {
             let now = SystemTime::now();
@@ -434,6 +437,7 @@ fn finish_reason(stop: Stop) -> &'static str {
         Stop::Calls => "tool_calls",
         Stop::Length => "length",
         Stop::Refused => "content_filter",
+        // `Stop` may get further values.
         _ => names::OTHER,
     }
 }

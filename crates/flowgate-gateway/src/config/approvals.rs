@@ -51,7 +51,7 @@ pub struct ApprovalSettings {
 
 impl Default for ApprovalSettings {
     /// Returns the values of the settings that a section `[approvals]` leaves out: a request waits for 30 seconds, and
-    /// a question expires after an hour.
+    /// a question expires after an hour. The other values are numbers of questions, and of refusals in a row.
     fn default() -> Self {
         Self {
             wait: Duration::from_secs(30),

@@ -137,8 +137,8 @@ impl ConfigReader<'_> {
         })
     }
 
-    /// Checks the section of the group `group`. `clients` are the configured clients, whose policies define the
-    /// elements of clearances.
+    /// Checks the section of the group `group`. `clients` are the configured clients. The policies of those that the
+    /// group may see, which are all if it has no list of tenants, define the elements of its clearance.
     fn group(&self, group: &str, spec: GroupSpec, clients: &[ClientSettings]) -> Result<GroupRole, String> {
         let tenants = spec.tenants;
         let is_visible = |client: &&ClientSettings| tenants.is_empty() || tenants.contains(&client.tenant);

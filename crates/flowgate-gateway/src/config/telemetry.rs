@@ -231,7 +231,8 @@ impl ConfigReader<'_> {
 }
 
 /// Reads the form of OpenTelemetry's variables: `NAME=VALUE,NAME=VALUE`, with percent-encoded values. In a file, each
-/// pair may have a line of its own. The error quotes nothing, because a value may be a key.
+/// pair may have a line of its own. Empty entries and spaces around names and values are ignored. The error quotes
+/// nothing, because a value may be a key.
 fn pairs(text: &str) -> Result<Vec<(String, String)>, String> {
     let parts = text.split([',', '\n']).map(str::trim).filter(|part| !part.is_empty());
     let pair = |part: &str| {

@@ -59,7 +59,8 @@ impl DatabaseAddress {
         }
     }
 
-    /// Returns the name for messages, without a password.
+    /// Returns the name for messages, without a user name or a password: for PostgreSQL, the host and the name of the
+    /// database.
     pub fn name(&self) -> String {
         match self {
             Self::File(path) => path.display().to_string(),

@@ -239,7 +239,7 @@ impl Database {
     }
 
     /// Sets whether this gateway renews the lease on a conversation. A lease that is not renewed expires, so no failure
-    /// can block the conversation.
+    /// can block the conversation. Does nothing if no other gateway uses the database, since there are no leases then.
     pub(crate) fn set_held(&self, client: &str, name: &str, is_held: bool) {
         if !self.is_shared {
             return;

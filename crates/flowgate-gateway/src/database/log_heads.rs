@@ -159,6 +159,7 @@ impl Database {
             Box::pin(async move { update_log_head(tx, Some(&head)).await })
         });
         recorded.await?;
+        // Notes this, so that the same head does not count as newer again.
         self.set_recorded(Some(&newer));
         Ok(())
     }

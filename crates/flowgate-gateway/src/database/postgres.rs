@@ -33,7 +33,8 @@ const NOW: &str = "CAST(extract(epoch FROM clock_timestamp()) * 1000 AS BIGINT)"
 pub(super) struct PostgresDatabase(PgPool);
 
 impl PostgresDatabase {
-    /// Opens a pool of connections, each with time limits on its statements.
+    /// Opens a pool of connections, each with time limits on its statements. A connection that has failed, or
+    /// whose transaction has not ended when it is returned, is not used again.
     pub(super) async fn connect(url: &str) -> Result<Self, DatabaseError> {
         let options = PgPoolOptions::new()
             .max_connections(CONNECTIONS)
@@ -80,6 +81,7 @@ async fn limit_times(connection: &mut PgConnection) -> Result<(), sqlx::Error> {
 /// to create the tables of an earlier version.
 fn migrator(count: usize) -> Migrator {
     let migrations = MIGRATIONS.iter().take(count).map(|(version, name, sql)| {
+        // `{number}` is the type of a key that numbers its rows, and `{in_one_place}` an option that only SQLite has.
         let sql = sql
             .replace("{number}", "BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY")
             .replace("{in_one_place}", "");
@@ -239,6 +241,7 @@ fn read_row(row: &PgRow) -> Result<SqlRow, DatabaseError> {
         match kind {
             "INT8" => Ok(SqlColumn::Integer(row.try_get(index)?)),
             "INT4" => Ok(SqlColumn::Integer(i64::from(row.try_get::<i32, _>(index)?))),
+            // The other columns of the tables are text.
             _ => Ok(SqlColumn::Text(row.try_get(index)?)),
         }
     };

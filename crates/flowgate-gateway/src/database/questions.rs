@@ -261,7 +261,7 @@ impl Database {
         }
     }
 
-    /// Returns the number of the last change.
+    /// Returns the number of the last change of a question: each change has the next number.
     pub(crate) async fn last_change(&self) -> Result<i64, DatabaseError> {
         self.run(Access::Query, |tx| {
             Box::pin(async move {
@@ -434,9 +434,9 @@ impl Database {
     }
 }
 
-/// Sets the final state of the question with this id, if it is open or allowed. Returns whether it was allowed; the
-/// caller cannot know, since the state of a [`StoredQuestion`] is `expired` as soon as its time has ended. `change` is
-/// the number under which event streams report the question.
+/// Sets the final state of the question with this id, if it is open or allowed; otherwise changes nothing. Returns true
+/// only if it was allowed: the caller cannot know, since the state of a [`StoredQuestion`] is `expired` as soon as its
+/// time has ended. `change` is the number under which event streams report the question.
 async fn close(
     tx: &mut DynTransaction<'_>,
     id: &str,
@@ -473,7 +473,8 @@ async fn approve_offered(
     tools::approve(tx, (&tenant, who), &offer).await
 }
 
-/// Marks an approval as used, in the transaction that persists the turn of its call.
+/// Marks an approval as used, in the transaction that persists the turn of its call. The backend replaces `{unexpired}`
+/// by the condition that the question has not expired.
 ///
 /// # Errors
 /// [`DatabaseError::Withdrawn`] if it was used, voided or has expired.

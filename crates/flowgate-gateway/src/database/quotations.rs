@@ -132,11 +132,13 @@ impl Database {
         .await
     }
 
-    /// Deletes the texts that were persisted more than `age` milliseconds ago. A text whose time is unknown, or in the
-    /// future because the clock was set back, counts as persisted now. The column `kept` is this time, 0 if unknown.
+    /// Deletes the texts that were persisted more than `age` milliseconds ago, and counts for their clients that texts
+    /// were forgotten (`forgotten`). A text whose time is unknown, or in the future because the clock was set back,
+    /// counts as persisted now. The column `kept` is this time, 0 if unknown.
     pub(crate) async fn delete_old_shown_texts(&self, age: i64) -> Result<(), DatabaseError> {
         self.run(Access::Transaction, move |tx| {
             Box::pin(async move {
+                // The backend replaces `{now}` by its time. Clocks may differ by a minute (60,000 ms).
                 tx.execute("UPDATE seen SET kept = {now} WHERE kept = 0 OR kept > {now} + 60000", &[])
                     .await?;
                 // Runs before the deletion, since the statement finds the clients by the texts to be deleted.
@@ -214,6 +216,7 @@ async fn trim_shown_texts(
     let sql = "DELETE FROM seen WHERE client = ?1 AND source = ?2 AND number IN ( \
                SELECT number FROM (SELECT number, SUM(characters) OVER (ORDER BY number DESC) AS total \
                FROM seen WHERE client = ?1 AND source = ?2) AS counted WHERE counted.total > ?3)";
+    // The source in its stored form, without NUL characters.
     let source = storable_source(source);
     tx.execute(sql, &[client.into(), (&source).into(), most.into()]).await?;
     let sql = "UPDATE clients SET forgotten = forgotten + 1 WHERE client = ?1";

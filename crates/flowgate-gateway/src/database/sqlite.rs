@@ -92,6 +92,7 @@ impl SqliteDatabase {
 
 impl Backend for SqliteDatabase {
     /// Runs an operation that only reads on the thread `reader`, if there is one, so that it does not wait for writes.
+    /// Runs every other operation on the thread `writer`.
     fn run(&self, access: Access, operation: Operation) -> OperationFuture<'_, ()> {
         let thread = match &self.reader {
             Some(reader) if !access.writes() => reader,

@@ -97,11 +97,13 @@ impl fmt::Debug for BegunTurn {
 }
 
 impl Database {
-    /// Persists a turn without other effects, if no other turn of the conversation was persisted since it was opened.
+    /// Persists a turn that changes neither the labels of stores nor the texts that its client was shown, if no other
+    /// turn of the conversation was persisted since it was opened.
     pub(crate) async fn persist_turn(&self, turn: PersistedTurn) -> Result<(), DatabaseError> {
         let write = self.turn_write(turn);
         let log = write.log.clone();
         self.run(Access::Transaction, move |tx| Box::pin(async move { write.persist(tx).await })).await?;
+        // Notes that the database now has this head of the audit log.
         self.set_recorded(log.as_ref());
         Ok(())
     }
@@ -225,6 +227,7 @@ impl Database {
     /// only an empty one, which [`lock_tenant`] creates.
     pub(crate) async fn tenant(&self, tenant: &str) -> Result<Option<String>, DatabaseError> {
         if let Some(cached) = self.cached_tenant(tenant) {
+            // `None` here: the cache knows that the tenant has no record.
             return Ok(cached);
         }
         let (tenant, cipher) = (tenant.to_owned(), Arc::clone(&self.cipher));
@@ -420,6 +423,7 @@ async fn persist_tenant(
     record: String,
     cipher: &ContentCipher,
 ) -> Result<(), DatabaseError> {
+    // A new row has the version 1. Its value has no meaning: `lock_tenant` changes the version only to lock the row.
     let sql = "INSERT INTO tenants (tenant, version, record) VALUES (?1, 1, ?2) \
                ON CONFLICT (tenant) DO UPDATE SET record = ?2";
     let record = cipher.seal(&Content::from(record), &ContentPlace::tenant(tenant))?;

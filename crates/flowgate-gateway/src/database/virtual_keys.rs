@@ -185,7 +185,8 @@ impl Database {
         let id = id.to_owned();
         self.run(Access::Statement, move |tx| {
             Box::pin(async move {
-                // The number of the day since 1970: a day has 86,400,000 ms.
+                // The number of the day since 1970: a day has 86,400,000 ms, and the backend replaces `{now}` by the
+                // time in milliseconds.
                 let sql = "UPDATE virtual_keys SET last_day = {now} / 86400000 WHERE id = ?1";
                 tx.execute(sql, &[(&id).into()]).await.map(drop)
             })

@@ -340,7 +340,8 @@ impl Drop for WaitingConnection {
         let mut open = self.admission.connections();
         let waiting = &mut open.waiting_of_address;
         let left = waiting.get(&self.peer).map_or(0, |count| count.saturating_sub(1));
-        // An address without waiting connections has no entry: see `Admission::is_crowded`.
+        // An address without waiting connections has no entry: with one, its further connections would have to wait
+        // (`Admission::is_crowded`).
         match left {
             0 => drop(waiting.remove(&self.peer)),
             _ => drop(waiting.insert(self.peer, left)),

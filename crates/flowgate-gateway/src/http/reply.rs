@@ -114,7 +114,7 @@ impl HttpReply {
         }
     }
 
-    /// Creates a reply without a body.
+    /// Creates a reply without a body. Its content type has no meaning; every reply has one.
     pub(crate) fn empty(status: StatusCode) -> Self {
         Self {
             status,

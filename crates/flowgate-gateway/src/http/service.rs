@@ -348,8 +348,9 @@ impl GatewayService {
         self.models().ok_or_else(|| HttpReply::detail(StatusCode::NOT_FOUND, message))
     }
 
-    /// Returns which parts of the gateway fail, and which are degraded: they fail, but the gateway works without
-    /// them. Without a configuration of clients there is no such part.
+    /// Returns which parts of the gateway fail, and which are degraded (`late`): they fail, but the gateway works
+    /// without them. Also returns how many clients are in watch mode. Without a configuration of clients there is
+    /// nothing to report.
     async fn health(&self) -> Health {
         let models = self.models();
         let failing = match &models {
@@ -404,6 +405,7 @@ impl GatewayService {
             let (headers, id) = (&head.headers, last_segment(&head.uri));
             match route {
                 ServiceRoute::RevokeKey => models.revoke_key(headers, id).await,
+                // The only other route that is served here is `WithdrawGrant`.
                 _ => models.approvals.withdraw_grant(headers, id).await,
             }
         });

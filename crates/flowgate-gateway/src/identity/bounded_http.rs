@@ -26,6 +26,7 @@ impl BoundedHttp {
         let config = ureq::Agent::config_builder()
             // `read` returns the status.
             .http_status_as_error(false)
+            // A redirect is not followed. Its status is returned like any other.
             .max_redirects(0)
             .max_redirects_will_error(false)
             // The issuer may have closed an idle connection, and a request sent on it would have no answer.

@@ -94,7 +94,8 @@ impl Issuer {
         Self { settings, http, keys, fetching, fetches, described, exchanges }
     }
 
-    /// Takes over the keys that an earlier configuration has fetched from the same place.
+    /// Takes over the keys that an earlier configuration has fetched from the same place: of the same issuer, at the
+    /// same address, under the same authorities. Keys from a file are not fetched, so none are taken over.
     pub(crate) fn continue_from(&self, earlier: &Self) {
         let (own, other) = (&self.settings, &earlier.settings);
         let is_same_place = match (&own.source, &other.source) {
@@ -111,7 +112,7 @@ impl Issuer {
         }
     }
 
-    /// Returns the keys, unless they are too old or were never fetched.
+    /// Returns the keys; `None` if they are too old or were never fetched. Keys from a file are always usable.
     fn usable_keys(&self) -> Option<Arc<KeySet>> {
         if let KeySource::File(keys) = &self.settings.source {
             return Some(Arc::clone(keys));
@@ -175,7 +176,8 @@ impl Issuer {
         self.fetch_on_thread(log).await;
     }
 
-    /// Fetches the keys, without the limit on fetches: the caller does so at the interval [`REFRESH`].
+    /// Fetches the keys, unless they come from a file. There is no limit on these fetches: the caller begins one at
+    /// each interval [`REFRESH`].
     pub(crate) async fn refresh_on_schedule(self: &Arc<Self>, log: &OperatorLog) {
         if matches!(self.settings.source, KeySource::File(_)) {
             return;
@@ -208,7 +210,7 @@ impl Issuer {
         let _ = fetched.await;
     }
 
-    /// Fetches the keys. This may block the thread.
+    /// Fetches the keys; keys from a file are returned as they are. This may block the thread.
     fn fetch(&self) -> Result<KeySet, String> {
         let address = match &self.settings.source {
             KeySource::File(keys) => return Ok(KeySet::clone(keys)),
@@ -253,6 +255,7 @@ impl Issuer {
         let issuer = &self.settings.issuer;
         let text =
             self.http.get(&format!("{}/.well-known/openid-configuration", issuer.trim_end_matches('/')))?;
+        // `Numbers::Any`: numbers that parsers may read differently are accepted too.
         let document = json::parse(&text, Numbers::Any).map_err(|_| {
             "the OpenID configuration of the issuer is not JSON: check `issuer` in [issuers.NAME]".to_owned()
         })?;

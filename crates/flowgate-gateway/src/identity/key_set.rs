@@ -31,6 +31,7 @@ impl KeySet {
     /// # Errors
     /// If the text is not a JWKS, or has more than [`MAX_KEYS`] keys. The message follows the name of the document.
     pub(crate) fn read(text: &str) -> Result<Self, String> {
+        // `Numbers::Any`: numbers that parsers may read differently are accepted too.
         let document = json::parse(text, Numbers::Any).map_err(|_| "it is not JSON".to_owned())?;
         let keys = document.get("keys").and_then(Value::as_array);
         let keys = keys
@@ -41,7 +42,8 @@ impl KeySet {
         Ok(Self(keys.iter().filter_map(IssuerKey::read).collect()))
     }
 
-    /// Returns the key with this id for this algorithm.
+    /// Returns the first key with this id whose kind suits this algorithm, unless the issuer uses the key only with
+    /// another algorithm.
     pub(super) fn find(&self, id: &str, algorithm: Algorithm) -> Option<&DecodingKey> {
         let fits = |key: &&IssuerKey| {
             key.id == id

@@ -112,8 +112,9 @@ impl PendingLogins {
     }
 
     /// Removes the login of the browser with this cookie, if the issuer has returned its state, and returns its
-    /// secrets. `None` if there is no such login, or it has another state: the login then remains, so that another
-    /// site, which can make the browser send such a request, cannot end it.
+    /// secrets. `None` if there is no such login, its time is over, it is complete already, or its state is not
+    /// `state`. The login then remains, so that another site, which can make the browser send such a request, cannot
+    /// end it.
     pub(crate) fn take_returned(&self, cookie: &str, state: &str, now: Instant) -> Option<LoginSecrets> {
         let mut logins = self.logins();
         let id = digest(cookie);
@@ -137,7 +138,8 @@ impl PendingLogins {
         Ok(cookie)
     }
 
-    /// Takes the completed login of the browser with this cookie, once.
+    /// Takes the completed login of the browser with this cookie, once. `None` if there is no such login, it is not
+    /// complete, or its time is over.
     pub(crate) fn take_complete(&self, cookie: &str, now: Instant) -> Option<LoginIdentity> {
         let mut logins = self.logins();
         let id = digest(cookie);

@@ -238,6 +238,7 @@ impl TokenClaims {
 fn object(part: &str) -> Result<Map<String, Value>, TokenRefusal> {
     let bytes = URL_SAFE_NO_PAD.decode(part).map_err(|_| TokenRefusal::Malformed)?;
     let text = std::str::from_utf8(&bytes).map_err(|_| TokenRefusal::Malformed)?;
+    // `json::parse` refuses an object that has a key twice.
     match json::parse(text, Numbers::Any) {
         Ok(Value::Object(object)) => Ok(object),
         _ => Err(TokenRefusal::Malformed),

@@ -67,7 +67,7 @@ impl McpHeaders {
     /// Checks that the headers for the method and the name, if the client sent them, agree with the message.
     ///
     /// # Errors
-    /// If one of them differs.
+    /// If one of them differs, or the message does not have its field.
     pub(super) fn check(&self, message: &Value) -> Result<(), String> {
         let mismatch = |name: &str| {
             format!("the header `{name}` differs from the same field of the message: send equal values")

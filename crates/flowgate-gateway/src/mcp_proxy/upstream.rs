@@ -124,6 +124,7 @@ impl McpServerClient {
         tokio::spawn(deliver(request, place, answer_sender));
         // A task that ends without an answer counts as a server that cannot be reached.
         let bytes = stop.wait_for(answer).await?.unwrap_or(Err(UNREACHABLE))?;
+        // Only for a request with a session, the status 404 means that the session is unknown.
         let has_session = headers.iter().any(|(name, _)| name == SESSION);
         read_answer(bytes, ServerRequestKind::Answer, has_session, stop).await
     }
@@ -146,6 +147,7 @@ impl McpServerClient {
             request = request.header("last-event-id", since);
         }
         let bytes = stop.wait_for(send(request, place)).await??;
+        // Only for a request with a session, the status 404 means that the session is unknown.
         let has_session = headers.iter().any(|(name, _)| name == SESSION);
         read_answer(bytes, ServerRequestKind::Stream, has_session, stop).await
     }

@@ -34,7 +34,8 @@ const FILES: &[(&str, &str, &str)] = &[
     ("trace.js", SCRIPT, include_str!("../../page/trace.js")),
 ];
 
-/// Returns the reply with the file of the page that has this name after `/ui/`; `None` if there is no such file.
+/// Returns the reply with the file of the page that has this name after `/ui/`; `None` if there is no such file. The
+/// headers protect the page from other sites, and deny it the devices of the computer.
 pub(crate) fn serve(name: &str) -> Option<HttpReply> {
     let (_, content_type, text) = FILES.iter().find(|(file, _, _)| *file == name)?;
     Some(

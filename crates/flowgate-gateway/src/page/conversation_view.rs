@@ -88,6 +88,7 @@ impl RequestedConversation {
     /// Replays the conversation, and returns the reply with its events from number `from` on, as the person may see
     /// them. The reply is an error if the replay diverges from the recorded state.
     pub(crate) fn show(self) -> HttpReply {
+        // Set by the closure, which `replay_with` calls once after the last turn.
         let mut trace = Value::Null;
         let ConversationJournal { key, inputs, .. } = &self.journal;
         let replayed = conversations::replay_with(&self.client, key, inputs, &mut |monitor, judged| {

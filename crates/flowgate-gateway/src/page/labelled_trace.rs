@@ -94,8 +94,8 @@ impl<'m> LabelledTrace<'m> {
         })
     }
 
-    /// Returns a label as JSON: the names of its elements, and the indices of the labels of the answer to which it
-    /// flows.
+    /// Returns a label as JSON: the names of its elements, and the indices of those listed labels of the answer
+    /// (`self.labels`) to which this label flows.
     fn label(&self, label: &Label) -> Value {
         let flows = self.labels.iter().enumerate().filter(|(_, upper)| label.flows_to(upper));
         json!({
@@ -190,8 +190,9 @@ impl<'m> LabelledTrace<'m> {
         self.shown.binary_search(&id).ok()
     }
 
-    /// Returns a verdict as JSON. The caller has checked that the clearance covers its label. `number` is the number of
-    /// the event that follows the verdict.
+    /// Returns a verdict as JSON. The caller has checked that the clearance covers its label. Reasons that name a
+    /// region that the clearance does not cover are left out. `number` is the number of the event that follows the
+    /// verdict.
     fn verdict(&self, number: usize, verdict: &CallVerdict) -> Value {
         let outcome = match verdict.outcome {
             Outcome::Permit => "permitted",

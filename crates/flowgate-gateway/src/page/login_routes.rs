@@ -124,7 +124,8 @@ fn no_login_reply() -> HttpReply {
     HttpReply::detail(StatusCode::NOT_FOUND, message)
 }
 
-/// Returns an HTML page with a sentence. The sentence is a constant, so it need not be escaped.
+/// Returns an HTML page with a sentence. The sentence is a constant, so it need not be escaped. The caller has logged
+/// the failure already.
 fn failure_page(status: StatusCode, sentence: &str) -> HttpReply {
     let html = format!(
         "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>Flowgate</title><link rel=\"stylesheet\" href=\"/ui/page.css\"></head>\

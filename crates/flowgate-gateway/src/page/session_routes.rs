@@ -22,7 +22,8 @@ use crate::log::Limit;
 
 impl ApprovalService {
     /// Returns the person who sends a request, and the session if the request has one in place of a key. `None` if the
-    /// request has neither a valid key nor a session. If a request has an invalid key, its session is ignored.
+    /// request has neither a valid key nor a session, or a session whose person was removed or has lost the role. If a
+    /// request has an invalid key, its session is ignored.
     pub(crate) fn authenticate(&self, headers: &HeaderMap) -> Option<(Arc<Person>, Option<SessionId>)> {
         if headers.contains_key(header::AUTHORIZATION) {
             return self.people.find(headers).map(|person| (person, None));
@@ -100,6 +101,7 @@ impl ApprovalService {
                 setting: None,
                 advice: Some("find out who tries keys from this address"),
                 most: MAX_FAILURES.into(),
+                // No client is concerned: people log in.
                 client: "",
                 conversation: None,
             });
@@ -123,7 +125,7 @@ impl ApprovalService {
         Ok(HttpReply::json(StatusCode::OK, &session_json(&person)))
     }
 
-    /// Ends the session of the request, if it has one, and deletes its cookie.
+    /// Ends the session of the request, if it has one, and deletes its cookie. The reply describes the person.
     ///
     /// # Errors
     /// The reply to send if the request has neither a valid key nor a session.

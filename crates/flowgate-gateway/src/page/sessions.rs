@@ -126,8 +126,9 @@ impl PageSessions {
         Ok(secrets)
     }
 
-    /// Returns the session whose cookie and token a request carries, and the person who has it. `None` if one of them
-    /// is missing or wrong, the session is over at `now`, or the request comes from a web page of another site.
+    /// Returns the session whose cookie and token a request carries, and the person who has it. `None` if the cookie or
+    /// the token is missing, wrong or sent twice, the session is over at `now`, or the request comes from a web page of
+    /// another site.
     pub(crate) fn find(&self, headers: &HeaderMap, now: Instant) -> Option<(SessionId, SessionHolder)> {
         if browser_origin::is_foreign(headers) {
             return None;

@@ -76,6 +76,7 @@ impl BodyFields {
                 error.valid_up_to()
             ))
         })?;
+        // `Numbers::Any`: numbers that parsers may read differently are accepted too.
         match json::parse(text, Numbers::Any) {
             Ok(Value::Object(fields)) => Ok(Self(fields)),
             Ok(_) => Err(PolicyApiError::bad_request(format!(

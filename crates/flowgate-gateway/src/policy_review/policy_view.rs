@@ -30,7 +30,8 @@ pub(crate) struct RequestedPolicy {
 }
 
 impl ModelRoutes {
-    /// Lists the clients of the person's tenants, with the files of their policies.
+    /// Lists the clients of the person's tenants, with the files of their policies and whether they are watched only
+    /// (`mode`).
     ///
     /// # Errors
     /// The reply to send if the person is not authenticated.

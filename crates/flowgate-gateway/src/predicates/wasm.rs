@@ -159,6 +159,7 @@ impl PredicateSource for WasmPredicateSource {
         let text = String::from_utf8(answer).map_err(|_| {
             "the answer of the module is not valid UTF-8: let it write JSON in UTF-8".to_owned()
         })?;
+        // `Numbers::Any`: numbers that parsers may read differently are accepted too.
         json::parse(&text, Numbers::Any).map_err(|_| {
             "the answer of the module is not valid JSON: let it write the answer as one JSON value".to_owned()
         })

@@ -96,7 +96,8 @@ impl SpanQueue {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a span, or drops it if there is no room. Never waits for the collector.
+    /// Adds a span. Drops it, and counts that, if there is no room or the thread that sends has ended. Wakes this
+    /// thread once a batch is full. Never waits for the collector.
     fn push(&self, span: SpanData) {
         let mut state = self.state();
         if state.waiting.len() >= MAX_WAITING || state.has_ended {
@@ -212,11 +213,12 @@ struct BatchSender {
 }
 
 impl BatchSender {
-    /// Sends spans, and returns how many of them were lost.
+    /// Sends spans, and returns how many of them were lost: all if the request to the collector fails, otherwise none.
     fn send(&mut self, batch: Vec<SpanData>) -> u64 {
         let number = count(batch.len());
         // The client of the exporter waits on this thread, so the future never waits for another one.
         let sent = pollster::block_on(self.exporter.0.export(batch));
+        // Reports in the operator's log when requests begin to fail, or succeed again.
         self.report.tell_outcome(sent.is_ok(), Instant::now());
         if sent.is_ok() { 0 } else { number }
     }
@@ -240,8 +242,8 @@ impl ExportReport {
         Self { log, told_dropped: 0, told_dropped_at: None, is_failing: false, told_outcome_at: None }
     }
 
-    /// Writes to the operator's log that spans were dropped, if some were since the last such line. `dropped` is the
-    /// number of spans that were dropped since the start.
+    /// Writes to the operator's log that spans were dropped, if some were since the last such line, and that line was
+    /// written long enough ago. `dropped` is the number of spans that were dropped since the start.
     fn tell_dropped(&mut self, dropped: u64, now: Instant) {
         if dropped == self.told_dropped || !is_due(self.told_dropped_at, now) {
             return;
@@ -273,6 +275,7 @@ impl ExportReport {
                  the collector"
             }
         };
+        // The empty name: the line is about no single client.
         self.log.write(LogEvent::Remark, "", Vec::new(), sentence);
     }
 }

@@ -25,6 +25,7 @@ impl CollectorClient {
     /// Creates the client; a request may take at most `time`.
     pub(super) fn new(spec: &TelemetrySpec, time: Duration) -> Self {
         let config = ureq::Agent::config_builder()
+            // The exporter checks the status itself.
             .http_status_as_error(false)
             // The operator chose neither the target of a redirect nor a proxy.
             .max_redirects(0)

@@ -37,10 +37,12 @@ impl RefusedRequest {
         Self(Some(RefusedSpan { telemetry: telemetry.clone(), operation, client: client.to_owned(), parent }))
     }
 
-    /// Records that the request is refused with this status.
+    /// Records a span of its own for the request, which is refused with this status. Does nothing if the request has
+    /// no span.
     pub(crate) fn record(&self, status: StatusCode) {
         let Some(refused) = &self.0 else { return };
         let mut span = refused.telemetry.begin_request(refused.operation, refused.parent.as_ref());
+        // `OTHER` is the name of the span of a message to an MCP server, which is no operation on a model.
         if refused.operation != names::OTHER {
             span.set(names::OPERATION, refused.operation);
         }

@@ -57,6 +57,7 @@ impl ServerTls {
     /// one, to the operator's log.
     pub(crate) fn new(settings: TlsSettings, log: OperatorLog) -> Self {
         if let Some(warning) = settings.warning() {
+            // The empty name: the line is about no single client.
             log.write(LogEvent::Remark, "", Vec::new(), &format!("tls.{warning}"));
         }
         let TlsSettings { files, versions, config } = settings;

@@ -39,6 +39,7 @@ impl ValidKey {
             cost_per_day: limits.cost_per_day,
             prices: Arc::clone(prices),
         };
+        // A virtual key sets no parameters of the policy, and the database checks when it expires.
         let (account, input, expires) = (stored.id.clone(), Map::new(), None);
         let (requests_per_minute, models) = (limits.requests_per_minute, limits.models);
         Self { id: stored.id, requests_per_minute, budget, models, account, input, expires }
@@ -52,6 +53,7 @@ impl ValidKey {
         prices: &Arc<Prices>,
     ) -> Self {
         let TokenCaller { id, account, input } = caller;
+        // The section has no setting for the cost of one caller.
         let budget =
             Budget { tokens_per_day: own.tokens_per_day, cost_per_day: None, prices: Arc::clone(prices) };
         // An empty list permits every model.

@@ -57,7 +57,7 @@ impl Watcher {
     ) -> Self {
         let mut monitor = Monitor::new(Arc::clone(&watch.policy));
         monitor.set_parameters(input);
-        // No tool is on offer yet.
+        // No tool is on offer yet, so `showable` is bottom.
         Self { monitor, predicates: predicates.clone(), seen: 0, showable: Label::BOTTOM }
     }
 

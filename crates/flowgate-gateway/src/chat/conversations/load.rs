@@ -236,6 +236,7 @@ pub(crate) fn recorded_elsewhere(client: &ClientState) -> Result<ConversationSta
         messages: usize::MAX,
         ..ConversationSettings::new(Method::Everything, DigestKey::new(key))
     };
+    // From now on, extern predicates are asked, as in a turn.
     session.answers.begin_turn();
     session.conversation = conversation_with(client, settings, &session.answers)?;
     Ok(session)
@@ -271,6 +272,7 @@ fn conversation_with(
 ) -> Result<Conversation, RequestError> {
     let mut monitor = Monitor::new(Arc::clone(&client.spec.policy));
     monitor.set_parameters(&client.spec.input);
+    // No answers of predicates were recorded before, and no tools are on offer yet.
     monitor.set_predicates(journal.predicates(&client.spec.predicates), Vec::new());
     Ok(Conversation::new(monitor, Vec::new(), settings)?)
 }

@@ -76,7 +76,7 @@ impl ConversationState {
     }
 
     /// Returns the actions for a server's message that changes no state and is therefore not stored; `None` if the
-    /// message must be processed as an input.
+    /// message must be processed as an input, or the client may not use this server.
     pub(crate) fn handle_stateless_message(
         &mut self,
         client: &ClientSettings,

@@ -244,8 +244,8 @@ impl ExtProcStream {
     }
 }
 
-/// Refuses a message of a proxy that would not obey the answer, or that does not pass bodies in one piece. Only the
-/// first message of a stream says how the proxy passes bodies (`protocol_config`).
+/// Refuses a message of a proxy that would not obey the answer (`observability_mode`), or that does not pass bodies in
+/// one piece. Only the first message of a stream says how the proxy passes bodies (`protocol_config`).
 fn check_mode(request: &ProcessingRequest) -> Result<(), RequestError> {
     let is_buffered = request
         .protocol_config

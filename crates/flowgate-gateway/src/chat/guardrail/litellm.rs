@@ -90,8 +90,10 @@ fn read_chat(fields: &Map<String, Value>) -> Result<String, String> {
     if messages.is_empty() {
         return Err("the request has no `structured_messages`: only chats can be judged".to_owned());
     }
+    // Checks that all texts, images and calls of the request are in its messages, where they are judged.
     check_contents(fields, messages)?;
     let messages: Vec<Value> = messages.iter().cloned().map(without_provider_fields).collect();
+    // The form of the request needs the name of a model, although none is asked.
     let model = fields.get("model").and_then(Value::as_str).unwrap_or("unknown");
     Ok(json!({"model": model, "messages": messages, "tools": list(fields, "tools")?}).to_string())
 }
@@ -112,8 +114,8 @@ fn read_answer(fields: &Map<String, Value>) -> Result<Completion, String> {
 /// The message about a value in `tool_calls` that [`read_call`] cannot read.
 const NO_CALL: &str = "an item of `tool_calls` is not a call of a function: only such calls can be judged";
 
-/// Reads a call of a function; `None` for any other value. Without `type`, a call is one of a function. The id of a
-/// streamed call can be missing, and no output refers to it here.
+/// Reads a call of a function; `None` for any other value. Without `type`, a call is one of a function. A missing id
+/// and missing arguments are read as empty texts: a streamed call can lack its id, and no output refers to it here.
 fn read_call(call: &Value) -> Option<ToolCall> {
     if !matches!(call.get("type"), None | Some(Value::Null)) && call.get("type")? != "function" {
         return None;
@@ -128,7 +130,7 @@ fn read_call(call: &Value) -> Option<ToolCall> {
     Some(ToolCall { id: text(call.get("id"))?, name, arguments: text(function.get("arguments"))? })
 }
 
-/// Returns a field that is a list; without the field, an empty one.
+/// Returns a field that is a list; an empty one if the field is absent or null.
 fn list<'f>(fields: &'f Map<String, Value>, name: &str) -> Result<&'f [Value], String> {
     match fields.get(name) {
         None | Some(Value::Null) => Ok(&[]),

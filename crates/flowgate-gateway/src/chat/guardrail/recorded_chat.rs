@@ -400,7 +400,8 @@ fn objection_to(client: &ClientState, verdict: &CallVerdict) -> String {
     }
 }
 
-/// Describes a reason without content. The message of a rule may quote some.
+/// Describes a reason without content. The message of a rule may quote some, so it is left out. A reason about a label
+/// also names this label, and the greatest that is permitted there.
 fn describe(reason: &Reason) -> String {
     match reason.kind {
         ReasonKind::Rule | ReasonKind::RuleError => "a rule of the policy".to_owned(),

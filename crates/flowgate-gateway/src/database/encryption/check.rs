@@ -70,12 +70,13 @@ impl Database {
         matches!(&*self.cipher, ContentCipher::Sealing(ring) if !ring.is_complete())
     }
 
-    /// Records that all content of the database is sealed by the key that seals now.
+    /// Records that all content of the database is sealed by the key that seals now. Does nothing without a key.
     pub(super) async fn complete_encryption(&self) -> Result<(), DatabaseError> {
         let (cipher, identity) = (Arc::clone(&self.cipher), self.identity.clone());
         self.run(Access::Transaction, move |tx| {
             Box::pin(async move {
                 let ContentCipher::Sealing(ring) = &*cipher else { return Ok(()) };
+                // `true`: the stored key then says that all content is sealed.
                 let sealed = seal_lookup_key(ring, true, &ContentPlace::lookup_key(&identity))?;
                 let sql = "UPDATE encryption SET sealed = ?1 WHERE one = 1";
                 tx.execute(sql, &[(&sealed).into()]).await.map(drop)

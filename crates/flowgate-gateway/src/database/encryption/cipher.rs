@@ -128,6 +128,7 @@ impl KeyRing {
     /// whether all content of the database is sealed.
     pub(super) fn new(keys: &EncryptionKeys, lookup: [u8; 32], is_complete: bool) -> Self {
         let cipher = |key: &EncryptionKey| {
+            // The text names the purpose of the derived key; its last word is the version of the encryption.
             let derived = key.derived("flowgate database content 1");
             (key.id(), XChaCha20Poly1305::new(&derived.into()))
         };
@@ -275,6 +276,7 @@ impl ContentCipher {
         client: &str,
         digest: &str,
     ) -> Vec<StoredDigest> {
+        // Without keys (`Plain`), this is the digest without a key already.
         let mut forms = vec![self.lookup(column, client, digest)];
         if matches!(self, Self::Sealing(keys) if !keys.is_complete) {
             forms.push(StoredDigest(digest.to_owned()));

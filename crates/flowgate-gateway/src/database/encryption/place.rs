@@ -87,6 +87,7 @@ impl ContentPlace {
     /// the bytes of its place: it cannot be opened at another one. Each value is preceded by its length, so that two
     /// different rows never have the same bytes.
     fn new(column: ContentColumn, row: &[&[u8]]) -> Self {
+        // The bytes begin with a constant, whose last word is the version of their form.
         let mut bound = b"flowgate content 1".to_vec();
         for part in std::iter::once(column.name().as_bytes()).chain(row.iter().copied()) {
             bound.extend_from_slice(&u64::try_from(part.len()).unwrap_or(u64::MAX).to_le_bytes());

@@ -42,7 +42,7 @@ impl ContentTable {
     const ALL: [Self; 6] =
         [Self::Conversations, Self::Turns, Self::Tenants, Self::Shown, Self::Questions, Self::Grants];
 
-    /// Returns its name in the database.
+    /// Returns the name of the table in the database.
     fn name(self) -> &'static str {
         match self {
             Self::Conversations => "conversations",
@@ -224,6 +224,7 @@ impl Database {
             )
         };
         vacuum("VACUUM").await?;
+        // Empties the write-ahead log, which still has old pages.
         vacuum("PRAGMA wal_checkpoint(TRUNCATE)").await
     }
 }
@@ -281,6 +282,7 @@ impl Rewriter<'_> {
         tx: &mut DynTransaction<'_>,
         row: &mut SqlRow,
     ) -> Result<bool, DatabaseError> {
+        // The columns of `ContentTable::select`. Columns 0 and 2 are constants, which only the cursor needs.
         let (id, client, name, old) = (row.integer(1)?, row.text(3)?, row.text(4)?, row.text(5)?);
         let Some(new) = self.value(&old, &ContentPlace::conversation_key(&client, &name))? else {
             return Ok(false);
@@ -330,6 +332,7 @@ impl Rewriter<'_> {
 
     /// Rewrites the record of a tenant's stores. An empty text means that the tenant has no record.
     async fn tenant(&self, tx: &mut DynTransaction<'_>, row: &mut SqlRow) -> Result<bool, DatabaseError> {
+        // The columns of `ContentTable::select`. Columns 1 and 2 are constants, which only the cursor needs.
         let (tenant, old) = (row.text(0)?, row.text(3)?);
         if old.is_empty() {
             return Ok(false);
@@ -342,6 +345,7 @@ impl Rewriter<'_> {
     /// Rewrites a text that a client was shown, and its label. Returns whether one of them has changed. A value that a
     /// gateway has changed meanwhile stays as it is.
     async fn shown(&self, tx: &mut DynTransaction<'_>, row: &mut SqlRow) -> Result<bool, DatabaseError> {
+        // The columns of `ContentTable::select`. Column 2 is a constant, which only the cursor needs.
         let (client, number, source) = (row.text(0)?, row.integer(1)?, row.text(3)?);
         let (letters, label) = (row.text(4)?, row.text(5)?);
         let (text_place, label_place) = ContentPlace::shown(&client, number, &source);
@@ -361,6 +365,7 @@ impl Rewriter<'_> {
 
     /// Rewrites the content of a question.
     async fn question(&self, tx: &mut DynTransaction<'_>, row: &mut SqlRow) -> Result<bool, DatabaseError> {
+        // The columns of `ContentTable::select`. Columns 1 and 2 are constants, which only the cursor needs.
         let (id, client, name) = (row.text(0)?, row.text(3)?, row.text(4)?);
         let (tenant, digest, old) = (row.text(5)?, row.text(6)?, row.text(7)?);
         let place = ContentPlace::question(&id, (&client, &name, &tenant), &digest);
@@ -371,6 +376,7 @@ impl Rewriter<'_> {
 
     /// Rewrites the content of a lasting grant, and the digest by which it is found.
     async fn grant(&self, tx: &mut DynTransaction<'_>, row: &mut SqlRow) -> Result<bool, DatabaseError> {
+        // The columns of `ContentTable::select`. Columns 1 and 2 are constants, which only the cursor needs.
         let (id, client, tenant) = (row.text(0)?, row.text(3)?, row.text(4)?);
         let (old, matching) = (row.text(5)?, row.text(6)?);
         let mut is_changed = false;

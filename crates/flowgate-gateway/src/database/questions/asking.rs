@@ -55,9 +55,10 @@ impl QuestionToAsk {
         ContentPlace::question(id, (&self.client, &self.name, &self.tenant), &self.digest)
     }
 
-    /// Returns the id, the content and the state of each open or allowed question about the same call, the newest
-    /// first. For a question of the chat, only questions about the same message of the model are searched. The callers
-    /// compare the contents, since the database may have encrypted them.
+    /// Returns the id, the content and the state of each open or allowed question about the same call that has not
+    /// expired (`{unexpired}`, which the backend replaces by a condition), the newest first. For a question of the
+    /// chat, only questions about the same message of the model are searched. The callers compare the contents, since
+    /// the database may have encrypted them.
     async fn find_about_call(
         &self,
         tx: &mut DynTransaction<'_>,

@@ -51,7 +51,8 @@ impl Database {
         Ok(self.grants_where("id = ?1", id).await?.pop())
     }
 
-    /// Returns the conversation grants in effect that meet an SQL condition, in which `?1` means `value`.
+    /// Returns the conversation grants in effect that meet an SQL condition, in which `?1` means `value`: those that
+    /// were decided last come first, and there are at most [`MAX_LISTED`].
     async fn grants_where(
         &self,
         condition: &'static str,
@@ -72,7 +73,7 @@ impl Database {
     /// Withdraws the conversation grant that the question with this id gave. An approval that is not used yet becomes
     /// void. Returns false if there is no such grant.
     pub(crate) async fn withdraw_conversation_grant(&self, id: &str) -> Result<bool, DatabaseError> {
-        // `withdraw_where` sets `?1` to `?3` itself.
+        // The values have the numbers from 4 on: `withdraw_where` has values of its own with the numbers 1 to 3.
         self.withdraw_where("id = ?4", vec![id.to_owned()]).await
     }
 
@@ -82,7 +83,7 @@ impl Database {
         client: &str,
         name: &str,
     ) -> Result<bool, DatabaseError> {
-        // `withdraw_where` sets `?1` to `?3` itself.
+        // The values have the numbers from 4 on: `withdraw_where` has values of its own with the numbers 1 to 3.
         self.withdraw_where("client = ?4 AND name = ?5", vec![client.to_owned(), name.to_owned()]).await
     }
 

@@ -154,6 +154,7 @@ fn is_recent(time: &str, age: i64) -> String {
 /// kind. `asked` is the condition for the kind, `is_refused` the one for a refusal, `refused_at` the expression for its
 /// time, and `name_condition` limits the approvals to one conversation.
 fn refusals_in_row(asked: &str, is_refused: &str, refused_at: &str, name_condition: &str) -> String {
+    // Without an approval, all refusals count: each is later than the time 0.
     format!(
         "{is_refused} AND ({refused_at}) > \
          (SELECT COALESCE(MAX(decided), 0) FROM questions WHERE {asked}{name_condition} AND {APPROVED})"

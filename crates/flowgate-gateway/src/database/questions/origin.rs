@@ -25,7 +25,8 @@ impl QuestionOrigin {
     /// The stored number of [`OutsideChat`](Self::OutsideChat); the numbers of turns are greater.
     const OUTSIDE_CHAT: i64 = -1;
 
-    /// Returns the number of persisted turns, for a question of the chat.
+    /// Returns the number of persisted turns that the conversation had when the question was asked; `None` if the
+    /// question is not one of the chat.
     pub(crate) fn turns(self) -> Option<i64> {
         match self {
             Self::Chat { turns, .. } => Some(turns),

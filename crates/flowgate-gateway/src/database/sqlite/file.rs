@@ -55,6 +55,7 @@ impl LockedDatabaseFile {
     /// Returns an error if the lock file names another database than the one with this identity.
     pub(super) fn check(&self, database: &str) -> Result<(), DatabaseError> {
         match self.expected_identity.as_str() {
+            // The lock file names no database yet.
             "" => Ok(()),
             expected if expected == database => Ok(()),
             _ => Err(DatabaseError::DatabaseSwapped(self.path.display().to_string())),

@@ -100,6 +100,7 @@ impl GatewayService {
     ) -> Result<HttpReply, HttpReply> {
         let routes = self.model_routes(api)?;
         let (head, body) = request.into_parts();
+        // `None`: such a request has no span.
         let received = routes.receive((api, None), &head.headers, certificate_of(&head.extensions)).await?;
         protect_connection(&head.extensions);
         let read = self.receive(&head.headers, body).await?;

@@ -148,8 +148,8 @@ struct GrpcReader {
 }
 
 impl GrpcReader {
-    /// Returns the next message, with its share of the bytes of all bodies; `None` at the end of the stream. A message may
-    /// take as long to arrive as a body, once it has begun.
+    /// Returns the next message, with its share of the bytes of all bodies; `None` at the end of the stream. A message
+    /// may take as long to arrive as a body, once it has begun.
     ///
     /// # Errors
     /// If the message is malformed, too large, or does not arrive in time.

@@ -26,7 +26,9 @@ impl GatewayService {
         models.approvals.check(&head.headers)?;
         protect_connection(&head.extensions);
         let read = self.receive(&head.headers, body).await?;
+        // The guard ends the evaluation if this request ends before it.
         let (requested, _guard) = models.requested_dry_run(&head.headers, &read.bytes).await?;
+        // Frees the memory of the body, which is not needed any more.
         drop(read);
         self.run_on_worker(move || requested.run()).await
     }

@@ -196,6 +196,7 @@ impl ImmediateResponse {
     pub(super) fn json(status: u16, body: &serde_json::Value) -> Self {
         let header = HeaderValue {
             key: "content-type".to_owned(),
+            // Only one of the two fields may be set.
             value: String::new(),
             raw_value: b"application/json".to_vec(),
         };
@@ -216,6 +217,7 @@ impl HttpHeaders {
         let (value, other) = (values.next(), values.next());
         match (value, other) {
             (None, _) => Some(""),
+            // Only one of the two fields may be set.
             (Some(header), None) if header.raw_value.is_empty() => Some(&header.value),
             (Some(header), None) => std::str::from_utf8(&header.raw_value).ok(),
             (Some(_), Some(_)) => None,
