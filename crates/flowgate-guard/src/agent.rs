@@ -153,11 +153,11 @@ pub trait Observer: Send {
     ) -> BoxFuture<'a, Result<(), String>> {
         Box::pin(ready(Ok(())))
     }
-    /// Is called before a call runs. The observer persists what must be durable before it runs, such as the labels of
-    /// the stores that it writes to.
+    /// Is called before a call runs. The observer persists what must be durable by then, such as the labels of the
+    /// stores that the call writes to. Unless it is overridden, this method does nothing.
     ///
     /// # Errors
-    /// If it cannot be persisted. The call does not run.
+    /// If something cannot be persisted. The call does not run.
     fn before_run<'a>(
         &'a mut self,
         _conversation: &'a mut Conversation,

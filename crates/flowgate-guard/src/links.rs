@@ -170,8 +170,9 @@ impl StreamCleaner {
         }
     }
 
-    /// Returns what may be shown in addition after this piece. From the first address that needs a decision, everything
-    /// is held back until the end, when the whole text is judged once.
+    /// Returns what may be shown in addition after this piece, without placeholders, and with its addresses broken apart
+    /// if the policy permits none. From the first address that needs a decision, everything is held back until the end,
+    /// when the whole text is judged once.
     pub(crate) fn push(&mut self, piece: &str) -> String {
         let piece = self.placeholders.push(piece);
         let shown = match self.policy {

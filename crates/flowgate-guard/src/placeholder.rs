@@ -175,8 +175,8 @@ fn collect_names(value: &Value, hidden_count: usize, names: &mut Vec<String>) {
 }
 
 /// Replaces the placeholders in the texts of a value by what `text_of` returns for the name of the region. It is one
-/// pass: a placeholder in a replacement stays text. `hidden_count` is the number of regions that the view of the author
-/// hides.
+/// pass: a placeholder in a replacement stays text. The names of fields stay unchanged. `hidden_count` is the number of
+/// regions that the view of the author hides.
 pub(crate) fn replace(value: &mut Value, hidden_count: usize, text_of: &mut dyn FnMut(&str) -> String) {
     match value {
         Value::String(text) => *text = replace_in_text(text, hidden_count, text_of),

@@ -106,7 +106,7 @@ impl Conversation {
 
     /// Replaces the answer of an answered call by a text that the caller wrote in its place. The text carries at least
     /// `floor`, the label of the previous answer and those of answers outside the chat. Returns the label; `None` if
-    /// there is no such call.
+    /// no answered call has this id. An answer that a rule stopped counts as an answer, other refusals do not.
     pub(super) fn rewrite_answer(&mut self, id: &str, text: &str, floor: &Label) -> Option<Label> {
         let answer_event = |outcome: &CallOutcome| match outcome {
             CallOutcome::Output(event) => Some(*event),

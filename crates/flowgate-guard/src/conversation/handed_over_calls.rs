@@ -86,7 +86,8 @@ impl HandedOverCalls {
     }
 
     /// Records the event `output` as the answer of a call that ran outside the chat. The call is the taken call with
-    /// this id, or, if none has it, a separate call that was never handed over.
+    /// this id, or, if none has it, a separate call that was never handed over. Of such a call, the answer is recorded
+    /// only if the trace names its tool.
     pub(super) fn record_answer(&mut self, id: &str, output: EventId, trace: &Trace) {
         if let Some(answer) = self.answers.get_mut(id) {
             *answer = Some(output);

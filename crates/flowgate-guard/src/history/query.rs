@@ -282,6 +282,7 @@ fn prefix_stripped_variants(alphanumeric: &JoinedText, lines: &[Range<usize>]) -
 pub(super) fn stripped_lines(chars: &Arc<Vec<SourceChar>>) -> Vec<Vec<u8>> {
     let texts: ConsecutiveTexts = Arc::new([Arc::clone(chars)]);
     let (alphanumeric, starts) = lines_of(&texts);
+    // `starts` also has the end of the text, so two lines have three offsets.
     if starts.len() < 3 || alphanumeric.normalized.bytes.len() > MAX_LINES {
         return Vec::new();
     }

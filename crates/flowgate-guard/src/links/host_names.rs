@@ -87,7 +87,7 @@ const SCHEMES: &[&str] = &[
 ];
 
 /// Whether `label` is a top-level domain, in ASCII or in another script: in the root zone, or one that some resolver
-/// answers outside of it.
+/// answers outside of it. Any label in the encoded form of another script (`xn--`) counts.
 pub(super) fn is_top_level(label: &str) -> bool {
     let lower = label.to_ascii_lowercase();
     if lower.is_ascii() {

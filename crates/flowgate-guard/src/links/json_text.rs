@@ -56,7 +56,8 @@ pub(super) fn clean_json(text: &str, clean: &mut dyn FnMut(&str) -> CleanedText)
     (written, refused)
 }
 
-/// Returns the length of the string at the beginning of `token`, with both quotation marks.
+/// Returns the length of the string at the beginning of `token`, with both quotation marks. A string that does not end
+/// extends to the end of `token`.
 fn string_end(token: &str) -> usize {
     let mut is_escaped = false;
     for (at, c) in token.char_indices().skip(1) {

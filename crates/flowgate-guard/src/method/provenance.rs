@@ -110,6 +110,7 @@ impl DraftJudge for DraftProvenance {
 /// returns `everything`, the label of all that the model was shown.
 fn source_label(source: &CallDependency, trace: &Trace, everything: &Label) -> Label {
     let CallDependency::Regions(regions) = source else { return *everything };
+    // A region of an event that is not in the trace could be anything that the model was shown.
     let label = |(event, node): &(EventId, usize)| {
         trace.event(*event).map_or(*everything, |event| event.document.label_of(*node))
     };
