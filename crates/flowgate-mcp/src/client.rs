@@ -370,7 +370,8 @@ impl Proxy {
 }
 
 /// Returns the parameters of a call except its arguments: the tool's name, the metadata that the protocol requires, and
-/// the progress token. Other parameters of the client are dropped, since they were not judged.
+/// the progress token if it is a text or a natural number. Other parameters of the client are dropped, since they were
+/// not judged.
 fn name_and_metadata(pending: &JudgedRequest) -> Map<String, Value> {
     let mut params = Map::new();
     params.insert("name".to_owned(), Value::from(&*pending.tool.name));

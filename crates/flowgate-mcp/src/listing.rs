@@ -332,6 +332,7 @@ impl Proxy {
         let known = ["name", "description", "inputSchema", "outputSchema"];
         let rest = tool.as_object().into_iter().flatten().filter(|(key, _)| !known.contains(&key.as_str()));
         let other: Map<String, Value> = rest.map(|(key, value)| (key.clone(), value.clone())).collect();
+        // A description that is not a text is examined as JSON.
         let description = match field("description") {
             Value::String(text) => text,
             Value::Null => String::new(),

@@ -209,7 +209,7 @@ impl Conversation {
         Some(self.describe_hidden(HiddenItemKind::Answer(tool.clone()), cause, is_whole, &label, probe))
     }
 
-    /// Whether the whole content of an event is hidden from the lowest steps.
+    /// Whether the whole content of an event is hidden from the lowest steps, those at the base label.
     fn is_fully_hidden(&self, event: &Event) -> bool {
         let document = &event.document;
         let is_hidden =

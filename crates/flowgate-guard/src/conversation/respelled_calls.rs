@@ -38,6 +38,7 @@ impl Conversation {
         messages_after: impl Fn(usize) -> Option<&'m [chat::Message]>,
     ) -> AlignedChat {
         let mut alignment = history.align(digests);
+        // The number of messages that have the same spelling in the history.
         let same = alignment.unchanged;
         // Each round recognises at least one more message.
         while let Some([message, ..]) = messages_after(alignment.unchanged)

@@ -58,6 +58,7 @@ impl<'c> QuotationLookup<'c> {
         Self {
             client,
             recorded: Some(answers),
+            // The recorded answers contain those of earlier policies already.
             earlier: &[],
             looked_up: 0,
             answers: Vec::new(),

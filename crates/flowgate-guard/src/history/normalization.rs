@@ -168,7 +168,8 @@ fn decode_invisible(c: char) -> Option<char> {
     let code = u32::from(c);
     match code {
         0xe0020..=0xe007e => char::from_u32(code - 0xe0000),
-        // The variation selectors from 17 to 256 stand for the bytes from 16 to 255.
+        // The variation selectors from 17 to 256 denote the bytes from 16 to 255. Returns the character of Latin-1 that
+        // has the code of the byte.
         0xe0100..=0xe01ef => char::from_u32(code - 0xe0100 + 16),
         _ => None,
     }

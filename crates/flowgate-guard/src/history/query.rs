@@ -330,6 +330,7 @@ fn without_line_prefixes(alphanumeric: &JoinedText, lines: &[Range<usize>]) -> V
         let both = one.zip(other)?;
         Some(bytes_of(both.0).iter().zip(bytes_of(both.1)).take_while(|(one, other)| one == other).count())
     };
+    // The first and the last line have only one neighbour, and a single line has none: nothing is then removed.
     let shorter = |(at, line): (usize, &Range<usize>)| {
         let before = at.checked_sub(1).and_then(|before| common_length(lines.get(before), Some(line)));
         let after = common_length(Some(line), lines.get(at + 1));

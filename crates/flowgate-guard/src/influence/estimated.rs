@@ -101,8 +101,8 @@ struct EstimatedSession {
 }
 
 impl AttributionSession for EstimatedSession {
-    /// Collects the texts of an event with their labels, as documents that a later call may depend on. Calls are no
-    /// documents: the model wrote them.
+    /// Collects the texts of an event with their labels, as documents that a later call may depend on. Numbers and
+    /// booleans count as texts. Calls are no documents: the model wrote them.
     fn observe(&mut self, trace: &Trace, id: EventId) {
         let Some(event) = trace.event(id).filter(|event| !matches!(event.body, EventBody::Call(_))) else {
             return;
