@@ -414,7 +414,8 @@ struct ReplyListener<'o> {
 }
 
 impl ReplyListener<'_> {
-    /// Queries a model with this listener, unless the observer has cancelled the turn already.
+    /// Queries a model with this listener. If the observer has cancelled the turn already, fails with
+    /// [`Error::Cancelled`] and queries nothing.
     async fn complete(&mut self, model: &dyn ChatModel, request: &Request) -> Result<Completion, Error> {
         if self.observer.is_cancelled() {
             return Err(Error::Cancelled);

@@ -292,9 +292,8 @@ impl Conversation {
     }
 
     /// Disarms the addresses in filled slots that the policy does not let a reader of the argument follow, and reports
-    /// them with the turn. `sources`
-    /// has one entry for each filled slot: the argument, the regions that it was filled from, and the label of its
-    /// text.
+    /// them with the turn. `sources` has one entry for each filled slot: the argument, the regions that it was filled
+    /// from, and the label of its text.
     fn disarm(
         &mut self,
         tool: &Tool,

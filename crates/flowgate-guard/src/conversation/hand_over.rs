@@ -125,8 +125,9 @@ impl Conversation {
         Some(label)
     }
 
-    /// Finds the call with this id in the trace that the caller runs and has not answered. Returns the index of its step
-    /// among the items of the chat, its index in the step, and the event of the call. `None` if there is no such call.
+    /// Finds the call with this id in the trace that the caller runs and has not answered. Returns the index of its
+    /// step among the items of the chat, its index in the step, and the event of the call. `None` if there is no such
+    /// call.
     fn find_handed_over_call(&self, id: &str) -> Option<(usize, usize, EventId)> {
         self.find_call(
             |answer| match answer {

@@ -33,6 +33,7 @@ impl Write for MessageHasher {
             self.text.clear();
         }
         match piece.len() {
+            // A longer piece does not fit in the buffer, which is empty then, and is hashed at once.
             0..=BUFFER_SIZE => self.text.push_str(piece),
             _ => self.hash.update(piece),
         }

@@ -352,7 +352,7 @@ impl QuotationMemory {
     }
 
     /// Ages all sources and the user's texts by one generation, as a caller does once per period: forgets the texts
-    /// that were not seen again since the call before the previous one.
+    /// that were not seen again since the previous call.
     pub fn forget_stale(&mut self) {
         (0..self.sources.len()).for_each(|source| self.age_source(source));
         self.own.age();

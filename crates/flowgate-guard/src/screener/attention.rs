@@ -86,6 +86,7 @@ impl AttentionScreener {
     /// If the message is empty, the chat is too long for the model, or the classifier fails.
     fn needed_regions(&self, chat: &PlainChat, draft: &Completion) -> Result<Vec<String>, Error> {
         let attention = self.reader.attention(&AttentionRequest {
+            // No beginning of the chat was computed before.
             prefix: None,
             prompt: &chat.text,
             continuation: &written_message(draft),
