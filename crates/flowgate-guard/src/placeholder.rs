@@ -114,6 +114,7 @@ const LONGEST_ESCAPE: usize = 10;
 fn may_be_escape(chars: &[RenderedChar], at: usize) -> bool {
     let rest = chars.get(at..).unwrap_or_default();
     let is_part = |rendered: &RenderedChar| rendered.c.is_ascii_alphanumeric() || rendered.c == '#';
+    // `%` begins an escape of three characters, and `&` one of at most `LONGEST_ESCAPE`.
     let can_continue = match rest.first().map(|rendered| rendered.c) {
         Some('%') => rest.len() < 3,
         Some('&') => rest.len() < LONGEST_ESCAPE,

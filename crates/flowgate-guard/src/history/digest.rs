@@ -33,8 +33,8 @@ impl Write for MessageHasher {
             self.text.clear();
         }
         match piece.len() {
-            // A longer piece does not fit in the buffer, which is empty then, and is hashed at once.
             0..=BUFFER_SIZE => self.text.push_str(piece),
+            // A piece that does not fit in the buffer, which is empty now, is hashed without it.
             _ => self.hash.update(piece),
         }
         Ok(())

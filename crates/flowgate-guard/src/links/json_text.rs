@@ -110,7 +110,7 @@ fn escape_length(text: &str) -> usize {
     };
     match text.chars().nth(1) {
         Some('u') if is_unicode(text) => {
-            // Two escapes denote one character if the first is the first half of a pair.
+            // Two escapes denote one character if the first is the first half of a surrogate pair.
             let second = text.get(6..).filter(|rest| is_unicode(rest));
             let half = text.get(2..4).map(str::to_ascii_lowercase);
             let is_half = half.is_some_and(|hex| ["d8", "d9", "da", "db"].contains(&hex.as_str()));
