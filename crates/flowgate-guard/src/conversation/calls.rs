@@ -37,6 +37,7 @@ impl Conversation {
         let label = self.last_step().map_or(*self.labels.base(), |step| step.label);
         self.turn.outcome.spent.refused += 1;
         let text = refusal::malformed_refusal(message, advice);
+        // The tool matters only where a refusal is hidden, and each reader of the step may read this one.
         self.set_outcome(index, CallOutcome::Refused { text, label, tool: None, stopped: None });
     }
 

@@ -278,7 +278,7 @@ fn prefix_stripped_variants(alphanumeric: &JoinedText, lines: &[Range<usize>]) -
 
 /// Returns the letters and digits of a remembered text without the prefixes or numbers of its lines, in up to two
 /// variants: a client may strip them. Returns none if fewer than half of the lines have one, if there is only one line,
-/// or if the text is longer than [`MAX_LINES`].
+/// or if the letters and digits have more than [`MAX_LINES`] bytes.
 pub(super) fn stripped_lines(chars: &Arc<Vec<SourceChar>>) -> Vec<Vec<u8>> {
     let texts: ConsecutiveTexts = Arc::new([Arc::clone(chars)]);
     let (alphanumeric, starts) = lines_of(&texts);
