@@ -87,8 +87,8 @@ impl DraftProvenance {
 
 impl DraftJudge for DraftProvenance {
     /// Accepts a draft without calls. Otherwise the step is generated at the label of what the draft took its values
-    /// from; if this label does not flow to the draft's label, the draft is accepted. The choice may be any label, so it
-    /// reveals as many bits as a label has.
+    /// from; if this label does not flow to the draft's label, the draft is accepted. The choice may be any label, so
+    /// it reveals as many bits as a label has.
     fn judge(&mut self, draft: &Draft<'_>) -> DraftVerdict {
         let bits = draft.monitor.policy().space().bits();
         // A message without calls may be accepted: it acts on nothing.
