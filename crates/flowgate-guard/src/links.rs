@@ -65,9 +65,9 @@ impl LinkPolicy {
 }
 
 /// Returns the text with every address broken apart that the policy does not permit in text with `label`, and the
-/// refused addresses. After the first [`MAX_JUDGED`] addresses, all are refused without being judged. `method` is the
-/// name of the method that the attribution records. `next_id` is the number of the last judged call; each judged
-/// address increases it.
+/// refused addresses. Unless the policy permits every address, those after the first [`MAX_JUDGED`] are refused without
+/// being judged. `method` is the name of the method that the attribution records. `next_id` is the number of the last
+/// judged call; each judged address increases it.
 pub(crate) fn disarm(
     monitor: &mut Monitor,
     method: &'static str,

@@ -125,7 +125,8 @@ impl StepLabels {
     /// Records a step with this label that was generated under another policy.
     pub(super) fn record_carried_step(&mut self, label: &Label) {
         self.has_steps = true;
-        // As for a step of this policy, the label decides whether the step was shown more than the base label allows.
+        // The bound of the step is not known here, so its label decides whether it was shown more than the base label
+        // allows.
         if label.flows_to(&self.base) {
             self.reached = self.reached.join(label);
         } else {
