@@ -52,7 +52,8 @@ impl QuestionCount {
     }
 
     /// Counts the answer to a question that was [counted](Self::count) as open when it was asked. An approval ends the
-    /// refusals in a row, a refusal or a missing answer is one more, and a question that stays undecided changes nothing.
+    /// refusals in a row, a refusal or a missing answer is one more, and a question that stays undecided changes
+    /// nothing.
     pub fn settle(&mut self, decision: Decision) {
         match decision {
             Decision::AllowOnce | Decision::AllowForConversation => self.refused_in_row = 0,
