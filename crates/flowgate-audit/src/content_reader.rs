@@ -43,6 +43,7 @@ impl<R: BufRead> ContentReader<R> {
     pub fn new(reader: R) -> Result<Self, VerifyError> {
         let lines = BoundedLines::new(reader, MAX_ENTRY);
         let mut contents = Self { lines, number: 0, next: None, counts: ContentCounts::default() };
+        // No line of the log is read yet, so the error names the first one.
         contents.advance().map_err(|what| VerifyError { line: 1, what })?;
         Ok(contents)
     }

@@ -380,7 +380,7 @@ impl AuditLog {
     /// in place of a person who requested it. Returns the number of deleted entries.
     ///
     /// # Errors
-    /// The errors of [`forget`](Self::forget).
+    /// If the file of contents cannot be read, and the errors of [`forget`](Self::forget).
     pub fn expire(&self, time: Timestamp, before: Timestamp) -> Result<u64, AuditError> {
         let contents = content::content_path(&self.path);
         let oldest = content::oldest_entry_time(&contents);
@@ -451,6 +451,7 @@ impl AuditLogState {
         let line = chain::head_line(self.next, time, self.previous, &self.key);
         let seq = self.write(line)?;
         self.sync()?;
+        // `write` has set `previous` to the hash of the line that it wrote, the head.
         let head = LogHead { seq, hash: self.previous };
         (self.head, self.unsigned, self.latest) = (Some(head), 0, time);
         Ok(head)

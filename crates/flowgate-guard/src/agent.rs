@@ -153,11 +153,11 @@ pub trait Observer: Send {
     ) -> BoxFuture<'a, Result<(), String>> {
         Box::pin(ready(Ok(())))
     }
-    /// Is called before a call runs. The observer persists what must be durable before it runs, such as the labels of
-    /// the stores that it writes to.
+    /// Is called before a call runs. The observer persists what must be durable by then, such as the labels of the
+    /// stores that the call writes to. Unless it is overridden, this method does nothing.
     ///
     /// # Errors
-    /// If it cannot be persisted. The call does not run.
+    /// If something cannot be persisted. The call does not run.
     fn before_run<'a>(
         &'a mut self,
         _conversation: &'a mut Conversation,
@@ -414,7 +414,8 @@ struct ReplyListener<'o> {
 }
 
 impl ReplyListener<'_> {
-    /// Queries a model with this listener, unless the observer has cancelled the turn already.
+    /// Queries a model with this listener. If the observer has cancelled the turn already, fails with
+    /// [`Error::Cancelled`] and queries nothing.
     async fn complete(&mut self, model: &dyn ChatModel, request: &Request) -> Result<Completion, Error> {
         if self.observer.is_cancelled() {
             return Err(Error::Cancelled);

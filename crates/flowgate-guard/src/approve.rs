@@ -75,8 +75,9 @@ impl ApprovalRequest {
         self.grant_scope >= GrantScope::Conversation
     }
 
-    /// Whether the other question is about an equal call, for equal reasons, in the same external state. The
-    /// positions of the two calls in the trace, and how often they are made, may differ.
+    /// Whether the other question is about an equal call with equal labels, for equal reasons, with the same excerpts
+    /// and in the same external state. The positions of the two calls in the trace, and how often they are made, may
+    /// differ.
     #[must_use]
     pub fn is_same_question(&self, other: &Self) -> bool {
         // Events and regions are positions in the trace, so the comparison ignores them.

@@ -262,8 +262,9 @@ impl Conversation {
     }
 
     /// Returns the filter through which the text of the step in progress may be shown while the model writes it.
-    /// `None` if the text must not be shown before all of it is judged: a rule may stop it, a draft may be rewritten,
-    /// or links in JSON are to be disarmed.
+    /// `None` if the text must not be shown before all of it is judged: a rule may stop it, or a draft may be
+    /// rewritten. A text that must be JSON is shown only if it is certainly the only reply, and no link in it is to be
+    /// disarmed.
     pub(crate) fn stream_cleaner(&self) -> Option<links::StreamCleaner> {
         let view = self.step.view()?;
         let can_stream = self.step.is_final() && !self.monitor.may_stop_replies();

@@ -65,8 +65,9 @@ impl LinkPolicy {
 }
 
 /// Returns the text with every address broken apart that the policy does not permit in text with `label`, and the
-/// refused addresses. `method` is the name of the method that the attribution records. `next_id` is the number of the
-/// last judged call; each judged address increases it.
+/// refused addresses. Unless the policy permits every address, those after the first [`MAX_JUDGED`] are refused without
+/// being judged. `method` is the name of the method that the attribution records. `next_id` is the number of the last
+/// judged call; each judged address increases it.
 pub(crate) fn disarm(
     monitor: &mut Monitor,
     method: &'static str,
@@ -170,8 +171,9 @@ impl StreamCleaner {
         }
     }
 
-    /// Returns what may be shown in addition after this piece. From the first address that needs a decision, everything
-    /// is held back until the end, when the whole text is judged once.
+    /// Returns what may be shown in addition after this piece, without placeholders, and with its addresses broken
+    /// apart if the policy permits none. From the first address that needs a decision, everything is held back until
+    /// the end, when the whole text is judged once.
     pub(crate) fn push(&mut self, piece: &str) -> String {
         let piece = self.placeholders.push(piece);
         let shown = match self.policy {

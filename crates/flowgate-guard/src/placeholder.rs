@@ -114,6 +114,7 @@ const LONGEST_ESCAPE: usize = 10;
 fn may_be_escape(chars: &[RenderedChar], at: usize) -> bool {
     let rest = chars.get(at..).unwrap_or_default();
     let is_part = |rendered: &RenderedChar| rendered.c.is_ascii_alphanumeric() || rendered.c == '#';
+    // `%` begins an escape of three characters, and `&` one of at most `LONGEST_ESCAPE`.
     let can_continue = match rest.first().map(|rendered| rendered.c) {
         Some('%') => rest.len() < 3,
         Some('&') => rest.len() < LONGEST_ESCAPE,
@@ -175,8 +176,8 @@ fn collect_names(value: &Value, hidden_count: usize, names: &mut Vec<String>) {
 }
 
 /// Replaces the placeholders in the texts of a value by what `text_of` returns for the name of the region. It is one
-/// pass: a placeholder in a replacement stays text. `hidden_count` is the number of regions that the view of the author
-/// hides.
+/// pass: a placeholder in a replacement stays text. The names of fields stay unchanged. `hidden_count` is the number of
+/// regions that the view of the author hides.
 pub(crate) fn replace(value: &mut Value, hidden_count: usize, text_of: &mut dyn FnMut(&str) -> String) {
     match value {
         Value::String(text) => *text = replace_in_text(text, hidden_count, text_of),

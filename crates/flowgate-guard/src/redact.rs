@@ -202,7 +202,8 @@ impl Redactor<'_> {
         self.document().node(node).is_some_and(|node| node.label.flows_to(self.label))
     }
 
-    /// Returns the text or the value of a region that is shown as a whole.
+    /// Returns the content of a region that is shown as a whole: its text as it was written or, if it has none that
+    /// spells all of its parts, its value.
     fn plain(&self, id: NodeId) -> Value {
         match self.document().node(id).and_then(|node| node.text.as_ref()) {
             Some(text) if self.is_spelled(id) => Value::String(text.to_string()),
@@ -348,7 +349,8 @@ impl Redactor<'_> {
     }
 }
 
-/// Returns the part of a JSON schema that describes the child at `step`.
+/// Returns the part of a JSON schema that describes the child at `step`. `None` if the schema does not describe it; it
+/// describes no captures, which are parts of a text.
 fn child_schema<'s>(schema: Option<&'s Value>, step: &PathStep) -> Option<&'s Value> {
     match step {
         PathStep::Key(key) => schema?.get("properties")?.get(&**key),

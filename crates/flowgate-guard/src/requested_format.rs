@@ -23,8 +23,8 @@ pub(crate) struct RequestedFormat {
 }
 
 impl RequestedFormat {
-    /// Has the policy label the schema, if there is one. `floor` is a lower bound on its label. Also returns what rules
-    /// say about it.
+    /// Has the policy label the schema of the format as an event; a format without a schema adds no event. `floor` is a
+    /// lower bound on the label of the schema. Also returns what rules say about the schema.
     ///
     /// # Errors
     /// If the session has no room for the schema.

@@ -55,6 +55,7 @@ pub(crate) fn parse_slot(value: &Value) -> Result<Option<Slot>, &'static str> {
         Some(Value::String(text)) => Some(text.clone()),
         Some(_) => return Err("the `fill` of the slot is not a string"),
     };
+    // Only an argument that refers to regions by placeholders has a template.
     Ok(Some(Slot { names: parse_region_names(slot)?, fill, template: None }))
 }
 
@@ -85,7 +86,8 @@ pub(crate) fn has_slot(value: &Value) -> bool {
     }
 }
 
-/// Parses the arguments of `look`: the regions, and whether the lower level continues after the look (`then_return`).
+/// Parses the arguments of `look`: the regions, and whether the lower level continues after the look (`then_return`,
+/// false if it is missing).
 ///
 /// # Errors
 /// The problem with the arguments.

@@ -378,7 +378,8 @@ impl ViewBuilder<'_> {
     }
 }
 
-/// Converts the content of an event to the parts of a message: one for each content block, or a single text.
+/// Converts the content of an event to the parts of a message. A list with a content block becomes one part for each
+/// item, any other content a single text: itself, or its JSON.
 pub(crate) fn to_parts(content: Value) -> Vec<Part> {
     match content {
         Value::String(text) => vec![Part::Text(text)],

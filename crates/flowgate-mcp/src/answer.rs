@@ -151,7 +151,7 @@ impl Proxy {
 }
 
 /// Adds `label` to the serialized answer `answer`, as `_meta.ifc` of its result, in place of any other `_meta`. An
-/// answer without a result is returned unchanged.
+/// answer without a result that is an object is returned unchanged, and so is a text that is not JSON.
 pub(super) fn with_label(monitor: &Monitor, label: &Label, answer: String) -> String {
     let Ok(mut message) = serde_json::from_str::<Value>(&answer) else { return answer };
     let Some(result) = message.get_mut("result").and_then(Value::as_object_mut) else { return answer };

@@ -94,9 +94,9 @@ impl Proxy {
         }
     }
 
-    /// Answers an unreadable message with an error for each request ID in it. Leaves out the IDs of other open
-    /// requests, because the client would take the error for their answer. Without any ID, returns one error without an
-    /// ID.
+    /// Answers an unreadable message with an error for each request ID in it. Leaves out the IDs of other requests that
+    /// are open or abandoned, because the client would take the error for their answer, and all IDs if several clients
+    /// use the proxy. Without any ID, returns one error without an ID.
     fn answer_unreadable(&self, unreadable: &MessageError) -> Vec<ProxyAction> {
         let free = |id: &&RequestId| !self.client_requests.contains_key(id) && !self.abandoned.contains(id);
         // With several clients, the IDs in a message do not identify requests of this proxy.
@@ -370,7 +370,8 @@ impl Proxy {
 }
 
 /// Returns the parameters of a call except its arguments: the tool's name, the metadata that the protocol requires, and
-/// the progress token. Other parameters of the client are dropped, since they were not judged.
+/// the progress token if it is a text or a natural number. Other parameters of the client are dropped, since they were
+/// not judged.
 fn name_and_metadata(pending: &JudgedRequest) -> Map<String, Value> {
     let mut params = Map::new();
     params.insert("name".to_owned(), Value::from(&*pending.tool.name));

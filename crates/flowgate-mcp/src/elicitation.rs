@@ -64,8 +64,9 @@ pub enum ProxyDecision {
 }
 
 impl ProxyDecision {
-    /// Returns the decision on a question that was asked outside the client. `question` is the name of the stored
-    /// question; `None` if it was not stored. The call is then neither allowed nor undecided, but unanswered.
+    /// Returns the decision on a question that was asked outside the client. A permission for the whole conversation
+    /// allows this call only. `question` is the name of the stored question; `None` if it was not stored: a decision
+    /// that allows the call or leaves it undecided then counts as no answer.
     pub fn new(decision: Decision, question: Option<String>) -> Self {
         match (decision, question) {
             (Decision::AllowOnce | Decision::AllowForConversation, Some(_)) => Self::AllowOnce,
@@ -251,6 +252,7 @@ impl Proxy {
         let name = params.get("requestState")?.as_str()?.to_owned();
         let at = self.retries.iter().position(|retry| retry.name == name)?;
         let retry = self.retries.remove(at)?;
+        // Without the person's answer, the decision is a denial.
         let action = params.get("inputResponses").and_then(|responses| responses.get(&name)?.get("action"));
         let decision = elicited_decision(action).into();
         params.shift_remove("requestState");

@@ -185,8 +185,9 @@ fn permitted_client_capabilities(monitor: &Monitor, server: &str, capabilities: 
     Value::Object(permitted.map(|(name, value)| (name.clone(), value.clone())).collect())
 }
 
-/// Returns the metadata that the revisions without sessions require in each request: the version, and the names of the
-/// client's capabilities, without their content. Requests whose metadata are not judged are sent with these alone.
+/// Returns the metadata that the revisions without sessions require in each request: the version, if it has the form of
+/// one, and the names of the client's capabilities, without their content. Requests whose metadata are not judged are
+/// sent with these alone.
 pub(super) fn required_metadata(meta: &Value) -> Map<String, Value> {
     let mut envelope = Map::new();
     if let Some(version) =

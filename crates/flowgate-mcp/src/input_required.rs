@@ -373,6 +373,7 @@ impl Proxy {
     ) -> Option<(Option<Value>, Option<SentCall>)> {
         let at = self.rounds.iter().position(|round| round.name == name)?;
         let InputRound { state, sent, .. } = self.rounds.remove(at)?;
+        // How often the call has been sent, this time included.
         let rounds = sent.rounds.saturating_add(1);
         Some((state, allowed_inputs.map(|allowed_inputs| SentCall { allowed_inputs, rounds, ..sent })))
     }

@@ -84,8 +84,9 @@ impl ToolListing {
     }
 
     /// Returns the number of the list that a requested page belongs to, and the server's cursor for the page; `cursor`
-    /// is the client's. A request without a cursor begins another list, whose first page needs no cursor; once tools
-    /// are known, it ends the first list. Returns `None` if the cursor was not generated here.
+    /// is the client's. A request without a cursor begins another list, whose first page needs no cursor. The lists
+    /// that begin before any tool is known together count as the first list, which a later list ends. Returns `None` if
+    /// the cursor was not generated here.
     fn requested_page(&mut self, cursor: Option<&Value>) -> Option<(u64, Option<String>)> {
         match cursor {
             None | Some(Value::Null) => {
@@ -332,6 +333,7 @@ impl Proxy {
         let known = ["name", "description", "inputSchema", "outputSchema"];
         let rest = tool.as_object().into_iter().flatten().filter(|(key, _)| !known.contains(&key.as_str()));
         let other: Map<String, Value> = rest.map(|(key, value)| (key.clone(), value.clone())).collect();
+        // A description that is not a text is examined as JSON.
         let description = match field("description") {
             Value::String(text) => text,
             Value::Null => String::new(),

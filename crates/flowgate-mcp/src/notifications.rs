@@ -100,6 +100,7 @@ impl Proxy {
     /// Returns whether a notification would be forwarded to the client.
     pub(super) fn is_forwarded(&self, method: &str, params: &Map<String, Value>) -> bool {
         match self.handle_subscription_notification(method, params) {
+            // A notification of a subscription: the actions forward it, or only note that it is dropped.
             Some(actions) => actions.iter().any(|out| matches!(out, ProxyAction::Client(_))),
             None => self.forwarded_fields(method, params).is_some(),
         }

@@ -102,6 +102,7 @@ fn offered_tools_are_stopped_by_rules() {
         (rule("raise", "(m: Message)\nm.role == \"assistant\""), true, true),
         (rule("raise", "(m: Message)\nm.role == \"user\""), true, false),
         (rule("log", "(m: Message)\n\"x\" in m.content"), true, false),
+        (rule("raise", "(m: Message)\nlen(m.tool_calls) > 3"), false, true),
         (rule("raise", "input.stopped == 1"), false, true),
     ] {
         let monitor = session(&format!("require top if:{SEND}{rule}"));

@@ -51,7 +51,9 @@ impl QuestionCount {
         self.settle(decision);
     }
 
-    /// Counts the answer to a question that was [counted](Self::count) when it was asked, as one that is still open.
+    /// Counts the answer to a question that was [counted](Self::count) as open when it was asked. An approval ends the
+    /// refusals in a row, a refusal or a missing answer is one more, and a question that stays undecided changes
+    /// nothing.
     pub fn settle(&mut self, decision: Decision) {
         match decision {
             Decision::AllowOnce | Decision::AllowForConversation => self.refused_in_row = 0,

@@ -37,6 +37,7 @@ impl Conversation {
         let label = self.last_step().map_or(*self.labels.base(), |step| step.label);
         self.turn.outcome.spent.refused += 1;
         let text = refusal::malformed_refusal(message, advice);
+        // The tool matters only where a refusal is hidden, and each reader of the step may read this one.
         self.set_outcome(index, CallOutcome::Refused { text, label, tool: None, stopped: None });
     }
 
@@ -291,9 +292,9 @@ impl Conversation {
         }
     }
 
-    /// Disarms the addresses in filled slots that the policy does not let a reader of the argument follow. `sources`
-    /// has one entry for each filled slot: the argument, the regions that it was filled from, and the label of its
-    /// text.
+    /// Disarms the addresses in filled slots that the policy does not let a reader of the argument follow, and reports
+    /// them with the turn. `sources` has one entry for each filled slot: the argument, the regions that it was filled
+    /// from, and the label of its text.
     fn disarm(
         &mut self,
         tool: &Tool,
@@ -318,7 +319,8 @@ impl Conversation {
         format!("c{count}-{label_digest}")
     }
 
-    /// Returns the need to ask a person about a call, and makes the conversation wait for the decision.
+    /// Returns the need to ask a person about a call, and makes the conversation wait for the decision. The request
+    /// also announces the questions about the later calls of the step.
     fn ask_person(&mut self, index: usize, question: Question) -> Need {
         let request = self.request_with_upcoming(index, &question);
         self.turn.outcome.spent.questions += 1;
@@ -327,7 +329,7 @@ impl Conversation {
     }
 
     /// Redeems a permit: the monitor judges the call once more. Returns the need to run it. If the call may not run any
-    /// more, refuses it and returns `None`.
+    /// more, refuses it, records a person's approval of it as void, and returns `None`.
     pub(super) fn redeem_permit(&mut self, index: usize, permit: Permit) -> Option<Need> {
         match self.monitor.redeem(permit) {
             Ok(authorized) => {

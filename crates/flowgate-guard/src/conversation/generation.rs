@@ -180,6 +180,7 @@ impl Conversation {
         match self.settings.step_labels {
             // Nothing that could be shown is hidden from the step, so it depends only on what it is shown.
             StepLabelling::Floating if shows_all => Some(self.labels.least()),
+            // In all other cases, only a step at the base label may float.
             _ => self.labels.float_from(bound),
         }
     }

@@ -106,7 +106,7 @@ impl Conversation {
 
     /// Replaces the answer of an answered call by a text that the caller wrote in its place. The text carries at least
     /// `floor`, the label of the previous answer and those of answers outside the chat. Returns the label; `None` if
-    /// there is no such call.
+    /// no answered call has this id. An answer that a rule stopped counts as an answer, other refusals do not.
     pub(super) fn rewrite_answer(&mut self, id: &str, text: &str, floor: &Label) -> Option<Label> {
         let answer_event = |outcome: &CallOutcome| match outcome {
             CallOutcome::Output(event) => Some(*event),
@@ -125,8 +125,9 @@ impl Conversation {
         Some(label)
     }
 
-    /// Finds the call with this id that the caller runs and has not answered. Returns the index of its step among the
-    /// items of the chat, its index in the step, and the event of the call. `None` if there is no such call.
+    /// Finds the call with this id in the trace that the caller runs and has not answered. Returns the index of its
+    /// step among the items of the chat, its index in the step, and the event of the call. `None` if there is no such
+    /// call.
     fn find_handed_over_call(&self, id: &str) -> Option<(usize, usize, EventId)> {
         self.find_call(
             |answer| match answer {

@@ -36,8 +36,8 @@ pub(super) struct HandedOverCalls {
 impl HandedOverCalls {
     /// Lets the calls of a message that the caller received run outside the chat, and no longer those of earlier
     /// messages. `ids` are the ids in the trace of the calls that were handed over for the message, in order. The
-    /// message has as many calls, but may name them by other ids: some callers know a call only by its position in
-    /// their chat.
+    /// message should have as many calls, but may name them by other ids: some callers know a call only by its position
+    /// in their chat. If it has another number of calls, its own ids are taken as those of the trace.
     pub(super) fn deliver(&mut self, message: &Message, ids: Vec<String>) {
         let Message::Assistant { calls, .. } = message else { return };
         // Ids cannot be assigned to the calls of the message, so each call keeps the id that the message gives it.
@@ -86,7 +86,8 @@ impl HandedOverCalls {
     }
 
     /// Records the event `output` as the answer of a call that ran outside the chat. The call is the taken call with
-    /// this id, or, if none has it, a separate call that was never handed over.
+    /// this id, or, if none has it, a separate call that was never handed over. Of such a call, the answer is recorded
+    /// only if the trace names its tool.
     pub(super) fn record_answer(&mut self, id: &str, output: EventId, trace: &Trace) {
         if let Some(answer) = self.answers.get_mut(id) {
             *answer = Some(output);

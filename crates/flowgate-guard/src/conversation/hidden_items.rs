@@ -128,6 +128,7 @@ impl Conversation {
         probe: &PolicyProbe<'_>,
     ) -> HiddenItem {
         let because_of = probe.first_exceeded_tool(label);
+        // Without such a tool, there is no missing requirement to report.
         let is_required = because_of.as_ref().is_none_or(|tool| self.monitor.has_requirement(tool));
         let carries = self.monitor.describe_excess(label, self.labels.base());
         HiddenItem { what, cause, is_whole, carries, because_of, is_required, count: 1 }
@@ -208,7 +209,7 @@ impl Conversation {
         Some(self.describe_hidden(HiddenItemKind::Answer(tool.clone()), cause, is_whole, &label, probe))
     }
 
-    /// Whether the whole content of an event is hidden from the lowest steps.
+    /// Whether the whole content of an event is hidden from the lowest steps, those at the base label.
     fn is_fully_hidden(&self, event: &Event) -> bool {
         let document = &event.document;
         let is_hidden =
@@ -259,8 +260,9 @@ impl<'c> PolicyProbe<'c> {
     }
 
     /// Returns the label that the policy alone gives to a message of this role and text, as if it were the only message
-    /// of a session and of no particular client. After [`MAX_PROBED`] messages, no more are labelled: a message then
-    /// has the label of the last one with its role.
+    /// of a session and of no particular client. After [`MAX_PROBED`] messages, a message has the label of the last one
+    /// with its role, and is labelled only if it is the first one with its role. If the policy cannot label it, its
+    /// label is top.
     fn policy_label(&mut self, message: &Message) -> Label {
         // Once no more messages may be labelled, the last label of the role is reused.
         let cached = self.label_of_role.iter().find(|(role, _)| *role == message.role);

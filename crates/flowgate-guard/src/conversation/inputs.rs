@@ -205,6 +205,7 @@ impl Conversation {
         history: &mut History,
         messages: &[chat::Message],
     ) -> Result<MergeSummary, PushError> {
+        // The chat holds all messages in full, so `accept_chat` does not return `None`.
         Ok(self.accept_chat(client, history, &SentChat::of(messages))?.unwrap_or_default())
     }
 

@@ -187,6 +187,7 @@ impl Conversation {
         self.handed.deliver(message, self.ids_of_answer(history));
         let label = self.label_of_answer(history);
         self.turn.resumed = None;
+        // `into_written` marks the message as one that the model wrote in this session.
         history.push_message(HistoryMessage::new(message, label, self.items.len()).into_written());
     }
 
@@ -432,6 +433,7 @@ impl Conversation {
     /// Records the texts of the events that were added to the trace since the last call.
     fn memorize_events(&self, memory: &mut QuotationLookup<'_>, history: &mut History) {
         let events = self.monitor.trace().events();
+        // The ends of earlier texts, with which new texts are joined: a text may arrive in pieces.
         let mut pieces = std::mem::take(&mut history.pieces.0);
         // `memorized.0` is the number of events that were recorded before.
         for event in events.iter().skip(history.memorized.0) {
@@ -459,6 +461,7 @@ impl Conversation {
             return;
         }
         let names = self.monitor.to_names(label);
+        // `shown` is set if new messages are also compared with the labelled texts of this session.
         if let Some(shown) = &mut history.shown.0 {
             shown.add_text(text, &names);
         }

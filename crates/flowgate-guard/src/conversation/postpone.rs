@@ -35,8 +35,8 @@ impl Conversation {
     }
 
     /// Continues a postponed turn: truncates the history to the first `unchanged` messages, and appends `new`, the
-    /// message that continues the turn. The truncation drops the message which says that a person was asked, if the
-    /// caller did not send it back.
+    /// message that continues the turn, if there is one. The truncation drops the message which says that a person was
+    /// asked, if the caller did not send it back.
     pub(super) fn resume_turn(&mut self, history: &mut History, unchanged: usize, new: Option<&Message>) {
         // The caller has sent something since, which ends the right to run calls of the last message outside the
         // chat.

@@ -37,7 +37,12 @@ impl Conversation {
         (digests, certain): (&[MessageDigest], usize),
         messages_after: impl Fn(usize) -> Option<&'m [chat::Message]>,
     ) -> AlignedChat {
+<<<<<<< HEAD
         let mut alignment = history.align(digests, certain);
+=======
+        let mut alignment = history.align(digests);
+        // The number of messages that have the same spelling in the history.
+>>>>>>> mc
         let same = alignment.unchanged;
         // Each round recognises at least one more message.
         while let Some([message, ..]) = messages_after(alignment.unchanged)
@@ -57,6 +62,7 @@ impl Conversation {
             return None;
         }
         let calls: Option<Vec<ToolCall>> = calls.iter().map(|call| self.recorded_call(call)).collect();
+        // The digests by which messages are compared leave the model's reasoning (`thoughts`) out.
         Some(chat::Message::Assistant { text: text.clone(), calls: calls?, thoughts: Vec::new() })
     }
 
@@ -116,12 +122,13 @@ fn is_same_value(recorded: &Value, sent: &Value) -> bool {
             recorded.len() == sent.len()
                 && recorded.iter().zip(sent).all(|(one, other)| is_same_value(one, other))
         }
+        // Without a schema (`None`) for the values in an argument, the sent map may have no further values.
         (Value::Object(recorded), Value::Object(sent)) => is_respelled(recorded, sent, None),
         _ => recorded == sent,
     }
 }
 
-/// Whether a sent text is the recorded one, apart from spaces at the ends of lines and doubled backslashes before
+/// Whether a sent text is the recorded one, apart from white space at the ends of lines and doubled backslashes before
 /// semicolons. The sent text may lack a change of the folder at the beginning (`cd FOLDER && `), which an agent drops
 /// if it is in that folder already.
 fn is_same_text(recorded: &str, sent: &str) -> bool {
@@ -130,6 +137,7 @@ fn is_same_text(recorded: &str, sent: &str) -> bool {
             text.split('\n').map(|line| line.trim_end_matches([' ', '\t', '\r'])).collect();
         lines.join("\n").replace(r"\\;", r"\;")
     };
+    // Text with one of these characters could be more than the name of a folder, such as another command.
     let is_folder = |folder: &str| !folder.contains([';', '|', '&', '$', '`', '(', '<', '>', '\n']);
     let command = recorded.strip_prefix("cd ").and_then(|rest| rest.split_once(" && "));
     let command = command.filter(|(folder, _)| is_folder(folder)).map(|(_, command)| command);

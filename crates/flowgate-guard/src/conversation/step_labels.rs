@@ -125,6 +125,8 @@ impl StepLabels {
     /// Records a step with this label that was generated under another policy.
     pub(super) fn record_carried_step(&mut self, label: &Label) {
         self.has_steps = true;
+        // The bound of the step is not known here, so its label decides whether it was shown more than the base label
+        // allows.
         if label.flows_to(&self.base) {
             self.reached = self.reached.join(label);
         } else {
@@ -153,6 +155,7 @@ impl StepLabels {
         self.floats &= is_compatible || !self.has_steps;
         self.base = base;
         self.restart_levels();
+        // The label of the output so far, before any step: the least label that a step can have.
         self.output = if self.floats { self.floor } else { self.base };
     }
 
@@ -241,6 +244,7 @@ impl StepLabels {
     /// it. Several looks in one message share one level.
     pub(super) fn add_look(&mut self, label: Label, then_return: bool) {
         let is_fresh = self.is_fresh();
+        // The steps of the level are shown more than the base label allows.
         self.has_raised = true;
         // A level without a step yet was added by another look of the same message.
         match self.levels.last_mut().filter(|_| is_fresh) {

@@ -34,6 +34,7 @@ impl Write for MessageHasher {
         }
         match piece.len() {
             0..=BUFFER_SIZE => self.text.push_str(piece),
+            // A piece that does not fit in the buffer, which is empty now, is hashed without it.
             _ => self.hash.update(piece),
         }
         Ok(())

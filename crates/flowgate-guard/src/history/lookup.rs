@@ -58,6 +58,7 @@ impl<'c> QuotationLookup<'c> {
         Self {
             client,
             recorded: Some(answers),
+            // The recorded answers contain those of earlier policies already.
             earlier: &[],
             looked_up: 0,
             answers: Vec::new(),
@@ -196,7 +197,8 @@ fn spans_of_text(answers: &[TextQuotations], number: usize) -> Option<&[Quotatio
     answers.get(at).map(|answer| &answer.spans[..])
 }
 
-/// Returns disjoint spans of a text that have the labels of both lists, cut at the bounds of both.
+/// Returns disjoint spans of a text that have the labels of both lists, cut at the bounds of both. A gap between spans
+/// becomes a span without labels.
 fn joined_spans(spans: &[QuotationSpan], others: &[QuotationSpan]) -> Vec<QuotationSpan> {
     let all = || spans.iter().chain(others);
     let mut bounds: Vec<usize> = all().flat_map(|span| [span.range.start, span.range.end]).collect();
@@ -220,6 +222,7 @@ fn joined_spans(spans: &[QuotationSpan], others: &[QuotationSpan]) -> Vec<Quotat
 /// one server have most of their URL in common.
 fn image_spans(part: &Part, spans: Vec<QuotationSpan>) -> Vec<QuotationSpan> {
     let image = part_content(part);
+    // A URL that begins with `data:` is no address, but contains the image itself.
     let is_address = matches!(part, Part::ImageUrl(url) if !url.starts_with("data:"));
     let quoted: usize =
         spans.iter().filter(|span| !span.labels.is_empty()).map(|span| span.range.len()).sum();

@@ -83,6 +83,7 @@ impl<P: Copy> NormalizedText<P> {
     /// Returns the last character, if it has at most three bytes, as every part of a Hangul syllable has.
     fn last_char(&self) -> Option<char> {
         let from = self.bytes.len().saturating_sub(3);
+        // A suffix that begins in the middle of a character is not valid UTF-8, so the next shorter one is tried.
         (from..self.bytes.len()).find_map(|at| {
             let text = std::str::from_utf8(self.bytes.get(at..)?).ok()?;
             text.chars().last()
@@ -167,7 +168,8 @@ fn decode_invisible(c: char) -> Option<char> {
     let code = u32::from(c);
     match code {
         0xe0020..=0xe007e => char::from_u32(code - 0xe0000),
-        // The variation selectors from 17 to 256 stand for the bytes from 16 to 255.
+        // The variation selectors from 17 to 256 denote the bytes from 16 to 255. Returns the character of Latin-1 that
+        // has the code of the byte.
         0xe0100..=0xe01ef => char::from_u32(code - 0xe0100 + 16),
         _ => None,
     }
@@ -368,7 +370,8 @@ const LEGACY_ENTITIES: &str = "
     otilde ouml para plusmn pound quot raquo reg sect shy sup1 sup2 sup3 szlig thorn times uacute ucirc ugrave uml uuml
     yacute yen yuml";
 
-/// Returns the character that a browser shows for a numeric reference: 128 to 159 are read as Windows-1252.
+/// Returns the character that a browser shows for a numeric reference: 128 to 159 are read as Windows-1252, and all
+/// other numbers are returned unchanged.
 fn windows_1252(code: u32) -> u32 {
     const HIGH: [char; 32] = [
         '\u{20ac}', '\u{81}', '\u{201a}', '\u{192}', '\u{201e}', '\u{2026}', '\u{2020}', '\u{2021}',

@@ -278,10 +278,11 @@ fn prefix_stripped_variants(alphanumeric: &JoinedText, lines: &[Range<usize>]) -
 
 /// Returns the letters and digits of a remembered text without the prefixes or numbers of its lines, in up to two
 /// variants: a client may strip them. Returns none if fewer than half of the lines have one, if there is only one line,
-/// or if the text is longer than [`MAX_LINES`].
+/// or if the letters and digits have more than [`MAX_LINES`] bytes.
 pub(super) fn stripped_lines(chars: &Arc<Vec<SourceChar>>) -> Vec<Vec<u8>> {
     let texts: ConsecutiveTexts = Arc::new([Arc::clone(chars)]);
     let (alphanumeric, starts) = lines_of(&texts);
+    // `starts` also has the end of the text, so two lines have three offsets.
     if starts.len() < 3 || alphanumeric.normalized.bytes.len() > MAX_LINES {
         return Vec::new();
     }
@@ -329,6 +330,7 @@ fn without_line_prefixes(alphanumeric: &JoinedText, lines: &[Range<usize>]) -> V
         let both = one.zip(other)?;
         Some(bytes_of(both.0).iter().zip(bytes_of(both.1)).take_while(|(one, other)| one == other).count())
     };
+    // The first and the last line have only one neighbour, and a single line has none: nothing is then removed.
     let shorter = |(at, line): (usize, &Range<usize>)| {
         let before = at.checked_sub(1).and_then(|before| common_length(lines.get(before), Some(line)));
         let after = common_length(Some(line), lines.get(at + 1));

@@ -143,8 +143,9 @@ impl QuotationMemory {
         self.new.get_or_insert_default();
     }
 
-    /// Returns what was learned since the last call, for the database. The user's own texts (`waiting`) are held back
-    /// until there is a text of another source, from which they could be left out.
+    /// Returns what was learned since the last call, for the database: nothing if the memory is not stored. The user's
+    /// own texts (`waiting`) are held back while there is neither a text of another source, from which they could be
+    /// left out, nor a source that has used up its room.
     pub fn take_learned(&mut self) -> LearnedTexts {
         let Some(new) = self.new.as_mut().filter(|new| !new.texts.is_empty() || !new.full.is_empty()) else {
             return LearnedTexts::default();
@@ -170,6 +171,7 @@ impl QuotationMemory {
     pub fn restore_text(&mut self, remembered: &RememberedText) {
         // Normalises the text again, since the normal form may have changed since it was stored.
         let forms = normalized_texts(&remembered.normalized);
+        // The user's own texts have no label.
         if remembered.source == OWN {
             forms.iter().for_each(|normalized| self.own.add(normalized, self.source_room()));
             return;
@@ -205,7 +207,8 @@ impl QuotationMemory {
     }
 
     /// Remembers a text as the user's own, so that a source that repeats it later does not label it. The caller passes
-    /// only text that quotes nothing. If the texts that wait to be stored exceed a limit, the oldest are dropped.
+    /// only text that quotes nothing. A text that is shorter than a window has no effect. If the texts that wait to be
+    /// stored exceed a limit, the oldest are dropped.
     pub fn add_user_text(&mut self, text: &str) {
         if text.len() < SHORTEST {
             return;
@@ -334,7 +337,8 @@ impl QuotationMemory {
         self.windows.retain(|mark| mark.source != source || mark.generation >= oldest);
     }
 
-    /// Ages the source with the most windows; returns false if there are none.
+    /// Ages the source with the most windows, which forgets the older ones of these. Returns false if no source has any
+    /// window.
     fn age_largest(&mut self) -> bool {
         let size = |source: &RememberedSource| source.windows.iter().sum::<usize>();
         let largest = self.sources.iter().enumerate().max_by_key(|(_, source)| size(source));
@@ -348,7 +352,7 @@ impl QuotationMemory {
     }
 
     /// Ages all sources and the user's texts by one generation, as a caller does once per period: forgets the texts
-    /// that were not seen again since the call before the previous one.
+    /// that were not seen again since the previous call.
     pub fn forget_stale(&mut self) {
         (0..self.sources.len()).for_each(|source| self.age_source(source));
         self.own.age();
@@ -388,6 +392,7 @@ impl QuotationMemory {
     /// Returns how many windows of each source are remembered and forgotten, including the user's own texts. Sources
     /// without any are left out.
     pub fn shares(&self) -> Vec<SourceShare> {
+        // Of the user's own texts, the forgotten windows are not counted.
         let own = SourceShare { source: OWN.to_owned(), windows: self.own.len(), forgotten: 0 };
         let share_of = |source: &RememberedSource| SourceShare {
             source: source.name.clone(),

@@ -101,8 +101,8 @@ struct EstimatedSession {
 }
 
 impl AttributionSession for EstimatedSession {
-    /// Collects the texts of an event with their labels, as documents that a later call may depend on. Calls are no
-    /// documents: the model wrote them.
+    /// Collects the texts of an event with their labels, as documents that a later call may depend on. Numbers and
+    /// booleans count as texts. Calls are no documents: the model wrote them.
     fn observe(&mut self, trace: &Trace, id: EventId) {
         let Some(event) = trace.event(id).filter(|event| !matches!(event.body, EventBody::Call(_))) else {
             return;
@@ -152,7 +152,8 @@ impl AttributionSession for EstimatedSession {
 impl EstimatedSession {
     /// Returns the documents at or below the chosen label, as indices of `context`. The method tries its preferred
     /// bounds in order, and chooses the first label found that flows to the bound. If no label flows to any bound, it
-    /// chooses the one with the fewest documents. `completion` is the call, as text.
+    /// chooses the one with the fewest documents. If no label is found at all, returns all documents. `completion` is
+    /// the call, as text.
     ///
     /// # Errors
     /// If the regions have too many labels, or the model fails.

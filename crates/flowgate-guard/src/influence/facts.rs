@@ -52,8 +52,9 @@ pub(super) fn words(text: &str) -> Vec<(String, Range<usize>)> {
     words
 }
 
-/// Returns a decimal number in its shortest spelling; `None` for anything but a plain decimal. Compares digits, not
-/// floats: `98.70` equals `98.7`, and numbers that a float cannot distinguish differ.
+/// Returns a decimal number in its shortest spelling. `None` for anything but a plain decimal: digits with an optional
+/// minus before them and an optional point after the first digit. Digits are compared, not floats: `98.70` equals
+/// `98.7`, and numbers that a float cannot distinguish differ.
 pub(super) fn parse_decimal(spelled: &str) -> Option<StatedValue> {
     let (sign, digits) = spelled.strip_prefix('-').map_or(("", spelled), |digits| ("-", digits));
     let (whole, decimals) = digits.split_once('.').unwrap_or((digits, ""));

@@ -93,6 +93,7 @@ impl RegionIndex {
         let text_id = self.texts.len();
         for fact in stated_values(&text.to_lowercase()) {
             let text_ids = self.facts.entry(fact).or_default();
+            // This text has the greatest number, so it is the last one if the value occurred in it before.
             if text_ids.last() != Some(&text_id) {
                 text_ids.push(text_id);
             }
@@ -105,7 +106,8 @@ impl RegionIndex {
 
     /// Whether a value contains a number, a code or an address that occurs in a region: a word of at least six bytes
     /// with a digit, a dot or an `@`. Only regions that `usable` accepts count. Shorter words recur by chance. A value
-    /// that is found nowhere as a whole may still quote a region in this way.
+    /// that is found nowhere as a whole may still quote a region in this way. Of a text, only the first
+    /// [`MAX_EXAMINED`] words are searched; of a map, only the values, not the keys.
     pub(super) fn quotes(&self, trace: &Trace, value: &Value, usable: &RegionFilter<'_>) -> bool {
         match value {
             Value::String(text) => text.split_whitespace().take(MAX_EXAMINED).any(|word| {
@@ -292,6 +294,7 @@ fn parse_date_time(text: &str) -> Option<Vec<StatedValue>> {
         .into_iter()
         .filter(|fact| matches!(fact, StatedValue::Date { .. } | StatedValue::Time { .. }))
         .collect();
+    // A date or a time that does not exist, such as `2024-13-40`, states no value.
     (parts.len() == usize::from(date) + usize::from(!clock.is_empty())).then_some(parts)
 }
 

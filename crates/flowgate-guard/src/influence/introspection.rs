@@ -39,6 +39,7 @@ impl LabelEstimator for IntrospectionEstimator {
             asked.context.documents.iter().map(|document| document.text.clone()).collect();
         let question =
             AnsweredQuestion { documents: &documents, question: &asked.context.question, answer: asked.call };
+        // The request has no example (`None`).
         let request = introspection_request(None, question);
         let reply = block_on(self.model.complete(&request, &mut ignore_deltas))?;
         Ok(parse_introspection(&reply.text, asked.span).unwrap_or_else(|| vec![asked.span.top()]))

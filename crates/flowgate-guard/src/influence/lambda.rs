@@ -35,6 +35,7 @@ impl LabelEstimator for LambdaEstimator {
         "the regions at or below a label whose text alone makes the call nearly as probable; an estimate of a model"
     }
 
+    /// Returns the minimal labels whose regions alone give the call nearly the same probability as all regions do.
     fn labels(&self, asked: &EstimatedCall<'_>) -> Result<Vec<SpanElement>, Error> {
         let task = ScoringTask {
             model: &*self.model,

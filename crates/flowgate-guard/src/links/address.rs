@@ -49,8 +49,9 @@ pub(super) fn canonical_web_address(text: &str) -> Option<String> {
         .then_some(written)
 }
 
-/// Returns the canonical form of a mail address; `None` if it has none. The lengths are those that mail and host
-/// names may have.
+/// Returns the canonical form of a mail address, with the host name in lower case. `None` for any other text, and for
+/// an address with other signs than letters, digits, `.`, `-` and `_` or without a known top-level domain. The lengths
+/// are those that mail and host names may have.
 pub(super) fn canonical_mail_address(text: &str) -> Option<String> {
     let (local, domain) = text.split_once('@')?;
     let is_plain = |part: &str| part.bytes().all(|b| b.is_ascii_alphanumeric()) && !part.is_empty();

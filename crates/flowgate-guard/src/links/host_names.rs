@@ -87,7 +87,7 @@ const SCHEMES: &[&str] = &[
 ];
 
 /// Whether `label` is a top-level domain, in ASCII or in another script: in the root zone, or one that some resolver
-/// answers outside of it.
+/// answers outside of it. Any label in the encoded form of another script (`xn--`) counts.
 pub(super) fn is_top_level(label: &str) -> bool {
     let lower = label.to_ascii_lowercase();
     if lower.is_ascii() {
@@ -106,6 +106,7 @@ pub(super) fn is_in_root_zone(label: &str) -> bool {
 /// Whether a renderer could take the beginning of a label for a top-level domain: all of it, the part before the
 /// first sign, or the label without underscores, which some renderers drop.
 pub(super) fn begins_top_level(label: &str) -> bool {
+    // The part before the first `-` or `_`, which may be in another script.
     let word = label.split(['-', '_']).next().unwrap_or_default();
     // The part before the first character that is not an ASCII letter or digit.
     let letters = word

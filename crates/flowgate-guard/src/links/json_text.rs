@@ -56,7 +56,8 @@ pub(super) fn clean_json(text: &str, clean: &mut dyn FnMut(&str) -> CleanedText)
     (written, refused)
 }
 
-/// Returns the length of the string at the beginning of `token`, with both quotation marks.
+/// Returns the length of the string at the beginning of `token`, with both quotation marks. A string that does not end
+/// extends to the end of `token`.
 fn string_end(token: &str) -> usize {
     let mut is_escaped = false;
     for (at, c) in token.char_indices().skip(1) {
@@ -109,7 +110,7 @@ fn escape_length(text: &str) -> usize {
     };
     match text.chars().nth(1) {
         Some('u') if is_unicode(text) => {
-            // Two escapes denote one character if the first is the first half of a pair.
+            // Two escapes denote one character if the first is the first half of a surrogate pair.
             let second = text.get(6..).filter(|rest| is_unicode(rest));
             let half = text.get(2..4).map(str::to_ascii_lowercase);
             let is_half = half.is_some_and(|hex| ["d8", "d9", "da", "db"].contains(&hex.as_str()));

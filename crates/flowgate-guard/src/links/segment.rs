@@ -272,6 +272,7 @@ impl SegmentReader<'_, '_> {
             self.refused_until = self.refused_until.max(to);
             return Ok(None);
         }
+        // The canonical form is a whole URL, so it needs no prefix (`""`).
         self.decide(written, "", start, end)
     }
 

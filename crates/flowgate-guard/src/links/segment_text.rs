@@ -64,8 +64,9 @@ impl SegmentText<'_> {
         let marked = self.slice(dot + 1, self.run_end(dot + 1, |c| is_label(c) || markup::is_mark(c)));
         let label: String = marked.chars().take_while(|c| is_label(*c)).collect();
         let joined: String = marked.chars().filter(|c| is_label(*c)).collect();
-        // A renderer that drops nothing ends the label at the first character that others drop, and one that turns
-        // markup into elements at any of these.
+        // `joined` is what a renderer reads that drops the marks, and `label` what one reads that ends the label at the
+        // first mark. A renderer that turns other markup into elements ends the label wherever such markup separates
+        // two characters (`ends`).
         let end = self.run_end(dot + 1, is_label).min(dot + 1 + host_names::LONGEST_END);
         let mut ends = (dot + 1..end).filter(|index| !self.is_adjacent(*index));
         let is_ended = ends.any(|last| host_names::begins_top_level(&self.slice(dot + 1, last + 1)));
@@ -155,6 +156,7 @@ impl SegmentText<'_> {
             count += usize::from(!markup::is_mark(c));
         }
         let is_word = !self.char_before(start).is_some_and(|c| c.is_ascii_alphanumeric());
+        // Markup before the `www` also separates it from the word before.
         count == 3 && (is_word || !self.is_adjacent(start - 1))
     }
 

@@ -87,7 +87,8 @@ impl DraftProvenance {
 
 impl DraftJudge for DraftProvenance {
     /// Accepts a draft without calls. Otherwise the step is generated at the label of what the draft took its values
-    /// from. The choice may be any label, so it reveals as many bits as a label has.
+    /// from; if this label does not flow to the draft's label, the draft is accepted. The choice may be any label, so
+    /// it reveals as many bits as a label has.
     fn judge(&mut self, draft: &Draft<'_>) -> DraftVerdict {
         let bits = draft.monitor.policy().space().bits();
         // A message without calls may be accepted: it acts on nothing.
@@ -110,6 +111,7 @@ impl DraftJudge for DraftProvenance {
 /// returns `everything`, the label of all that the model was shown.
 fn source_label(source: &CallDependency, trace: &Trace, everything: &Label) -> Label {
     let CallDependency::Regions(regions) = source else { return *everything };
+    // A region of an event that is not in the trace could be anything that the model was shown.
     let label = |(event, node): &(EventId, usize)| {
         trace.event(*event).map_or(*everything, |event| event.document.label_of(*node))
     };

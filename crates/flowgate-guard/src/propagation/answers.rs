@@ -54,7 +54,8 @@ impl std::fmt::Debug for ContinuedAnswers<'_> {
 }
 
 impl AnswerModel for ContinuedAnswers<'_> {
-    /// Returns the line, without white space at its ends. Fails if it is empty, as for [`ChatAnswers`].
+    /// Returns the rest of the line with which the model continues the prompt, without white space at its ends. Fails
+    /// if it is empty, as for [`ChatAnswers`].
     fn answer<'a>(&'a self, prompt: &'a str) -> BoxFuture<'a, Result<String, Error>> {
         Box::pin(async move {
             let end = ContinuationEnd { tokens: self.tokens, stop: "\n" };

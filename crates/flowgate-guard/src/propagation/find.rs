@@ -172,6 +172,7 @@ async fn is_element_similar(
 ) -> Result<bool, Error> {
     let context = scorer.context_utility();
     let least = least_utility(scorer, lambda);
+    // `None` if the utility is below `least`: the element is then not similar.
     let utility = scorer.utilities_from(&[element], least).await?.first().copied().flatten();
     Ok(utility.is_some_and(|utility| is_similar(context, utility, lambda)))
 }

@@ -168,6 +168,7 @@ impl HittingSet {
             }
         }
         self.frontier = maximal(frontier);
+        // An earlier test may have shown that a new element is dissimilar.
         self.drop_dissimilar();
     }
 

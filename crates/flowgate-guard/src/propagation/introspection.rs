@@ -39,7 +39,7 @@ several sets of documents are sufficient, name each smallest set. The documents 
 `NEEDED: 1 2 | 1 4` with the numbers of each set, or `NEEDED: none`.";
 
 /// Returns the request that asks the model which documents it needs: the instructions, then the example with its
-/// answer, then the question.
+/// answer if one is given, then the question.
 #[must_use]
 pub fn introspection_request(
     example: Option<IntrospectionExample<'_>>,

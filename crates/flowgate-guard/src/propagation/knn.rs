@@ -146,6 +146,7 @@ impl KnnAnswer {
             let probability = gamma * share + (1.0 - gamma) * token.logprob.exp();
             ScoredToken { text: token.text.clone(), logprob: probability.ln() }
         };
+        // All tokens are scored, so the scoring did not stop early.
         Score { tokens: self.tokens.iter().map(token).collect(), is_stopped: false }
     }
 

@@ -141,7 +141,8 @@ impl<'a> ContextScorer<'a> {
         elements: &[SpanElement],
         least: f64,
     ) -> Result<Vec<Option<f64>>, Error> {
-        // The utility of an element whose scoring stopped early is below the stored bound.
+        // The utility of an element whose scoring stopped early is below the stored bound, so it is also below any
+        // `least` that is not lower than this bound.
         let is_known = |e: &SpanElement| {
             self.utilities.contains_key(e) || self.below.get(e).is_some_and(|above| *above <= least)
         };

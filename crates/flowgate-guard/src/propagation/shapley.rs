@@ -96,6 +96,7 @@ impl ShapleyPlan {
             };
             without.map(gain).sum()
         };
+        // Exact values have no error.
         ShapleyValues { values: (0..count).map(value).collect(), errors: vec![0.0; count] }
     }
 

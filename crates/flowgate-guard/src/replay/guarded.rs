@@ -42,7 +42,8 @@ pub struct GuardedReplay {
     pub access: Vec<CallAccess>,
 }
 
-/// Replays a run in a conversation with this method, as [`replay_guarded_with`] does, with each question answered once.
+/// Replays a run in a conversation with this method, as [`replay_guarded_with`] does. Each question is answered with
+/// [`Decision::AllowOnce`].
 pub fn replay_guarded(
     policy: &Arc<Policy>,
     predicates: &Predicates,
@@ -314,6 +315,7 @@ fn argument_schema(run: &RecordedRun, tool: &Tool) -> Value {
     for (name, value) in calls.flatten() {
         types.entry(name).or_default().extend(scalar_type(value));
     }
+    // An argument that is never a scalar gets a schema without a type.
     let property = |types: BTreeSet<&str>| match types.is_empty() {
         true => json!({}),
         false => json!({"type": types}),

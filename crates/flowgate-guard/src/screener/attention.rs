@@ -56,7 +56,10 @@ impl ChatModel for AttentionScreener {
     }
 
     /// Answers a question of the judge: has the writer draft the next message, and names the regions that the draft
-    /// depends on. If they cannot be computed, the answer is malformed, so that every region counts as needed.
+    /// depends on. If the regions cannot be computed, the answer is malformed, so that every region counts as needed.
+    ///
+    /// # Errors
+    /// If the request is no question of the judge, or the writer or the listener fails.
     fn complete<'a>(
         &'a self,
         request: &'a Request,
@@ -83,6 +86,7 @@ impl AttentionScreener {
     /// If the message is empty, the chat is too long for the model, or the classifier fails.
     fn needed_regions(&self, chat: &PlainChat, draft: &Completion) -> Result<Vec<String>, Error> {
         let attention = self.reader.attention(&AttentionRequest {
+            // No beginning of the chat was computed before.
             prefix: None,
             prompt: &chat.text,
             continuation: &written_message(draft),
@@ -179,7 +183,8 @@ impl PlainChat {
     }
 }
 
-/// Returns the first opening tag of a text: the name of its region, the text before the tag, and the text after it.
+/// Returns the first opening tag of a region in `names` in a text: the name, the text before the tag, and the text
+/// after it. `None` if the text has no such tag.
 fn next_tag<'t>(text: &'t str, nonce: &str, names: &'t [String]) -> Option<(&'t str, &'t str, &'t str)> {
     let found = names.iter().filter_map(|name| {
         let (before, after) = text.split_once(&opening_tag(nonce, name))?;
@@ -188,7 +193,8 @@ fn next_tag<'t>(text: &'t str, nonce: &str, names: &'t [String]) -> Option<(&'t 
     found.min_by_key(|(_, before, _)| before.len())
 }
 
-/// Writes a message as the continuation of a plain chat: its calls with their arguments, or its text.
+/// Writes a message as the continuation of a plain chat: its calls with their arguments, or its text if it has no call.
+/// Arguments that are not a JSON object are written as the model spelled them.
 fn written_message(message: &Completion) -> String {
     if message.calls.is_empty() {
         return format!("Answer: {}", message.text);

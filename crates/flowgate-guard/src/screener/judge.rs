@@ -79,6 +79,7 @@ impl JudgeScreener {
         let [Part::Text(instructions)] = instructions.as_slice() else { return None };
         let (_, rest) = instructions.split_once("<<REGION_")?;
         let (nonce, _) = rest.split_once("_NAME>>")?;
+        // The question forced a call of `ANSWER`, a tool that the chat does not have.
         request.choice = ToolChoice::Auto;
         Some(TaggedChat { request, nonce: nonce.to_owned(), names })
     }

@@ -57,7 +57,8 @@ fn question(request: Request) -> Request {
     request
 }
 
-/// Parses the names of the tools from the answer. A malformed answer names none.
+/// Parses the names of the tools from all calls of [`ANSWER`] in the answer. A malformed call names none, and names
+/// that are no text are left out.
 fn parse_answer(completion: &Completion) -> Vec<String> {
     let calls = completion.calls.iter().filter(|call| call.name == ANSWER);
     let arguments = calls.filter_map(|call| serde_json::from_str::<Value>(&call.arguments).ok());

@@ -104,8 +104,9 @@ impl ConversationItems {
         self.shown = None;
     }
 
-    /// Takes the cached view, as the beginning of the next one. The result is empty if the view has another bound, or
-    /// while a caller still holds its request, which would have to be copied.
+    /// Takes the cached view, as the beginning of the next one. The result is empty if there is none, if the view has
+    /// another bound or shows more items than there are, or while a caller still holds its request, which would have to
+    /// be copied.
     pub(crate) fn take_prefix(&mut self, bound: &Label) -> ViewPrefix {
         let reusable =
             self.shown.take().filter(|shown| shown.view.bound == *bound && shown.items <= self.all.len());

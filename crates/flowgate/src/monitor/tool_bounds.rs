@@ -180,7 +180,10 @@ impl Monitor {
                 && variable.named.as_ref().is_none_or(|name| *name == tool.name)
         };
         let mut rules = self.policy.plan.rules.iter().filter(|rule| rule.action != Action::Log);
-        let may_be_stopped = rules.any(|rule| rule.events.is_empty() || rule.events.iter().any(can_stop));
+        // A rule without variables, or one that also looks at other events, can match at any time.
+        let may_be_stopped = rules.any(|rule| {
+            rule.events.is_empty() || !rule.other_event_kinds.is_empty() || rule.events.iter().any(can_stop)
+        });
         !may_be_stopped && label.flows_to(&decision_bound(&self.policy.plan, tool))
     }
 
