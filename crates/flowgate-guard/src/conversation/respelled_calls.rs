@@ -37,12 +37,8 @@ impl Conversation {
         (digests, certain): (&[MessageDigest], usize),
         messages_after: impl Fn(usize) -> Option<&'m [chat::Message]>,
     ) -> AlignedChat {
-<<<<<<< HEAD
         let mut alignment = history.align(digests, certain);
-=======
-        let mut alignment = history.align(digests);
         // The number of messages that have the same spelling in the history.
->>>>>>> mc
         let same = alignment.unchanged;
         // Each round recognises at least one more message.
         while let Some([message, ..]) = messages_after(alignment.unchanged)
