@@ -226,6 +226,7 @@ impl TargetFile {
     fn equal_backup(&self, text: &str) -> Option<(PathBuf, String)> {
         let config = read_config(&self.path, text).ok()?;
         let mut backups: Vec<PathBuf> = self.backup_paths().take_while(|path| path.exists()).collect();
+        // The newest backup has the greatest number.
         backups.reverse();
         backups.into_iter().find_map(|path| {
             let content = bounded_text(&path, MAX_CONFIG).ok()?;

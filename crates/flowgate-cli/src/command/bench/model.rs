@@ -100,8 +100,8 @@ pub(super) fn local_model(folder: &Path, answers: Option<&Path>) -> Result<Measu
 }
 
 /// Returns a measured model that records its answers in the file `answers`, and takes those that the file already has
-/// from there; without a file, it does neither. `blocking` is the same model, if it can block attention; those answers
-/// are never recorded.
+/// from there; without a file, it does neither. `blocking` is the same model, if it can block attention; the answers
+/// that it gives in this way are never recorded.
 fn with_recorded_answers(
     chat: PacedModel,
     blocking: Option<Arc<dyn BlockingModel>>,
@@ -123,7 +123,7 @@ fn remote_model(options: &BenchModelArgs) -> Result<Option<Box<dyn ChatModel>>, 
 }
 
 /// Returns the model that drives the attacker of a search, with the key from the environment variable of
-/// `--attacker-key-from`; `None` if the options name none.
+/// `--attacker-key-from`; `None` if the options do not name both a model and its address.
 #[cfg(feature = "run")]
 pub(super) fn attacker(options: &AttackerArgs) -> Result<Option<Box<dyn ChatModel>>, InputError> {
     let (Some(model), Some(url)) = (&options.attacker_model, &options.attacker_url) else { return Ok(None) };
