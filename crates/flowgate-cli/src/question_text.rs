@@ -36,7 +36,7 @@ pub(crate) fn outcome(question: &Value) -> String {
     escaping::line(&said)
 }
 
-/// Returns a question in one line: its id, the tool, and who asks.
+/// Returns a question in one line: its id, the tool, the client that asks, and its conversation.
 pub(crate) fn title(question: &Value) -> String {
     let call = question.get("call").unwrap_or(&Value::Null);
     escaping::line(&format!(

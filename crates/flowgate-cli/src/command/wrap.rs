@@ -235,7 +235,8 @@ impl TargetFile {
         })
     }
 
-    /// Returns the paths of backups, in order: `NAME.flowgate-backup`, `NAME.flowgate-backup-2`, ...
+    /// Returns the paths that backups can have, whether they exist or not, in order: `NAME.flowgate-backup`,
+    /// `NAME.flowgate-backup-2`, ..., up to the number [`MAX_BACKUPS`].
     fn backup_paths(&self) -> impl Iterator<Item = PathBuf> {
         (1..=MAX_BACKUPS).map(|number| {
             let mut name = self.path.as_os_str().to_owned();

@@ -79,11 +79,12 @@ fn named_model(options: &BenchModelArgs) -> Result<Option<MeasuredModel>, InputE
         let model = load(folder).map_err(|InputError(problem)| InputError(format!("--local {problem}")))?;
         return Ok(Some(model));
     }
+    // A model on a server cannot block attention.
     let remote = remote_model(options)?;
     Ok(remote.map(|chat| MeasuredModel { chat, blocking: None }))
 }
 
-/// Loads the model of a folder. The error begins with the folder.
+/// Loads the model of a folder, which can also block attention (`blocking`). The error begins with the folder.
 #[cfg(feature = "local")]
 fn load(folder: &Path) -> Result<MeasuredModel, InputError> {
     use flowgate_lm::local::{LocalModel, LocalSettings};

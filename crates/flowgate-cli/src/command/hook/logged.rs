@@ -96,8 +96,8 @@ pub(super) fn judge(
 }
 
 /// If the file of a session is new, records the start of the session in it, and deletes old files. If the session
-/// continues an earlier one that was not recorded (`is_resumed`), records instead that its past is unknown. `folder` has
-/// the files of all agents, and `harness` is the agent.
+/// continues an earlier one that was not recorded (`is_resumed`), records instead that its past is unknown. `folder`
+/// has the files of all agents, and `harness` is the agent.
 fn start(log: &mut SessionLog, is_resumed: bool, folder: &Path, harness: Harness) -> Result<(), String> {
     if log.events.is_empty() {
         log.append(if is_resumed { LoggedEvent::Unknown } else { LoggedEvent::Start })?;

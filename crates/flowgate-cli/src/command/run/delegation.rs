@@ -135,6 +135,7 @@ impl AgentSpec {
         let is_allowed = |tool: &Tool| match (&self.servers, &tool.server) {
             (None, _) => true,
             (Some(names), Some(server)) => names.iter().any(|name| **name == **server),
+            // A tool of no server is not on a server that the entry names.
             (Some(_), None) => false,
         };
         offered.iter().filter(|known| is_allowed(&known.tool)).cloned().collect()
