@@ -63,7 +63,7 @@ pub(crate) struct AttackCalls {
 
 impl AttackCalls {
     /// Returns the acting calls that the attack asked for; all acting calls of the run if it does not say which these
-    /// are. A call acts unless everything may flow into its tool.
+    /// are, because none of its calls has an `origin`. A call acts unless everything may flow into its tool.
     pub(crate) fn of(run: &ReplayedRun) -> Self {
         // A run without calls counts as known: the attack asked for none of its calls.
         let are_known = run.calls.is_empty() || run.calls.iter().any(|call| call.origin.is_some());

@@ -240,6 +240,7 @@ fn read_document(
     let text = utf8_text(bytes, name, number).map_err(InputError)?;
     match read::line(&text, number) {
         Ok(JsonLine::Run(run)) => Ok(run),
+        // The document is the rest of the file, so these entries are the whole run.
         Ok(JsonLine::Part(entries)) => Ok(RecordedRun { entries, ..RecordedRun::default() }),
         Err(error) => Err(InputError(format!("{name}: {error}"))),
     }

@@ -30,7 +30,8 @@ pub(crate) fn lock_beside(path: &Path) -> io::Result<File> {
     options().create(true).append(true).open(sibling_path(path, ".lock"))
 }
 
-/// Replaces the content of a file atomically: writes it to another file in the same folder, and renames that.
+/// Replaces the content of a file atomically: writes it to another file in the same folder, and renames that. The
+/// result is readable and writable only by its owner (on Unix), and need not have existed before.
 pub(crate) fn replace(path: &Path, text: &str) -> io::Result<()> {
     let part = sibling_path(path, ".part");
     // A partial file that a killed process left is not reused: it may be accessible to others.

@@ -141,8 +141,8 @@ impl Progress {
         Self::new(WorkUnit::Steps("step"), None, ProgressDisplay::Hidden, Box::new(std::io::sink()), clock)
     }
 
-    /// Counts one step, or one item of a file. The work done is counted here only in steps: of files, it is the number of
-    /// bytes read.
+    /// Counts one step, or one item of a file. Only a step also counts as work done: the work on files is counted in
+    /// bytes, by [`ProgressState::count_bytes`].
     pub(crate) fn step(&self) {
         self.0.items.fetch_add(1, Ordering::Relaxed);
         if matches!(self.0.work, WorkUnit::Steps(_)) {

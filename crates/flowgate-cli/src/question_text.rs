@@ -36,7 +36,7 @@ pub(crate) fn outcome(question: &Value) -> String {
     escaping::line(&said)
 }
 
-/// Returns a question in one line: its id, the tool, and who asks.
+/// Returns a question in one line: its id, the tool, the client that asks, and its conversation.
 pub(crate) fn title(question: &Value) -> String {
     let call = question.get("call").unwrap_or(&Value::Null);
     escaping::line(&format!(
@@ -150,7 +150,7 @@ fn print_list(title: &str, items: Option<&Value>, output: &mut Console) {
 }
 
 /// Prints the arguments of a call: each name with its value below it. A text in place of them says that the person may
-/// not read them.
+/// not read them. Any other value than an object or a text is printed as JSON.
 fn print_arguments(arguments: &Value, output: &mut Console) {
     let Value::Object(arguments) = arguments else {
         let shown = arguments.as_str().map_or_else(|| escaping::json(arguments), escaping::line);

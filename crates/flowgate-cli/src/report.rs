@@ -27,8 +27,8 @@ pub(crate) fn statement(reason: &Reason, policy: &Policy, name: &str) -> Option<
     Some(format!("{file}:{line}  {}", policy.excerpt(span)))
 }
 
-/// Returns a phrase for the event that contains a region, such as `user`, `call of TOOL` or `answer of TOOL`. It is
-/// empty if the trace has no such event.
+/// Returns a phrase for the event that contains a region: the role of a message, such as `user`, or `call of TOOL`,
+/// `description of TOOL` or `answer of TOOL`. The phrase is empty if the trace has no such event.
 pub(crate) fn region_source(region: &Region, monitor: &Monitor) -> String {
     let Some(event) = monitor.trace().event(region.event) else { return String::new() };
     match &event.body {

@@ -155,7 +155,8 @@ impl SharedStoreLabels {
         acted
     }
 
-    /// Joins the labels to a session if its version differs, and sets `seen_version` to the version that it then has.
+    /// Joins the labels to a session if the version that it has (`seen_version`) is another one, and sets
+    /// `seen_version` to the version of the labels. Before any labels are stored, there is nothing to join.
     fn update_session(
         &self,
         session: &mut impl ExternalStateSession,
@@ -170,8 +171,9 @@ impl SharedStoreLabels {
         Ok(())
     }
 
-    /// Reads the labels from the file, if there is one, and counts a new version if another process has changed them. A
-    /// file that is missing after labels were read is an error: without it, labels would be lost.
+    /// Reads the labels from the file, and counts a new version if another process has changed them. Does nothing if
+    /// the labels are shared only within this process. A file that does not exist yet has no labels; one that is
+    /// missing after labels were read or written is an error: without it, labels would be lost.
     fn read(&mut self) -> Result<(), String> {
         let Some((path, _)) = &self.file else { return Ok(()) };
         let found: Option<Value> = match std::fs::read_to_string(path) {

@@ -34,7 +34,8 @@ pub(crate) struct Warnings {
 
 impl TraceOccurrences {
     /// Adds the names that occur in one run, of tools, arguments, roles and fields, for the warnings about names of the
-    /// policy that occur nowhere. `name` is the name of the run in warnings.
+    /// policy that occur nowhere. A run without messages is counted for a warning of its own, in which `name` is the
+    /// name of the run.
     pub(crate) fn add(&mut self, name: &str, trace: &Trace) {
         if trace.is_empty() {
             self.add_empty(name);
@@ -47,7 +48,8 @@ impl TraceOccurrences {
         self.empty.get_or_insert_with(|| (name.to_owned(), 0)).1 += 1;
     }
 
-    /// Adds the names and the traces without messages of `other`.
+    /// Adds the names of `other`, and the number of its traces without messages. The name of the first such trace
+    /// stays.
     pub(crate) fn merge(&mut self, other: Self) {
         self.occurrences.merge(other.occurrences);
         if let Some((name, count)) = other.empty {

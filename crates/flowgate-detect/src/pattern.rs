@@ -32,7 +32,8 @@ pub(super) struct DetectionRule {
     group: usize,
 }
 
-/// Creates a rule that reports every match of `regex`; methods of the rule add conditions.
+/// Creates a rule that reports every match of `regex`, or the first group of it that is not empty; methods of the rule
+/// add conditions. With these values, no field is a condition.
 pub(super) const fn rule(kind: &'static str, regex: &'static str) -> DetectionRule {
     DetectionRule {
         kind,
@@ -87,7 +88,8 @@ impl DetectionRule {
     }
 
     /// Returns the part of a match that is the finding: the whole match (`found`) if the expression has no groups, and
-    /// otherwise a group. `None` if the match lacks that group.
+    /// otherwise the group with the number `group` of the rule, or `None` if the match lacks it. With the number 0, it
+    /// is the first group that is not empty, or the whole match if there is none.
     fn finding(&self, regex: &Regex, text: &str, found: Range<usize>) -> Option<Range<usize>> {
         if regex.captures_len() == 1 {
             return Some(found);

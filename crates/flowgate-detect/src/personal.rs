@@ -222,7 +222,8 @@ const TABLE: &[DetectionRule] = &[
 /// Returns whether a matched number is complete: not part of a longer number or word, such as `1.2.3.4.5` or `x-12`.
 fn stands_alone(m: PatternMatch<'_>) -> bool {
     let joins = |c: Option<char>| c.is_some_and(|c| c.is_alphanumeric() || matches!(c, '-' | '_'));
-    // A point and a digit continue a number; a point alone ends a sentence.
+    // After the number, a point and a digit continue it, but a point alone ends a sentence. Any point directly before
+    // the number belongs to it.
     let point = |text: &str| text.starts_with('.') && text.chars().nth(1).is_some_and(|c| c.is_ascii_digit());
     !joins(m.before().chars().next_back())
         && !joins(m.after().chars().next())
@@ -249,7 +250,8 @@ fn ssn(m: PatternMatch<'_>) -> bool {
 
 /// Returns whether a match is an IPv4 address and not a version number.
 fn ipv4(m: PatternMatch<'_>) -> bool {
-    // `Chrome/120.0.0.0` and `version 1.2.3.4` are not addresses.
+    // `Chrome/120.0.0.0` and `version 1.2.3.4` are not addresses, and neither are an object identifier (`oid`) and the
+    // number of a section.
     let in_path =
         m.before().strip_suffix('/').is_some_and(|rest| rest.ends_with(|c: char| c.is_ascii_alphabetic()));
     m.text.parse::<Ipv4Addr>().is_ok()

@@ -93,7 +93,7 @@ pub fn python_code(text: &str, ipython: bool) -> PythonCode {
     }
 }
 
-/// Parses Python code that is not too deeply nested, and collects its content. Code that is not valid yields only a
+/// Parses Python code and collects its content. Code that is not valid, or too deeply nested, yields only a
 /// `syntax_error`.
 #[cfg(feature = "python")]
 fn parse_code(text: &str, ipython: bool) -> PythonCode {

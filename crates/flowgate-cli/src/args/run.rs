@@ -137,8 +137,8 @@ enum StepLabelsArg {
     Fixed,
 }
 
-/// Returns the parser of the value of `--api`: it accepts the names of the wire forms, and the help lists them with what each
-/// is.
+/// Returns the parser of the value of `--api`: it accepts the names of the wire forms, and the help lists them with
+/// what each is.
 fn api_parser() -> impl clap::builder::TypedValueParser<Value = Api> {
     use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser as _};
     let values = Api::ALL.map(|api| PossibleValue::new(api.form().name).help(api.form().description));

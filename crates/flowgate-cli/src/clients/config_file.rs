@@ -97,6 +97,7 @@ impl ConfigText {
         let root = self.to_value();
         let mut commands = Vec::new();
         if let Some(hooks) = root.get("hooks") {
+            // `0`: the table of hooks is the first level.
             collect_commands(hooks, 0, &mut commands);
         }
         commands

@@ -157,6 +157,7 @@ impl ArgumentLayout {
     fn format_arguments(&self, arguments: &[String]) -> String {
         let printed: Vec<String> = arguments.iter().map(|argument| json!(argument).to_string()).collect();
         match &self.lines {
+            // The white space before each argument, and before the closing bracket.
             Some((before, closing)) if !printed.is_empty() => {
                 format!("[{before}{}{closing}]", printed.join(&format!(",{before}")))
             }
@@ -166,7 +167,8 @@ impl ArgumentLayout {
 }
 
 /// Replaces `command` and `args` in a TOML file, or adds them, and returns its new text. `changes` has the servers,
-/// each with its new command line. Returns `None` if an entry is not where it was read.
+/// each with its new command line. Returns `None` if an entry is not where it was read, or if a new command line is
+/// empty.
 fn toml_with_commands(
     document: &toml_edit::DocumentMut,
     changes: &[(ConfiguredServer, Vec<String>)],
@@ -185,7 +187,8 @@ fn toml_with_commands(
     Some(changed.to_string())
 }
 
-/// Replaces the value of a key, and keeps the spaces and the comment around it; adds the key if it is missing.
+/// Replaces the value of a key, and keeps the spaces and the comment around it. Adds the key if it is missing, and
+/// replaces the whole entry if the key has a table of its own.
 fn replace_value(table: &mut dyn toml_edit::TableLike, key: &str, mut value: toml_edit::Value) {
     match table.get_mut(key).and_then(toml_edit::Item::as_value_mut) {
         Some(old) => {

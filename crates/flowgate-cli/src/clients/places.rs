@@ -95,8 +95,8 @@ pub(crate) fn find_client(id: &str) -> Option<&'static McpClient> {
     CLIENTS.iter().find(|client| client.id == id)
 }
 
-/// Returns the configuration files of all known clients that exist in a home folder and in a project. If the project is the home
-/// folder, a file is listed once.
+/// Returns the configuration files of all known clients that exist in a home folder and in a project. If the project is
+/// the home folder, a file is listed once.
 pub(crate) fn existing_files(home: &Path, project: &Path) -> Vec<ClientFile> {
     let mut files: Vec<ClientFile> = Vec::new();
     for client in &CLIENTS {

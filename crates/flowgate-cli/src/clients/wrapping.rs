@@ -36,8 +36,9 @@ impl WrapSettings {
 }
 
 /// Returns the server's own command line, the part after `--`, if `command` runs the server behind `flowgate mcp`;
-/// otherwise `None`. The program need not be called `flowgate` if the options are those that [`WrapSettings::command`]
-/// writes, because the binary may be renamed or started by a script.
+/// otherwise, and if that part is empty, `None`. The program need not be called `flowgate` if the options `--policy`
+/// and `--name` are there, which [`WrapSettings::command`] writes, because the binary may be renamed or started by a
+/// script.
 pub(crate) fn guarded_command(command: &[String]) -> Option<&[String]> {
     let (program, arguments) = command.split_first()?;
     let name = program.rsplit(['/', '\\']).next().unwrap_or_default();
@@ -49,7 +50,8 @@ pub(crate) fn guarded_command(command: &[String]) -> Option<&[String]> {
 }
 
 /// Returns the value of the option `name` of `flowgate mcp` in a command line: the argument after it, or the text after
-/// `NAME=`. `None` if the option is absent. The arguments after `--` belong to the server.
+/// `NAME=`. `None` if the option is absent or has no value. The arguments after `--` belong to the server, so they are
+/// not examined.
 pub(crate) fn option<'c>(command: &'c [String], name: &str) -> Option<&'c str> {
     let mut options = command.iter().take_while(|argument| *argument != "--");
     options.clone().find_map(|argument| argument.strip_prefix(name)?.strip_prefix('=')).or_else(|| {

@@ -110,7 +110,8 @@ pub(crate) fn run(options: &AnalyzeOptions<'_>, output: &mut Console) -> Result<
     })
 }
 
-/// Returns the keyword of the policy language for the action of a rule.
+/// Returns the keyword of the policy language for the action of a rule: a rule that denies an event is written with
+/// `raise`.
 fn action_verb(action: Action) -> &'static str {
     match action {
         Action::Deny => "raise",

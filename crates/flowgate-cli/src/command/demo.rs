@@ -99,7 +99,7 @@ fn print_heading(text: &str, output: &mut Console) {
     output.line(&text);
 }
 
-/// Prints every scalar of an event's content with its label.
+/// Prints every scalar of an event's content with its label. A trusted label is green, any other yellow.
 fn print_fields(document: &Document, run: &ReplayedRun, output: &mut Console) {
     for (id, node) in document.nodes().iter().enumerate() {
         let path = document.path(id).to_string();

@@ -101,8 +101,8 @@ pub(crate) fn run(options: &DoctorOptions, output: &mut Console) -> Result<u8, I
     Ok(u8::from(wrong > 0))
 }
 
-/// Examines the policy at `path`: whether it compiles, whether other users can change it, and, with a sample
-/// `request`, which parts of the request it hides from the lowest step.
+/// Examines the policy at `path`: whether it compiles, what [`report_policy`] reports, and, with a sample `request`,
+/// which parts of the request it hides from the lowest step.
 fn examine_policy(
     path: &Path,
     request: Option<&SampleRequest>,

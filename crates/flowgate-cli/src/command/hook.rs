@@ -254,7 +254,8 @@ fn never_asks(options: &HookArgs) -> Option<&'static str> {
 }
 
 /// Returns the folder with the files of sessions: that of `--sessions`, or else `flowgate/hooks` in the folder in which
-/// programs of the user keep their state (`XDG_STATE_HOME`, or `.local/state` in `HOME`).
+/// programs of the user keep their state (`XDG_STATE_HOME`, or `.local/state` in `HOME`). A variable without an
+/// absolute path counts as not set.
 fn session_folder(options: &HookArgs) -> Result<PathBuf, String> {
     if let Some(folder) = &options.sessions {
         return Ok(folder.clone());

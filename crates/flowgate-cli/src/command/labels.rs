@@ -186,6 +186,7 @@ impl LabelledRun<'_> {
     /// Returns an event with its labelled fields as JSON.
     fn to_json(&self, id: EventId) -> Value {
         let monitor = &self.run.monitor;
+        // The node 0 is the root of the event.
         let source = report::region_source(&monitor.trace().region(id, 0), monitor);
         let fields = self.fields(id).into_iter().map(|field| {
             let lines = field.lines.iter().map(|(file, line)| json!({"file": file, "line": line}));

@@ -193,7 +193,9 @@ fn tune(options: &TuneArgs, output: &mut Console) -> Result<u8, InputError> {
     Ok(0)
 }
 
-/// Returns the rows of a set of questions: one for each method that has λ.
+/// Returns the rows of a set of questions: one for each method that has λ. A row has the name of the set and of the
+/// method, the number of questions, the chosen λ and, for each λ that was tried, the share of questions with exactly
+/// the true labels. Points of the grid with a threshold are about another parameter, so they are left out.
 fn tuned_rows(tuned: &TunedSet) -> Vec<Vec<String>> {
     let row = |(method, lambda): (LabelMethod, f64)| {
         let mut row = vec![

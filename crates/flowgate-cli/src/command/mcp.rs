@@ -136,7 +136,8 @@ fn write_pins(path: &Path, server: &str, pins: &Pins) -> Result<(), String> {
     private_files::replace(path, &text).map_err(|error| wrong(describe_io_error(&error)))
 }
 
-/// Returns a note for the operator about a verdict that watch mode does not enforce.
+/// Returns a note for the operator about a verdict that watch mode does not enforce. A verdict that names no tool has
+/// `-` in its place.
 fn describe_watched(verdict: &WatchedVerdict) -> String {
     let decision = if verdict.outcome == Outcome::Confirm { "asked about" } else { "denied" };
     let tool = verdict.tool.as_deref().unwrap_or("-");
@@ -278,8 +279,9 @@ impl StdioProxy {
         Ok(())
     }
 
-    /// Ends the running calls, which have no answer any more, and returns the resulting actions. Stores the labels
-    /// first, so that the proxies of the client's other servers have them before the client receives an error.
+    /// Ends the running calls, which have no answer any more, and returns the resulting actions, which the caller
+    /// carries out. The labels are stored before that, so that the proxies of the client's other servers have them
+    /// before the client receives an error.
     fn end_calls(&mut self) -> Result<Vec<ProxyAction>, String> {
         let actions = self.proxy.handle_server_exit(&mut self.monitor);
         if let Some(stores) = &mut self.stores {
@@ -339,8 +341,8 @@ impl StdioProxy {
         Ok(actions)
     }
 
-    /// Appends the verdicts that were not enforced to the watch log, and prints what would have been stopped. A log
-    /// that cannot be written stops nothing either.
+    /// Appends the verdicts that were not enforced to the watch log, and prints what would have been stopped. Does
+    /// nothing without watch mode. A log that cannot be written stops nothing either: a note reports it.
     fn record_watched(&mut self, output: &mut Console) {
         let Some(log) = &self.watch else { return };
         let watched = self.proxy.take_watched();

@@ -82,7 +82,8 @@ impl SuitePolicies {
     }
 
     /// Returns the policy for a run, and the suite under which the run is counted; `None` if no policy is for its
-    /// suite. A run without a suite is judged by the policy named `*` or by the only policy.
+    /// suite or `*`. A run without a suite is judged by the policy named `*` or by the only policy, and counted under
+    /// the name of that policy.
     fn for_run(&self, run: &RecordedRun) -> Option<(String, &Arc<Policy>)> {
         let suite = RunMarks::of(run).suite;
         let policy_named = |name: &str| self.by_suite.iter().find(|(known, _)| known == name);

@@ -315,7 +315,8 @@ fn read_instructions(text: &str) -> Result<String, InputError> {
     }
 }
 
-/// Reads the servers in the file of `--config`, and the agents to which the chat can delegate tasks.
+/// Reads the servers in the file of `--config`, and the agents to which the chat can delegate tasks. Relative paths in
+/// the file start at its folder.
 fn read_servers(path: &Path) -> Result<(Vec<mcp::McpServerSpec>, Vec<AgentSpec>), InputError> {
     let text = read_short_text(path)?;
     let folder = std::path::absolute(path).ok().and_then(|path| path.parent().map(Path::to_path_buf));

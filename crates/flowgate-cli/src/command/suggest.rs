@@ -117,8 +117,8 @@ fn print(changes: &SuggestedChanges, runs: &RecordedRuns, output: &mut Console) 
     }
 }
 
-/// Prints a change: what an attacker gains by each statement, the statement, and the calls that it lets pass. `mark`
-/// precedes the first line.
+/// Prints a change: each statement with what an attacker gains by it, and the number of calls that the whole change
+/// lets pass. `mark` precedes the first statement; two spaces precede the others.
 fn print_change(mark: &str, change: &Change, output: &mut Console) {
     for (index, statement) in change.statements.iter().enumerate() {
         let mark = if index == 0 { mark } else { "  " };

@@ -226,6 +226,7 @@ impl TargetFile {
     fn equal_backup(&self, text: &str) -> Option<(PathBuf, String)> {
         let config = read_config(&self.path, text).ok()?;
         let mut backups: Vec<PathBuf> = self.backup_paths().take_while(|path| path.exists()).collect();
+        // The newest backup has the greatest number.
         backups.reverse();
         backups.into_iter().find_map(|path| {
             let content = bounded_text(&path, MAX_CONFIG).ok()?;
@@ -234,7 +235,8 @@ impl TargetFile {
         })
     }
 
-    /// Returns the paths of backups, in order: `NAME.flowgate-backup`, `NAME.flowgate-backup-2`, ...
+    /// Returns the paths that backups can have, whether they exist or not, in order: `NAME.flowgate-backup`,
+    /// `NAME.flowgate-backup-2`, ..., up to the number [`MAX_BACKUPS`].
     fn backup_paths(&self) -> impl Iterator<Item = PathBuf> {
         (1..=MAX_BACKUPS).map(|number| {
             let mut name = self.path.as_os_str().to_owned();

@@ -90,7 +90,8 @@ impl StderrTail {
         tail.drain(..excess);
     }
 
-    /// Returns the last line that is not blank, shortened and escaped for a terminal.
+    /// Returns the last line that is not blank, cut after 200 characters and escaped for a terminal; `None` if there is
+    /// none.
     fn last_line(&self) -> Option<String> {
         let mut tail = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let text = String::from_utf8_lossy(tail.make_contiguous()).into_owned();

@@ -86,6 +86,7 @@ impl McpHttpClient {
     /// Creates a client that follows no redirect and uses no proxy.
     pub(super) fn new(limits: CallLimits) -> Self {
         let config = ureq::Agent::config_builder()
+            // An answer with the status of an error is an answer too.
             .http_status_as_error(false)
             // The operator did not choose the target of a redirect, and the headers may contain a key.
             .max_redirects(0)
@@ -229,6 +230,7 @@ fn events(
 
 /// Reads a body of at most `max_bytes`; a longer one is an error.
 fn bounded(reader: ureq::BodyReader<'static>, max_bytes: usize) -> Result<Vec<u8>, HttpTransportError> {
+    // One byte more, by which a body that is too long is noticed.
     let limit = u64::try_from(max_bytes).unwrap_or(u64::MAX).saturating_add(1);
     let mut bytes = Vec::new();
     reader.take(limit).read_to_end(&mut bytes)?;
@@ -290,7 +292,8 @@ impl StreamableHttpClient for McpHttpClient {
         tokio::task::spawn_blocking(delete).await?
     }
 
-    /// Reports that there is no stream of messages without a request: this client does not receive them.
+    /// Returns, whatever the parameters, the error that there is no stream of messages without a request: this client
+    /// does not receive such messages.
     async fn get_stream(
         &self,
         _: Arc<str>,

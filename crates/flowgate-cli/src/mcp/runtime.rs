@@ -39,7 +39,7 @@ pub(crate) struct RunningTask<T> {
 }
 
 impl AsyncRuntime {
-    /// Starts the thread, which ends when the returned value is dropped.
+    /// Starts the thread that runs the tasks. It ends when the returned value is dropped.
     ///
     /// # Errors
     /// If the system cannot start it.
@@ -87,6 +87,7 @@ impl<T> RunningTask<T> {
         let why = loop {
             match self.result.recv_timeout(POLL_INTERVAL) {
                 Ok(result) => return Ok(result),
+                // Only a task that panics drops its sender without a result.
                 Err(RecvTimeoutError::Disconnected) => break TaskError::Panicked,
                 Err(RecvTimeoutError::Timeout) if cancelled() => break TaskError::Cancelled,
                 Err(RecvTimeoutError::Timeout) if begun.elapsed() >= limit => break TaskError::TimedOut,

@@ -8,8 +8,8 @@ use super::ProgressState;
 /// The exit code of a command that Ctrl-C has ended, by the convention of shells: 128 plus the number of the signal.
 pub(crate) const INTERRUPTED: u8 = 130;
 
-/// Handles Ctrl-C from now on, for the command with this progress. If no handler can be installed, that is no error:
-/// Ctrl-C then ends the program at once.
+/// Handles Ctrl-C from now on, for the command with this progress: the first press requests the command to stop, the
+/// second one ends the program. If no handler can be installed, that is no error: Ctrl-C then ends the program at once.
 pub(super) fn listen(progress: Arc<ProgressState>) {
     let on_signal = move || {
         let is_second_press = progress.interrupt();

@@ -128,7 +128,7 @@ fn collect_from_attributes(name: &str, tag: &Tag, markup: &mut Markup) {
 }
 
 /// Returns the offset at which the content of an element without inner tags, such as `<script>`, ends: at the closing
-/// tag `name`, or at the end of the text. The content begins at the offset `from`.
+/// tag `name`, in upper or lower case, or at the end of the text. The content begins at the offset `from`.
 fn end_of_raw_text(text: &str, from: usize, name: &str) -> usize {
     let rest = text.get(from..).unwrap_or_default();
     let end = rest.match_indices("</").map(|(at, _)| at).find(|at| {

@@ -113,7 +113,7 @@ pub fn is_exfiltration_shaped(url: &str) -> bool {
 }
 
 /// Returns whether a part of an address looks like base 64, base 16, or a text that consists mostly of percent
-/// escapes.
+/// escapes. The part must consist only of characters that occur in these.
 fn looks_encoded(part: &str) -> bool {
     let has = |class: fn(&char) -> bool| part.chars().any(|c| class(&c));
     let has_encoding_alphabet =

@@ -68,9 +68,9 @@ FR27 GB22 GE22 GI23 GL18 GR27 GT28 HR21 HU28 IE22 IL23 IQ23 IS26 IT27 JO30 KW30 
 LY25 MC27 MD24 ME22 MK19 MR27 MT31 MU30 NL18 NO15 PK24 PL28 PS29 PT25 QA29 RO24 RS22 SA24 SC31 SD18 SE24 SI19 SK24 \
 SM27 ST25 SV28 TL23 TN24 TR26 UA29 VA22 VG24 XK20";
 
-/// Returns the length in bytes of the account number (IBAN) at the start of a text, by the number of characters for
-/// its country. Returns 0 if there is no such country, if the text is too short, or if it continues with a letter or
-/// digit.
+/// Returns the length in bytes of the account number (IBAN) at the start of a text, by the number of letters and digits
+/// for its country; other characters between them, such as spaces, are not counted for that number. Returns 0 if there
+/// is no such country, if the text is too short, or if it continues with a letter or digit.
 pub(super) fn iban_length(text: &str) -> usize {
     let country = text.get(..2).unwrap_or_default().to_ascii_uppercase();
     let row = IBAN_LENGTHS.split(' ').find_map(|row| row.strip_prefix(country.as_str()));
@@ -226,7 +226,8 @@ pub(super) fn se_personnummer(text: &str) -> bool {
         .filter_map(|d| char::from_digit(*d, 10))
         .collect();
     let at = |range| number(&self::digits(short.get(range).unwrap_or_default()));
-    // A coordination number, for residents without a personnummer, has 60 added to the day.
+    // A coordination number, for residents without a personnummer, has 60 added to the day. Days from 32 to 60, which
+    // no number has, are not excluded.
     short.len() == 10 && (1..=12).contains(&at(2..4)) && (1..=91).contains(&at(4..6)) && luhn(&short)
 }
 

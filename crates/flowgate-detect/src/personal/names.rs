@@ -57,7 +57,7 @@ pub fn names(text: &str) -> Vec<Finding> {
 
 /// Returns the bytes of the name that begins with the word at index `first`: that word and up to three capitalised
 /// words after single spaces. Words such as `Monday` or `Ltd`, which are no surnames, end it, and a final `'s` is not
-/// part of it. `words` are the capitalised words of the text.
+/// part of it. `words` are the capitalised words of the text. Returns an empty range if there is no word at `first`.
 fn name_span(text: &str, words: &[Range<usize>], first: usize) -> Range<usize> {
     let Some(Range { start, mut end }) = words.get(first).cloned() else { return 0..0 };
     for word in words.iter().skip(first + 1).take(3) {

@@ -142,8 +142,8 @@ impl<'t> CallCollector<'t> {
     }
 
     /// Records that the local name now denotes `name`, and no longer what it denoted before. A name that denotes
-    /// itself, as after `import os`, needs no entry. A name that is longer than every unsafe name is not recorded
-    /// either: chains of assignments could make it grow without bound.
+    /// itself, as after `import os`, needs no entry. A name of 100 bytes or more, which no unsafe name has, is not
+    /// recorded either: chains of assignments could make it grow without bound.
     fn alias(&mut self, local: &str, name: String) {
         if name.len() < 100 && local != name {
             self.aliases.insert(local.to_owned(), name);
@@ -152,7 +152,8 @@ impl<'t> CallCollector<'t> {
         }
     }
 
-    /// Records the called function as written. Several calls of it are recorded once.
+    /// Records the called function as written. Several calls of it are recorded once. After [`MAX_FINDINGS`] functions,
+    /// records no more.
     fn record_call(&mut self, call: &ExprCall) {
         let range = range(call.func.range());
         let name = self.text.get(range).unwrap_or_default().trim();
@@ -174,8 +175,8 @@ impl<'t> CallCollector<'t> {
         self.reported.insert(function.range().end().to_u32());
     }
 
-    /// Reports the unsafe commands in a shell escape of IPython, such as `!cmd` or `%sx cmd`. Other magics run no
-    /// shell, and are ignored. Each finding covers the whole escape.
+    /// Reports the unsafe commands in a shell escape of IPython: `!cmd`, `!!cmd`, `%sx cmd` or `%system cmd`. All other
+    /// magics are ignored. Each finding covers the whole escape.
     fn report_shell_escape(&mut self, kind: IpyEscapeKind, command: &str, location: TextRange) {
         let command = match kind {
             IpyEscapeKind::Shell | IpyEscapeKind::ShCap => Some(command),

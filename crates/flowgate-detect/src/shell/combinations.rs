@@ -86,6 +86,7 @@ pub(super) fn expand_command<'s>(command: &'s Command, variables: &ShellVariable
 
 /// Returns whether `test` holds for a command of a script. Commands inside a construct, such as a loop, are not tested.
 fn any_direct_command(script: &Script, test: &dyn Fn(&EffectiveCommand<'_, '_>) -> bool) -> bool {
+    // No variable is known, so a word with a variable counts as computed.
     let variables = ShellVariables::default();
     let commands = script.statements.iter().flat_map(|statement| &statement.pipelines);
     commands.flat_map(|pipeline| &pipeline.commands).any(|command| {

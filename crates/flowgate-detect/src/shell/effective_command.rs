@@ -151,6 +151,7 @@ impl<'c, 's> EffectiveCommand<'c, 's> {
     /// Returns whether the command decodes or transforms its input, which can hide a script.
     pub(super) fn decodes(&self) -> bool {
         match self.name {
+            // macOS decodes with `-D`.
             "base64" | "base32" => self.has_option('d', "--decode") || self.has_argument("-D"),
             "xxd" => self.has_option('r', "-revert"),
             "openssl" => self.has_option('d', "-d"),

@@ -60,8 +60,8 @@ pub(super) fn sed_is_plain(script: &str) -> bool {
     }
 }
 
-/// Skips a part of a command, such as a regular expression, and the delimiter after it. Returns false if the script
-/// ends before the delimiter.
+/// Skips a part of a command, such as a regular expression, and the delimiter after it. A delimiter after a backslash
+/// does not end the part. Returns false if the script ends before the delimiter.
 fn skip_section(chars: &mut std::iter::Peekable<std::str::Chars<'_>>, delimiter: char) -> bool {
     while let Some(c) = chars.next() {
         if c == delimiter {

@@ -97,7 +97,7 @@ fn text_of(redirect: &Redirect, context: ScriptContext<'_>, variables: &ShellVar
     let content = redirect.document.and_then(|number| context.documents.get(number));
     let word = content.unwrap_or(&redirect.target);
     let argument = variables.expand(word);
-    // A here-document has no patterns.
+    // The shell expands no patterns in a here-document, so its literal text is known even if it looks like one.
     let known = argument.known
         || content.is_some() && word.parts.iter().all(|part| part.quoted && part.kind == PartKind::Literal);
     CommandInput::Text { text: argument.text, known, span: word.span.clone() }

@@ -262,7 +262,8 @@ fn is_versioned_python(name: &str) -> bool {
     name.strip_prefix("python").is_some_and(|version| version.chars().all(|c| c.is_ascii_digit() || c == '.'))
 }
 
-/// Returns what `su` runs: the value of `-c`, or a shell that reads the standard input.
+/// Returns what `su` runs: the value of `-c`, or a shell that reads the standard input. If a word may become several
+/// words, it is unknown which one is the script.
 fn su<'s>(call: &EffectiveCommand<'_, 's>) -> Vec<Launch<'s>> {
     if call.arguments.iter().any(|word| word.splits) {
         return vec![Launch::Unread(UnreadReason::Script, call.span.clone())];
@@ -429,7 +430,8 @@ fn watch<'s>(call: &EffectiveCommand<'_, 's>) -> Vec<Launch<'s>> {
 }
 
 /// Returns the command after the subcommand of a runner such as `uv run`; `subcommands` are those that run a command.
-/// If options precede the command, it is unread: an option may take the next word as its value.
+/// Returns nothing without such a subcommand. If options precede the subcommand or the command, the command is unread:
+/// an option may take the next word as its value.
 fn runner<'s>(call: &EffectiveCommand<'_, 's>, subcommands: &[&str]) -> Vec<Launch<'s>> {
     let Some(at) = call.texts().position(|text| subcommands.contains(&text)) else { return Vec::new() };
     let rest = call.arguments.get(at + 1..).unwrap_or_default();

@@ -111,8 +111,8 @@ impl ScriptReader<'_, '_> {
         self.at = self.after_joins(self.at);
     }
 
-    /// Returns the offset after the text `expected`, or `None` if another text is next. Line joins between its
-    /// characters are ignored.
+    /// Returns the offset after the text `expected`, or `None` if another text is next. Line joins before and between
+    /// its characters are ignored.
     pub(super) fn after_text(&self, expected: &str) -> Option<usize> {
         let mut at = self.at;
         for byte in expected.bytes() {
@@ -374,7 +374,7 @@ impl WordBuilder {
     }
 
     /// Returns whether the word so far is what an assignment may have before `=`: a name, with or without a subscript
-    /// and a plus sign.
+    /// and a plus sign. What follows a bracket is not examined.
     fn may_be_assigned(&self) -> bool {
         let Some(first) = self.parts.first().filter(|part| part.kind == PartKind::Literal && !part.quoted)
         else {

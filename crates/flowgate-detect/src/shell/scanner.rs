@@ -102,7 +102,8 @@ impl CommandScanner {
     }
 
     /// Records a part that cannot be read, and reports it as an issue. With `covered`, it is not reported again: an
-    /// unsafe effect of the same command already says that it runs a script which is not in the text.
+    /// unsafe effect of the same command already says that it runs a script which is not in the text. Only the first
+    /// [`UnreadReason::Limit`] is recorded; a part beyond [`MAX_FINDINGS`] parts is recorded as such a limit.
     pub(super) fn note_unread(&mut self, reason: UnreadReason, span: Range<usize>, covered: bool) {
         if reason == UnreadReason::Limit {
             if self.stopped {
@@ -124,8 +125,8 @@ impl CommandScanner {
         self.arithmetic = self.arithmetic.take().or(span);
     }
 
-    /// Reports arithmetic that may run a substitution in the value of a variable. Called after the whole text is
-    /// scanned.
+    /// Reports the first construct that evaluates arithmetic, if a variable may have a value with a substitution: the
+    /// arithmetic may then run it. Called after the whole text is scanned.
     pub(super) fn finish(&mut self) {
         if let Some(span) = self.arithmetic.take().filter(|_| self.has_quoted_substitution) {
             // `false`: no other issue says that this is not read.
@@ -141,7 +142,8 @@ impl CommandScanner {
         }
     }
 
-    /// Adds a command to the result. `name` is the word of its program, and `span` the bytes of the command.
+    /// Adds a command to the result. `name` is the word of its program, and `span` the bytes of the command. If there
+    /// are too many commands, or too much text was read, records only that a limit is exceeded.
     fn note_command(&mut self, name: &Argument<'_>, arguments: &[Argument<'_>], span: &Range<usize>) {
         let length = name.text.len() + arguments.iter().map(|word| word.text.len() + 1).sum::<usize>();
         if self.commands.len() >= MAX_FINDINGS || self.limits.spend(length).is_err() {
@@ -514,6 +516,7 @@ impl CommandScanner {
                 self.note_unread(UnreadReason::Environment, value.span.clone(), false);
             }
             EnvironmentEffect::Runs(script) => {
+                // `Unknown`: the later command decides what its script gets as its standard input.
                 self.scan_text(&script, &ScriptLocation::Within(value.span.clone()), &CommandInput::Unknown);
             }
         }
@@ -525,11 +528,12 @@ fn is_covering(issue: &UnsafeCommand) -> bool {
     issue.severity == IssueSeverity::Error && COVERING.contains(&issue.kind)
 }
 
-/// Returns whether a builtin evaluates a word as arithmetic, or as the name of an element of an array.
+/// Returns whether a builtin evaluates a word as arithmetic, or as the name of an element of an array: the shell
+/// evaluates the index in such a name, as in `a[$i]`, as arithmetic.
 fn evaluates_arithmetic(call: &EffectiveCommand<'_, '_>) -> bool {
     match call.name {
         "let" | "declare" | "typeset" | "local" | "readonly" | "unset" | "read" | "getopts" => true,
-        // `-v` takes the name of a variable. A word that splits can become `-v`.
+        // `-v`, and `-p` of `wait`, take the name of a variable. A word that splits can become `-v`.
         "test" | "[" | "printf" => {
             call.has_option('v', "-v") || call.arguments.iter().any(|word| word.splits)
         }

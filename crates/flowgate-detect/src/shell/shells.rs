@@ -86,7 +86,8 @@ pub(super) fn file_launch<'s>(file: &Argument<'_>, call: &EffectiveCommand<'_, '
     Launch::Unread(reason, call.span.clone())
 }
 
-/// Returns the launches of a shell that reads its script from the standard input, `input`.
+/// Returns the launches of a shell that reads its script from the standard input, `input`. Of a text with computed
+/// parts (`known: false`), the known part is scanned as well.
 fn input_launch<'s>(input: &CommandInput, call: &EffectiveCommand<'_, 's>) -> Vec<Launch<'s>> {
     let unread = |reason| Launch::Unread(reason, call.span.clone());
     match input {

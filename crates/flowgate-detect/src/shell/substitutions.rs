@@ -351,6 +351,7 @@ impl ScriptReader<'_, '_> {
         let mut value = 0_u32;
         for _ in 0..most {
             match self.byte().and_then(|byte| char::from(byte).to_digit(radix)) {
+                // Callers read at most eight hexadecimal digits, so the value does not wrap.
                 Some(digit) => value = value.wrapping_mul(radix).wrapping_add(digit),
                 None => break,
             }

@@ -92,7 +92,7 @@ impl TypedDecision {
 pub(super) struct TypedLines(Receiver<String>);
 
 impl TypedLines {
-    /// Starts the thread that reads lines.
+    /// Starts the thread that reads lines from the standard input. The returned value receives them.
     pub(super) fn start_reading() -> Self {
         let (sender, lines) = channel();
         thread::spawn(move || {

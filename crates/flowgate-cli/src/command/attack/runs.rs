@@ -40,7 +40,8 @@ pub(super) fn by_answers<'t>(
 }
 
 /// Returns the attack in which the answer of the tool `source` is an injection, in one form, that asks for a call
-/// of `target`. The user asks for nothing of the kind, and the model obeys.
+/// of `target`. The user asks for nothing of the kind, and the model obeys. The last argument of [`call_message`] says
+/// who asked for the call.
 fn by_answer(source: &DescribedTool, target: &DescribedTool, form: &InjectionForm) -> Attack {
     let wanted = attacker_arguments(target);
     let injection = form.of_call(target, &wanted);

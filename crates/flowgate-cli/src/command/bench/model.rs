@@ -79,11 +79,12 @@ fn named_model(options: &BenchModelArgs) -> Result<Option<MeasuredModel>, InputE
         let model = load(folder).map_err(|InputError(problem)| InputError(format!("--local {problem}")))?;
         return Ok(Some(model));
     }
+    // A model on a server cannot block attention.
     let remote = remote_model(options)?;
     Ok(remote.map(|chat| MeasuredModel { chat, blocking: None }))
 }
 
-/// Loads the model of a folder. The error begins with the folder.
+/// Loads the model of a folder, which can also block attention (`blocking`). The error begins with the folder.
 #[cfg(feature = "local")]
 fn load(folder: &Path) -> Result<MeasuredModel, InputError> {
     use flowgate_lm::local::{LocalModel, LocalSettings};
@@ -100,8 +101,8 @@ pub(super) fn local_model(folder: &Path, answers: Option<&Path>) -> Result<Measu
 }
 
 /// Returns a measured model that records its answers in the file `answers`, and takes those that the file already has
-/// from there; without a file, it does neither. `blocking` is the same model, if it can block attention; those answers
-/// are never recorded.
+/// from there; without a file, it does neither. `blocking` is the same model, if it can block attention; the answers
+/// that it gives in this way are never recorded.
 fn with_recorded_answers(
     chat: PacedModel,
     blocking: Option<Arc<dyn BlockingModel>>,
@@ -123,7 +124,7 @@ fn remote_model(options: &BenchModelArgs) -> Result<Option<Box<dyn ChatModel>>, 
 }
 
 /// Returns the model that drives the attacker of a search, with the key from the environment variable of
-/// `--attacker-key-from`; `None` if the options name none.
+/// `--attacker-key-from`; `None` if the options do not name both a model and its address.
 #[cfg(feature = "run")]
 pub(super) fn attacker(options: &AttackerArgs) -> Result<Option<Box<dyn ChatModel>>, InputError> {
     let (Some(model), Some(url)) = (&options.attacker_model, &options.attacker_url) else { return Ok(None) };

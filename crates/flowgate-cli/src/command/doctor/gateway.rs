@@ -143,7 +143,8 @@ fn examine_client(
 }
 
 /// Asks the models' servers that the configuration `document` names. Any status below 500 shows that a server can be
-/// reached: the request has no key, so a refusal is expected. `name` is the file of the configuration.
+/// reached: the request has no key, so a refusal is expected. `name` is the file of the configuration. An upstream
+/// without an address is skipped.
 fn examine_upstreams(document: &Value, name: &str, findings: &mut Findings) {
     for (upstream, section) in document.get("upstreams").and_then(Value::as_object).into_iter().flatten() {
         let Some(url) = section.get("url").and_then(Value::as_str) else { continue };

@@ -3,7 +3,8 @@
 
 use std::path::Path;
 
-/// Returns the problem, with advice, if users other than the owner can write a file; `None` if only the owner can.
+/// Returns the problem, with advice, if users other than the owner can write a file; `None` if only the owner can, if
+/// the permissions cannot be read, and on systems other than Unix.
 pub(super) fn writable_by_others(path: &Path) -> Option<String> {
     let shown = path.display();
     // The group or all users can write.
@@ -13,7 +14,7 @@ pub(super) fn writable_by_others(path: &Path) -> Option<String> {
 }
 
 /// Returns the problem, with advice, if users other than the owner can read or write a secret file; `None` if only the
-/// owner can.
+/// owner can, if the permissions cannot be read, and on systems other than Unix.
 #[cfg(feature = "gateway")]
 pub(super) fn readable_by_others(path: &Path) -> Option<String> {
     let shown = path.display();

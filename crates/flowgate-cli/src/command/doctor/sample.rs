@@ -36,6 +36,7 @@ impl SampleRequest {
     /// If the file cannot be read or has no list of tools.
     pub(super) fn read(path: &Path) -> Result<Self, InputError> {
         let text = bounded_text(path, MAX_REQUEST)?;
+        // `None`: a request does not say on which server a tool is.
         let tools =
             read_tools(None, &text).map_err(|error| InputError(format!("{}: {error}", path.display())))?;
         // `read_tools` has parsed the text already, so this does not fail.

@@ -75,8 +75,9 @@ pub(in crate::command) struct Candidates {
 }
 
 impl Candidates {
-    /// Adds a statement that concerns a part of the call; if the statement is already listed, only adds the part. `form`
-    /// is the kind of statement, in words.
+    /// Adds a statement that concerns a part of the call; if the statement is already listed, only adds the part.
+    /// `form` is the kind of statement, in words. The new statement needs no evidence until
+    /// [`require_evidence`](Self::require_evidence) is called for it.
     pub(super) fn add(&mut self, form: &'static str, harm: Harm, part: &str, statement: String) {
         match self.all.iter_mut().find(|known| known.statement == statement) {
             Some(known) => known.parts.push(part.to_owned()),
@@ -322,8 +323,9 @@ fn is_destination(call: &JudgedCall, run: &ReplayedRun, argument: &str) -> bool 
     role.is_some_and(|role| role.gain().is_some())
 }
 
-/// Returns the target of a `label` statement for a path, in every row of a list, such as `out.content[*].note`;
-/// `None` for a capture of a text, which has no such target.
+/// Returns the target of a `label` statement for a path, in every row of a list, such as `out.content[*].note`. A key
+/// that is no word also becomes `[*]`, which covers the values of all keys there. Returns `None` for a capture of a
+/// text, which has no such target.
 fn target(path: &Path) -> Option<String> {
     let mut target = "out".to_owned();
     for step in &path.0 {

@@ -226,6 +226,7 @@ fn common_pattern(texts: &[&str]) -> Option<String> {
 fn argument_value(call: &JudgedCall, run: &ReplayedRun, argument: &str) -> Value {
     let event = call.event.and_then(|event| run.monitor.trace().event(event));
     let value = event.and_then(|event| {
+        // The node 0 is the root.
         let arguments = event.document.key(0, "arguments")?;
         Some(event.document.to_value(event.document.key(arguments, argument)?))
     });

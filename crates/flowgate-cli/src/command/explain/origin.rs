@@ -133,8 +133,9 @@ fn occurrences(run: &ReplayedRun, text: &str, before: EventId) -> Vec<(EventId, 
     found
 }
 
-/// Returns whether a scalar is equal to `text`, or contains it as whole words. A number, or a text shorter than
-/// [`SHORTEST`], which occurs in other texts by chance, has to be equal.
+/// Returns whether a scalar is equal to `text`, or contains it as whole words. White space around the scalar does not
+/// count. A number, or a text shorter than [`SHORTEST`], which occurs in other texts by chance, has to be equal. False
+/// for a Boolean value or null.
 pub(super) fn contains(value: &Value, text: &str) -> bool {
     let whole = match value {
         Value::String(whole) => whole.trim(),

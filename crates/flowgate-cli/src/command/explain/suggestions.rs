@@ -161,7 +161,7 @@ fn print_none(harmful: &[Suggestion<'_>], is_complete: bool, output: &mut Consol
 }
 
 /// Prints a suggestion: each statement with what an attacker gains by it, and the effect on the corpora. `mark`
-/// precedes the first line.
+/// precedes the first statement; two spaces precede the others.
 fn print_suggestion(mark: &str, suggestion: &Suggestion<'_>, output: &mut Console) {
     for (index, candidate) in suggestion.statements.iter().enumerate() {
         let mark = if index == 0 { mark } else { "  " };

@@ -156,7 +156,7 @@ impl SetSearch<'_, '_> {
     }
 }
 
-/// Returns the policy with statements added; `None` if they do not compile there.
+/// Returns the policy with statements added; `None` if it does not compile with them.
 pub(in crate::command) fn with_statements<'s>(
     policy: &Policy,
     statements: impl Iterator<Item = &'s str>,

@@ -55,7 +55,7 @@ impl HookAnswer {
         }
     }
 
-    /// Turns a question into a denial. `why` says why no person can be asked.
+    /// Turns a question into a denial. `why` says why no person can be asked. Other answers stay as they are.
     pub(super) fn deny_question(self, why: &str) -> Self {
         match self {
             Self::Call(Outcome::Confirm, asked) => {

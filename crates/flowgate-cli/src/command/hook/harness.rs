@@ -84,7 +84,8 @@ impl Harness {
     /// Parses the event that the agent passed on the standard input, with the agent's own names of events and fields.
     ///
     /// # Errors
-    /// If the event is not judged, or a field is missing or invalid.
+    /// If the event is not judged, or a field is missing or invalid. Always for Claude Code: the caller reads its
+    /// transcript instead.
     pub(super) fn parse(self, input: &Map<String, Value>) -> Result<HarnessEvent, EventError> {
         let fields = Fields { input, harness: self };
         match self {
@@ -99,7 +100,8 @@ impl Harness {
         }
     }
 
-    /// Returns the line to print on the standard output; `None` if the agent's own permissions decide. `allow` says that a
+    /// Returns the line to print on the standard output; `None` if nothing is printed, because the agent's own
+    /// permissions decide or because the agent ignores such an answer. Cursor always gets a line. `allow` says that a
     /// permitted call is allowed explicitly; only Claude Code and Cursor have a form for it.
     pub(super) fn print(self, answer: &HookAnswer, allow: bool) -> Option<String> {
         match self {

@@ -95,9 +95,9 @@ pub(super) fn judge(
     }
 }
 
-/// Records the start of a session in its file if the file is new, and deletes old files. If the session continues an
-/// earlier one that was not recorded (`is_resumed`), its past is unknown. `folder` has the files of all agents, and
-/// `harness` is the agent.
+/// If the file of a session is new, records the start of the session in it, and deletes old files. If the session
+/// continues an earlier one that was not recorded (`is_resumed`), records instead that its past is unknown. `folder`
+/// has the files of all agents, and `harness` is the agent.
 fn start(log: &mut SessionLog, is_resumed: bool, folder: &Path, harness: Harness) -> Result<(), String> {
     if log.events.is_empty() {
         log.append(if is_resumed { LoggedEvent::Unknown } else { LoggedEvent::Start })?;

@@ -48,7 +48,8 @@ fn message_entry(role: &str, content: Value) -> TraceEntry {
     TraceEntry::from(Message::new(role, content))
 }
 
-/// Adds an event labelled top, because the model read something that is not in the transcript.
+/// Adds an event labelled top, because the model read something that is not in the transcript. The event is an empty
+/// message of the model: only its label matters.
 pub(super) fn push_unknown(monitor: &mut Monitor) {
     let top = monitor.policy().space().top();
     let entry = message_entry("assistant", Value::String(String::new()));

@@ -126,7 +126,7 @@ impl SessionLog {
     }
 
     /// Returns the number of the call that an output belongs to: the call with its id or, if the agent states no ids,
-    /// the oldest call of the same tool with the same arguments that has no output.
+    /// the oldest call of the same tool with the same arguments that has no output. `None` if there is no such call.
     pub(super) fn call_of(&self, tool_use: &ToolUse) -> Option<usize> {
         let calls = self.calls();
         calls.iter().position(|(call, is_answered)| match &tool_use.id {
@@ -153,7 +153,8 @@ pub(super) fn delete_old(folder: &Path, harness: Harness) {
 const ID_BYTES: usize = 72;
 
 /// Returns the name of the file of a session. Every byte of its id but ASCII letters and digits is escaped, because
-/// an agent chooses the id. Since file systems limit names, a long id is cut, and its digest is added.
+/// an agent chooses the id. Since file systems limit names, an id of more than [`ID_BYTES`] bytes is cut, and the
+/// first eight bytes of its digest are added. The name ends with the length of the whole id.
 fn file_name(session: &str) -> String {
     let mut name = String::new();
     for byte in session.bytes().take(ID_BYTES) {
@@ -182,6 +183,7 @@ fn recorded_form(event: &LoggedEvent) -> Value {
         LoggedEvent::Output { call, content, is_error } => {
             json!({"output_of": call, "content": content, "is_error": is_error})
         }
+        // [`read_line`] returns `Unknown` for each line that is no other event.
         LoggedEvent::Unknown => Value::Null,
     }
 }

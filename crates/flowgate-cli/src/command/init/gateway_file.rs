@@ -55,8 +55,8 @@ fn quoted(text: &str) -> String {
     Value::from(text).to_string().trim().to_owned()
 }
 
-/// Returns the path of the policy as the configuration names it: relative to the folder of the configuration if both
-/// are in one folder, otherwise absolute.
+/// Returns the path of the policy as the configuration names it: the name of the file alone if both are in one folder,
+/// otherwise an absolute path, or `policy` as it is if the current folder is unknown.
 fn relative_path(policy: &Path, gateway: &Path) -> String {
     if policy.parent() == gateway.parent()
         && let Some(name) = policy.file_name()

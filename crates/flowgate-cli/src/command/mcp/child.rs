@@ -100,8 +100,9 @@ async fn write_lines(mut input: ChildStdin, mut lines: LineQueueReceiver) {
     }
 }
 
-/// Starts a task that reads lines of at most `largest` bytes into the returned channel until the end of the output.
-/// The channel has room for 16 lines; a server that writes faster has to wait.
+/// Starts a task that reads lines into the returned channel until the end of the output. Of a line that is longer than
+/// `largest` bytes, the channel gets one byte more than that, by which the receiver notices it. The channel has room
+/// for 16 lines; a server that writes faster has to wait.
 fn read_lines(from: impl AsyncRead + Unpin + Send + 'static, largest: usize) -> Receiver<Vec<u8>> {
     let (sender, receiver) = mpsc::channel(16);
     tokio::spawn(async move {

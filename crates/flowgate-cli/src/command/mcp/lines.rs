@@ -31,7 +31,7 @@ pub(super) struct LineQueueReceiver {
     queued_bytes: Arc<AtomicUsize>,
 }
 
-/// Creates a queue: its sending and its receiving end.
+/// Creates a queue: its sending and its receiving end. No thread writes the lines yet (`writer: None`).
 pub(super) fn queue() -> (LineQueue, LineQueueReceiver) {
     let (sender, receiver) = mpsc::unbounded_channel();
     let queued_bytes = Arc::new(AtomicUsize::new(0));
@@ -43,7 +43,8 @@ pub(super) fn queue() -> (LineQueue, LineQueueReceiver) {
 
 impl LineQueue {
     /// Queues a line, and returns whether at most [`MAX_QUEUED_BYTES`] wait with it; otherwise the caller ends the
-    /// session. A receiver that has ended is no error here: the end of its side is noticed by reading.
+    /// session. A receiver that has ended is no error here: the caller also reads from that side, and notices its end
+    /// there.
     pub(super) fn send(&self, mut line: String) -> bool {
         line.push('\n');
         let length = line.len();
@@ -80,7 +81,8 @@ impl LineQueueReceiver {
     }
 }
 
-/// Starts a thread that writes lines to the standard output, and returns the queue to it.
+/// Starts a thread that writes lines to the standard output, and returns the queue to it. The thread ends when the
+/// queue is closed, or when the output cannot be written.
 pub(super) fn standard_output() -> LineQueue {
     let (mut queue, mut lines) = queue();
     queue.writer = Some(std::thread::spawn(move || {
@@ -95,8 +97,8 @@ pub(super) fn standard_output() -> LineQueue {
     queue
 }
 
-/// Starts a thread that reads lines from the standard input into the returned channel. Lines longer than `largest`
-/// bytes are cut.
+/// Starts a thread that reads lines from the standard input into the returned channel. Of a line that is longer than
+/// `largest` bytes, the channel gets one byte more than that, by which the receiver notices it.
 pub(super) fn standard_input(largest: usize) -> Receiver<Vec<u8>> {
     let (sender, receiver) = mpsc::channel(QUEUE_CAPACITY);
     std::thread::spawn(move || {

@@ -101,6 +101,7 @@ impl TerminalApprover {
     /// Returns the question without the announcements of questions that are decided already.
     fn without_decided(&self, ask: &ApprovalRequest) -> ApprovalRequest {
         let mut ask = ask.clone();
+        // `remaining` is the number of further calls that a decision still covers.
         let is_decided = |next: &ApprovalRequest| {
             self.repeated
                 .iter()

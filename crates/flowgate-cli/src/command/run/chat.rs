@@ -177,7 +177,7 @@ impl TerminalChat<'_> {
     }
 
     /// Returns the bound of the next step: the step is shown what flows to this label. If the method shows everything,
-    /// joins the label of all events so far.
+    /// the bound is joined with the `context` of the last event: the join of the labels of everything seen so far.
     fn next_label(&self) -> Label {
         let base = *self.conversation.base_label();
         if !self.method.shows_everything() {

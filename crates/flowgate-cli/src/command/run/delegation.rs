@@ -50,7 +50,8 @@ pub(super) struct AgentSpec {
 /// the names of the servers in the same configuration.
 ///
 /// # Errors
-/// If an entry is malformed, or a server has the reserved name; the message has advice.
+/// If the text is not JSON, `agents` is no object, an entry is malformed, or a server has the reserved name
+/// [`SERVER`]; the message has advice.
 pub(super) fn read_agents(text: &str, servers: &[String]) -> Result<Vec<AgentSpec>, String> {
     let value =
         json::parse(text, Numbers::Any).map_err(|error| format!("the file is not valid JSON: {error}"))?;
@@ -134,6 +135,7 @@ impl AgentSpec {
         let is_allowed = |tool: &Tool| match (&self.servers, &tool.server) {
             (None, _) => true,
             (Some(names), Some(server)) => names.iter().any(|name| **name == **server),
+            // A tool of no server is not on a server that the entry names.
             (Some(_), None) => false,
         };
         offered.iter().filter(|known| is_allowed(&known.tool)).cloned().collect()
@@ -268,8 +270,9 @@ fn delegate_answer(conversation: &Conversation, turn: &Turn) -> ToolAnswer {
     ToolAnswer { carries: Some(conversation.reply_label_names()), ..ToolAnswer::text(texts.join("\n")) }
 }
 
-/// Returns the answer to a delegated task whose agent did not finish: an error that quotes `text`. It has the label
-/// top, because the failure can depend on anything that the agent has read.
+/// Returns the answer to a delegated task whose agent did not finish: an error that quotes `text`, which may be empty.
+/// Spaces and colons at its end are removed. It has the label top, because the failure can depend on anything that the
+/// agent has read.
 fn unfinished_answer(conversation: &Conversation, text: &str) -> ToolAnswer {
     let monitor = conversation.monitor();
     let top = monitor.to_names(&monitor.policy().space().top());

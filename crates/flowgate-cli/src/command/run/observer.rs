@@ -174,7 +174,8 @@ impl Observer for ChatObserver {
         Box::pin(ready(saved))
     }
 
-    /// Joins the labels of stores that other sessions wrote, before the answer is labelled.
+    /// Joins to the conversation the labels of stores that other sessions wrote, before the answer is labelled. An
+    /// error is printed and returned.
     fn after_run<'a>(&'a mut self, conversation: &'a mut Conversation) -> BoxFuture<'a, Result<(), String>> {
         let refreshed = self.shared.stores().refresh_session(conversation, &mut self.stores_version);
         if let Err(problem) = &refreshed {

@@ -137,7 +137,8 @@ impl ChatTerminal {
         let _ = err.flush();
     }
 
-    /// Shows an activity, such as `the model writes`, and its duration until the returned guard is dropped.
+    /// Shows an activity, such as `the model writes`, and its duration until the returned guard is dropped. If progress
+    /// is not shown, only returns the guard.
     pub(crate) fn show_activity(&self, what: String) -> ActivityGuard<'_> {
         if self.has_progress {
             *lock(&self.activity) = Some(ActivityLine::begin(what));
@@ -203,7 +204,7 @@ impl ChatTerminal {
 
     /// Waits for a line of the person, until `until` at most (`None`: for any time). Returns [`LineInput::End`] at the
     /// end of the input, [`LineInput::Stopped`] if Ctrl-C cancels the turn, and [`LineInput::Late`] after `until`. A
-    /// thread reads the lines, so that the wait can end without one.
+    /// thread reads the lines, so that the wait can end without a line.
     fn wait_for_line(&self, until: Option<Instant>) -> LineInput {
         let mut lines = lock(&self.lines);
         let lines = lines.get_or_insert_with(read_lines);

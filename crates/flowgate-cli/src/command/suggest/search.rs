@@ -246,6 +246,7 @@ impl ReplaySetup<'_> {
         let harm = |change: &Change| change.statements.iter().map(|one| one.harm.rank).max();
         accepted.sort_by_key(|change| std::cmp::Reverse(harm(change)));
         // A single change is never left out: it lets at least the call pass for which it was found.
+        // The second number that `count` returns is that of the calls that are stopped.
         let mut at = 0;
         while at < accepted.len() && accepted.len() > 1 {
             let others = accepted.iter().enumerate().filter(|(index, _)| *index != at);
@@ -291,7 +292,7 @@ fn most_frequent(
     open.min_by_key(|(kind, calls)| (std::cmp::Reverse(calls.len()), kind.clone()))
 }
 
-/// Returns the parts of a call against which there is a reason.
+/// Returns the parts of a call against which there is a reason, sorted and each once.
 fn parts_of(call: &JudgedCall) -> Vec<String> {
     let mut parts: Vec<String> =
         call.judgement.reasons.iter().filter_map(|reason| reason.part.clone()).collect();
