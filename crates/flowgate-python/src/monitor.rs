@@ -175,8 +175,9 @@ impl PyMonitor {
         entry::push(py, &self.session, TraceEntry::from(described), label)
     }
 
-    /// Adds one message or a list of messages in the format of OpenAI, Anthropic or MCP, and returns the events. Messages with calls are an error,
-    /// since calls are judged before they are added.
+    /// Adds one message or a list of messages in the format of OpenAI, Anthropic or MCP, and returns the events.
+    /// Messages with calls are an error, since calls are judged before they are added. If a message does not fit into
+    /// the session, this is an error too, and the messages before it stay added.
     fn push(&self, py: Python<'_>, message: &Bound<'_, PyAny>) -> PyResult<Vec<PyEvent>> {
         let message = values::to_json(message, "message")?;
         let messages = if let Value::Array(list) = message { list } else { vec![message] };
@@ -380,6 +381,7 @@ impl PyMonitor {
         let length = self.__len__(py)?;
         let at = if index < 0 { length.checked_add_signed(index) } else { usize::try_from(index).ok() };
         match at.filter(|at| *at < length) {
+            // The findings of rules are known only where an event is added, so the list of them is empty.
             Some(at) => Ok(PyEvent::new(&self.session, EventId(at), Vec::new())),
             None => Err(PyIndexError::new_err(format!(
                 "the session has {length} events and no event {index}; the first one is 0"

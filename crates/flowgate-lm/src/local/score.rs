@@ -197,7 +197,8 @@ impl LocalModel {
         Ok(())
     }
 
-    /// Evaluates `tokens`, all rows one after the other, after `cache`. `shape` is the number of rows, and of tokens in
+    /// Evaluates a batch of rows, each of which continues the tokens of its row in `cache`. `tokens` has the new tokens
+    /// of the first row, then those of the second one, and so on. `shape` is the number of rows, and of new tokens in
     /// each. Returns the hidden states and the extended cache.
     fn evaluate_rows(
         &self,

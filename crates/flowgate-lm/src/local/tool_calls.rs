@@ -72,7 +72,7 @@ impl CallFilter {
             return (self.pass(self.all.len()), Vec::new());
         };
         let before = self.all.get(..start).unwrap_or_default();
-        // The white space before a call is not part of the text.
+        // The white space before a call is not part of the text, but what was passed on already cannot be taken back.
         let end = before.trim_end().len().max(self.passed);
         (self.pass(end), calls)
     }

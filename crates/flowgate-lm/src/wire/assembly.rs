@@ -60,7 +60,8 @@ impl Assembly {
     }
 
     /// Begins a part of the reasoning, and returns its index, by which later pieces are added. The listener receives
-    /// the readable texts that the part already has.
+    /// the readable texts that the part already has. Fails if there are [`MAX_THOUGHTS`] parts already, the answer
+    /// becomes too large, or the listener cancels.
     pub(super) fn thought(
         &mut self,
         thought: ReasoningPart,

@@ -76,6 +76,7 @@ pub(super) struct ErrorNames {
 pub(super) fn error_names(status: u16) -> ErrorNames {
     let fallback = if status < 500 { 400 } else { 500 };
     let row = |status: u16| NAMES.into_iter().find(|(known, ..)| *known == status);
+    // The table has rows for 400 and 500, so the last names are never used.
     let (_, openai, anthropic, gemini) =
         row(status).or_else(|| row(fallback)).unwrap_or((500, "error", "error", "UNKNOWN"));
     ErrorNames { openai, anthropic, gemini }

@@ -65,6 +65,7 @@ pub(super) struct ContentReader {
 
 impl ContentReader {
     /// Decodes the next content, and appends the messages that it contains: of the model, or of the user and the tools.
+    /// A content without a role is one of the user. A content of the role `function` may have only outputs of tools.
     pub(super) fn read(&mut self, content: &ObjectFields<'_>) -> Result<(), WireError> {
         match content.optional_text("role")? {
             Some("model") => self.read_model(content),
@@ -249,7 +250,7 @@ fn output_text(entries: &[(std::borrow::Cow<'_, str>, Json<'_>)]) -> (Option<Str
     }
 }
 
-/// Decodes an image or a PDF.
+/// Decodes an image or a PDF. Fails for another media type, and for one with parameters or several types.
 fn read_blob(blob: &ObjectFields<'_>) -> Result<Part, WireError> {
     blob.reject_unsupported(&BLOB)?;
     let media_type = blob.text("mimeType")?;

@@ -46,6 +46,7 @@ pub(super) fn event(parts: &[Value], head: ResponseHead<'_>) -> Value {
 /// Adds the end of an answer to its last event: the finish reason and the usage.
 pub(super) fn finish(event: &mut Value, completion: &Completion) {
     let reason = match completion.stop {
+        // The format has no reason of its own for calls: they are parts of the content.
         Stop::End | Stop::Calls => "STOP",
         Stop::Length => "MAX_TOKENS",
         Stop::Refused => "SAFETY",

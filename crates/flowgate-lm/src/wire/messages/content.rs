@@ -90,7 +90,7 @@ pub(super) fn read_search_result(block: &ObjectFields<'_>, known: &KnownFields) 
     Ok(Part::Text(documents::titled_text(title, source, &joined_texts(block)?)))
 }
 
-/// Returns the field `content`, a text or text blocks, as one text.
+/// Returns the field `content`, a text or text blocks, as one text, with an empty line between two blocks.
 fn joined_texts(object: &ObjectFields<'_>) -> Result<String, WireError> {
     let texts = read_texts(object, "content")?;
     let texts: Vec<&str> = texts

@@ -292,6 +292,7 @@ impl StreamDecoder {
             return Err(EARLY);
         }
         self.assembly.completion.stop = self.stop.ok_or(EARLY)?;
+        // An answer with calls gets the stop reason of calls; one that promises calls and has none is an error.
         correct_stop_reason(self.assembly.completion)
     }
 }

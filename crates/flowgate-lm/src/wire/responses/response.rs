@@ -62,8 +62,8 @@ pub(super) fn response(
     })
 }
 
-/// Returns the status of an answer. A refusal in words is a complete answer; a refusal without words comes from the
-/// provider's filter.
+/// Returns the status of an answer. An answer that reached the token limit is incomplete. A refusal in words is a
+/// complete answer; a refusal without words comes from the provider's filter, which cut the answer off.
 pub(super) fn status(completion: &Completion) -> &'static str {
     match completion.stop {
         Stop::Length => "incomplete",
