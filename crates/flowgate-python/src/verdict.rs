@@ -421,7 +421,7 @@ impl PyAuthorizedCall {
     /// Records that the call failed with the message `text`, unless its output or error is recorded already.
     /// Only a constant may be recorded, since the text is not labelled by the policy.
     fn fail(&self, py: Python<'_>, text: &'static str) -> PyResult<()> {
-        // Marks the call as answered, and finds out whether it was before. Only one of two threads finds that it was not.
+        // Marks the call as answered, and finds out whether it was before. Of two threads, only one records a failure.
         let was_answered =
             std::mem::replace(&mut *self.is_answered.lock().unwrap_or_else(PoisonError::into_inner), true);
         if !was_answered {

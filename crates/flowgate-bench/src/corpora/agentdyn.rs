@@ -38,7 +38,8 @@ struct Solution {
     calls: Vec<AnsweredCall>,
 }
 
-/// Reads the benchmark. Returns the sets of tools, one for each suite, and the cases.
+/// Reads the benchmark: the solved tasks in the folder `runs`, or in the whole folder if it has no `runs`. Returns the
+/// sets of tools, one for each suite, and the cases.
 pub(super) fn load(files: &mut CorpusFiles<'_>) -> Result<(Vec<ToolSet>, Vec<CorpusCase>), CorpusError> {
     let root = if files.folders("")?.iter().any(|name| name == "runs") { "runs" } else { "" };
     let mut paths = Vec::new();

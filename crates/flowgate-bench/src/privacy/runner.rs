@@ -394,6 +394,7 @@ fn run_oracle(task: &PrivacyTask, truth: &GroundTruth, person: PersonDouble) -> 
     let is_refused =
         person == PersonDouble::Denies && task.steps.iter().any(|step| step.needs_confirmation());
     debug_assert_eq!(truth.arguments.len(), task.steps.len(), "the ground truth makes every call");
+    // The oracle asks about every call that needs it, so nothing is disclosed without a question. It uses no model.
     PrivacyRun { calls: calls.collect(), is_successful: !is_refused, is_disclosed: false, tokens: None }
 }
 

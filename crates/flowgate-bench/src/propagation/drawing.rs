@@ -19,7 +19,8 @@ pub(super) fn grid_drawings(grids: &[(&str, &[(DataSet, GridPoint)])]) -> Vec<Dr
     charts.flatten().map(Drawing::Curves).collect()
 }
 
-/// Returns the chart of exact labels over λ, one curve for each model and method; `None` if nothing was tried.
+/// Returns the chart of exact labels over λ, one curve for each model and method; `None` if nothing was tried. Settings
+/// with a Shapley threshold are left out: [`over_thresholds`] shows them.
 fn over_lambda(set: DataSet, grids: &[(&str, &[(DataSet, GridPoint)])]) -> Option<CurveChart> {
     let mut curves = Vec::new();
     for method in [LabelMethod::HittingSet, LabelMethod::Knn] {

@@ -87,6 +87,7 @@ fn exact_share(
     questions: &[DocumentQuestion],
 ) -> Result<f64, Error> {
     let outcome =
+        // Introspection is not tuned, so no example for it is given.
         |question: &DocumentQuestion| apply(method, models, parameters, question, &question.answer, None);
     let outcomes: Vec<LabelOutcome> = questions.iter().map(outcome).collect::<Result<_, _>>()?;
     Ok(LabelFigures::of(&outcomes).exact.value().unwrap_or(0.0))

@@ -190,6 +190,7 @@ impl<'a> GgufTokenizer<'a> {
                 _ => return None,
             };
             Some(json!({
+                // The flags say that the token is found exactly as it is written, also within a word.
                 "id": id, "content": content, "special": is_special,
                 "single_word": false, "lstrip": false, "rstrip": false, "normalized": false,
             }))

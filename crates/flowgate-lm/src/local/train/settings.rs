@@ -112,8 +112,8 @@ impl TrainingSettings {
         Self { first_example: 5500, rate: self.rate / 2.0, decay: 0.6, ..self }
     }
 
-    /// Returns the learning rate of the step `step`, where the first step is 0. The rate rises in the first steps, then
-    /// stays at its full value, and falls almost to 0 in the last steps.
+    /// Returns the learning rate of the step `step`, where the first step is 0. The rate rises in the first `warm_up`
+    /// steps, then stays at its full value, and falls almost to 0 in the last steps, whose share of all is `decay`.
     #[expect(clippy::cast_precision_loss, reason = "steps are few")]
     pub(super) fn rate(&self, step: usize) -> f64 {
         // A phase without steps counts as one step, so that nothing is divided by 0.

@@ -34,7 +34,8 @@ pub(super) fn thought_part(completion: &Completion) -> Option<Value> {
     (!texts.is_empty()).then(|| json!({"text": texts.join("\n\n"), "thought": true}))
 }
 
-/// Encodes the parts as one event of an answer. The event does not end the answer; [`finish`] makes it the last one.
+/// Encodes the parts as one event of an answer, which has only one candidate. The event does not end the answer;
+/// [`finish`] makes it the last one.
 pub(super) fn event(parts: &[Value], head: ResponseHead<'_>) -> Value {
     json!({
         "candidates": [{"content": {"role": "model", "parts": parts}, "index": 0}],

@@ -103,6 +103,7 @@ pub fn encode_stream(
 fn thought_events(thought: &ReasoningPart) -> (Value, Vec<Value>) {
     let whole = shown_block(thought);
     if fields::text(&whole, "type") == "redacted_thinking" {
+        // It has no readable text, so it is sent as a whole.
         return (whole, Vec::new());
     }
     let text = |piece: &&str| json!({"type": "thinking_delta", "thinking": piece});

@@ -129,6 +129,7 @@ pub(super) fn encode_thought(head: ResponseHead<'_>, index: usize, thought: &Rea
 pub(super) fn encode_text(completion: &Completion, text: &str) -> Value {
     match completion.stop {
         Stop::Refused => json!({"type": "refusal", "refusal": text}),
+        // A completion has no annotations and log-probabilities; clients expect the fields.
         _ => json!({"type": "output_text", "text": text, "annotations": [], "logprobs": []}),
     }
 }

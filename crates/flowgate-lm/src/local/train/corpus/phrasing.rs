@@ -174,7 +174,8 @@ const PUNCTUATION: &[&str] = &["", "", "", "", ",", ":", " -", " =", " (", ";", 
 
 impl Phrasing {
     /// Returns the phrasing of the register, in which all documents, questions and answers have the same simple form.
-    /// The form is taken from the paper *Permissive Information-Flow Analysis* (Figure 4).
+    /// The form is taken from the paper *Permissive Information-Flow Analysis* (Figure 4). Its words can therefore be
+    /// predicted (`is_familiar`).
     pub(super) fn register() -> Self {
         let statement = "The {a} of {e} is {v} .";
         Self {
