@@ -139,8 +139,9 @@ impl PyMonitor {
         entry::push(py, &self.session, entry, label)
     }
 
-    /// Adds the output of a call: text, or a list of content blocks. `structured` is the same output as a JSON value; `is_error` is `None` if that is
-    /// unknown. The other arguments are those of `user`.
+    /// Adds the output of a call: text, or a list of content blocks. `structured` is the same output as a JSON value.
+    /// `is_error` says whether the tool failed: it did not unless this is given, and `None` says that it is unknown.
+    /// The other arguments are those of `user`.
     #[pyo3(signature = (call_id, content, *, structured=None, is_error=Some(false), label=None, agent=None, name=None, parents=None))]
     #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
     fn tool_output(

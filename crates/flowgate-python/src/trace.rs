@@ -215,6 +215,7 @@ impl PyTrace {
     ) -> PyResult<Bound<'py, Self>> {
         let id = id.unwrap_or_else(|| slf.get().unused_call_id());
         let entry = AgentPosition::new(agent, name, parents).entry(entry::call(tool.0, arguments, id)?);
+        // A program gives labels to messages and outputs, and none to a call.
         slf.get().add(entry, None)?;
         Ok(slf)
     }

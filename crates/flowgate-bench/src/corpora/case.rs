@@ -69,6 +69,7 @@ impl CorpusTool {
             tool: Tool::local(&self.name),
             description: self.description.clone(),
             parameters: self.parameters.clone().into(),
+            // The answers have no declared schema.
             output: None,
             words: DescriptionAuthor::Operator,
         }

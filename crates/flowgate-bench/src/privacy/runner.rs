@@ -361,6 +361,7 @@ fn earlier_message(suite: Suite, called: Option<&str>, request: &Request) -> Com
         return crate::screening::screening_answer(&[], has_answer_tool);
     }
     match called {
+        // A model knows a tool as `server__tool`; the server has the name of the suite.
         Some(tool) if !Chat::new(request).has_called(tool) => {
             call(&format!("{}__{tool}", suite.name()), Map::new())
         }

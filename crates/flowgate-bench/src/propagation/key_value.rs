@@ -189,6 +189,7 @@ fn statement(phrasing: Phrasing, facts: &BTreeSet<Fact>, values: &[[String; 2]])
             .filter(|(is, _)| *is)
             .map(|(_, value)| value)
             .collect();
+        // The phrasing has blanks for what is stated, for the person and for the values.
         fill_slots(phrasing.statement, topic(number, date), person).replace("{values}", &stated.join(" and "))
     };
     by_person(facts).into_iter().map(sentence).collect::<Vec<_>>().join(" ")

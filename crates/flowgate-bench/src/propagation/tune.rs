@@ -86,8 +86,8 @@ fn exact_share(
     parameters: SearchParameters,
     questions: &[DocumentQuestion],
 ) -> Result<f64, Error> {
+    // Introspection is not tuned, so no example for it is given.
     let outcome =
-        // Introspection is not tuned, so no example for it is given.
         |question: &DocumentQuestion| apply(method, models, parameters, question, &question.answer, None);
     let outcomes: Vec<LabelOutcome> = questions.iter().map(outcome).collect::<Result<_, _>>()?;
     Ok(LabelFigures::of(&outcomes).exact.value().unwrap_or(0.0))

@@ -30,7 +30,8 @@ impl Assembly {
         if self.bytes > MAX_ANSWER { Err(Error::TooLong(MAX_ANSWER)) } else { Ok(()) }
     }
 
-    /// Adds a piece of the text.
+    /// Adds a piece of the text, and passes it to the listener. An empty piece is ignored. Fails if the answer becomes
+    /// too large, or the listener cancels.
     pub(super) fn text(&mut self, piece: &str, listener: &mut dyn Listener) -> Result<(), Error> {
         if piece.is_empty() {
             return Ok(());
@@ -118,8 +119,8 @@ impl Assembly {
         Ok(())
     }
 
-    /// Adds a piece of the arguments of the call with this index, and passes it to the listener. Fails if there is no
-    /// such call. An empty piece is ignored.
+    /// Adds a piece of the arguments of the call with this index, and passes it to the listener. An empty piece is
+    /// ignored. Fails if there is no such call, the answer becomes too large, or the listener cancels.
     pub(super) fn arguments(
         &mut self,
         index: usize,

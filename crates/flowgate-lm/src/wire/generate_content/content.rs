@@ -218,10 +218,11 @@ impl ContentReader {
         Ok(Message::Tool { call_id, content, is_error: Some(is_error) })
     }
 
-    /// Returns the id of the call that an output answers, and closes this call. `id` is the id in the output, which may
-    /// be empty, and `name` is its tool. An output whose id no open call has belongs to the first open call of the tool
-    /// to which the client gave no id, since some clients invent ids for outputs. Without such a call, the id of the
-    /// output itself is returned.
+    /// Returns the id of the call that an output answers, and closes this call. `id` is the id in the output, and
+    /// `name` is its tool. An output without an id belongs to the first open call of the tool. An output whose id no
+    /// open call has belongs to the first open call of the tool to which the client gave no id, since some clients
+    /// invent ids for outputs. Without such a call, the result is the id of the output itself, or one that is made of
+    /// the tool's name.
     fn answered_call(&mut self, id: &str, name: &str) -> String {
         let with_id = self.open_calls.iter().position(|call| call.id == id);
         let is_of_tool = |call: &OpenCall| call.tool == name && (id.is_empty() || !call.has_given_id);

@@ -103,6 +103,7 @@ fn joined_texts(object: &ObjectFields<'_>) -> Result<String, WireError> {
 /// Fails for the source of an image or a document whose content is not in the request, or whose type is unknown. Never
 /// returns a `T`: the parameter only lets callers return the result.
 fn refuse_elsewhere<T>(source: &ObjectFields<'_>) -> Result<T, WireError> {
+    // An unknown field is named first: the client must correct it in any case.
     match source.text("type")? {
         "url" => source.reject_unsupported(&URL)?,
         "file" => source.reject_unsupported(&FILE)?,
