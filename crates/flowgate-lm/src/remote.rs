@@ -125,6 +125,7 @@ impl RemoteModel {
             api,
             model: model.to_owned(),
             name,
+            // The method `streaming` can change this.
             streaming: true,
             sampling: Sampling::default(),
             old_max_tokens,

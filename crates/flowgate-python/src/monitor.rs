@@ -188,6 +188,7 @@ impl PyMonitor {
                 "the message contains calls: pass each to `judge`, or use `record` if they have run already",
             ));
         }
+        // No label is given, so each message carries the label that the policy gives it.
         entries.into_iter().map(|entry| entry::push_entry(py, &self.session, entry, None)).collect()
     }
 

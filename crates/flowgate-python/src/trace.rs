@@ -129,6 +129,7 @@ impl PyTrace {
         let Some(messages) = messages else { return Ok(Self::default()) };
         let messages = values::to_list(messages, "messages")?;
         let entries = read::list(&messages).map_err(|error| errors::read_error(&error))?;
+        // `meta` has the fields of a recorded run beside its messages; here there are none.
         Ok(Self::new(RecordedRun { meta: Map::new(), entries }))
     }
 

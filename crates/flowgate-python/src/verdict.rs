@@ -177,6 +177,7 @@ impl PyPermit {
         let permit = self.take()?;
         let redeemed = self.session.monitor(py, |monitor| monitor.redeem(permit))?;
         let call = redeemed.map_err(|denial| denied(py, &self.session, &denial))?;
+        // No output or error of the tool is recorded yet.
         Ok(PyAuthorizedCall { session: Arc::clone(&self.session), call, is_answered: Mutex::new(false) })
     }
 
@@ -458,6 +459,7 @@ fn permit(
     let permit = PyPermit {
         session: Arc::clone(session),
         permit: Mutex::new(Some(permit)),
+        // The call does not run yet.
         running: Mutex::new(None),
     };
     Py::new(py, PyClassInitializer::from(base).add_subclass(permit))

@@ -43,6 +43,7 @@ struct Solution {
 pub(super) fn load(files: &mut CorpusFiles<'_>) -> Result<(Vec<ToolSet>, Vec<CorpusCase>), CorpusError> {
     let root = if files.folders("")?.iter().any(|name| name == "runs") { "runs" } else { "" };
     let mut paths = Vec::new();
+    // The search begins here, so no folder counts as above this one.
     find_runs(files, root, 0, &mut paths)?;
     let mut solutions = Vec::new();
     for path in paths {

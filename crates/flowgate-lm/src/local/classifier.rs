@@ -145,6 +145,7 @@ impl DependencyClassifier {
         Ok(Self {
             first: layer(features.size(), "first")?,
             second: layer(WIDTH, "second")?,
+            // One number for each region: its logit.
             output: candle_nn::linear(WIDTH, 1, weights.pp("output"))?,
             features,
             variables,

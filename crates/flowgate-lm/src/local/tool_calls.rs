@@ -32,8 +32,9 @@ impl CallFilter {
         Self { is_active: !tools.is_empty(), ..Self::default() }
     }
 
-    /// Searches the generated text that was not passed on for the stop sequences `stops`. If there is one, drops the
-    /// text from the first one on, and returns true. A message ends before its first stop sequence.
+    /// Searches the generated text that was not passed on for the stop sequences `stops`; empty ones are ignored. If
+    /// there is one, drops the text from the first one on, and returns true. A message ends before its first stop
+    /// sequence.
     pub(super) fn stop_at(&mut self, stops: &[String]) -> bool {
         let rest = self.all.get(self.passed..).unwrap_or_default();
         let stop_start =

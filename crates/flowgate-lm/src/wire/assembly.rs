@@ -42,8 +42,8 @@ impl Assembly {
     }
 
     /// Begins a call, passes its beginning to the listener, and returns its index, by which its arguments are added. A
-    /// call without an id receives one, so that the tool's output can refer to it. Fails if the call has no name, or if
-    /// there are [`MAX_CALLS`] calls already.
+    /// call without an id receives one, so that the tool's output can refer to it. Fails if the call has no name, there
+    /// are [`MAX_CALLS`] calls already, the answer becomes too large, or the listener cancels.
     pub(super) fn call(&mut self, id: &str, name: &str, listener: &mut dyn Listener) -> Result<usize, Error> {
         let index = self.completion.calls.len();
         if index >= MAX_CALLS {
@@ -111,7 +111,8 @@ impl Assembly {
         Ok(())
     }
 
-    /// Sets the signature of the part of the reasoning with this index, and replaces its seal, if it had one.
+    /// Sets the signature of the part of the reasoning with this index, and replaces its seal, if it had one. Fails if
+    /// there is no such part, or the answer becomes too large.
     pub(super) fn sign_thought(&mut self, index: usize, signature: &str) -> Result<(), Error> {
         self.check_size(signature.len())?;
         let thought = self.completion.thoughts.get_mut(index).ok_or(NO_THOUGHT)?;
@@ -139,7 +140,8 @@ impl Assembly {
     }
 
     /// Takes the complete arguments of the call with the index `index`, which some formats send at its end. Adds them
-    /// if no arguments were streamed; otherwise fails unless they equal the streamed ones.
+    /// if no arguments were streamed; otherwise fails unless they equal the streamed ones. Fails if there is no such
+    /// call.
     pub(super) fn complete_arguments(
         &mut self,
         index: usize,

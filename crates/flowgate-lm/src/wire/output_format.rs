@@ -131,7 +131,7 @@ pub(super) fn encode_named_schema(schema: &OutputSchema) -> Map<String, Value> {
 }
 
 /// Returns the schema for a format without a field for the description of a schema: writes the description into the
-/// schema itself, unless the schema already has one.
+/// schema itself, unless the description is empty or the schema already has one.
 pub(super) fn described_schema(schema: &OutputSchema) -> Value {
     let mut described = (*schema.schema).clone();
     if let (Value::Object(entries), false) = (&mut described, schema.description.is_empty()) {

@@ -39,6 +39,7 @@ pub(crate) fn reported_error(error: &Value) -> Error {
         names.iter().flatten().find_map(known).map(|(status, ..)| *status)
     };
     let status = stated.filter(|code| (400..600).contains(code)).or_else(by_name).unwrap_or(500);
+    // A delay that the server requests is in a header, not in this object.
     error_for_status(status, name, None)
 }
 

@@ -32,7 +32,7 @@ const METHODS: [(&str, TargetMethod); 3] = [
 
 impl Target {
     /// Parses the part of an address after `models/`, such as `gemini-3-pro:generateContent`. `None` if it names no
-    /// model, or a method that is not supported.
+    /// model, its encoding of the model's name is malformed, or the method is not supported.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let (model, name) = text.rsplit_once(':')?;

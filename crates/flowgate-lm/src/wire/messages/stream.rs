@@ -262,7 +262,8 @@ impl StreamDecoder {
         }
     }
 
-    /// Decodes the end of an open block. A call whose arguments are still empty gets an empty object.
+    /// Decodes the end of an open block. A call whose arguments are still empty gets an empty object. Fails if no block
+    /// with the index of the event is open.
     fn end(&mut self, body: &Value, listener: &mut dyn Listener) -> Result<(), Error> {
         let block = self.blocks.get_mut(index(body)?).filter(|block| !block.ended);
         let block = block.ok_or(Error::Malformed(
