@@ -91,6 +91,7 @@ impl LocalModel {
         let mut remaining = tokens;
         while !remaining.is_empty() {
             let (piece, rest) = remaining.split_at(remaining.len().min(PIECE - cache.len() % PIECE));
+            // Only the cache is used, and not the hidden states.
             cache = self.evaluate(piece, &cache, &mut Probe::blocking(blocked))?.1;
             remaining = rest;
         }

@@ -135,6 +135,7 @@ impl LocalModel {
     /// Converts a request to tokens, with an empty score. Fails if the text is too long, or if no token precedes the
     /// continuation: the model computes probabilities only of tokens that follow another token.
     fn prepare_task<'a>(&self, request: &'a ScoreRequest<'a>) -> Result<ScoreTask<'a>, Error> {
+        // The text of the prefix, if there is one, and the prompt.
         let prompt = request.whole_prompt();
         let pair = self.tokenizer.encode_pair(&prompt, request.continuation)?;
         self.check_length(pair.text.ids.len())?;

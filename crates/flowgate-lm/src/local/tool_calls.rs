@@ -106,9 +106,9 @@ impl CallFilter {
         self.all.get(..self.all.len() - cut).unwrap_or_default().trim_end().len()
     }
 
-    /// Returns the offset at which the first call begins: at the first opening mark, or at a `{` that begins the
-    /// message. This is a guess: if the text from there on is no call, [`Self::finish`] returns it as text. `None` if
-    /// there is neither, or if the request offers no tools.
+    /// Returns the offset at which the first call begins: at the first opening mark, such as `<tool_call>`, or at a `{`
+    /// that begins the message. This is a guess: if the text from there on is no call, [`Self::finish`] returns it as
+    /// text. `None` if there is neither, or if the request offers no tools.
     fn call_start(&self) -> Option<usize> {
         if !self.is_active {
             return None;
