@@ -57,8 +57,9 @@ pub(crate) fn new_monitor(
 
 #[pymethods]
 impl PyMonitor {
-    /// Creates a monitor. `parameters` are the values of `input.NAME`, `predicates` the functions that answer extern predicates;
-    /// `fuel` is the maximum number of evaluation steps for one event, and `events` the maximum number of events.
+    /// Creates a monitor. `parameters` are the values of `input.NAME`, `predicates` the functions that answer extern
+    /// predicates; `fuel` is the maximum number of evaluation steps for one event, and `events` the maximum number of
+    /// events. Each of the two has a default.
     #[new]
     #[pyo3(signature = (policy, *, parameters=None, predicates=None, fuel=None, events=None))]
     fn new(

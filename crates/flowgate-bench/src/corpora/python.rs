@@ -71,7 +71,7 @@ impl<'t> PythonFile<'t> {
         lists.map(|(name, value)| Ok((name, self.value(value)?))).collect()
     }
 
-    /// Returns the classes of the file.
+    /// Returns the classes of the file that are not within other statements.
     pub(super) fn classes(&self) -> impl Iterator<Item = PythonClass<'_, 't>> {
         self.body.iter().filter_map(|statement| match statement {
             Stmt::ClassDef(class) => {

@@ -129,7 +129,7 @@ impl AgentDouble<'_> {
         let next = self.next_message(&Chat::new(&hidden));
         let looks = next.calls.iter().filter(|call| call.name == LOOK);
         let needed = looks.flat_map(|call| looked_at(&call.arguments)).collect();
-        // A judge that is not honest names other regions as well, or none.
+        // Some kinds of judges name other regions as well, or none.
         screening_answer(&self.judge.choose(self.task, request, needed), has_answer_tool)
     }
 

@@ -57,6 +57,7 @@ impl Assembly {
             ToolCall { id: call_id_or_index(id, index), name: name.to_owned(), arguments: String::new() };
         let sent = send_delta(listener, Delta::Call { index, id: &call.id, name });
         self.completion.calls.push(call);
+        // An error if the listener cancels.
         sent.map(|()| index)
     }
 
