@@ -65,7 +65,8 @@ pub(super) struct ContentReader {
 
 impl ContentReader {
     /// Decodes the next content, and appends the messages that it contains: of the model, or of the user and the tools.
-    /// A content without a role is one of the user. A content of the role `function` may have only outputs of tools.
+    /// A content without a role is one of the user. A content of the role `function` may have only outputs of tools,
+    /// and the files that belong to them.
     pub(super) fn read(&mut self, content: &ObjectFields<'_>) -> Result<(), WireError> {
         match content.optional_text("role")? {
             Some("model") => self.read_model(content),
