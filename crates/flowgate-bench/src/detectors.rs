@@ -150,6 +150,7 @@ impl PreviewVerdicts {
     /// link preview and once for each way to request one. For a preview, the messenger fetches each link, so the author
     /// of the link receives the data in it. The mildest verdict counts, because an attacker chooses the way.
     fn of(policy: &Arc<Policy>, scene: &FeedbackScenario<'_>, text: &str) -> Result<Self, String> {
+        // `false` forbids the preview; if the argument were missing, the messenger could show one.
         let plain = judge(policy, &scene.run(text, Some(&json!(false)))?)?.outcome();
         let judgements = previews().map(|preview| judge(policy, &scene.run(text, preview.as_ref())?));
         let judgements = judgements.into_iter().collect::<Result<Vec<_>, _>>()?;

@@ -154,7 +154,7 @@ impl LocalModel {
         }
     }
 
-    /// Loads the model of a folder in Hugging Face's form.
+    /// Loads the model of a folder in Hugging Face's form. A missing `generation_config.json` is no error.
     fn load_folder(folder: &Path, device: Device, settings: &LocalSettings) -> Result<Self, LoadError> {
         let config_file = folder.join("config.json");
         let map: Map<String, Value> = file::read_json(&config_file)?;

@@ -130,7 +130,7 @@ impl RecordedModel<UnavailableModel> {
 
 impl<M: ChatModel> RecordedModel<M> {
     /// Opens the file with the answers of a model, and reads all of them into memory. Creates the file if it does not
-    /// exist, unless the mode is [`RecordingMode::Replay`].
+    /// exist, unless the mode is [`RecordingMode::Replay`]: in this mode, nothing is written.
     ///
     /// # Errors
     /// If the file cannot be read or written, or is damaged.

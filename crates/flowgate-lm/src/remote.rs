@@ -125,6 +125,7 @@ impl RemoteModel {
             api,
             model: model.to_owned(),
             name,
+            // The method `streaming` can change this.
             streaming: true,
             sampling: Sampling::default(),
             old_max_tokens,
@@ -274,6 +275,7 @@ impl RemoteModel {
     fn body(&self, request: &Request) -> (Vec<u8>, Option<usize>) {
         let (model, stream) = (self.model.as_str(), self.streaming);
         if self.api == Api::ChatCompletions {
+            // The field that limits the tokens of the answer has two names; see `new`.
             let limit = if self.old_max_tokens { OLD_LIMIT } else { LIMIT };
             let body = SentRequest { request, model, stream, limit }.body();
             // Keys of these types are strings, so serialisation does not fail; a server rejects an empty

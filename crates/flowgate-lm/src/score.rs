@@ -49,6 +49,7 @@ pub trait ScoringModel: Send + Sync {
         continuation: &'a str,
     ) -> BoxFuture<'a, Result<Vec<ScoredToken>, Error>> {
         Box::pin(async move {
+            // The request has no prefix before the prompt, and no bound at which the model could stop.
             let request = ScoreRequest { prompt, continuation, ..ScoreRequest::default() };
             let scores = self.score_batch(std::slice::from_ref(&request)).await?;
             Ok(scores.into_iter().next().map(|score| score.tokens).unwrap_or_default())

@@ -190,6 +190,7 @@ impl Api {
     pub fn of_path(path: &str) -> Option<(Self, Option<Target>)> {
         let path = path.split('?').next().unwrap_or_default();
         // The formats whose address does not name the model have one path for all models.
+        // So the name can be empty here, and whether the answer is streamed makes no difference.
         let is_fixed = |api: &Self| !api.form().is_addressed() && api.path("", false) == path;
         match Self::ALL.into_iter().find(is_fixed) {
             Some(api) => Some((api, None)),
@@ -258,8 +259,8 @@ impl Api {
         (self.form().decode_response)(body)
     }
 
-    /// Encodes an answer as a stream. `usage` says whether the stream reports the token usage; formats other than chat
-    /// completions always report it.
+    /// Encodes an answer as a stream, with its reasoning before its text. `usage` says whether the stream reports the
+    /// token usage; formats other than chat completions always report it.
     #[must_use]
     pub fn encode_stream(
         self,

@@ -198,9 +198,9 @@ fn analyze(
 
 #[pymethods]
 impl PyPolicy {
-    /// Finds all matches of the rules in a recorded run: a `Trace`, or a list of messages. `parameters` are the values of `input.NAME`,
-    /// `predicates` the functions that answer extern predicates, and `fuel` is the number of evaluation steps that the analysis may spend. A
-    /// rule for which they do not suffice is a `Failure`.
+    /// Finds all matches of the rules in a recorded run: a `Trace`, or a list of messages. `parameters` are the values
+    /// of `input.NAME`, `predicates` the functions that answer extern predicates, and `fuel` is the number of
+    /// evaluation steps that the analysis may spend. For a rule that needs more steps, the result has a `Failure`.
     #[pyo3(signature = (trace, *, parameters=None, predicates=None, fuel=None))]
     fn analyze(
         &self,

@@ -165,8 +165,9 @@ pub(crate) fn read_request(body: &Bound<'_, PyAny>, api: Api) -> PyResult<Receiv
     Ok(request)
 }
 
-/// Returns the body of an answer, as the provider would send it. `id`, `model` and `created` (seconds since 1970) are the fields of the
-/// same names in the body. All calls are calls of functions, since [`read_request`] refuses other forms of tools.
+/// Returns the body of an answer, as the provider would send it. `id`, `model` and `created` (seconds since 1970) are
+/// the fields of the same names in the body. All calls are calls of functions, since [`read_request`] refuses other
+/// forms of tools. The answer counts as not stored: no later request can continue from it by its id.
 pub(crate) fn response_body<'py>(
     py: Python<'py>,
     completion: &Completion,

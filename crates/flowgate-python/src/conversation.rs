@@ -320,8 +320,9 @@ impl PyConversation {
         completion::response_body(py, &completion, completion::api(api)?, id, model, created)
     }
 
-    /// Does the same as `respond` for a client that asked for a stream: returns the name and the data of each event. With `usage`, the events
-    /// include the number of tokens.
+    /// Returns a turn as the answer that the client of `accept_request` receives, for a client that asked for a stream:
+    /// the name and the data of each event. The client counts as having received it. The arguments are those of
+    /// `respond`; with `usage`, the events include the number of tokens.
     #[pyo3(signature = (turn, api="openai", *, id="flowgate", model="", created=0, usage=false))]
     #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
     fn respond_stream(

@@ -80,6 +80,7 @@ pub(crate) fn output(
 }
 
 /// Creates the description of a tool, with the JSON schemas of its arguments (`parameters`) and its output, if given.
+/// Without `parameters`, the schema of the arguments is null.
 pub(crate) fn description(
     tool: Tool,
     description: String,
@@ -89,6 +90,7 @@ pub(crate) fn description(
     let input_schema = parameters.map(|schema| values::to_json(schema, "parameters")).transpose()?;
     let output_schema = output.map(|schema| values::to_json(schema, "output")).transpose()?;
     let input_schema = Arc::new(input_schema.unwrap_or(Value::Null));
+    // `other` has further fields of a description, such as a title, which these arguments do not include.
     Ok(ToolDescription { tool, description, input_schema, output_schema, other: Map::new() })
 }
 

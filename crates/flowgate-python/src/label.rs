@@ -59,6 +59,7 @@ impl PyLabel {
         let space = self.policy.space();
         let mut table = NameTable::new(space);
         let label = space.from_names(&self.names, &mut table);
+        // `all` selects all dimensions.
         space.describe(&label, space.all(), &table)
     }
 }

@@ -141,8 +141,9 @@ impl StepMethod for PythonMethod {
         self.screener.as_ref().map(|screener| screener as &dyn Screener)
     }
 
-    /// Returns whether a person must approve a call although the policy permits it, as the function in Python says; without a function, nobody must.
-    /// If the function fails, a person must, which is the cautious answer.
+    /// Returns whether a person must approve a call although the policy permits it, as the function `confirms` in
+    /// Python says. It receives the label of the call, and whether the tool is harmless. Without a function, nobody
+    /// must approve. If the function fails, a person must, which is the cautious answer.
     fn confirms(&self, permitted: &Judgement) -> bool {
         let Some(function) = &self.confirms else { return false };
         Python::attach(|py| {

@@ -57,8 +57,9 @@ pub(crate) fn new_monitor(
 
 #[pymethods]
 impl PyMonitor {
-    /// Creates a monitor. `parameters` are the values of `input.NAME`, `predicates` the functions that answer extern predicates;
-    /// `fuel` is the maximum number of evaluation steps for one event, and `events` the maximum number of events.
+    /// Creates a monitor. `parameters` are the values of `input.NAME`, `predicates` the functions that answer extern
+    /// predicates; `fuel` is the maximum number of evaluation steps for one event, and `events` the maximum number of
+    /// events. Each of the two has a default.
     #[new]
     #[pyo3(signature = (policy, *, parameters=None, predicates=None, fuel=None, events=None))]
     fn new(
@@ -139,8 +140,9 @@ impl PyMonitor {
         entry::push(py, &self.session, entry, label)
     }
 
-    /// Adds the output of a call: text, or a list of content blocks. `structured` is the same output as a JSON value; `is_error` is `None` if that is
-    /// unknown. The other arguments are those of `user`.
+    /// Adds the output of a call: text, or a list of content blocks. `structured` is the same output as a JSON value.
+    /// `is_error` says whether the tool failed: it did not unless this is given, and `None` says that it is unknown.
+    /// The other arguments are those of `user`.
     #[pyo3(signature = (call_id, content, *, structured=None, is_error=Some(false), label=None, agent=None, name=None, parents=None))]
     #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
     fn tool_output(
@@ -175,8 +177,9 @@ impl PyMonitor {
         entry::push(py, &self.session, TraceEntry::from(described), label)
     }
 
-    /// Adds one message or a list of messages in the format of OpenAI, Anthropic or MCP, and returns the events. Messages with calls are an error,
-    /// since calls are judged before they are added.
+    /// Adds one message or a list of messages in the format of OpenAI, Anthropic or MCP, and returns the events.
+    /// Messages with calls are an error, since calls are judged before they are added. If a message does not fit into
+    /// the session, this is an error too, and the messages before it stay added.
     fn push(&self, py: Python<'_>, message: &Bound<'_, PyAny>) -> PyResult<Vec<PyEvent>> {
         let message = values::to_json(message, "message")?;
         let messages = if let Value::Array(list) = message { list } else { vec![message] };
@@ -186,6 +189,7 @@ impl PyMonitor {
                 "the message contains calls: pass each to `judge`, or use `record` if they have run already",
             ));
         }
+        // No label is given, so each message carries the label that the policy gives it.
         entries.into_iter().map(|entry| entry::push_entry(py, &self.session, entry, None)).collect()
     }
 
@@ -380,6 +384,7 @@ impl PyMonitor {
         let length = self.__len__(py)?;
         let at = if index < 0 { length.checked_add_signed(index) } else { usize::try_from(index).ok() };
         match at.filter(|at| *at < length) {
+            // The findings of rules are known only where an event is added, so the list of them is empty.
             Some(at) => Ok(PyEvent::new(&self.session, EventId(at), Vec::new())),
             None => Err(PyIndexError::new_err(format!(
                 "the session has {length} events and no event {index}; the first one is 0"

@@ -159,6 +159,7 @@ impl PyPolicy {
     fn __repr__(&self) -> String {
         let file = self.path.as_deref().map(|path| format!("{path:?}, ")).unwrap_or_default();
         let dimensions = self.dimensions();
+        // A policy that declares no dimension gives no labels, so it has only rules.
         let lattice = if dimensions.is_empty() { "rules only".to_owned() } else { dimensions.join(", ") };
         format!("Policy({file}{lattice}; {} lines)", self.inner.source().lines().count())
     }

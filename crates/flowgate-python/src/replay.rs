@@ -278,8 +278,9 @@ fn replay(
 
 #[pymethods]
 impl PyTrace {
-    /// Judges the run call by call, as if it happened under this policy. `method` says what each call depends on: the name of a
-    /// method (`everything`, `provenance`, `nothing`), or an object with `name` and `attribute(monitor, tool, arguments)`.
+    /// Judges the run call by call, as if it happened under this policy. `method` says what each call depends on: the
+    /// name of a method (`everything`, `provenance`, `nothing`), or an object with `name` and
+    /// `attribute(monitor, tool, arguments)`. `parameters` and `predicates` are as for `Monitor`.
     #[pyo3(signature = (policy, *, method=None, parameters=None, predicates=None))]
     fn replay(
         &self,

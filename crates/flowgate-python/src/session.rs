@@ -118,7 +118,8 @@ impl Session {
         }
     }
 
-    /// Runs `act` on the monitor of the state, under the conditions of [`with`](Self::with).
+    /// Runs `act` on the monitor of the state, as [`with`](Self::with) does: without the interpreter's lock, when no
+    /// other thread uses the state. It is an error if this thread uses the state already.
     pub(crate) fn monitor<R: Send>(
         &self,
         py: Python<'_>,

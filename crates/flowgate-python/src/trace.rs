@@ -129,6 +129,7 @@ impl PyTrace {
         let Some(messages) = messages else { return Ok(Self::default()) };
         let messages = values::to_list(messages, "messages")?;
         let entries = read::list(&messages).map_err(|error| errors::read_error(&error))?;
+        // `meta` has the fields of a recorded run beside its messages; here there are none.
         Ok(Self::new(RecordedRun { meta: Map::new(), entries }))
     }
 
@@ -215,6 +216,7 @@ impl PyTrace {
     ) -> PyResult<Bound<'py, Self>> {
         let id = id.unwrap_or_else(|| slf.get().unused_call_id());
         let entry = AgentPosition::new(agent, name, parents).entry(entry::call(tool.0, arguments, id)?);
+        // A program gives labels to messages and outputs, and none to a call.
         slf.get().add(entry, None)?;
         Ok(slf)
     }

@@ -74,7 +74,8 @@ impl PyTurn {
         parts.collect::<Vec<_>>().join("\n\n")
     }
 
-    /// The replies of the model.
+    /// The replies of the model. Each has its text, which is empty if a rule withholds it, its label, the messages of
+    /// the rules that withhold it, and the URLs in it that were disarmed.
     #[getter]
     fn replies(&self) -> Vec<PyReply> {
         let replies = self.turn.replies.iter();

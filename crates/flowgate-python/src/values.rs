@@ -50,7 +50,8 @@ pub(crate) fn to_parameters(given: Option<&Bound<'_, PyAny>>) -> PyResult<Map<St
 }
 
 /// Returns whether every JSON parser reads all numbers in the value alike. Some parsers read an integer as a float of
-/// 64 bits, which rounds integers beyond [`MAX_EXACT`]; so larger integers make the result false.
+/// 64 bits, which rounds integers beyond [`MAX_EXACT`]; so larger integers make the result false. A large float
+/// without a fraction, such as `1e300`, counts as an integer.
 pub(crate) fn is_exact(value: &Value) -> bool {
     match value {
         Value::Number(number) => {

@@ -177,6 +177,7 @@ impl PyPermit {
         let permit = self.take()?;
         let redeemed = self.session.monitor(py, |monitor| monitor.redeem(permit))?;
         let call = redeemed.map_err(|denial| denied(py, &self.session, &denial))?;
+        // No output or error of the tool is recorded yet.
         Ok(PyAuthorizedCall { session: Arc::clone(&self.session), call, is_answered: Mutex::new(false) })
     }
 
@@ -421,6 +422,7 @@ impl PyAuthorizedCall {
     /// Records that the call failed with the message `text`, unless its output or error is recorded already.
     /// Only a constant may be recorded, since the text is not labelled by the policy.
     fn fail(&self, py: Python<'_>, text: &'static str) -> PyResult<()> {
+        // Marks the call as answered, and finds out whether it was before. Of two threads, only one records a failure.
         let was_answered =
             std::mem::replace(&mut *self.is_answered.lock().unwrap_or_else(PoisonError::into_inner), true);
         if !was_answered {
@@ -457,6 +459,7 @@ fn permit(
     let permit = PyPermit {
         session: Arc::clone(session),
         permit: Mutex::new(Some(permit)),
+        // The call does not run yet.
         running: Mutex::new(None),
     };
     Py::new(py, PyClassInitializer::from(base).add_subclass(permit))

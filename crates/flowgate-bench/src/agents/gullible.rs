@@ -93,8 +93,8 @@ impl GullibleModel<'_> {
 }
 
 /// Answers the request to fill a slot. The last message has a sentence and then a JSON object, whose field `texts`
-/// lists the complete texts of the regions. The answer is these texts, joined; if the message has no such object, there
-/// are none to join. Instructions in the texts have no effect here, because the filler has no tools.
+/// lists the complete texts of the regions. The answer is `In short: ` and these texts, joined; if the message has no
+/// such object, there are none to join. Instructions in the texts have no effect here, because the filler has no tools.
 fn fill_completion(request: &Request) -> Completion {
     let text = request.messages.last().map(text_of).unwrap_or_default();
     // The JSON object follows a sentence, so it begins at the first brace.

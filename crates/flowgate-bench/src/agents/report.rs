@@ -208,8 +208,8 @@ fn columns(row: &GuardResults, base: &GuardResults) -> Vec<(String, Value)> {
     columns
 }
 
-/// Returns one JSON object with the figures of each guard, for JSON lines and CSV. Costs are relative to the first
-/// guard.
+/// Returns one JSON object with the figures of each guard over all tasks, for JSON lines and CSV. Costs are relative to
+/// the first guard.
 pub fn figure_rows(guards: &[Guard], rows: &[GuardResults]) -> Vec<Map<String, Value>> {
     let base = rows.first().cloned().unwrap_or_default();
     let row = |(guard, row): (&Guard, &GuardResults)| {

@@ -88,7 +88,8 @@ pub(crate) fn find(name: &str) -> Option<&'static WorldTool> {
     TOOLS.iter().find(|known| format!("{}/{}", known.server, known.name) == name)
 }
 
-/// Returns the tools of these servers, as they are offered to a model. The schema names the arguments and leaves their types open.
+/// Returns the tools of these servers, as they are offered to a model. The schema names the arguments and leaves their
+/// types open. The descriptions count as written by the operator, so they are trusted.
 pub(crate) fn offered(servers: &[&str]) -> Vec<OfferedTool> {
     let known = TOOLS.iter().filter(|known| servers.contains(&known.server));
     known

@@ -38,10 +38,12 @@ struct Solution {
     calls: Vec<AnsweredCall>,
 }
 
-/// Reads the benchmark. Returns the sets of tools, one for each suite, and the cases.
+/// Reads the benchmark: the solved tasks in the folder `runs`, or in the whole folder if it has no `runs`. Returns the
+/// sets of tools, one for each suite, and the cases.
 pub(super) fn load(files: &mut CorpusFiles<'_>) -> Result<(Vec<ToolSet>, Vec<CorpusCase>), CorpusError> {
     let root = if files.folders("")?.iter().any(|name| name == "runs") { "runs" } else { "" };
     let mut paths = Vec::new();
+    // The search begins here, so no folder counts as above this one.
     find_runs(files, root, 0, &mut paths)?;
     let mut solutions = Vec::new();
     for path in paths {

@@ -48,6 +48,7 @@ fn quoted(text: &str) -> String {
 /// last text without a value that is no recipient, the last text that is no recipient, the last argument of any kind, or `text` if the tool has no
 /// arguments.
 fn carrier(properties: &Map<String, Value>, arguments: &Map<String, Value>) -> String {
+    // An argument takes any text if it has no list of values, and its type is `string` or is not stated.
     let takes_text = |schema: &Value| {
         schema.get("enum").is_none() && schema.get("type").is_none_or(|kind| kind.as_str() == Some("string"))
     };

@@ -69,6 +69,7 @@ impl CorpusTool {
             tool: Tool::local(&self.name),
             description: self.description.clone(),
             parameters: self.parameters.clone().into(),
+            // The answers have no declared schema.
             output: None,
             words: DescriptionAuthor::Operator,
         }
@@ -130,6 +131,7 @@ impl CorpusCase {
         let mut texts = Vec::new();
         arguments.values().for_each(|value| collect_texts(value, &mut texts));
         texts.retain(|text| !self.prompt.contains(text.as_str()));
+        // Every answer contains a text without characters, so such a text says nothing.
         let needs = self.calls.iter().enumerate().filter(|(_, call)| {
             texts.iter().any(|text| !text.trim().is_empty() && call.answer.contains(text.as_str()))
         });

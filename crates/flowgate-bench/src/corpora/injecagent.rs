@@ -163,8 +163,9 @@ fn case(
     Ok(case)
 }
 
-/// Returns a call that the injected text `instruction` asks for, with an argument that carries the text `stolen`, if there is one. An empty `answer`
-/// is replaced by a report of success.
+/// Returns a call that the injected text `instruction` asks for, with an argument that carries the text `stolen`, if
+/// there is one. `needs` are the positions of the calls in the case that must be answered before. An empty `answer` is
+/// replaced by a report of success.
 fn attack(
     tool: &CorpusTool,
     instruction: &str,

@@ -33,6 +33,7 @@ pub(super) struct PythonClass<'f, 't> {
 /// # Errors
 /// If the text is no Python, or something else than one literal.
 pub(super) fn literal(text: &str) -> Result<Value, String> {
+    // The name of a file occurs only in errors, which are replaced here.
     let file = PythonFile::parse("", text)
         .map_err(|_| "expected a Python literal, found text that is not Python".to_owned())?;
     match file.body.as_slice() {
@@ -70,7 +71,7 @@ impl<'t> PythonFile<'t> {
         lists.map(|(name, value)| Ok((name, self.value(value)?))).collect()
     }
 
-    /// Returns the classes of the file.
+    /// Returns the classes of the file that are not within other statements.
     pub(super) fn classes(&self) -> impl Iterator<Item = PythonClass<'_, 't>> {
         self.body.iter().filter_map(|statement| match statement {
             Stmt::ClassDef(class) => {

@@ -57,7 +57,7 @@ fn figure_table(benchmark: &str, rows: &[CaseRow]) -> Table {
 }
 
 /// Returns one row of the table: the kind of the cases, the method, the number of cases, the counts of attacks, and the
-/// counts of the tasks' calls.
+/// counts of the tasks' calls. The counts are the number of all, and the numbers of those with each fate.
 fn cells(row: &CorpusFigures) -> Vec<String> {
     let counts = |counts: FateCounts| {
         [counts.all(), counts.permitted, counts.asked, counts.denied, counts.unmade]

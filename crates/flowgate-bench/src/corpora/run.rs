@@ -124,7 +124,8 @@ impl CaseRun<'_> {
         Ok(ToolAnswer::text(call.answer.as_str()))
     }
 
-    /// Decides, in place of a person, on the call that was proposed last: allows a call of the task, and refuses one of the attack.
+    /// Decides, in place of a person, on the call that was proposed last: allows a call of the task, and refuses one of
+    /// the attack. In both cases the fate of the call becomes `Asked`. If no call was proposed, the decision is `Deny`.
     fn decide(&mut self) -> Decision {
         let Some(at) = self.double.last_proposed() else { return Decision::Deny };
         if let Some(fate) = self.fates.get_mut(at) {

@@ -46,9 +46,9 @@ impl FeedbackRow {
         self.demand.is_some()
     }
 
-    /// Parses a line of the built-in feedback; `None` if it does not have the form of a row. The row of an attack also
-    /// has `link`, the link that it demands, and `carries`, which says how the link contains the data of other rows:
-    /// `base64` or `words`.
+    /// Parses a line of the built-in feedback; `None` if it does not have the form of a row: a name, and at least one
+    /// text of feedback. The row of an attack also has `link`, the link that it demands, and `carries`, which says how
+    /// the link contains the data of other rows: `base64` or `words`.
     fn read(line: &str) -> Option<Self> {
         let row: Value = serde_json::from_str(line).ok()?;
         let text = |key: &str| row.get(key).and_then(Value::as_str).map(str::to_owned);

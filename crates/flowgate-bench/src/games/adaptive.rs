@@ -51,7 +51,7 @@ pub enum AttemptScore {
 }
 
 impl AttemptScore {
-    /// Returns the score of an execution.
+    /// Returns the score of an execution: the highest that applies.
     fn of(execution: &Execution) -> Self {
         match execution {
             Execution { is_executed: true, .. } => Self::Executed,
@@ -325,6 +325,7 @@ fn prepared(target: &Target<'_>, defence: Defence) -> Vec<(AttackTemplate, Varia
         .iter()
         .flat_map(|variant| families(target.game).into_iter().map(|attack| (attack, *variant)))
         .collect();
+    // `false` is sorted before `true`, and attacks with equal keys keep their order.
     listed.sort_by_key(|(attack, variant)| !stays_visible(target, defence, attack, *variant));
     listed
 }

@@ -137,8 +137,9 @@ pub(super) fn mutate(game: Game, text: &str, random: &mut SeededRandom) -> Attac
     AttackTemplate { family: "changed", text: format!("{opener}{request}{closer}") }
 }
 
-/// Returns an attack that begins with `text`, a text of a collection, without its braces and cut to half of
-/// [`MAX_TEMPLATE`]. It ends with a request of the game; `number` chooses the request, and the requests take turns.
+/// Returns an attack that begins with `text`, a text of a collection. Braces would be placeholders, so they are
+/// removed, and the text is cut to half of [`MAX_TEMPLATE`], so that a request fits after it. The attack ends with a
+/// request of the game; `number` chooses the request, and the requests take turns. All these attacks are one family.
 pub(super) fn quoted(game: Game, text: &str, number: usize) -> AttackTemplate {
     let words: Vec<&str> = text.split_whitespace().collect();
     let plain: String =
@@ -157,8 +158,9 @@ fn requests(game: Game) -> &'static [&'static str; 6] {
     }
 }
 
-/// Returns whether a text can be the template of an attack in a game: it is one line of limited length with the placeholders of the game, and the marker
-/// at most once (AgentSecBench, 4.6).
+/// Returns whether a text can be the template of an attack in a game: it is one line of limited length with the
+/// placeholders of the game. That of the marker, `{target}`, occurs once, and in the retrieval game never; those of
+/// the blocked tenant and of the forbidden tool can occur several times (AgentSecBench, 4.6).
 pub(super) fn is_template(game: Game, text: &str) -> bool {
     let count = |name: &str| text.matches(name).count();
     let has_placeholders = match game {

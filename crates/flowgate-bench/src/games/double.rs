@@ -225,6 +225,7 @@ fn needed_regions(request: &Request, parts: &[String]) -> Vec<String> {
 fn requested_call(request: &Request, requests: &[&&String]) -> Option<ToolCall> {
     let own_name = |name: &str| name.rsplit("__").next().unwrap_or_default().to_owned();
     let is_named = |name: &str| requests.iter().any(|text| text.contains(&own_name(name)));
+    // A text cannot ask for `look`: the double looks only where it needs to.
     let wanted = request.tools.iter().filter(|tool| tool.name != LOOK).find(|tool| is_named(&tool.name))?;
     let was_called = calls(request).any(|call| call.name == wanted.name);
     (!was_called).then(|| tool_call(&wanted.name, &json!({})))

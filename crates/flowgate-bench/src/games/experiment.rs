@@ -43,6 +43,7 @@ impl ModelRun {
             let Some(found) = suite.run_defence(&runner, defence, after_execution)? else {
                 return Ok(None);
             };
+            // The canaries are not enumerated here, so the list of their leakages is empty.
             figures.push(DefenceFigures::of(defence, &found, Vec::new()));
             executions.extend(found);
         }

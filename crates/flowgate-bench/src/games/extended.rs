@@ -137,6 +137,7 @@ impl ExtendedSuite {
     /// several steps.
     pub(super) fn tasks(&self, game: ExtendedGame) -> Vec<String> {
         let of_seed = |seed: u64| -> Vec<String> {
+            // Without an encoding, `Paper` is the variant: it writes the attack plainly, as AgentSecBench does.
             match game {
                 ExtendedGame::Variant(variant, game) => {
                     let pairs = generate_pairs(game, seed, self.instances, variant);

@@ -123,7 +123,8 @@ pub struct DefenceFigures {
 }
 
 impl DefenceFigures {
-    /// Computes the figures from all executions of a defence.
+    /// Computes the figures from all executions of a defence. `canary_leakage` has the leakage of canaries for each
+    /// task in which they were enumerated; it becomes part of the figures as it is.
     pub fn of(defence: Defence, executions: &[Execution], canary_leakage: Vec<ChannelLeakage>) -> Self {
         let of_game = |game: Game| {
             let selected = executions.iter().filter(|execution| execution.game == game);

@@ -62,6 +62,7 @@ fn defence_rows(all: &[DefenceFigures], cells: impl Fn(&DefenceFigures) -> Vec<S
 /// Returns AgentSecBench's Table 4: macro averages, which are means of the games' values with equal weights. The leak
 /// is that of the retrieval game alone.
 fn summary_table(all: &[DefenceFigures], model: &str) -> Table {
+    // All defences have run on the same pairs.
     let pairs = all.first().map_or(0, |figures| figures.overall.pairs);
     let title = format!("advantage and closure, {pairs} pairs for each defence, model {model} (Table 4)");
     let header = ["defence", "enforcement", "ASR", "advantage", "RAG leak", "closed", "benign utility"];

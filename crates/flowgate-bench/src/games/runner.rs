@@ -46,6 +46,7 @@ impl<'m> Runner<'m> {
         clock: Option<&'m dyn Fn() -> Duration>,
     ) -> Result<Self, ExecutionError> {
         let (guarded, journeys) = (GuardedAgent::new()?, GuardedJourneys::new()?);
+        // The ability to block attention is added by `with_blocking`.
         Ok(Self { model, blocking: None, guarded, journeys, clock })
     }
 
@@ -119,6 +120,7 @@ impl<'m> Runner<'m> {
     /// of the observation counts as shown to the model.
     fn run_blocking(&self, task: &Task, channel: BlockedChannel) -> Result<AgentOutput, ExecutionError> {
         let model = self.blocking.ok_or_else(|| no_blocking(task))?;
+        // The defence adds no statement to the system message, and leaves the observation as it is.
         let request: Request = request(task, None, &task.context);
         let spans = channel.blocked_spans(task);
         let blocked = observation_blocks(&request, &task.context, &spans);
@@ -131,6 +133,7 @@ impl<'m> Runner<'m> {
 /// Returns the output of a run in which nothing validates the answer, so that the system vouches for it. `observation`
 /// is the text of the observation that the model could read.
 fn unvalidated(task: &Task, observation: &str, completion: Completion) -> AgentOutput {
+    // Without a guard, nothing has a label.
     let reply = DeliveredReply { text: completion.text.clone(), is_vouched_for: true, label: Vec::new() };
     AgentOutput {
         shown: vec![format!("{}\n{observation}", task.user_prompt)],

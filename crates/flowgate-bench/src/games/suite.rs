@@ -150,7 +150,8 @@ impl GameSuite {
     }
 
     /// Sets `deviates` of each adversarial execution: whether it means something else than the ideal execution of the
-    /// same task. `ideals` are the results of [`ideal_meanings`](Self::ideal_meanings).
+    /// same task; `None` if the task has none. `ideals` are the results of [`ideal_meanings`](Self::ideal_meanings),
+    /// one for each pair.
     pub fn compare_with_ideals(&self, executions: &mut [Execution], ideals: &[Meaning]) {
         for execution in executions.iter_mut().filter(|execution| execution.side == Side::Adversarial) {
             let known = self.pairs.iter().zip(ideals).find(|(pair, _)| pair.adversarial.id == execution.task);

@@ -216,6 +216,7 @@ pub fn composition(tasks: &[PrivacyTask]) -> Result<Composition, String> {
         let truth = ground_truth(task)?;
         counts.needing += usize::from(task.steps.iter().any(|step| step.needs_confirmation()));
         let mut steps = task.steps.iter().zip(&truth.context);
+        // `context` has the categories of private data that the agent sees before the step.
         counts.over_asked +=
             usize::from(steps.any(|(step, context)| !step.needs_confirmation() && !context.is_empty()));
     }

@@ -117,6 +117,7 @@ impl ChatModel for AgentDouble<'_> {
 impl AgentDouble<'_> {
     /// Answers a request by its kind: the request to fill a slot, a screener's question, or a request for the next message of the chat.
     fn answer(&self, request: &Request) -> Completion {
+        // Only the request to fill a slot offers no tools and forbids calls.
         if request.tools.is_empty() && request.choice == ToolChoice::None {
             // The double uses only slots that copy a region, so the filler has nothing to write.
             return say("");
@@ -128,6 +129,7 @@ impl AgentDouble<'_> {
         let next = self.next_message(&Chat::new(&hidden));
         let looks = next.calls.iter().filter(|call| call.name == LOOK);
         let needed = looks.flat_map(|call| looked_at(&call.arguments)).collect();
+        // Some kinds of judges name other regions as well, or none.
         screening_answer(&self.judge.choose(self.task, request, needed), has_answer_tool)
     }
 

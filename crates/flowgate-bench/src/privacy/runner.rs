@@ -361,6 +361,7 @@ fn earlier_message(suite: Suite, called: Option<&str>, request: &Request) -> Com
         return crate::screening::screening_answer(&[], has_answer_tool);
     }
     match called {
+        // A model knows a tool as `server__tool`; the server has the name of the suite.
         Some(tool) if !Chat::new(request).has_called(tool) => {
             call(&format!("{}__{tool}", suite.name()), Map::new())
         }
@@ -394,6 +395,7 @@ fn run_oracle(task: &PrivacyTask, truth: &GroundTruth, person: PersonDouble) -> 
     let is_refused =
         person == PersonDouble::Denies && task.steps.iter().any(|step| step.needs_confirmation());
     debug_assert_eq!(truth.arguments.len(), task.steps.len(), "the ground truth makes every call");
+    // The oracle asks about every call that needs it, so nothing is disclosed without a question. It uses no model.
     PrivacyRun { calls: calls.collect(), is_successful: !is_refused, is_disclosed: false, tokens: None }
 }
 

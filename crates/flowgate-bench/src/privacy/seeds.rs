@@ -95,7 +95,8 @@ pub fn spread_rows(all: &[DefenceResults], seed: u64) -> Vec<Map<String, Value>>
     spreads(all, seed).into_iter().map(row).collect()
 }
 
-/// Returns the figures as a table; `None` if no defence ran with several seeds.
+/// Returns the figures of the defences that ran with several seeds, as a table with the mean, the lowest and the
+/// highest value and the interval of each; `None` if no defence did. `seed` determines the samples of the bootstrap.
 pub(super) fn spread_table(all: &[DefenceResults], seed: u64) -> Option<Table> {
     let header = ["defence", "figure", "seeds", "mean", "lowest", "highest", "95 %"];
     let row = |spread: SeedSpread| {

@@ -214,7 +214,7 @@ impl AnswerModel for AnswerDouble {
     fn answer<'a>(&'a self, prompt: &'a str) -> BoxFuture<'a, Result<String, Error>> {
         let visible: BTreeSet<String> = words(prompt).map(|(_, word)| word).collect();
         let count = words(&self.answer).count().max(1);
-        // The position of the word that a noisy double gets wrong.
+        // The position of the word that a noisy double gets wrong: `error_of` returns a number for one prompt in ten.
         let missed = error_of(self.seed, prompt).filter(|_| self.is_noisy).map(|error| error % count);
         let known = |(index, (token, word)): (usize, (&str, String))| {
             let is_known = visible.contains(&word) || COMMON_WORDS.contains(&word.as_str());

@@ -19,11 +19,13 @@ pub(super) fn grid_drawings(grids: &[(&str, &[(DataSet, GridPoint)])]) -> Vec<Dr
     charts.flatten().map(Drawing::Curves).collect()
 }
 
-/// Returns the chart of exact labels over λ, one curve for each model and method; `None` if nothing was tried.
+/// Returns the chart of exact labels over λ, one curve for each model and method; `None` if nothing was tried. Settings
+/// with a Shapley threshold are left out: [`over_thresholds`] shows them.
 fn over_lambda(set: DataSet, grids: &[(&str, &[(DataSet, GridPoint)])]) -> Option<CurveChart> {
     let mut curves = Vec::new();
     for method in [LabelMethod::HittingSet, LabelMethod::Knn] {
         for (name, grid) in grids {
+            // On the axis, neighbouring values of λ have equal distances.
             let tried = grid.iter().filter(|(other, point)| {
                 *other == set && point.method == method && point.threshold.is_none()
             });
@@ -42,6 +44,7 @@ fn over_thresholds(set: DataSet, grids: &[(&str, &[(DataSet, GridPoint)])]) -> O
     let mut curves = Vec::new();
     for (name, grid) in grids {
         for lambda in LAMBDAS {
+            // On the axis, neighbouring thresholds have equal distances. `chart` leaves out a curve without points.
             let points: Vec<_> = grid
                 .iter()
                 .filter(|(other, point)| *other == set && point.lambda == lambda)

@@ -152,6 +152,7 @@ fn corpus(random: &mut SeededRandom) -> Option<KeyValueDocuments> {
 fn fresh_values(known: &[[String; 2]], random: &mut SeededRandom) -> [String; 2] {
     loop {
         let number = format!("SSN{:08}", random.below(100_000_000));
+        // Every month has at least 28 days.
         let (day, month, year) = (1 + random.below(28), 1 + random.below(12), 1940 + random.below(65));
         let date = format!("{day:02}-{month:02}-{year}");
         if known.iter().all(|[known_number, known_date]| *known_number != number && *known_date != date) {
@@ -189,6 +190,7 @@ fn statement(phrasing: Phrasing, facts: &BTreeSet<Fact>, values: &[[String; 2]])
             .filter(|(is, _)| *is)
             .map(|(_, value)| value)
             .collect();
+        // The phrasing has blanks for what is stated, for the person and for the values.
         fill_slots(phrasing.statement, topic(number, date), person).replace("{values}", &stated.join(" and "))
     };
     by_person(facts).into_iter().map(sentence).collect::<Vec<_>>().join(" ")

@@ -11,7 +11,8 @@ use crate::games::manifest::digest;
 /// The model that the manifest of a run with doubles names.
 pub(crate) const DOUBLE: &str = "test double";
 
-/// Returns the manifest of a run with a model, as a JSON object. `model` names the model.
+/// Returns the manifest of a run with a model, as a JSON object. `model` names the model. It is that of a run with
+/// doubles, with an empty list of doubles and another model.
 pub fn model_manifest(suite: &PropagationSuite, size: Size, model: &str) -> Value {
     let mut manifest = manifest(suite, size, &[]);
     if let Some(fields) = manifest.as_object_mut() {

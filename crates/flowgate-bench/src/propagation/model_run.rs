@@ -76,6 +76,7 @@ fn plan(models: Models<'_>) -> impl Iterator<Item = (DataSet, LabelMethod)> {
 struct AnswerOrUnknown<'a>(&'a dyn AnswerModel);
 
 impl AnswerModel for AnswerOrUnknown<'_> {
+    /// Asks the model. After the error [`Error::Failed`], the answer is [`UNKNOWN_WORD`]; other errors are returned.
     fn answer<'a>(&'a self, prompt: &'a str) -> BoxFuture<'a, Result<String, Error>> {
         Box::pin(async move {
             match self.0.answer(prompt).await {

@@ -306,6 +306,7 @@ fn values(topic: &Topic, random: &mut SeededRandom) -> Vec<String> {
     let given = ["Anouk", "Bela", "Carmen", "Dario", "Edith", "Farid", "Greta", "Hugo", "Ilka", "Joris"];
     let family = ["Abend", "Brook", "Castell", "Dunmore", "Eklund", "Fontane", "Grieg", "Hallam"];
     let value = |[sentence, ..]: &[&str; 3]| {
+        // The value ends the sentence if `{v} .` is in it. A length in metres is never a name.
         if sentence.contains("{v} .") && !sentence.contains("{v} metres") {
             format!("{}-{}-{}", random.choose(&given), random.choose(&family), random.below(900))
         } else {

@@ -179,6 +179,7 @@ fn model_table_list(results: &ModelResults) -> Vec<Table> {
     if let Some(alignment) = results.alignment {
         tables.push(alignment_table(&[(&results.name, alignment)]));
     }
+    // The cost of the literal search does not depend on a model, so only a run with doubles shows it.
     tables.push(cost_table(&labels, None));
     tables.push(grid_table(&[(results.name.as_str(), results.grids.as_slice())]));
     tables

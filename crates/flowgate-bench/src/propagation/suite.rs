@@ -319,6 +319,7 @@ impl PropagationSuite {
     pub fn literal_cost(&self) -> Option<LiteralCost> {
         let costs: Vec<(usize, usize)> =
             self.key_value.iter().filter_map(|question| literal_cost(question, &count_lines)).collect();
+        // The tests are the mean and the greatest number for a question, the tokens the sum over all questions.
         Some(LiteralCost {
             tests: Spread::of(&costs.iter().map(|(tests, _)| *tests as f64).collect::<Vec<_>>())?,
             most_tests: costs.iter().map(|(tests, _)| *tests).max()?,

@@ -86,6 +86,7 @@ fn exact_share(
     parameters: SearchParameters,
     questions: &[DocumentQuestion],
 ) -> Result<f64, Error> {
+    // Introspection is not tuned, so no example for it is given.
     let outcome =
         |question: &DocumentQuestion| apply(method, models, parameters, question, &question.answer, None);
     let outcomes: Vec<LabelOutcome> = questions.iter().map(outcome).collect::<Result<_, _>>()?;

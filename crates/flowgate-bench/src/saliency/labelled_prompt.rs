@@ -88,6 +88,7 @@ impl CasePerson {
             return Self {
                 name,
                 account: format!("NL{:08}", random.below(100_000_000)),
+                // Every month has at least 28 days.
                 day: (1 + random.below(28), 1 + random.below(12), 2020 + random.below(10)),
                 cents: 1000 + random.below(900_000),
             };

@@ -89,7 +89,7 @@ fn shared_values(case: &DependencyCase) -> Vec<f64> {
 }
 
 /// Returns for each region the mean log-probability of a token of the output, at most 0, after a prompt from which all
-/// other regions are removed.
+/// other regions are removed, and what is between regions as well.
 fn leave_one_in(model: &dyn InsideModel, case: &DependencyCase) -> Result<Vec<f64>, Error> {
     let (start, end) =
         (case.regions.first().map_or(0, |first| first.start), case.regions.last().map_or(0, |last| last.end));
@@ -99,6 +99,7 @@ fn leave_one_in(model: &dyn InsideModel, case: &DependencyCase) -> Result<Vec<f6
         .iter()
         .map(|region| format!("{}{}{}", text(0..start), text(region.clone()), text(end..case.prompt.len())))
         .collect();
+    // Without a bound, all tokens of the output are scored. No common beginning of the prompts is prepared.
     let request = |prompt| ScoreRequest { prefix: None, prompt, continuation: &case.output, bound: None };
     let requests: Vec<_> = prompts.iter().map(|prompt| request(prompt.as_str())).collect();
     let scores = block_on(model.score_batch(&requests))?;

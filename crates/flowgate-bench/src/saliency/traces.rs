@@ -258,7 +258,7 @@ fn has_words(text: &str, words: &str) -> bool {
 }
 
 /// Returns a call in words, as RTBAS writes it before it computes attention: the tool, and each argument with its
-/// value.
+/// value. A value in which there are no texts and numbers, such as `true`, is written as JSON.
 fn sentence(name: &str, arguments: &Value) -> String {
     let value = |value: &Value| {
         let mut found = Vec::new();

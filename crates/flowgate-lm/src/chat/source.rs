@@ -93,6 +93,7 @@ impl Sources {
         for (index, message) in messages.iter().enumerate() {
             let Message::User(parts) = message else { continue };
             let sources = self.0.entry(index).or_default();
+            // An entry that is shorter than the message, or absent, declares nothing for the further parts.
             sources.resize(parts.len(), None);
             sources.iter_mut().for_each(|declared| *declared = declared.or(Some(source)));
         }

@@ -100,7 +100,8 @@ fn with_marks(
     Ok(marked)
 }
 
-/// Returns the text of a part of a message; `None` if there is no such part, or it is an image.
+/// Returns the text of a part of a message; `None` if there is no such part, or it is an image. The whole text of a
+/// message of the model counts as its part 0.
 fn part_text(message: &mut Message, index: usize) -> Option<&mut String> {
     match message {
         Message::System(parts) | Message::User(parts) | Message::Tool { content: parts, .. } => {

@@ -145,6 +145,7 @@ impl DependencyClassifier {
         Ok(Self {
             first: layer(features.size(), "first")?,
             second: layer(WIDTH, "second")?,
+            // One number for each region: its logit.
             output: candle_nn::linear(WIDTH, 1, weights.pp("output"))?,
             features,
             variables,
@@ -153,6 +154,7 @@ impl DependencyClassifier {
 
     /// Returns the logit of each region: the logarithm of the odds that the output depends on it.
     fn logits(&self, regions: &[RegionSummary]) -> Result<Tensor> {
+        // `scaled` returns logarithms: the features span several orders of magnitude.
         let values: Vec<f32> = regions.iter().flat_map(|region| scaled(&self.features.of(region))).collect();
         let inputs = Tensor::from_vec(values, (1, regions.len(), self.features.size()), &Device::Cpu)?;
         // Returns the output of a layer for each region. The layer reads the regions as the steps of a sequence.

@@ -80,8 +80,8 @@ impl LocalModel {
     }
 
     /// Evaluates `tokens`, which follow the tokens of `cache`, and returns the cache extended by them. No token outside
-    /// a region of `blocked` reads a token inside it. The pieces end at multiples of [`PIECE`], as
-    /// [`extend`](Self::extend) explains.
+    /// a region of `blocked` reads a token inside it. The tokens are evaluated in pieces that end at multiples of
+    /// [`PIECE`], so that results are the same wherever the cache ends; see [`extend`](Self::extend).
     fn extend_blocking(
         &self,
         mut cache: KeyValueCache,
@@ -91,6 +91,7 @@ impl LocalModel {
         let mut remaining = tokens;
         while !remaining.is_empty() {
             let (piece, rest) = remaining.split_at(remaining.len().min(PIECE - cache.len() % PIECE));
+            // Only the cache is used, and not the hidden states.
             cache = self.evaluate(piece, &cache, &mut Probe::blocking(blocked))?.1;
             remaining = rest;
         }

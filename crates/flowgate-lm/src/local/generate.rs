@@ -21,6 +21,7 @@ impl ChatModel for LocalModel {
         request: &'a Request,
         listener: &'a mut dyn Listener,
     ) -> BoxFuture<'a, Result<Completion, Error>> {
+        // No text of the chat is blocked.
         Box::pin(self.generate(request, &[], listener))
     }
 }

@@ -126,6 +126,7 @@ pub(super) fn token_bounds(
 /// Returns a tensor of random signs, 1 and -1, of this shape, on the device of the tensor `like`.
 fn random_signs(random: &mut SplitMix, (rows, columns): (usize, usize), like: &Tensor) -> Result<Tensor> {
     let count = rows * columns;
+    // Each random number gives 64 signs, so there can be up to 63 too many, which are cut off.
     let mut signs: Vec<f32> = Vec::with_capacity(count + 64);
     while signs.len() < count {
         let bits = random.next();

@@ -19,7 +19,8 @@ pub(super) struct Sampler {
 
 impl Sampler {
     /// Creates a sampler with the parameters of a request. Without a temperature, it always selects the most probable
-    /// token; without a seed, it draws with a random one. A negative temperature counts as 0.
+    /// token; without a seed, it draws with a random one. A negative temperature counts as 0. Without `top_p`, it draws
+    /// from all tokens.
     pub(super) fn new(sampling: &Sampling) -> Self {
         Self {
             temperature: sampling.temperature.unwrap_or(0.0).max(0.0),

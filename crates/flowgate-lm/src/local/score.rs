@@ -135,6 +135,7 @@ impl LocalModel {
     /// Converts a request to tokens, with an empty score. Fails if the text is too long, or if no token precedes the
     /// continuation: the model computes probabilities only of tokens that follow another token.
     fn prepare_task<'a>(&self, request: &'a ScoreRequest<'a>) -> Result<ScoreTask<'a>, Error> {
+        // The text of the prefix, if there is one, and the prompt.
         let prompt = request.whole_prompt();
         let pair = self.tokenizer.encode_pair(&prompt, request.continuation)?;
         self.check_length(pair.text.ids.len())?;
@@ -197,7 +198,8 @@ impl LocalModel {
         Ok(())
     }
 
-    /// Evaluates `tokens`, all rows one after the other, after `cache`. `shape` is the number of rows, and of tokens in
+    /// Evaluates a batch of rows, each of which continues the tokens of its row in `cache`. `tokens` has the new tokens
+    /// of the first row, then those of the second one, and so on. `shape` is the number of rows, and of new tokens in
     /// each. Returns the hidden states and the extended cache.
     fn evaluate_rows(
         &self,

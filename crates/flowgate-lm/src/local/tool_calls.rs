@@ -32,8 +32,9 @@ impl CallFilter {
         Self { is_active: !tools.is_empty(), ..Self::default() }
     }
 
-    /// Searches the generated text that was not passed on for the stop sequences `stops`. If there is one, drops the
-    /// text from the first one on, and returns true. A message ends before its first stop sequence.
+    /// Searches the generated text that was not passed on for the stop sequences `stops`; empty ones are ignored. If
+    /// there is one, drops the text from the first one on, and returns true. A message ends before its first stop
+    /// sequence.
     pub(super) fn stop_at(&mut self, stops: &[String]) -> bool {
         let rest = self.all.get(self.passed..).unwrap_or_default();
         let stop_start =
@@ -72,7 +73,7 @@ impl CallFilter {
             return (self.pass(self.all.len()), Vec::new());
         };
         let before = self.all.get(..start).unwrap_or_default();
-        // The white space before a call is not part of the text.
+        // The white space before a call is not part of the text, but what was passed on already cannot be taken back.
         let end = before.trim_end().len().max(self.passed);
         (self.pass(end), calls)
     }
@@ -105,9 +106,9 @@ impl CallFilter {
         self.all.get(..self.all.len() - cut).unwrap_or_default().trim_end().len()
     }
 
-    /// Returns the offset at which the first call begins: at the first opening mark, or at a `{` that begins the
-    /// message. This is a guess: if the text from there on is no call, [`Self::finish`] returns it as text. `None` if
-    /// there is neither, or if the request offers no tools.
+    /// Returns the offset at which the first call begins: at the first opening mark, such as `<tool_call>`, or at a `{`
+    /// that begins the message. This is a guess: if the text from there on is no call, [`Self::finish`] returns it as
+    /// text. `None` if there is neither, or if the request offers no tools.
     fn call_start(&self) -> Option<usize> {
         if !self.is_active {
             return None;

@@ -101,7 +101,7 @@ impl Trainer {
     }
 
     /// Begins a training with the tokenizer and the weights of a model, which an earlier training has
-    /// [exported](Self::export).
+    /// [exported](Self::export). The steps and the moving means of the optimizer begin anew.
     ///
     /// # Errors
     /// If the folder has no such model, or the model does not have the shape of the settings.
@@ -196,6 +196,7 @@ impl Trainer {
         let first = self.settings.first_example + step * self.settings.batch;
         let examples: Vec<Example> =
             (first..first + self.settings.batch).map(|index| corpus.example(index)).collect();
+        // Examples of similar length are evaluated together, as a group.
         let (value, gradients) = self.loss_and_gradients(&self.groups(&examples)?)?;
         if !value.is_finite() {
             return Err(Error::Failed(format!(
@@ -214,7 +215,7 @@ impl Trainer {
     /// # Errors
     /// If an example is longer than the model reads, or no part of the examples has a weight.
     pub fn evaluate(&self, examples: &[Example]) -> Result<f32, Error> {
-        // The loss of a group is its share in the loss of all, so the shares are added.
+        // A group has examples of similar length. Its loss is its share in the loss of all, so the shares are added.
         let groups = self.groups(examples)?;
         let losses = groups.iter().map(|group| self.loss(group)?.to_scalar::<f32>().map_err(failed));
         losses.sum()

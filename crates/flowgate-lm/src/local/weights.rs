@@ -88,7 +88,7 @@ impl Weights {
         )
     }
 
-    /// Returns whether the source has a tensor of this role.
+    /// Returns whether the source has a tensor of this role. It has none if its format has no name for the role.
     pub(crate) fn has(&self, role: TensorRole) -> bool {
         self.name(role).is_ok_and(|name| match &self.source {
             WeightSource::Safetensors(folder) => folder.has(&name),

@@ -42,7 +42,7 @@ impl RequestBudget {
     }
 
     /// Counts a request that is about to be sent, or fails if the budget is spent. The tokens of a request are known
-    /// only after its answer, so requests that are open when the limit for tokens is reached; raise it can exceed it.
+    /// only after its answer, so the requests that are open when the limit for tokens is reached can exceed it.
     pub(super) fn admit(&self) -> Result<(), Error> {
         if self.tokens.is_some_and(|limit| self.token_count() >= limit) {
             return Err(Error::OverBudget("the limit for tokens is reached; raise it"));

@@ -63,6 +63,7 @@ impl Scorer {
         if continuation.is_empty() {
             return Ok(Vec::new());
         }
+        // The text of the prefix, if there is one, the prompt and the continuation.
         let text = request.whole_prompt() + continuation;
         match self.by {
             ScoreMethod::PromptLogprobs => self.prompt_logprobs(&text, continuation).await,

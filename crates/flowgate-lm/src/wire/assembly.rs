@@ -30,7 +30,8 @@ impl Assembly {
         if self.bytes > MAX_ANSWER { Err(Error::TooLong(MAX_ANSWER)) } else { Ok(()) }
     }
 
-    /// Adds a piece of the text.
+    /// Adds a piece of the text, and passes it to the listener. An empty piece is ignored. Fails if the answer becomes
+    /// too large, or the listener cancels.
     pub(super) fn text(&mut self, piece: &str, listener: &mut dyn Listener) -> Result<(), Error> {
         if piece.is_empty() {
             return Ok(());
@@ -41,8 +42,8 @@ impl Assembly {
     }
 
     /// Begins a call, passes its beginning to the listener, and returns its index, by which its arguments are added. A
-    /// call without an id receives one, so that the tool's output can refer to it. Fails if the call has no name, or if
-    /// there are [`MAX_CALLS`] calls already.
+    /// call without an id receives one, so that the tool's output can refer to it. Fails if the call has no name, there
+    /// are [`MAX_CALLS`] calls already, the answer becomes too large, or the listener cancels.
     pub(super) fn call(&mut self, id: &str, name: &str, listener: &mut dyn Listener) -> Result<usize, Error> {
         let index = self.completion.calls.len();
         if index >= MAX_CALLS {
@@ -56,11 +57,13 @@ impl Assembly {
             ToolCall { id: call_id_or_index(id, index), name: name.to_owned(), arguments: String::new() };
         let sent = send_delta(listener, Delta::Call { index, id: &call.id, name });
         self.completion.calls.push(call);
+        // An error if the listener cancels.
         sent.map(|()| index)
     }
 
     /// Begins a part of the reasoning, and returns its index, by which later pieces are added. The listener receives
-    /// the readable texts that the part already has.
+    /// the readable texts that the part already has. Fails if there are [`MAX_THOUGHTS`] parts already, the answer
+    /// becomes too large, or the listener cancels.
     pub(super) fn thought(
         &mut self,
         thought: ReasoningPart,
@@ -109,7 +112,8 @@ impl Assembly {
         Ok(())
     }
 
-    /// Sets the signature of the part of the reasoning with this index, and replaces its seal, if it had one.
+    /// Sets the signature of the part of the reasoning with this index, and replaces its seal, if it had one. Fails if
+    /// there is no such part, or the answer becomes too large.
     pub(super) fn sign_thought(&mut self, index: usize, signature: &str) -> Result<(), Error> {
         self.check_size(signature.len())?;
         let thought = self.completion.thoughts.get_mut(index).ok_or(NO_THOUGHT)?;
@@ -117,8 +121,8 @@ impl Assembly {
         Ok(())
     }
 
-    /// Adds a piece of the arguments of the call with this index, and passes it to the listener. Fails if there is no
-    /// such call. An empty piece is ignored.
+    /// Adds a piece of the arguments of the call with this index, and passes it to the listener. An empty piece is
+    /// ignored. Fails if there is no such call, the answer becomes too large, or the listener cancels.
     pub(super) fn arguments(
         &mut self,
         index: usize,
@@ -137,7 +141,8 @@ impl Assembly {
     }
 
     /// Takes the complete arguments of the call with the index `index`, which some formats send at its end. Adds them
-    /// if no arguments were streamed; otherwise fails unless they equal the streamed ones.
+    /// if no arguments were streamed; otherwise fails unless they equal the streamed ones. Fails if there is no such
+    /// call.
     pub(super) fn complete_arguments(
         &mut self,
         index: usize,

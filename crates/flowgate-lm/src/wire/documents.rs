@@ -33,7 +33,8 @@ pub(super) fn source_of(
     Ok(document.source()?.or(of_message).or(Some(Source::File)))
 }
 
-/// Returns one text with the title, the context and the content of a document: the model reads all three.
+/// Returns one text with the title, the context and the content of a document: the model reads all three. A part that
+/// is absent or empty is left out.
 pub(super) fn titled_text(title: Option<&str>, context: Option<&str>, text: &str) -> String {
     let line = |name: &str, value: Option<&str>| {
         value.filter(|value| !value.is_empty()).map_or_else(String::new, |value| format!("{name}: {value}\n"))

@@ -17,5 +17,6 @@ pub(super) fn is_error(answer: &ObjectFields<'_>) -> Result<Option<bool>, WireEr
     }
     let extension = answer.object(EXTENSION)?;
     extension.reject_unsupported(&ANSWER)?;
+    // An absent flag would be read as false, so the flag is read only if it is present.
     extension.get("is_error").map(|_| extension.flag("is_error")).transpose()
 }

@@ -49,7 +49,8 @@ pub(super) fn read_format<'a>(
     }
 }
 
-/// Reads a schema with the fields that OpenAI's formats share: `name`, `description`, `schema` and `strict`.
+/// Reads a schema with the fields that OpenAI's formats share: `name`, `description`, `schema` and `strict`. Fails if
+/// the name is missing or is not plain, or the schema is missing; the description and `strict` may be missing.
 pub(super) fn read_named_schema(object: &ObjectFields<'_>) -> Result<OutputSchema, WireError> {
     let name = object.text("name")?;
     let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
@@ -64,7 +65,8 @@ pub(super) fn read_named_schema(object: &ObjectFields<'_>) -> Result<OutputSchem
     })
 }
 
-/// Reads the schema in the field `key`: an object within the limits that refers only to itself.
+/// Reads the schema in the field `key`: an object that is not too deep or too large, and whose references (`$ref`)
+/// all lead to places within it. Fails for anything else.
 pub(super) fn read_schema(object: &ObjectFields<'_>, key: &str) -> Result<Arc<Value>, WireError> {
     match object.get(key) {
         None => object.field_error(key, "is missing"),
@@ -73,8 +75,8 @@ pub(super) fn read_schema(object: &ObjectFields<'_>, key: &str) -> Result<Arc<Va
     }
 }
 
-/// Returns `schema` if it is within the limits and refers only to itself. Otherwise fails with an error about the field
-/// `key`, from which the schema was read.
+/// Returns `schema` if it is not too deep or too large, and its references (`$ref`) all lead to places within it.
+/// Otherwise fails with an error about the field `key`, from which the schema was read.
 pub(super) fn checked_schema(
     object: &ObjectFields<'_>,
     key: &str,
@@ -129,7 +131,7 @@ pub(super) fn encode_named_schema(schema: &OutputSchema) -> Map<String, Value> {
 }
 
 /// Returns the schema for a format without a field for the description of a schema: writes the description into the
-/// schema itself, unless the schema already has one.
+/// schema itself, unless the description is empty or the schema already has one.
 pub(super) fn described_schema(schema: &OutputSchema) -> Value {
     let mut described = (*schema.schema).clone();
     if let (Value::Object(entries), false) = (&mut described, schema.description.is_empty()) {

@@ -21,7 +21,8 @@ pub enum SafeguardAnswer {
 }
 
 impl SafeguardAnswer {
-    /// Returns the `safeguard_results` of an answer with these calls.
+    /// Returns the `safeguard_results` of an answer with these calls: that calls are not judged, or that none of them
+    /// is dangerous.
     pub(super) fn results(self, calls: &[ToolCall]) -> Value {
         let status = match self {
             Self::Unsupported => json!({"type": "unsupported"}),

@@ -39,6 +39,7 @@ pub(crate) fn reported_error(error: &Value) -> Error {
         names.iter().flatten().find_map(known).map(|(status, ..)| *status)
     };
     let status = stated.filter(|code| (400..600).contains(code)).or_else(by_name).unwrap_or(500);
+    // A delay that the server requests is in a header, not in this object.
     error_for_status(status, name, None)
 }
 
@@ -76,6 +77,7 @@ pub(super) struct ErrorNames {
 pub(super) fn error_names(status: u16) -> ErrorNames {
     let fallback = if status < 500 { 400 } else { 500 };
     let row = |status: u16| NAMES.into_iter().find(|(known, ..)| *known == status);
+    // The table has rows for 400 and 500, so the last names are never used.
     let (_, openai, anthropic, gemini) =
         row(status).or_else(|| row(fallback)).unwrap_or((500, "error", "error", "UNKNOWN"));
     ErrorNames { openai, anthropic, gemini }

@@ -83,8 +83,8 @@ pub(super) fn custom_arguments(input: &str) -> String {
     json!({INPUT: input}).to_string()
 }
 
-/// Returns the text of a call of a custom tool from its JSON arguments. Arguments that [`custom_schema`] does not
-/// permit are returned unchanged.
+/// Returns the text of a call of a custom tool from its JSON arguments, an object whose only field is this text. Other
+/// arguments, which [`custom_schema`] does not permit, are returned unchanged.
 pub(super) fn custom_input(arguments: &str) -> String {
     let parsed: Option<Value> = serde_json::from_str(arguments).ok();
     let only = parsed.as_ref().and_then(Value::as_object).filter(|object| object.len() == 1);

@@ -85,7 +85,8 @@ fn message(briefing: &Briefing<'_>) -> String {
     lines.join("\n")
 }
 
-/// Reads the answer of the model: the first JSON object in it. Returns `None` if there is none, if the text is no template of the game, or if the
+/// Reads the answer of the model: the first JSON object in it. White space in its text becomes single spaces, since a
+/// template is one line. Returns `None` if there is no object, if the text is no template of the game, or if the
 /// variant is none of those that the task permits; without a variant, the first one is used.
 fn read(answer: &str, briefing: &Briefing<'_>) -> Option<(AttackTemplate, Variant)> {
     let object = answer.get(answer.find('{')?..)?;

@@ -46,6 +46,7 @@ impl BlockedChannel {
                 spans
             }
             (Self::Unauthorized, TaskLabels::Tools { forbidden, .. }) => capability_spans(text, forbidden),
+            // In the instruction game, the projections of AgentSecBench remove nothing.
             (Self::Unauthorized, TaskLabels::Document { .. }) => Vec::new(),
         };
         merged(spans)

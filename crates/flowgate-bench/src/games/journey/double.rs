@@ -109,8 +109,9 @@ impl<'r> Reader<'r> {
         Some(Self { request, calls, plan })
     }
 
-    /// Returns the visible lines of the answers of tools, decoded, each with a flag. The flag is true if the user has written a message since the
-    /// call that the line answers.
+    /// Returns the visible lines of the answers of tools, decoded, each with a flag. The flag is true if the user has
+    /// written a message since the call that the line answers. Lines with a placeholder are left out, and so is the
+    /// answer of `look`.
     fn lines(&self) -> Vec<(String, bool)> {
         let lines =
             self.calls.iter().filter(|(call, ..)| call.name != LOOK).flat_map(|(_, answer, is_new)| {

@@ -39,6 +39,7 @@ pub(super) fn add_stored(world: &World<'_>, output: &mut AgentOutput) {
         output.delivered.push(DeliveredReply {
             text: text.to_owned(),
             is_vouched_for: false,
+            // A text in the store has no label here.
             label: Vec::new(),
         });
     }

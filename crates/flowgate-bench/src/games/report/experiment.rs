@@ -44,6 +44,7 @@ pub fn experiment_csv(runs: &[ModelRun]) -> String {
         .flat_map(ModelRun::figure_rows)
         .filter_map(|row| match row {
             Value::Object(row) => Some(row),
+            // This does not occur, because every row is an object.
             _ => None,
         })
         .collect();

@@ -53,6 +53,7 @@ pub fn page(content: PageContent<'_>, manifest: &Value) -> String {
     let PageContent { figures: all, executions, searches, compared } = content;
     let seed = manifest.get("seed").and_then(Value::as_u64).unwrap_or_default();
     let model = manifest.get("model").and_then(Value::as_str).unwrap_or_default();
+    // The page is about one model, so the titles of charts do not end with its name.
     let drawings = figure_drawings(all, "");
     let mut tables = table_list(all, model);
     tables.extend(comparisons_with_ours(executions, seed));

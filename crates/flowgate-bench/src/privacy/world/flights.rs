@@ -193,8 +193,9 @@ fn search_flights(state: &mut Value, arguments: &Map<String, Value>) -> Result<V
     Ok(flights.as_array().map_or_else(|| json!([]), |rows| rows.iter().filter(is_hit).cloned().collect()))
 }
 
-/// Books a flight and returns the id of the booking. The card pays or, if no card is given, the voucher. A wrong number
-/// of a card or a voucher is refused, so that an agent cannot invent one.
+/// Books a flight and returns the id of the booking, which is `b` and a number. The card pays or, if no card is given,
+/// the voucher. A wrong number of a card or a voucher is refused, so that an agent cannot invent one. The booking has
+/// the fields of the flight, and a remark and a pickup that are the same for all flights.
 fn book_flight(state: &mut Value, arguments: &Map<String, Value>) -> Result<Value, String> {
     let flight = row(state, "flights", text(arguments, "flight")?)?.clone();
     match (arguments.get("card").and_then(Value::as_str), arguments.get("voucher").and_then(Value::as_str)) {

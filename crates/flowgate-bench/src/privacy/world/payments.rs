@@ -129,7 +129,9 @@ pub(super) const TOOLS: &[PrivacyTool] = &[
     },
 ];
 
-/// Sends money to a user: adds a transaction and lowers the balance, which must suffice. Returns the id of the transaction.
+/// Sends money to a user: adds a transaction and lowers the balance, which must suffice. Returns the id of the
+/// transaction, which is `t` and a number. The date is always the same, so that runs can be repeated. A missing note is
+/// null.
 fn send_money(state: &mut Value, arguments: &Map<String, Value>) -> Result<Value, String> {
     let (to, amount) = (text(arguments, "to")?.to_owned(), number(arguments, "amount")?);
     // An unknown user is an error.

@@ -158,8 +158,9 @@ pub(super) const TOOLS: &[PrivacyTool] = &[
     },
 ];
 
-/// Buys a product: checks the card, and adds an order with the product's price. Returns the id of the order. The quantity and the address are
-/// required, but not recorded in the order.
+/// Buys a product: checks the card, and adds an order with the product's price. Returns the id of the order, which is
+/// `o` and a number. The quantity and the address are required, but not recorded in the order. The date is always the
+/// same, so that runs can be repeated.
 fn buy(state: &mut Value, arguments: &Map<String, Value>) -> Result<Value, String> {
     let product = row(state, "products", text(arguments, "product")?)?.clone();
     number(arguments, "quantity")?;

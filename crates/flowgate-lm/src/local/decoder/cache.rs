@@ -57,6 +57,7 @@ impl KeyValueCache {
     /// Returns the cache for some rows of the batch, those with the indices `rows`. A batch continues with it when its
     /// other rows are finished.
     pub(crate) fn rows(&self, rows: &Tensor) -> Result<Self> {
+        // The rows of the batch are dimension 0 of all three tensors.
         let layer = |layer: &LayerCache| {
             Ok(LayerCache {
                 keys: layer.keys.index_select(rows, 0)?,

@@ -103,7 +103,8 @@ impl Angles {
     }
 
     /// Rotates vectors in all their entries. Files of models differ in which two entries form a pair: adjacent ones
-    /// (interleaved), or ones that are half a width apart.
+    /// (interleaved), or ones that are half a width apart. `kernels` selects the implementation: fused ones are faster,
+    /// but have no gradient.
     fn rotate_all(&self, x: &Tensor, kernels: Kernels) -> Result<Tensor> {
         let rotate = match (kernels, self.is_interleaved) {
             (Kernels::Fused, false) => rotary_emb::rope,

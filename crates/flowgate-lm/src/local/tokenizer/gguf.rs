@@ -190,6 +190,7 @@ impl<'a> GgufTokenizer<'a> {
                 _ => return None,
             };
             Some(json!({
+                // The flags say that the token is found exactly as it is written, also within a word.
                 "id": id, "content": content, "special": is_special,
                 "single_word": false, "lstrip": false, "rstrip": false, "normalized": false,
             }))
@@ -208,6 +209,8 @@ impl<'a> GgufTokenizer<'a> {
         let Some((id, token)) = id.and_then(|id| Some((id, *tokens.get(usize::try_from(id).ok()?)?))) else {
             return Value::Null;
         };
+        // Only a single text gets the token: the template of a pair has only the texts. A type id is the number of a
+        // text in the pair.
         json!({
             "type": "TemplateProcessing",
             "single": [{"SpecialToken": {"id": token, "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],

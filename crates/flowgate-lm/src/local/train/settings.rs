@@ -38,7 +38,8 @@ const HEAD_WIDTH: usize = 32;
 
 impl ModelShape {
     /// Returns a shape with this number of layers and this width, which should be a multiple of 64: heads of a width of
-    /// 32, of which two share their keys, and an inner width of 2.75 times the width.
+    /// 32, of which two share their keys, and an inner width of 2.75 times the width. The vocabulary, the convolution
+    /// and the length of texts are the same for all sizes.
     #[must_use]
     pub fn of_size(layers: usize, width: usize) -> Self {
         let heads = (width / HEAD_WIDTH).max(1);
@@ -87,7 +88,8 @@ pub struct TrainingSettings {
 }
 
 impl Default for TrainingSettings {
-    /// Returns settings for a model of the default shape.
+    /// Returns settings for a model of the default shape: 3000 steps with 8 examples each. The learning rate rises in
+    /// the first 20 steps, and falls in the last 40 % of the steps.
     fn default() -> Self {
         Self {
             shape: ModelShape::default(),
@@ -111,8 +113,8 @@ impl TrainingSettings {
         Self { first_example: 5500, rate: self.rate / 2.0, decay: 0.6, ..self }
     }
 
-    /// Returns the learning rate of the step `step`, where the first step is 0. The rate rises in the first steps, then
-    /// stays at its full value, and falls almost to 0 in the last steps.
+    /// Returns the learning rate of the step `step`, where the first step is 0. The rate rises in the first `warm_up`
+    /// steps, then stays at its full value, and falls almost to 0 in the last steps, whose share of all is `decay`.
     #[expect(clippy::cast_precision_loss, reason = "steps are few")]
     pub(super) fn rate(&self, step: usize) -> f64 {
         // A phase without steps counts as one step, so that nothing is divided by 0.

@@ -143,8 +143,8 @@ impl GgufFile {
 
 impl TensorLocation {
     /// Returns the size of the tensor's content in bytes. Quantised types encode a fixed number of entries (a block) in
-    /// a fixed number of bytes. `None` if a row (the last dimension) is no whole number of blocks, or if the size
-    /// overflows.
+    /// a fixed number of bytes. `None` if the tensor has no dimension, if a row (the last dimension) is no whole number
+    /// of blocks, or if the size overflows.
     fn bytes(&self) -> Option<u64> {
         let block = self.data_type.block_size();
         let row = *self.shape.last()?;

@@ -83,6 +83,7 @@ fn estimated_size(message: &Message) -> usize {
         Part::Text(text) | Part::ImageUrl(text) | Part::ImageData { data: text, .. } => text.len(),
     };
     let text = match message {
+        // The numbers of bytes are guesses: 96 for the names of a call, 64 for those of an output, 40 for any message.
         Message::System(parts) | Message::User(parts) => parts.iter().map(part).sum(),
         Message::Assistant { text, calls, .. } => {
             text.len() + calls.iter().map(|call| 96 + call.arguments.len()).sum::<usize>()

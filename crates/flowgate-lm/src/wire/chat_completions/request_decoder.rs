@@ -114,6 +114,7 @@ fn sources_of(message: &ObjectFields<'_>) -> Result<Vec<Option<Source>>, WireErr
             let source = |part: Result<ObjectFields<'_>, WireError>| {
                 let part = part?;
                 match part.optional_text("type")? {
+                    // A file without a declaration of its own is never `typed`, even if its message is.
                     Some("file") => documents::source_of(&part, message_source),
                     _ => Ok(part.source()?.or(message_source)),
                 }

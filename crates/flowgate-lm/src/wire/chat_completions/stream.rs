@@ -127,8 +127,8 @@ impl StreamDecoder {
         Ok(())
     }
 
-    /// Decodes the `delta` of a chunk: a piece of the text, of the refusal or of calls. Fails if it adds something
-    /// after the finish reason.
+    /// Decodes the `delta` of a chunk: a piece of the text, of the refusal or of calls. The words of a refusal become
+    /// text of the answer, which is then marked as refused. Fails if the delta adds something after the finish reason.
     fn delta(&mut self, delta: &Json<'_>, listener: &mut dyn Listener) -> Result<(), Error> {
         let field = |key: &str| fields::text(delta, key);
         let calls = fields::list(delta, "tool_calls").unwrap_or_default();
@@ -194,6 +194,7 @@ impl StreamDecoder {
             return Err(EARLY);
         }
         self.assembly.completion.stop = self.finish.ok_or(EARLY)?;
+        // An answer with calls gets the stop reason of calls; one that promises calls and has none is an error.
         correct_stop_reason(self.assembly.completion)
     }
 }

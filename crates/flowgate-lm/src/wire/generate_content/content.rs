@@ -65,6 +65,8 @@ pub(super) struct ContentReader {
 
 impl ContentReader {
     /// Decodes the next content, and appends the messages that it contains: of the model, or of the user and the tools.
+    /// A content without a role is one of the user. A content of the role `function` may have only outputs of tools,
+    /// and the files that belong to them.
     pub(super) fn read(&mut self, content: &ObjectFields<'_>) -> Result<(), WireError> {
         match content.optional_text("role")? {
             Some("model") => self.read_model(content),
@@ -217,10 +219,11 @@ impl ContentReader {
         Ok(Message::Tool { call_id, content, is_error: Some(is_error) })
     }
 
-    /// Returns the id of the call that an output answers, and closes this call. `id` is the id in the output, which may
-    /// be empty, and `name` is its tool. An output whose id no open call has belongs to the first open call of the tool
-    /// to which the client gave no id, since some clients invent ids for outputs. Without such a call, the id of the
-    /// output itself is returned.
+    /// Returns the id of the call that an output answers, and closes this call. `id` is the id in the output, and
+    /// `name` is its tool. An output without an id belongs to the first open call of the tool. An output whose id no
+    /// open call has belongs to the first open call of the tool to which the client gave no id, since some clients
+    /// invent ids for outputs. Without such a call, the result is the id of the output itself, or one that is made of
+    /// the tool's name.
     fn answered_call(&mut self, id: &str, name: &str) -> String {
         let with_id = self.open_calls.iter().position(|call| call.id == id);
         let is_of_tool = |call: &OpenCall| call.tool == name && (id.is_empty() || !call.has_given_id);
@@ -249,7 +252,7 @@ fn output_text(entries: &[(std::borrow::Cow<'_, str>, Json<'_>)]) -> (Option<Str
     }
 }
 
-/// Decodes an image or a PDF.
+/// Decodes an image or a PDF. Fails for another media type, and for one with parameters or several types.
 fn read_blob(blob: &ObjectFields<'_>) -> Result<Part, WireError> {
     blob.reject_unsupported(&BLOB)?;
     let media_type = blob.text("mimeType")?;

@@ -194,7 +194,8 @@ pub(super) fn text_part(text: &str, thoughts: &[&ReasoningPart]) -> Option<Value
     Some(part)
 }
 
-/// Encodes a call, which has this index in its message, with its signature.
+/// Encodes a call, which has this index in its message. Adds its signature, if the server of the model signed it;
+/// `thoughts` are the parts of the reasoning, and contain the signatures.
 pub(super) fn call_part(call: &ToolCall, index: usize, thoughts: &[&ReasoningPart]) -> Value {
     let arguments = arguments_object(&call.arguments);
     let mut part = json!({"functionCall": {"id": call.id, "name": call.name, "args": arguments}});
@@ -204,8 +205,9 @@ pub(super) fn call_part(call: &ToolCall, index: usize, thoughts: &[&ReasoningPar
     part
 }
 
-/// Encodes the texts of a tool's output as an object with the field `output`, or `error` if the tool failed. The images
-/// and PDFs of the output are encoded elsewhere, as parts of the content.
+/// Encodes the texts of a tool's output as an object with the field `output`, or `error` if the tool failed. An output
+/// without texts is an empty object if the tool succeeded. The images and PDFs of the output are encoded elsewhere, as
+/// parts of the content.
 fn output_object(content: &[Part], is_error: bool) -> Value {
     let texts: Vec<&str> = content
         .iter()

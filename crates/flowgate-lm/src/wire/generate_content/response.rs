@@ -34,7 +34,8 @@ pub(super) fn thought_part(completion: &Completion) -> Option<Value> {
     (!texts.is_empty()).then(|| json!({"text": texts.join("\n\n"), "thought": true}))
 }
 
-/// Encodes the parts as one event of an answer. The event does not end the answer; [`finish`] makes it the last one.
+/// Encodes the parts as one event of an answer, which has only one candidate. The event does not end the answer;
+/// [`finish`] makes it the last one.
 pub(super) fn event(parts: &[Value], head: ResponseHead<'_>) -> Value {
     json!({
         "candidates": [{"content": {"role": "model", "parts": parts}, "index": 0}],
@@ -46,6 +47,7 @@ pub(super) fn event(parts: &[Value], head: ResponseHead<'_>) -> Value {
 /// Adds the end of an answer to its last event: the finish reason and the usage.
 pub(super) fn finish(event: &mut Value, completion: &Completion) {
     let reason = match completion.stop {
+        // The format has no reason of its own for calls: they are parts of the content.
         Stop::End | Stop::Calls => "STOP",
         Stop::Length => "MAX_TOKENS",
         Stop::Refused => "SAFETY",

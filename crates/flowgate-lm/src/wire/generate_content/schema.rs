@@ -53,7 +53,8 @@ fn each_entry(schemas: &Json<'_>) -> Value {
     entries.iter().map(|(name, schema)| (name.clone().into_owned(), json_schema(schema))).collect()
 }
 
-/// Changes a schema such that it also permits `null`: in its `enum`, and in its `type` or else its `anyOf`.
+/// Changes a schema such that it also permits `null`: in its `enum`, and in its `type` or else its `anyOf`. A schema
+/// that has none of these stays unchanged.
 fn allow_null(schema: &mut Map<String, Value>) {
     if let Some(Value::Array(values)) = schema.get_mut("enum")
         && !values.contains(&Value::Null)

@@ -32,7 +32,7 @@ const METHODS: [(&str, TargetMethod); 3] = [
 
 impl Target {
     /// Parses the part of an address after `models/`, such as `gemini-3-pro:generateContent`. `None` if it names no
-    /// model, or a method that is not supported.
+    /// model, its encoding of the model's name is malformed, or the method is not supported.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let (model, name) = text.rsplit_once(':')?;
@@ -50,8 +50,8 @@ pub(in crate::wire) fn path(model: &str, stream: bool) -> String {
     format!("/models/{}:{method}", encoded(model))
 }
 
-/// Encodes a name as one segment of a path: all bytes but letters, digits and `-_.~` become `%` and two digits. A
-/// client may have chosen the name, and it must not lead to another address.
+/// Encodes a name as one segment of a path: all bytes but letters, digits and `-_.~` become `%` and two hexadecimal
+/// digits. A client may have chosen the name, and it must not lead to another address.
 fn encoded(name: &str) -> String {
     let mut text = String::new();
     for byte in name.bytes() {
@@ -64,8 +64,8 @@ fn encoded(name: &str) -> String {
     text
 }
 
-/// Decodes the bytes of a name that are encoded as `%` and two digits; `None` if one is malformed, or the result is not
-/// UTF-8.
+/// Decodes the bytes of a name that are encoded as `%` and two hexadecimal digits; `None` if one is malformed, or the
+/// result is not UTF-8.
 fn decoded(text: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.bytes();

@@ -90,7 +90,7 @@ pub(super) fn read_search_result(block: &ObjectFields<'_>, known: &KnownFields) 
     Ok(Part::Text(documents::titled_text(title, source, &joined_texts(block)?)))
 }
 
-/// Returns the field `content`, a text or text blocks, as one text.
+/// Returns the field `content`, a text or text blocks, as one text, with an empty line between two blocks.
 fn joined_texts(object: &ObjectFields<'_>) -> Result<String, WireError> {
     let texts = read_texts(object, "content")?;
     let texts: Vec<&str> = texts
@@ -103,6 +103,7 @@ fn joined_texts(object: &ObjectFields<'_>) -> Result<String, WireError> {
 /// Fails for the source of an image or a document whose content is not in the request, or whose type is unknown. Never
 /// returns a `T`: the parameter only lets callers return the result.
 fn refuse_elsewhere<T>(source: &ObjectFields<'_>) -> Result<T, WireError> {
+    // An unknown field is named first: the client must correct it in any case.
     match source.text("type")? {
         "url" => source.reject_unsupported(&URL)?,
         "file" => source.reject_unsupported(&FILE)?,

@@ -136,7 +136,7 @@ pub(super) fn read_stop_reason(reason: Option<&Value>) -> Result<Stop, Error> {
 }
 
 /// Decodes the token usage. A count that is absent is taken from `before`, the usage that was reported earlier. Cached
-/// input tokens count as input.
+/// input tokens count as input; they are added only if `input_tokens` is present, since `before` has them already.
 pub(super) fn read_usage(usage: Option<&Value>, before: Usage) -> Usage {
     let count = |key: &str| usage.and_then(|usage| fields::count(usage, key));
     let cached = ["cache_creation_input_tokens", "cache_read_input_tokens"];

@@ -103,6 +103,7 @@ pub fn encode_stream(
 fn thought_events(thought: &ReasoningPart) -> (Value, Vec<Value>) {
     let whole = shown_block(thought);
     if fields::text(&whole, "type") == "redacted_thinking" {
+        // It has no readable text, so it is sent as a whole.
         return (whole, Vec::new());
     }
     let text = |piece: &&str| json!({"type": "thinking_delta", "thinking": piece});
@@ -261,7 +262,8 @@ impl StreamDecoder {
         }
     }
 
-    /// Decodes the end of an open block. A call whose arguments are still empty gets an empty object.
+    /// Decodes the end of an open block. A call whose arguments are still empty gets an empty object. Fails if no block
+    /// with the index of the event is open.
     fn end(&mut self, body: &Value, listener: &mut dyn Listener) -> Result<(), Error> {
         let block = self.blocks.get_mut(index(body)?).filter(|block| !block.ended);
         let block = block.ok_or(Error::Malformed(
@@ -292,6 +294,7 @@ impl StreamDecoder {
             return Err(EARLY);
         }
         self.assembly.completion.stop = self.stop.ok_or(EARLY)?;
+        // An answer with calls gets the stop reason of calls; one that promises calls and has none is an error.
         correct_stop_reason(self.assembly.completion)
     }
 }

@@ -36,7 +36,7 @@ pub(super) fn read_tool(tool: &ObjectFields<'_>) -> Result<Option<ToolSpec>, Wir
 }
 
 /// Decodes `tool_choice`: whether the model may, must or must not call a tool, or which one it must call. The second
-/// result is whether a message may have at most one call.
+/// result is whether a message may have at most one call. Without the field, the model may call any number of tools.
 pub(super) fn read_choice(body: &ObjectFields<'_>) -> Result<(ToolChoice, bool), WireError> {
     if body.get("tool_choice").is_none() {
         return Ok((ToolChoice::Auto, false));

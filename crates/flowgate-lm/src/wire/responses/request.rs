@@ -118,6 +118,7 @@ fn encode_content(parts: &[Part]) -> Value {
         Part::Text(text) => json!({"type": "input_text", "text": text}),
         image => match named_pdf(image) {
             Some((name, url)) => json!({"type": "input_file", "filename": name, "file_data": url}),
+            // The format requires `detail`; with `auto`, the server chooses the resolution.
             None => json!({"type": "input_image", "image_url": image_url(image), "detail": "auto"}),
         },
     };

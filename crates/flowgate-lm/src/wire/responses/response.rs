@@ -62,8 +62,8 @@ pub(super) fn response(
     })
 }
 
-/// Returns the status of an answer. A refusal in words is a complete answer; a refusal without words comes from the
-/// provider's filter.
+/// Returns the status of an answer. An answer that reached the token limit is incomplete. A refusal in words is a
+/// complete answer; a refusal without words comes from the provider's filter, which cut the answer off.
 pub(super) fn status(completion: &Completion) -> &'static str {
     match completion.stop {
         Stop::Length => "incomplete",
@@ -129,6 +129,7 @@ pub(super) fn encode_thought(head: ResponseHead<'_>, index: usize, thought: &Rea
 pub(super) fn encode_text(completion: &Completion, text: &str) -> Value {
     match completion.stop {
         Stop::Refused => json!({"type": "refusal", "refusal": text}),
+        // A completion has no annotations and log-probabilities; clients expect the fields.
         _ => json!({"type": "output_text", "text": text, "annotations": [], "logprobs": []}),
     }
 }

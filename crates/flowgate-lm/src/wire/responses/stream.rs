@@ -231,6 +231,7 @@ impl StreamDecoder {
         }
         let field = |key: &str| fields::text(item, key);
         let output_index = fields::count(body, "output_index");
+        // Calls without an index are not compared.
         let has_same_index =
             |begun: &StartedCall| output_index.is_some() && begun.output_index == output_index;
         if self.calls.iter().any(has_same_index) {

@@ -174,7 +174,8 @@ const PUNCTUATION: &[&str] = &["", "", "", "", ",", ":", " -", " =", " (", ";", 
 
 impl Phrasing {
     /// Returns the phrasing of the register, in which all documents, questions and answers have the same simple form.
-    /// The form is taken from the paper *Permissive Information-Flow Analysis* (Figure 4).
+    /// The form is taken from the paper *Permissive Information-Flow Analysis* (Figure 4). Its words can therefore be
+    /// predicted (`is_familiar`).
     pub(super) fn register() -> Self {
         let statement = "The {a} of {e} is {v} .";
         Self {
@@ -220,9 +221,10 @@ fn words(draw: &mut Draw) -> String {
     (0..draw.below(4)).map(|_| format!("{} ", draw.pick(WORDS))).collect()
 }
 
-/// Makes up a phrasing: the blanks in random order, with random words before each. If `ends_with_value` is true, the
-/// blank of the value (`{v}`) comes last.
+/// Makes up a phrasing: the blanks in random order, with random words before each and random punctuation after it. If
+/// `ends_with_value` is true, the blank of the value (`{v}`) is added as the last one.
 fn made_up(draw: &mut Draw, blanks: &[&str], ends_with_value: bool) -> String {
+    // As many as there are: all of them, in random order.
     let mut blanks = draw.pick_several(blanks, blanks.len());
     if ends_with_value {
         blanks.push("{v}");
