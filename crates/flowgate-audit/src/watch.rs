@@ -220,7 +220,7 @@ mod tests {
             r#"{"time": 1, "subject": "thought"}"#,
             "`subject` of the line must be `call`, `output`, `prompt`",
         );
-        check(r#"{"time": 1, "subject": "call", "outcome": "maybe"}"#, "`outcome` must be");
+        check(r#"{"time": 1, "subject": "call", "outcome": "maybe"}"#, "`outcome` of the line must be");
         check(r#"{"time": 1, "subject": "call", "outcome": "deny"}"#, "`reason`");
     }
 

@@ -190,9 +190,9 @@ impl ModelRoutes {
             RequestChat::Whole(chat) => chat,
             RequestChat::Continued(previous, sources) => {
                 let Some(before) = locked.history().and_then(|history| previous.chat_in(history)) else {
-                    drop(locked);
                     // Another gateway, which the client asks next, would wait until the lease expires. A lease that cannot
-                    // be released expires by itself.
+                    // be released expires by itself. It is released under the lock, so that it is not that of the next
+                    // request.
                     let _ = self.sessions.store().release_lease(&client.spec.name, handle.name()).await;
                     return Err(bad_previous_answer(GONE));
                 };

@@ -294,7 +294,17 @@ impl Conversations {
         // A locked cell is in use by another request, so the conversation exists or is about to.
         let is_in_memory = handle.cell.try_lock().map_or(true, |session| session.is_some());
         let exists = is_in_memory || self.store.has_conversation(&client.spec.name, name).await?;
-        Ok(exists.then_some(handle))
+        if exists {
+            return Ok(Some(handle));
+        }
+        // Invented names must not fill the cache, unless another request has begun to use the name.
+        let ConversationHandle { key, cell } = handle;
+        drop(cell);
+        let mut memory = self.memory();
+        if !memory.is_used(&key) {
+            memory.forget(&key);
+        }
+        Ok(None)
     }
 
     /// Waits until no other request uses the conversation that `handle` names, in this gateway or in another, and loads

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::gateway::{KEY, OTHER_KEY, TestGateway};
+use crate::gateway::{GatewayHome, KEY, OTHER_KEY, POLICY, TestGateway, config};
 use crate::gullible;
 use crate::upstream::{UpstreamDouble, says, text_of};
 
@@ -168,4 +168,24 @@ fn equal_messages_do_not_confuse_what_is_continued() {
     let body = json!({"previous_response_id": second["id"], "input": "yes"});
     let (status, refused) = send(&gateway, &[("authorization", &key(KEY))], body);
     assert_eq!(status, 400, "{refused}");
+}
+
+/// The id of an answer is good after a restart of the gateway, and a new answer has another id than all earlier ones.
+#[test]
+fn ids_are_good_after_a_restart() {
+    let upstream = UpstreamDouble::new(|request| says(&format!("{} characters", text_of(request).len())));
+    let home = GatewayHome::new(&config(&upstream.url, "responses", MORE), POLICY);
+    let gateway = home.start();
+    let first = ask(&gateway, json!({"input": "the first"}));
+    let second = ask(&gateway, json!({"previous_response_id": first["id"], "input": "the second"}));
+    let again = ask(&gateway, json!({"previous_response_id": first["id"], "input": "the second"}));
+    gateway.stop();
+    let gateway = home.start();
+    let once_more = ask(&gateway, json!({"previous_response_id": first["id"], "input": "the second"}));
+    let ids = [&first, &second, &again, &once_more].map(|answer| answer["id"].to_string());
+    assert_eq!(ids.iter().collect::<std::collections::BTreeSet<_>>().len(), 4, "{ids:?}");
+    let third = ask(&gateway, json!({"previous_response_id": once_more["id"], "input": "the third"}));
+    assert_eq!(third["previous_response_id"], once_more["id"]);
+    let last = upstream.shown().pop().unwrap();
+    assert!(["the first", "the second", "the third"].iter().all(|text| last.contains(text)), "{last}");
 }

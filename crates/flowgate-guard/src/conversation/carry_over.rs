@@ -82,7 +82,12 @@ impl Conversation {
                 }
                 // The client continued a turn that waited for a person: its chat, and what it wrote to continue.
                 Input::Resumed { kept, new } => {
-                    self.carry_chat(client, history, (*kept, 0), (new.as_slice(), &Sources::default(), &[]))?;
+                    self.carry_chat(
+                        client,
+                        history,
+                        (*kept, *kept),
+                        (new.as_slice(), &Sources::default(), &[]),
+                    )?;
                 }
                 Input::AnsweredTo(message) => {
                     let tools = called_tools(message, tool_of);

@@ -220,8 +220,7 @@ impl Conversation {
         history: &mut History,
         chat: &SentChat<'_>,
     ) -> Result<Option<MergeSummary>, PushError> {
-        // A chat of which the first messages are digests continues an answer that the caller has named by its position.
-        let certain = chat.digest_only_count();
+        let certain = chat.certain_count();
         let found = self.align_chat(history, (chat.digests(), certain), |count| chat.messages_after(count));
         // The input leaves out only the messages with the digests of the history. It contains messages that differ from
         // the history in the spelling of their calls alone, so that a replay recognises them as well.

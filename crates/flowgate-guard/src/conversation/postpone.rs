@@ -63,7 +63,7 @@ impl Conversation {
             return None;
         }
         let length = history.messages().len();
-        let found = history.align(chat.digests(), chat.digest_only_count());
+        let found = history.align(chat.digests(), chat.certain_count());
         match chat.messages_after(found.unchanged)? {
             // The same request as before, with or without the message that a person was asked.
             [] if found.unchanged + 1 == length || found.unchanged == length => Some((found.unchanged, None)),

@@ -77,6 +77,10 @@ impl Conversation {
                 let digests = history.digests_with(*kept, rest);
                 let found = self
                     .align_chat(history, (&digests, *certain), |count| rest.get(count.checked_sub(*kept)?..));
+                // The history is the one of the original run, so the same messages are unchanged.
+                if found.same != *kept {
+                    return None;
+                }
                 let memory = &mut QuotationLookup::from_recorded(client, seen);
                 self.apply(input, InputContext::Chat { history, memory, found })
             }

@@ -21,6 +21,9 @@ pub struct SentChat<'m> {
     messages: &'m [Message],
     /// The provenance of the parts of `messages`, as the client declares it.
     sources: Sources,
+    /// How many of the first messages are those of the session by their positions, because the client names the answer
+    /// that it continues.
+    certain: usize,
 }
 
 /// The digests of the first messages of a chat, in order.
@@ -72,7 +75,12 @@ impl<'m> SentChat<'m> {
         written.extend_from_slice(&prefix.written);
         digests.extend(messages.iter().map(|message| hasher.digest(message)));
         written.extend(messages.iter().map(|message| matches!(message, Message::Assistant { .. })));
-        Self { all: Arc::new(MessageDigests { digests, written }), messages, sources: Sources::default() }
+        Self {
+            all: Arc::new(MessageDigests { digests, written }),
+            messages,
+            sources: Sources::default(),
+            certain: 0,
+        }
     }
 
     /// Creates a chat that begins with the messages of `prefix` and continues with `messages`, whose declared provenance
@@ -85,7 +93,8 @@ impl<'m> SentChat<'m> {
         };
         let repeated = usize::from(messages.first().is_some_and(is_repeated));
         let rest = messages.get(repeated..).unwrap_or_default();
-        Self::continuing(prefix, rest).with_sources(sources.starting_at(repeated))
+        let chat = Self::continuing(prefix, rest).with_sources(sources.starting_at(repeated));
+        Self { certain: prefix.len(), ..chat }
     }
 
     /// Sets the declared provenance of the message parts. The digests do not cover it.
@@ -102,6 +111,11 @@ impl<'m> SentChat<'m> {
     /// Returns the digest of each message of the chat, in order.
     pub(crate) fn digests(&self) -> &[MessageDigest] {
         &self.all.digests
+    }
+
+    /// Returns how many of the first messages are those of the session by their positions.
+    pub(crate) fn certain_count(&self) -> usize {
+        self.certain
     }
 
     /// Returns the number of messages that this chat holds only as digests.
