@@ -166,7 +166,10 @@ fn a_dry_run_reports_errors_as_the_compiler_does() {
     assert!(error["message"].as_str().unwrap().contains("untrustd"), "{answer}");
     assert!(error["help"].as_str().unwrap().contains("untrusted"), "{answer}");
     let answer = dry_run(&gateway, "import \"other.flow\"\n");
-    assert!(answer["errors"][0]["message"].as_str().unwrap().contains("the policy has no file of this path"), "{answer}");
+    assert!(
+        answer["errors"][0]["message"].as_str().unwrap().contains("the policy has no file of this path"),
+        "{answer}"
+    );
 
     let body = |policy: &str| json!({"client": "agent", "policy": policy});
     let rows = [
