@@ -66,7 +66,7 @@ fn unmask(text: &str) -> String {
             '4' | '@' => 'a',
             '5' | '$' => 's',
             '7' => 't',
-            // Cyrillic letters that look like Latin ones.
+            // Cyrillic homoglyphs of Latin characters.
             'а' => 'a',
             'е' => 'e',
             'о' => 'o',

@@ -253,7 +253,7 @@ fn is_identifier(text: &str) -> bool {
             before = None;
             continue;
         }
-        // Capitals are `(true, false)`, digits `(false, true)`, and small letters `(false, false)`.
+        // Uppercase characters are `(true, false)`, digits `(false, true)`, and lowercase characters `(false, false)`.
         let class = (c.is_ascii_uppercase(), c.is_ascii_digit());
         let is_capitalised = length == 1 && before == Some((true, false)) && class == (false, false);
         if before == Some(class) || is_capitalised {

@@ -192,8 +192,8 @@ fn show(state: &Value, table: &str) -> Result<Value, String> {
     state.get(table).cloned().ok_or_else(|| format!("there is no {table}"))
 }
 
-/// Returns the rows of a table whose `field` has at least one word of the query. Case and the letters `s` at the end of
-/// a word are ignored, so that a plural finds its singular. This is only an approximation: `class` also finds `cla`.
+/// Returns the rows of a table whose `field` has at least one word of the query. Ignores case and every `s` at the end
+/// of a word, so that a plural finds its singular. This is only an approximation: `class` also finds `cla`.
 fn search(state: &Value, table: &str, field: &str, query: &str) -> Result<Value, String> {
     let words: Vec<String> = query.to_lowercase().split_whitespace().map(str::to_owned).collect();
     let is_hit = |row: &&Value| {

@@ -45,8 +45,8 @@ pub(super) struct SqliteDatabase {
 }
 
 impl SqliteDatabase {
-    /// Opens a file, and migrates its tables. Creates the file if it does not exist, unless the lock file beside it
-    /// names the database that must be there.
+    /// Opens a file, and migrates its tables. Creates the file if it does not exist, unless its lock file, in the
+    /// same folder, names a database: that database was there before, and is missing.
     ///
     /// # Errors
     /// If the file is in use, the named database is missing, or the file cannot be opened or migrated.

@@ -6,9 +6,10 @@ use super::query::stripped_lines;
 use super::readings::{ComparisonSide, READINGS, Readings};
 
 /// Returns the different normal forms of a text to be remembered, as the bytes that are compared. The text has several
-/// readings: as written, decoded, and in other letters. Each reading has these forms: its letters and digits, its other
-/// symbols, its invisible characters and, if it has markup, its letters and digits outside the markup. The text as
-/// written also has its letters and digits without the prefixes or numbers of its lines.
+/// readings ([`super::readings`]): as written, decoded, with confusable characters replaced, and transliterated. Each
+/// reading has these forms: its alphanumeric characters, its other symbols, its invisible characters and, if it has
+/// markup, its alphanumeric characters outside the markup. The text as written also has its alphanumeric characters
+/// without the prefixes or numbers of its lines.
 pub(super) fn normalized_texts(text: &str) -> Vec<Vec<u8>> {
     let readings = Readings::of(text, ComparisonSide::Remembered);
     let mut normalized: Vec<Vec<u8>> = Vec::new();

@@ -67,7 +67,7 @@ fn word_before(chars: &[char], end: usize) -> String {
 /// Whether a backslash begins a command of TeX that opens an address.
 fn is_command(chars: &[char], backslash: usize) -> bool {
     let following = chars.get(backslash + 1..).unwrap_or_default();
-    // No command has more than 24 letters.
+    // No command has more than 24 characters.
     let word: String = following.iter().take(24).take_while(|c| c.is_ascii_alphabetic()).collect();
     let after = following.get(word.len()).copied();
     // An argument, an option, a star or another command follows, or nothing.

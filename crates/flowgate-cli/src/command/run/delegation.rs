@@ -203,7 +203,7 @@ impl DelegationContext {
         if let Some(instructions) = &member.instructions {
             conversation.add_system_message(instructions.as_str().into()).map_err(failed)?;
         }
-        // What the agent's steps are made by: its observer, its models and the person who is asked.
+        // The parts that an agent needs for its steps: an observer, the models, and the approver that asks the person.
         let sources: EventSources = Arc::new(Mutex::default());
         // `None`: the trace file has only the events of the chat itself.
         let mut observer = ChatObserver::new(
