@@ -170,22 +170,40 @@ fn equal_messages_do_not_confuse_what_is_continued() {
     assert_eq!(status, 400, "{refused}");
 }
 
-/// The id of an answer is good after a restart of the gateway, and a new answer has another id than all earlier ones.
+/// The id of an answer is good after a restart of the gateway, also if messages of the chat are equal, and a new answer
+/// has another id than all earlier ones.
 #[test]
 fn ids_are_good_after_a_restart() {
-    let upstream = UpstreamDouble::new(|request| says(&format!("{} characters", text_of(request).len())));
+    let upstream = UpstreamDouble::new(|_| says("Done."));
     let home = GatewayHome::new(&config(&upstream.url, "responses", MORE), POLICY);
     let gateway = home.start();
-    let first = ask(&gateway, json!({"input": "the first"}));
-    let second = ask(&gateway, json!({"previous_response_id": first["id"], "input": "the second"}));
-    let again = ask(&gateway, json!({"previous_response_id": first["id"], "input": "the second"}));
+    let first = ask(&gateway, json!({"input": "yes"}));
+    let more = || json!({"previous_response_id": first["id"], "input": "yes"});
+    let (second, again) = (ask(&gateway, more()), ask(&gateway, more()));
     gateway.stop();
     let gateway = home.start();
-    let once_more = ask(&gateway, json!({"previous_response_id": first["id"], "input": "the second"}));
+    let once_more = ask(&gateway, more());
     let ids = [&first, &second, &again, &once_more].map(|answer| answer["id"].to_string());
     assert_eq!(ids.iter().collect::<std::collections::BTreeSet<_>>().len(), 4, "{ids:?}");
-    let third = ask(&gateway, json!({"previous_response_id": once_more["id"], "input": "the third"}));
-    assert_eq!(third["previous_response_id"], once_more["id"]);
-    let last = upstream.shown().pop().unwrap();
-    assert!(["the first", "the second", "the third"].iter().all(|text| last.contains(text)), "{last}");
+    let last = ask(&gateway, json!({"previous_response_id": once_more["id"], "input": "the end"}));
+    assert_eq!(last["previous_response_id"], once_more["id"]);
+    assert_eq!(upstream.shown().pop().unwrap().matches("yes").count(), 2);
+}
+
+/// An answer is not continued if the client has changed the chat before it since.
+#[test]
+fn a_changed_chat_is_not_continued() {
+    let upstream = UpstreamDouble::new(|_| says("Done."));
+    let gateway = TestGateway::new(&upstream.url, "responses", MORE);
+    let first = ask(&gateway, json!({"input": "the first"}));
+    let name = first["id"].as_str().unwrap().rsplit('_').next().unwrap();
+    let sender = key(KEY);
+    let headers = [("authorization", &*sender), ("x-flowgate-conversation", name)];
+    let said = |role: &str, text: &str| json!({"role": role, "content": text});
+    let changed =
+        json!({"input": [said("user", "another"), said("assistant", "Done."), said("user", "more")]});
+    assert_eq!(send(&gateway, &headers, changed).0, 200);
+    let (status, refused) =
+        send(&gateway, &headers, json!({"previous_response_id": first["id"], "input": "go on"}));
+    assert_eq!(status, 400, "{refused}");
 }
