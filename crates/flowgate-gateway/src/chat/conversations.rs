@@ -12,6 +12,7 @@
 
 mod cache;
 mod carry_over;
+mod find;
 mod load;
 mod persist;
 mod stored_turn;
@@ -24,7 +25,7 @@ use std::time::{Duration, Instant};
 use axum::http::StatusCode;
 use flowgate_guard::approve::Decision;
 use flowgate_guard::conversation::Conversation;
-use flowgate_guard::history::{self, ChatPrefixDigest, History, RememberedText, SentChat};
+use flowgate_guard::history::{self, ChatPrefixDigest, History, RememberedText};
 use serde_json::Value;
 
 use cache::ConversationCache;
@@ -42,9 +43,7 @@ use crate::limits::count_values;
 use crate::log::{Limit, LogEvent, OperatorLog};
 use crate::mcp_proxy::proxies::ConversationProxies;
 use crate::predicates::journal::PredicateJournal;
-use crate::random;
 use crate::recorder::AuditEntry;
-use crate::virtual_keys::scope::stored_prefix;
 use crate::visibility::ReportedItems;
 use crate::watching::watcher::Watcher;
 
@@ -234,77 +233,6 @@ impl Conversations {
     /// Returns the database that stores the conversations.
     pub(crate) fn store(&self) -> &Arc<Database> {
         &self.store
-    }
-
-    /// Finds the conversation that a client names in its request, or the one whose history is the longest prefix of
-    /// the chat; if there is none, generates a new name. The cache is asked first, to save a query of the database.
-    /// `scope` is that of the key of the request: a requested name begins with it, and only conversations in it are
-    /// found.
-    ///
-    /// # Errors
-    /// If the database cannot be read, or the system has no random bytes for a name.
-    pub(crate) async fn find(
-        &self,
-        (client, scope): (&ClientState, &str),
-        requested_name: Option<&str>,
-        chat: &SentChat<'_>,
-    ) -> Result<ConversationHandle, RequestError> {
-        let name = match requested_name {
-            Some(name) => name.to_owned(),
-            None => {
-                let longest = chat.longest_prefix().map(|prefix| stored_prefix(scope, &prefix));
-                let existing = match longest {
-                    // A chat without a prefix begins a new conversation.
-                    None => None,
-                    Some(longest) => match self.store.find_cached_by_chat(&client.spec.name, &longest) {
-                        None => {
-                            let prefixes: Vec<String> = {
-                                let prefixes = chat.prefixes();
-                                prefixes.iter().map(|prefix| stored_prefix(scope, prefix)).collect()
-                            };
-                            self.store.find_by_chat(&client.spec.name, &prefixes).await?
-                        }
-                        cached => cached,
-                    },
-                };
-                existing.map_or_else(|| generate_name().map(|name| scope.to_owned() + &name), Ok)?
-            }
-        };
-        Ok(self.find_by_name(client, &name))
-    }
-
-    /// Returns the handle of a client's conversation with this name, whether or not the database has the conversation.
-    pub(crate) fn find_by_name(&self, client: &ClientState, name: &str) -> ConversationHandle {
-        let key = (client.spec.name.clone(), name.to_owned());
-        let cell = self.memory().cell(&key);
-        ConversationHandle { key, cell }
-    }
-
-    /// Returns the handle of a client's conversation with this name; `None` if the client has no such conversation, in
-    /// memory or in the database.
-    ///
-    /// # Errors
-    /// If the database cannot be read.
-    pub(crate) async fn find_existing(
-        &self,
-        client: &ClientState,
-        name: &str,
-    ) -> Result<Option<ConversationHandle>, RequestError> {
-        let handle = self.find_by_name(client, name);
-        // A locked cell is in use by another request, so the conversation exists or is about to.
-        let is_in_memory = handle.cell.try_lock().map_or(true, |session| session.is_some());
-        let exists = is_in_memory || self.store.has_conversation(&client.spec.name, name).await?;
-        if exists {
-            return Ok(Some(handle));
-        }
-        // Invented names must not fill the cache, unless another request has begun to use the name.
-        let ConversationHandle { key, cell } = handle;
-        drop(cell);
-        let mut memory = self.memory();
-        if !memory.is_used(&key) {
-            memory.forget(&key);
-        }
-        Ok(None)
     }
 
     /// Waits until no other request uses the conversation that `handle` names, in this gateway or in another, and loads
@@ -637,15 +565,4 @@ fn load_history(client: &mut history::ClientProfile, texts: Vec<ShownText>) {
         let normalized = normalized.into_string();
         client.quotations.restore_text(&RememberedText { source, label, normalized });
     }
-}
-
-/// Generates the name of a new conversation, which nobody can guess.
-fn generate_name() -> Result<String, RequestError> {
-    let broken = |_| {
-        RequestError::new(
-            StatusCode::INTERNAL_SERVER_ERROR,
-            "the operating system returned no random bytes: try again in a second",
-        )
-    };
-    random::unguessable_name().map_err(broken)
 }

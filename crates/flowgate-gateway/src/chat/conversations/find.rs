@@ -1,0 +1,95 @@
+//! Finds the conversation that a request belongs to: by its name, by its chat, or by an earlier answer that it continues.
+//! `answer` and the MCP routes call this file.
+
+use axum::http::StatusCode;
+use flowgate_guard::history::SentChat;
+
+use super::{ConversationHandle, Conversations};
+use crate::chat::clients::ClientState;
+use crate::http::request_error::RequestError;
+use crate::random;
+use crate::virtual_keys::scope::stored_prefix;
+
+impl Conversations {
+    /// Finds the conversation that a client names in its request, or the one whose history is the longest prefix of
+    /// the chat; if there is none, generates a new name. The cache is asked first, to save a query of the database.
+    /// `scope` is that of the key of the request: a requested name begins with it, and only conversations in it are
+    /// found.
+    ///
+    /// # Errors
+    /// If the database cannot be read, or the system has no random bytes for a name.
+    pub(crate) async fn find(
+        &self,
+        (client, scope): (&ClientState, &str),
+        requested_name: Option<&str>,
+        chat: &SentChat<'_>,
+    ) -> Result<ConversationHandle, RequestError> {
+        let name = match requested_name {
+            Some(name) => name.to_owned(),
+            None => {
+                let longest = chat.longest_prefix().map(|prefix| stored_prefix(scope, &prefix));
+                let existing = match longest {
+                    // A chat without a prefix begins a new conversation.
+                    None => None,
+                    Some(longest) => match self.store.find_cached_by_chat(&client.spec.name, &longest) {
+                        None => {
+                            let prefixes: Vec<String> = {
+                                let prefixes = chat.prefixes();
+                                prefixes.iter().map(|prefix| stored_prefix(scope, prefix)).collect()
+                            };
+                            self.store.find_by_chat(&client.spec.name, &prefixes).await?
+                        }
+                        cached => cached,
+                    },
+                };
+                existing.map_or_else(|| generate_name().map(|name| scope.to_owned() + &name), Ok)?
+            }
+        };
+        Ok(self.find_by_name(client, &name))
+    }
+
+    /// Returns the handle of a client's conversation with this name, whether or not the database has the conversation.
+    pub(crate) fn find_by_name(&self, client: &ClientState, name: &str) -> ConversationHandle {
+        let key = (client.spec.name.clone(), name.to_owned());
+        let cell = self.memory().cell(&key);
+        ConversationHandle { key, cell }
+    }
+
+    /// Returns the handle of a client's conversation with this name; `None` if the client has no such conversation, in
+    /// memory or in the database.
+    ///
+    /// # Errors
+    /// If the database cannot be read.
+    pub(crate) async fn find_existing(
+        &self,
+        client: &ClientState,
+        name: &str,
+    ) -> Result<Option<ConversationHandle>, RequestError> {
+        let handle = self.find_by_name(client, name);
+        // A locked cell is in use by another request, so the conversation exists or is about to.
+        let is_in_memory = handle.cell.try_lock().map_or(true, |session| session.is_some());
+        let exists = is_in_memory || self.store.has_conversation(&client.spec.name, name).await?;
+        if exists {
+            return Ok(Some(handle));
+        }
+        // Invented names must not fill the cache, unless another request has begun to use the name.
+        let ConversationHandle { key, cell } = handle;
+        drop(cell);
+        let mut memory = self.memory();
+        if !memory.is_used(&key) {
+            memory.forget(&key);
+        }
+        Ok(None)
+    }
+}
+
+/// Generates the name of a new conversation, which nobody can guess.
+fn generate_name() -> Result<String, RequestError> {
+    let broken = |_| {
+        RequestError::new(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "the operating system returned no random bytes: try again in a second",
+        )
+    };
+    random::unguessable_name().map_err(broken)
+}
