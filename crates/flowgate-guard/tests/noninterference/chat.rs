@@ -151,7 +151,7 @@ impl RunState<'_> {
             }
             // Only at first: a later repetition could quote what has repeated it.
             if case.focus.is_some() && turn == 0 {
-                text.push_str(forms::LINKS);
+                text.push_str(if number == 0 { forms::LINKS } else { forms::LATER_LINKS });
             }
             let text = self.chosen_text(&level, text);
             let message = Message::User(vec![Part::Text(text)]);
