@@ -7,7 +7,6 @@ import re
 import subprocess
 import threading
 import time
-import urllib.error
 import urllib.parse
 import urllib.request
 import uuid
@@ -82,12 +81,11 @@ class Load:
     def guarded(self, act, *arguments):
         try:
             act(*arguments)
-        except (OSError, ValueError, urllib.error.URLError) as error:
-            # The gateway was killed.
+        except Exception as error:
+            # After the gateway was killed, this is what is expected.
             if not self.stopping:
                 self.failures.append(error)
-        except Exception as error:
-            self.failures.append(error)
+            self.stopping = True
 
     def agent(self, number):
         for count in itertools.count():
