@@ -209,7 +209,7 @@ def test_a_backup_made_under_load_is_whole(store, tmp_path, running):
         for command in make:
             shell(command, folder, backup, url)
         backups.append((backup, confirmed, paid))
-        # The agents have not stopped: the load goes on after the backup, too.
+        # The agents have not stopped: the load continues after the backup, too.
         load.wait_for(len(load.confirmed()) + 1)
     load.kill()
 

@@ -1,6 +1,6 @@
 """An agent with the MCP servers of a file. It writes down what its user asks for, reads a text, and obeys the text.
 
-The agent is a test double, not a language model: CALL, the name of a tool and its arguments are an order to it, whoever wrote them.
+The agent is a test double, not a language model: CALL, the name of a tool and its arguments are an order to it, from the user and from strangers alike.
 """
 
 import asyncio
