@@ -10,7 +10,6 @@ import time
 import urllib.parse
 import urllib.request
 import uuid
-from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -22,8 +21,8 @@ from test_gateway import KEY, POLICY, Gateway
 OPERATIONS = Path(__file__).parents[2] / "docs/operations.md"
 POSTGRES = os.environ.get("FLOWGATE_TEST_POSTGRES")
 AGENTS = 6
-# How far the load is before each backup, and how many backups are made in a row.
-DECIDED, BACKUPS = 24, 3
+# How many questions of each kind there are before the first backup (and again before each further one), and the number of backups.
+KINDS, BACKUPS = {"kept": 4, "used": 4, "denied": 4}, 3
 SECONDS = 300
 # What a question may have become, if it was at least in this state before the backup began.
 LATER = {"allowed": {"allowed", "used"}, "denied": {"denied"}, "used": {"used"}}
@@ -65,6 +64,11 @@ def turn(gateway, to):
     return bool(message.get("tool_calls"))
 
 
+def uses_approval(to):
+    """Returns whether the agent asks again when the payment was allowed: it leaves every second approval unused."""
+    return int(to.split("-")[1]) % 2 == 0
+
+
 class Load:
     """Agents that ask for payments and a person who answers, until the gateway ends."""
 
@@ -72,7 +76,7 @@ class Load:
         self.gateway, self.stopping, self.lock = gateway, False, threading.Lock()
         self.states = {}  # of each question that was decided or used: what the gateway has confirmed
         self.question_of = {}
-        self.paid, self.turns, self.failures = Counter(), 0, []
+        self.failures = []
         self.threads = [threading.Thread(target=self.guarded, args=[self.agent, number]) for number in range(AGENTS)]
         self.threads.append(threading.Thread(target=self.guarded, args=[self.approver]))
         for thread in self.threads:
@@ -97,13 +101,10 @@ class Load:
                 time.sleep(0.01)
             if self.stopping:
                 return
-            if self.state_of(to) == "allowed" and count % 2 == 0:
-                # Every second approval stays unused.
+            if self.state_of(to) == "allowed" and uses_approval(to):
                 assert turn(self.gateway, to), "it was allowed"
                 with self.lock:
-                    self.paid[to] += 1
                     self.states[self.question_of[to]] = "used"
-            self.turns += 1
 
     def state_of(self, to):
         with self.lock:
@@ -132,9 +133,19 @@ class Load:
         with self.lock:
             return {one: state for one, state in self.states.items() if state != "left"}
 
-    def wait_for(self, decided):
+    def kinds(self):
+        """Returns how many questions were denied, were allowed and used, and were allowed and will never be used."""
+        with self.lock:
+            kept = [one for to, one in self.question_of.items() if not uses_approval(to)]
+            return {
+                "kept": sum(self.states[one] == "allowed" for one in kept),
+                **{state: sum(one == state for one in self.states.values()) for state in ("used", "denied")},
+            }
+
+    def wait_for(self, reached):
+        """Waits until what the load has done is enough."""
         until = time.monotonic() + SECONDS
-        while len(self.confirmed()) < decided:
+        while not reached():
             assert not self.failures, self.failures
             assert time.monotonic() < until, "the load makes no progress"
             time.sleep(0.01)
@@ -160,6 +171,8 @@ key-from = "ANN_KEY"
 role = "approver"
 [approvals]
 wait-seconds = 0
+questions-an-hour = 100000
+open-questions = 100000
 [store]
 url = "{url}"
 [audit]
@@ -202,19 +215,20 @@ def test_a_backup_made_under_load_is_whole(store, tmp_path, running):
     load = Load(running[0])
     backups = []
     for number in range(BACKUPS):
-        load.wait_for(DECIDED * (number + 1))
+        load.wait_for(lambda: all(load.kinds()[kind] >= least * (number + 1) for kind, least in KINDS.items()))
         backup = tmp_path / f"backup{number}"
         backup.mkdir()
-        confirmed, paid = load.confirmed(), Counter(load.paid)
+        confirmed = load.confirmed()
         for command in make:
             shell(command, folder, backup, url)
-        backups.append((backup, confirmed, paid))
+        backups.append((backup, confirmed))
         # The agents have not stopped: the load continues after the backup, too.
-        load.wait_for(len(load.confirmed()) + 1)
+        after = len(load.confirmed())
+        load.wait_for(lambda: len(load.confirmed()) > after)
     load.kill()
 
     question_to = {question: to for to, question in load.question_of.items()}
-    for backup, confirmed, paid in backups:
+    for backup, confirmed in backups:
         for command in restore:
             shell(command, folder, backup, url)
         shell(verify, folder, backup, url)
@@ -224,7 +238,7 @@ def test_a_backup_made_under_load_is_whole(store, tmp_path, running):
         restored = {one: person(gateway, f"/api/v1/approvals/{one}")["state"] for one in confirmed}
         wrong = {one: (state, restored[one]) for one, state in confirmed.items() if restored[one] not in LATER[state]}
         assert not wrong, wrong
-        assert Counter(restored.values())["allowed"] > 0 and Counter(restored.values())["used"] > 0
+        assert set(restored.values()) >= {"allowed", "used", "denied"}
         # And none is doubled: what is allowed runs once, and what was denied or has run does not run again.
         for one, state in restored.items():
             runs = [turn(gateway, question_to[one]) for _ in range(2)]
