@@ -50,7 +50,7 @@ UPSTREAMS = {
     "resets in the middle": (lambda c: (c.sendall(head("200 OK", len(WHOLE)) + WHOLE[:-40]), reset(c)), {502}),
     "stops in the middle of a stream": (lambda c: c.sendall(head("200 OK", kind="text/event-stream") + BEGUN), {502}),
     "drips": (lambda c: [c.sendall(b" ") or time.sleep(0.2) for _ in range(40)], {502, 504}),
-    "never ends": (lambda c: (c.sendall(head("200 OK")), [c.sendall(b"x" * 65536) for _ in range(4096)]), {502}),
+    "never ends": (lambda c: (c.sendall(head("200 OK")), [c.sendall(b"x" * 65536) for _ in range(4096)]), {502, 504}),
 }
 
 

@@ -83,6 +83,23 @@ test("after a stranger's words, somebody is asked, and nobody is there", async (
   assert.ok(!fs.existsSync(path.join(project, "paid")));
 });
 
+test("the settings of the page of the first five minutes", async () => {
+  const page = fs.readFileSync(path.join(FLOWGATE_ROOT, "docs/quickstart.md"), "utf8");
+  const [, shown] = page.match(/^```json\n(.*?)^```$/ms);
+  const at = { "flowgate hook": `${FLOWGATE} hook`, "/etc/flowgate/claude.flow": path.join(FLOWGATE_ROOT, "examples/hooks/policy.flow") };
+  const edit = () => Object.entries(at).reduce((text, [from, to]) => text.replaceAll(from, to), shown);
+  const steps = [
+    ["Read", { file_path: "PROJECT/a.txt" }],
+    ["Write", { file_path: "PROJECT/b.txt", content: "pears" }],
+    ["Read", { file_path: "HOME/mail.txt" }],
+    ["Write", { file_path: "PROJECT/paid", content: "x" }],
+  ];
+  const { answers, project } = await run("page", { steps }, { edit });
+  assert.equal(fs.readFileSync(path.join(project, "b.txt"), "utf8"), "pears");
+  assert.match(answers[3], /flowgate: the policy asks: decision carries untrusted/);
+  assert.ok(!fs.existsSync(path.join(project, "paid")));
+});
+
 test("what is denied has not happened, and the rest goes on", async () => {
   const { answers, home, project } = await run("denied", {
     steps: [

@@ -144,8 +144,13 @@ async function axeFinds(page, where) {
   assert.deepEqual(told, [], where);
 }
 
-async function screenshot(page, name) {
-  if (FLOWGATE_SCREENSHOTS) await page.screenshot({ path: path.join(FLOWGATE_SCREENSHOTS, `${name}.png`) });
+/** Takes a picture, for which the page has this height. */
+async function screenshot(page, name, height = 800) {
+  if (!FLOWGATE_SCREENSHOTS) return;
+  const { width, height: before } = page.viewportSize();
+  await page.setViewportSize({ width, height });
+  await page.screenshot({ path: path.join(FLOWGATE_SCREENSHOTS, `${name}.png`) });
+  await page.setViewportSize({ width, height: before });
 }
 
 test("a wrong key does not log in", async () => {
@@ -174,7 +179,7 @@ test("the question of an attack arrives live, says why, and is denied with a key
   assert.equal(await page.title(), "Questions – Flowgate");
   assert.equal(await page.locator("main img, main svg, main script").count(), 0);
   await axeFinds(page, "a question");
-  await screenshot(page, "page-question");
+  await screenshot(page, "page-question", 1090);
   await page.keyboard.press("j");
   await page.keyboard.press("d");
   await question.waitFor({ state: "detached" });
