@@ -88,6 +88,7 @@ known_fields! {
         "role": Read("`assistant` or `system`"),
         "content": Read("a text or blocks"),
         "output_config": Dropped("the `output_config` of the request holds for all of it"),
+        "clear_at": Only(&[r#""never""#], "is supported only as `never`: a system message stays in the chat"),
     }
     USER = "message of the user" {
         "role": Read("`user`"),
