@@ -84,6 +84,7 @@ for (const [title, [name, client]] of Object.entries(SDKS)) {
     client,
     form,
     upstream,
+    isOnlyClient: title.endsWith("client"),
     shell: (command) => ["run_shell_command", { command }],
     plan: (_project, how) => [
       ["read_file", { file_path: "calc.mjs" }],

@@ -5,11 +5,11 @@ import http from "node:http";
 
 /** Fields whose strings are values of enumerations, and not texts. */
 const ENUMERATED = new Set(["type", "role", "effort", "display", "keep", "mode", "status", "detail", "verbosity", "summary", "tool_choice", "encoding_format", "syntax", "include", "include[]", "phase", "media_type", "mimeType", "ttl", "thinkingLevel", "truncation", "service_tier"]);
-/** Fields whose values are of the tools or of the user: schemas and arguments. Below them are no fields of the form. */
-const OPAQUE = new Set(["input_schema", "parameters", "parametersJsonSchema", "responseJsonSchema", "responseSchema", "schema", "args", "response", "input"]);
+/** Fields whose values are schemas, arguments, or dropped as a whole. Below them are no fields of the form. */
+const OPAQUE = new Set(["classifier_context", "input_schema", "parameters", "parametersJsonSchema", "responseJsonSchema", "responseSchema", "schema", "args", "response", "input"]);
 
 /** Adds the fields of a value to `shape`, which maps paths to sets of types. */
-function note(shape, path, name, value) {
+export function note(shape, path, name, value) {
   const add = (type) => (shape[path] ??= new Set()).add(type);
   if (Array.isArray(value)) {
     if (value.length === 0) add("[]");

@@ -8,10 +8,11 @@ import path from "node:path";
 import { test } from "node:test";
 import { AGENTS, KEY } from "./agents.mjs";
 import { start } from "./double.mjs";
-import { record } from "./recorder.mjs";
+import { note, record } from "./recorder.mjs";
 
 const { FLOWGATE, FLOWGATE_ROOT, TRANSCRIPTS, UPDATE_SHAPES, WORK, PATH } = process.env;
 const LIMIT = 120_000;
+const SHAPES = path.join(FLOWGATE_ROOT, "compat/agents/shapes");
 
 const CALC = "export const sum = (a, b) => a - b;\n";
 const TEST = `import assert from "node:assert";
@@ -98,7 +99,7 @@ async function run(name, title, how, enforce = true, isAuto = false) {
 
 /** What the agent sends has the shape that is committed: a field that a new version of the agent sends is a visible change. */
 function assertShapes(name, shapes) {
-  const file = path.join(FLOWGATE_ROOT, "compat/agents/shapes", `${AGENTS[name].name}.json`);
+  const file = path.join(SHAPES, `${name}.json`);
   if (UPDATE_SHAPES) fs.writeFileSync(file, `${JSON.stringify(shapes, null, 1)}\n`);
   const kept = JSON.parse(fs.readFileSync(file, "utf8"));
   const lines = (all) => Object.entries(all).flatMap(([at, shape]) => Object.entries(shape).map(([field, types]) => `${at}  ${field}: ${types}`));
@@ -120,7 +121,7 @@ for (const name of Object.keys(AGENTS)) {
     const result = await run(name, "task", []);
     assertDone(result);
     assert.deepEqual(result.refused, [], result.told);
-    assertShapes(name, result.shapes);
+    assertShapes(AGENTS[name].name, result.shapes);
   });
 
   test(`${name}: an order in an issue is hidden, and the task is done`, async () => {
@@ -129,6 +130,9 @@ for (const name of Object.keys(AGENTS)) {
     assert.ok(result.views.every((view) => !view.includes(ORDER)), "the model was shown the order");
     assertDone(result);
   });
+
+  // The clients alone do the first two: the gateway sees no difference between them and the SDKs above them.
+  if (AGENTS[name].isOnlyClient) continue;
 
   test(`${name}: an order in a vendored file is hidden, and the task is done`, async () => {
     const result = await run(name, "vendor", ["cat vendor/NOTES.md"]);
@@ -154,5 +158,28 @@ for (const name of Object.keys(AGENTS)) {
 test("Claude Code in auto mode: the verdicts of the gateway suffice", async () => {
   const result = await run("Claude Code", "auto", [], true, true);
   assertDone(result);
-  assert.ok(!/ status=(4|5)\d\d /.test(result.told), result.told);
+  assert.deepEqual(result.refused, [], result.told);
+  assertShapes("claude-code-auto", result.shapes);
+});
+
+test("a shape has the names and types of fields, and no text", () => {
+  const shape = {};
+  const text = "Ann's password is 1234";
+  note(shape, "", "", { messages: [{ role: "user", content: [{ type: "text", text }, { type: "tool_use", input: { [text]: text } }] }], metadata: { user_id: text }, empty: {} });
+  const expected = {
+    "messages[](user).role": ['"user"'],
+    "messages[](user).content[](text).type": ['"text"'],
+    "messages[](user).content[](text).text": ["string"],
+    "messages[](user).content[](tool_use).type": ['"tool_use"'],
+    "messages[](user).content[](tool_use).input": ["object"],
+    "metadata.user_id": ["string"],
+    empty: ["object"],
+  };
+  assert.deepEqual(Object.fromEntries(Object.entries(shape).map(([field, types]) => [field, [...types]])), expected);
+  const isPlain = (types) => types.split(" | ").every((type) => /^(string|number|boolean|null|object|\[\]|"?[\w.:/-]{1,60}"?)$/.test(type));
+  for (const file of fs.readdirSync(SHAPES)) {
+    for (const shape of Object.values(JSON.parse(fs.readFileSync(path.join(SHAPES, file), "utf8")))) {
+      for (const [field, types] of Object.entries(shape)) assert.ok(isPlain(types), `${file}: ${field}: ${types}`);
+    }
+  }
 });
