@@ -97,10 +97,12 @@ const FORMS = {
 
 /**
  * Starts a double of this form. `plan` are calls, each a name and the arguments, or `"look"`: to look at the newest text
- * that is hidden; `shell` makes a call out of a command. `views` has the texts that the model was shown, request by request.
+ * that is hidden; `shell` makes a call out of a command. `views` has the texts that the model was shown, request by request, and
+ * `steps` what it answered.
  */
 export function start(form, plan, shell) {
   const views = [];
+  const steps = [];
   const server = http.createServer((request, response) => {
     let body = "";
     request.on("data", (part) => (body += part));
@@ -115,6 +117,7 @@ export function start(form, plan, shell) {
       // A request without tools is for a title, or the like.
       const call = view.hasTools ? next(view, plan, shell) : null;
       const text = "Fixed: the test passes.";
+      steps.push(call ? `${call[0]} ${JSON.stringify(call[1])}` : text);
       const events = FORMS[form].write(call, text, asked.model);
       if (!asked.stream && !request.url.includes(":streamGenerateContent")) {
         response.writeHead(200, { "content-type": "application/json" });
@@ -125,5 +128,5 @@ export function start(form, plan, shell) {
       response.end(events.map((event) => `${named(event)}data: ${JSON.stringify(event)}\n\n`).join(""));
     });
   });
-  return new Promise((done) => server.listen(0, "127.0.0.1", () => done({ server, views, url: `http://127.0.0.1:${server.address().port}` })));
+  return new Promise((done) => server.listen(0, "127.0.0.1", () => done({ server, views, steps, url: `http://127.0.0.1:${server.address().port}` })));
 }

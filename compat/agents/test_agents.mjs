@@ -92,7 +92,7 @@ async function run(name, title, how, enforce = true, isAuto = false) {
     server.closeAllConnections();
   }
   const has = (file) => fs.existsSync(path.join(project, file));
-  const told = `${said}\n${gateway.log()}`;
+  const told = `# The agent\n${said.trim()}\n\n# What the model answered\n${double.steps.join("\n")}\n\n# The gateway\n${gateway.log()}`;
   if (TRANSCRIPTS) fs.writeFileSync(path.join(TRANSCRIPTS, `${agent.name}-${title}.txt`), told);
   return { code, told, said, has, views: double.views, refused: recorder.refused, shapes: recorder.shapes(), isFixed: fs.readFileSync(path.join(project, "calc.mjs"), "utf8").includes("a + b") };
 }
