@@ -29,8 +29,8 @@ pub(super) struct HandedOverCalls {
     /// without having been handed over.
     own_answers: HashMap<Tool, Vec<EventId>>,
     /// Sets of equal calls, by the id of each member: a call that ran outside the chat, and the calls without an answer
-    /// that had the same tool and arguments when it ran.
-    equal: HashMap<String, Arc<[String]>>,
+    /// that had the same tool and arguments when it ran. A set has the ids and the events of its members.
+    equal: HashMap<String, Arc<[(String, EventId)]>>,
 }
 
 impl HandedOverCalls {
@@ -66,13 +66,18 @@ impl HandedOverCalls {
     }
 
     /// Takes a call to run it outside the chat: the first of `equal` that may still run, or `None` if none may. A call
-    /// can be taken only once. `equal` are calls with the same tool and arguments, none of which has an answer;
-    /// `digest` computes the digest under which [`drain_taken`](Self::drain_taken) reports the call.
-    pub(super) fn take(&mut self, equal: &[&Call], digest: impl FnOnce(&Call) -> String) -> Option<Call> {
-        let call = equal.iter().copied().find(|call| self.delivered.contains(&call.id))?.clone();
+    /// can be taken only once. `equal` are calls with the same tool and arguments, none of which has an answer, with
+    /// their events; `digest` computes the digest under which [`drain_taken`](Self::drain_taken) reports the call.
+    pub(super) fn take(
+        &mut self,
+        equal: &[(&Call, EventId)],
+        digest: impl FnOnce(&Call) -> String,
+    ) -> Option<Call> {
+        let calls = equal.iter().map(|(call, _)| *call);
+        let call = calls.into_iter().find(|call| self.delivered.contains(&call.id))?.clone();
         if equal.len() > 1 {
-            let ids: Arc<[String]> = equal.iter().map(|call| call.id.clone()).collect();
-            self.equal.extend(ids.iter().map(|id| (id.clone(), Arc::clone(&ids))));
+            let set: Arc<[_]> = equal.iter().map(|(call, event)| (call.id.clone(), *event)).collect();
+            self.equal.extend(set.iter().map(|(id, _)| (id.clone(), Arc::clone(&set))));
         }
         self.delivered.remove(&call.id);
         self.answers.insert(call.id.clone(), None);
@@ -105,26 +110,45 @@ impl HandedOverCalls {
     /// Returns the join of the labels of all recorded answers that a caller may report as the answer of a handed-over
     /// call; `None` if none is recorded. These are the answers
     /// * of the call itself;
-    /// * of its equal calls, since a request outside the chat does not say which of them it runs;
+    /// * of its [visible equal calls](Self::visible_equal_answers), since a request outside the chat does not say which
+    ///   of them it runs;
     /// * of later calls of the tool that ran outside the chat as separate calls, since a caller may run a call again,
     ///   or spell its arguments in another way.
     pub(super) fn label_of_answers(&self, call: EventId, trace: &Trace) -> Option<Label> {
-        let id = call_id(call, trace)?;
-        let taken = self.equal_ids(id).chain([id]).filter_map(|id| self.answer(id, trace));
+        let itself = self.answer(call_id(call, trace)?, trace).map(|(_, event)| event);
+        let equal = self.visible_equal_answers(call, trace);
         let own = self.later_own_answers(call, trace).filter_map(|id| trace.event(id));
-        taken
-            .map(|(_, event)| event)
-            .chain(own)
-            .map(|event| event.label)
-            .reduce(|label, other| label.join(&other))
+        let labels = itself.into_iter().chain(equal).chain(own).map(|event| event.label);
+        labels.reduce(|label, other| label.join(&other))
     }
 
-    /// Whether an answer of another call is recorded that a caller may report as the answer of this call: of an equal
-    /// call, or of a later separate call of the tool ([`label_of_answers`](Self::label_of_answers) says why).
+    /// Whether an answer of another call is recorded that a caller may report as the answer of this call: of a visible
+    /// equal call, or of a later separate call of the tool ([`label_of_answers`](Self::label_of_answers) says why).
     pub(super) fn has_other_answer(&self, call: EventId, trace: &Trace) -> bool {
-        let has_equal =
-            |id| self.equal_ids(id).any(|other| other != id && self.answer(other, trace).is_some());
-        call_id(call, trace).is_some_and(has_equal) || self.later_own_answers(call, trace).next().is_some()
+        self.visible_equal_answers(call, trace).next().is_some()
+            || self.later_own_answers(call, trace).next().is_some()
+    }
+
+    /// Returns the recorded answers of the other calls that were equal to this one when one of them ran outside the
+    /// chat, as far as their calls flow to the label of this call.
+    ///
+    /// Whether a call with a hidden argument is equal to this one is as hidden as the argument, so it must not change
+    /// the label of this call's answer. Nor does it have to: the two calls have the same arguments, so the answer to the
+    /// hidden one says no more than that they are equal.
+    fn visible_equal_answers<'t>(
+        &'t self,
+        call: EventId,
+        trace: &'t Trace,
+    ) -> impl Iterator<Item = &'t Event> {
+        let label_of = |call: EventId| trace.event(call).map(|event| event.label);
+        let most = label_of(call);
+        let is_visible = move |other: EventId| {
+            label_of(other).zip(most).is_some_and(|(label, most)| label.flows_to(&most))
+        };
+        let equal = call_id(call, trace).and_then(|id| self.equal.get(id));
+        let others = equal.into_iter().flat_map(|set| set.iter()).filter(move |(_, other)| *other != call);
+        let visible = others.filter(move |(_, other)| is_visible(*other));
+        visible.filter_map(|(id, _)| self.answer(id, trace)).map(|(_, event)| event)
     }
 
     /// Returns the answers of separate calls of the same tool that ran outside the chat after this call, the newest
@@ -132,12 +156,6 @@ impl HandedOverCalls {
     fn later_own_answers(&self, call: EventId, trace: &Trace) -> impl Iterator<Item = EventId> {
         let of_tool = trace.event(call).and_then(|event| self.own_answers.get(event.tool()?));
         of_tool.into_iter().flatten().rev().copied().take_while(move |output| *output > call)
-    }
-
-    /// Returns the ids of the calls that were equal to this one when one of them ran outside the chat, this one
-    /// included; none if it had no equal.
-    fn equal_ids(&self, id: &str) -> impl Iterator<Item = &str> {
-        self.equal.get(id).into_iter().flat_map(|ids| ids.iter().map(String::as_str))
     }
 }
 

@@ -45,19 +45,19 @@ impl Conversation {
         // run them.
         let Some(ConversationItem::Step(_)) = self.items.last() else { return None };
         let sent = canonical_object(arguments);
-        let is_equal_call = |call: &&Call| {
+        let is_equal_call = |(call, _): &(&Call, EventId)| {
             call.tool == *tool && call.arguments.as_ref().is_ok_and(|judged| canonical_object(judged) == sent)
         };
         let calls = self.items.steps().flat_map(|(_, step)| &step.calls);
         let unanswered = calls.filter_map(|step_call| match step_call.answer {
             CallOutcome::HandedOver(event) => match &self.monitor.trace().event(event)?.body {
-                EventBody::Call(call) => Some(call),
+                EventBody::Call(call) => Some((call, event)),
                 _ => None,
             },
             _ => None,
         });
         // Equal calls of earlier messages count as well: the caller may report the answer as the answer to any of them.
-        let equal_calls: Vec<&Call> = unanswered.filter(is_equal_call).collect();
+        let equal_calls: Vec<(&Call, EventId)> = unanswered.filter(is_equal_call).collect();
         let key = &self.settings.key;
         self.handed.take(&equal_calls, |call| key.digest_of(call))
     }

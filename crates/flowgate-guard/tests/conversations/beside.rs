@@ -6,7 +6,7 @@ use flowgate::trace::{Call, Event, EventBody, Output, Tool, TraceEntry};
 use flowgate_lm::chat::{Message, Part};
 use serde_json::{Map, Value, json};
 
-use crate::external_agent::ExternalAgent;
+use crate::external_agent::{ExternalAgent, SEND};
 use crate::script::POLICY;
 
 /// A tool that the policy trusts has answered beside the chat, and the answer was seen to carry more.
@@ -81,6 +81,36 @@ fn a_report_of_equal_calls_carries_all_their_labels() {
         check(equal, &[(0, "trusted", "ok"), (1, "untrusted", "ok")], of, "ok", false);
     }
     check(different, &[(1, "untrusted", page)], 0, other, true);
+}
+
+/// The hidden text of a slot makes a call equal to another one, or not: what the caller reports of the other one has the
+/// same label in both cases.
+#[test]
+fn a_hidden_argument_changes_no_label_of_an_equal_call() {
+    for page in ["hello", "goodbye"] {
+        let mut agent = ExternalAgent::new();
+        let read = agent.says("Go.", &["read {}"]).calls[0].id.clone();
+        let slot = r#"send {"to": "bob", "body": {"$slot": {"regions": ["h1"]}}}"#;
+        let turn = agent.answers(&read, page, &[&format!("{SEND}\n{slot}")]);
+        for (call, body) in turn.calls.iter().zip(["hello", page]) {
+            let arguments = json!({"to": "bob", "body": body}).as_object().cloned().unwrap();
+            let conversation = &mut agent.run.conversation;
+            let taken = conversation.take_handed_over_call(&Tool::local("send"), &arguments).unwrap();
+            assert_eq!(taken.id, call.id, "{page}");
+            let output = TraceEntry::from(Output::result(&*call.id, json!("ok")));
+            let (event, _) = conversation.monitor_mut().push(output).unwrap();
+            conversation.record_outside_answer(&call.id, event);
+        }
+        for (call, said) in turn.calls.iter().zip(["the first was sent", "the second was sent"]) {
+            agent.answer(&call.id, said);
+        }
+        let ExternalAgent { run, client, history, chat } = &mut agent;
+        run.conversation.accept_messages(client, history, chat).unwrap();
+        run.go(&["Done."]);
+        let view = run.last_view();
+        assert!(view.contains("the first was sent"), "{page}: {view}");
+        assert!(!view.contains("the second was sent"), "{page}: {view}");
+    }
 }
 
 /// A call beside the chat that is judged there as a separate call, with its answer.

@@ -119,6 +119,9 @@ fn letter_of_turn(turn: usize) -> char {
     LETTERS[turn]
 }
 
+/// The percentage of calls of the chat that the client runs through the proxy.
+const PROXIED: usize = 40;
+
 impl RunState<'_> {
     /// Runs a conversation whose chat a client holds.
     pub(crate) fn chat(
@@ -210,8 +213,10 @@ impl RunState<'_> {
             if running.is_empty() {
                 break;
             }
-            for running in running {
-                self.serve(session, first, running, number);
+            let routes: Vec<Option<bool>> =
+                running.iter().map(|call| self.route_of_equal(call, &running)).collect();
+            for (running, route) in running.into_iter().zip(routes) {
+                self.serve(session, first, (running, route), number);
             }
         }
         self.ended(&all, is_visible);
@@ -273,13 +278,28 @@ impl RunState<'_> {
         session.conversation.hand_over(call);
     }
 
+    /// Returns whether the client runs a hidden call through the proxy because it equals a visible one of the same
+    /// message; `None` if it equals none. Both calls are of the same tool, and the proxy cannot tell them apart.
+    fn route_of_equal(&self, hidden: &ClientRunCall, all: &[ClientRunCall]) -> Option<bool> {
+        let is_equal = |call: &&ClientRunCall| {
+            call.exists && (&call.tool, &call.arguments) == (&hidden.tool, &hidden.arguments)
+        };
+        let visible = all.iter().filter(|_| !hidden.exists).find(is_equal)?;
+        Some(self.choices_of(&visible.id).chance(PROXIED))
+    }
+
+    /// Returns the source of the choices that the client makes when it runs the visible call with this id.
+    fn choices_of(&self, id: &str) -> Random {
+        Random::of(&format!("{} {id}", self.case.seed))
+    }
+
     /// Runs a call as the client, through a proxy that reports to the session or directly, and adds the
-    /// answer to the chat.
+    /// answer to the chat. `route` says whether it uses the proxy, if that is not left to chance.
     fn serve(
         &mut self,
         session: &mut ObservedSession,
         first: Option<&ObservedSession>,
-        running: ClientRunCall,
+        (running, route): (ClientRunCall, Option<bool>),
         turn: usize,
     ) {
         let ClientRunCall { id, tool, arguments, print, exists } = running;
@@ -290,12 +310,13 @@ impl RunState<'_> {
             session.answers.push(VisibleAnswer { event: UNKNOWN, spelling, child: None });
         }
         let mut random = match exists {
-            true => Random::of(&format!("{} {id}", self.case.seed)),
+            true => self.choices_of(&id),
             false => Random::new(self.hidden.next()),
         };
         let mut content = parts(&answer.content);
         // The choice does not depend on the answer, of which the observer may not even see the type.
-        if random.chance(40) {
+        let by_chance = random.chance(PROXIED);
+        if route.unwrap_or(by_chance) {
             let event = self.serve_beside(session, tool, arguments, &answer);
             if exists {
                 session.answers.last_mut().expect("one was added").event = event;

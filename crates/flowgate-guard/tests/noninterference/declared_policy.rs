@@ -42,6 +42,13 @@ pub(crate) enum DeclaredCondition {
     Describes(&'static str),
 }
 
+impl DeclaredCondition {
+    /// Whether the statement labels a field of some rows.
+    pub(crate) fn is_of_rows(self) -> bool {
+        matches!(self, Self::RowIs(_) | Self::RowIsNone(_) | Self::RowNotIn(_))
+    }
+}
+
 /// A `label` statement.
 #[derive(Debug, Clone)]
 pub(crate) struct LabelDeclaration {

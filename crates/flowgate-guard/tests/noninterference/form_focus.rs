@@ -72,7 +72,10 @@ impl FormFocus {
             let (tool, _) = &forms[(start + offset) % forms.len()];
             remove(text, "label out", tool);
             remove(text, "label capture(", tool);
-            declared.answers.retain(|labels| !DeclaredPolicy::speaks_of(&labels.pattern, tool));
+            // The labels of rows begin with another word, and stay.
+            declared.answers.retain(|labels| {
+                labels.condition.is_of_rows() || !DeclaredPolicy::speaks_of(&labels.pattern, tool)
+            });
             let WrittenLabel { text: label, mut grant } = space.bottom();
             if secrecy == "private" {
                 grant.parts[1].1 = DimensionElement::Rank(2);

@@ -397,6 +397,11 @@ fn value(policy: &str, random: &mut Random, shown: &str) -> Value {
 /// The conditions of forms whose values occur in the world by chance.
 pub(crate) const BY_CHANCE: [&str; 4] = ["is_decimal(", "is_yes_no(", "is_bool(", "is_integer("];
 
+/// Whether a text may have a form that fixes only its beginning: a URL, or a path in a directory.
+pub(crate) fn is_open(text: &str) -> bool {
+    ["http://", "https://", "/reports/"].iter().any(|beginning| text.starts_with(beginning))
+}
+
 /// Whether a text, as JSON, has a form that a slot may release: a number, or yes or no.
 pub(crate) fn is_released(text: &str) -> bool {
     let text = text.trim_matches('"').trim().to_ascii_lowercase();

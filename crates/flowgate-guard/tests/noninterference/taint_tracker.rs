@@ -17,6 +17,7 @@ use serde_json::{Map, Value};
 
 use crate::agents::AgentKnowledge;
 use crate::declared_policy::{DeclaredPolicy, StoreName};
+use crate::forms;
 use crate::observed_run;
 use crate::oracle::{LabelBounds, Oracle};
 use crate::oracle_label::{DimensionElement, OracleLabel};
@@ -217,8 +218,7 @@ impl<'d> TaintTracker<'d> {
             (None, None) => panic!("nobody wrote the call"),
         };
         let mut bounds = LabelBounds::all(document, level);
-        let endorses = |pattern: &String| DeclaredPolicy::speaks_of(pattern, tool);
-        let is_endorsed = self.oracle.declared.endorsed.iter().any(endorses);
+        let is_endorsed = self.endorses(tool);
         let Some(place) = document.key(0, "arguments") else { return bounds };
         for (name, regions) in slots {
             let Some(node) = document.key(place, &name) else { continue };
@@ -237,6 +237,26 @@ impl<'d> TaintTracker<'d> {
             }
         }
         bounds
+    }
+
+    /// Whether the policy may endorse the argument `b` of a tool.
+    fn endorses(&self, tool: &Tool) -> bool {
+        self.oracle.declared.endorsed.iter().any(|pattern| DeclaredPolicy::speaks_of(pattern, tool))
+    }
+
+    /// Records what an endorsement of URLs on a host, or of paths in a directory, releases: it leaves the rest of the
+    /// text to its author, so the marks in a text that is endorsed at `level` are as trusted from here on.
+    fn release_open_text(&mut self, text: &str, level: &OracleLabel) {
+        if !forms::is_open(text) {
+            return;
+        }
+        for mark in world::marks(text) {
+            if let Some(origin) = self.origins.get_mut(mark)
+                && level.0[0].flows_to(&origin.0[0])
+            {
+                origin.0[0] = level.0[0].clone();
+            }
+        }
     }
 
     fn compare(&mut self, monitor: &Monitor, index: usize, event: &Event, bounds: &LabelBounds) {
@@ -258,7 +278,7 @@ impl<'d> TaintTracker<'d> {
                 continue;
             }
             if !bounds.iter().any(|bound| bound.flows_to(&level)) {
-                let path = event.document.path(id);
+                let path = event.document.path(id).to_string();
                 let call = event.call.and_then(|call| monitor.trace().event(call));
                 let body = format!("{:?} {}", call.and_then(Event::tool), observed_run::body(event));
                 self.broken
@@ -272,7 +292,11 @@ impl<'d> TaintTracker<'d> {
             if matches!(node.step, PathStep::Capture(_)) {
                 continue;
             }
-            self.shown(&format!("#{index} {}", event.document.path(id)), text, &level);
+            let path = event.document.path(id).to_string();
+            if path.starts_with("arguments.b") && event.tool().is_some_and(|tool| self.endorses(tool)) {
+                self.release_open_text(text, &level);
+            }
+            self.shown(&format!("#{index} {path}"), text, &level);
             for mark in world::marks(text) {
                 if !self.origins.contains_key(mark) {
                     self.origins.insert(mark.to_owned(), bounds[0].clone());
