@@ -57,7 +57,8 @@ fn every_field_of_the_official_clients_is_known() {
     let rows: Vec<&str> = list.lines().filter(|line| !line.starts_with('#')).collect();
     assert!(rows.len() > 200, "{}", rows.len());
     for row in rows {
-        let is_row = |(form, object, field): &(&str, &str, &str)| format!("{form} | {object} | {field}") == row;
+        let is_row =
+            |(form, object, field): &(&str, &str, &str)| format!("{form} | {object} | {field}") == row;
         assert!(known.iter().any(is_row), "{row} has no rule in its `fields.rs`: decide what becomes of it");
     }
 }

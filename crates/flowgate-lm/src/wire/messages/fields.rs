@@ -11,7 +11,8 @@ const CACHING: &str = "affects only caching and cost";
 const OWN_COPY: &str = "the gateway keeps the reasoning and returns it to the model itself";
 const PROVIDER_STATE: &str = "refers to state at the provider, which has no label; send the content itself";
 /// Why a request for a thread is refused: a conversation that the provider keeps.
-pub(super) const THREAD: &str = "is kept by the provider, and what it adds has no label; send the whole conversation";
+pub(super) const THREAD: &str =
+    "is kept by the provider, and what it adds has no label; send the whole conversation";
 const OPERATOR: &str = "is the operator's decision, not the client's; leave it out";
 const HIDDEN_TURNS: &str =
     "lets the provider write or replace messages that the gateway does not see; leave it out";
