@@ -104,7 +104,7 @@ def anthropic_client(task):
     client = anthropic.Anthropic(base_url=URL, api_key=KEY)
     tools = [anthropic.beta_tool(tool) for tool in TOOLS]
     asked = {"model": "claude-sonnet-5", "max_tokens": 4096, "system": INSTRUCTIONS, "messages": [{"role": "user", "content": task}]}
-    # A thread is a conversation that the provider keeps, which the gateway refuses.
+    # A thread is a conversation that the provider keeps. The gateway refuses it, and the client would repeat the request without.
     return client.beta.messages.tool_runner(tools=tools, thread=False, **asked).until_done().content[-1].text
 
 
