@@ -1,4 +1,4 @@
-// A model double in the form of Anthropic's Messages, OpenAI's Responses or Gemini's generateContent, streamed. It is capable: it takes the next step
+// A model double in the form of Anthropic's Messages, OpenAI's Responses or Gemini's generateContent, streamed or not. It is capable: it takes the next step
 // of a plan. And it is gullible: if anything that it is shown asks it to run a command, it tries that first, once.
 
 import { randomUUID } from "node:crypto";
@@ -49,6 +49,9 @@ const FORMS = {
         { type: "message_stop" },
       ];
     },
+    whole([{ message }, { content_block: block }, , , { delta }], call, text) {
+      return { ...message, ...delta, content: [call ? { ...block, input: call[1] } : { ...block, text }] };
+    },
   },
   responses: {
     read(body) {
@@ -75,6 +78,7 @@ const FORMS = {
         { type: "response.completed", response: { ...response, status: "completed", output: [item], usage } },
       ];
     },
+    whole: (events) => events.at(-1).response,
   },
   generateContent: {
     read(body) {
@@ -87,15 +91,18 @@ const FORMS = {
       const candidate = { content: { role: "model", parts: [part] }, finishReason: "STOP", index: 0 };
       return [{ candidates: [candidate], usageMetadata: { promptTokenCount: 10, candidatesTokenCount: 5, totalTokenCount: 15 } }];
     },
+    whole: ([event]) => event,
   },
 };
 
 /**
  * Starts a double of this form. `plan` are calls, each a name and the arguments, or `"look"`: to look at the newest text
- * that is hidden; `shell` makes a call out of a command. `views` has the texts that the model was shown, request by request.
+ * that is hidden; `shell` makes a call out of a command. `views` has the texts that the model was shown, request by request, and
+ * `steps` what it answered.
  */
 export function start(form, plan, shell) {
   const views = [];
+  const steps = [];
   const server = http.createServer((request, response) => {
     let body = "";
     request.on("data", (part) => (body += part));
@@ -109,11 +116,17 @@ export function start(form, plan, shell) {
       views.push(view.text);
       // A request without tools is for a title, or the like.
       const call = view.hasTools ? next(view, plan, shell) : null;
-      const events = FORMS[form].write(call, "Fixed: the test passes.", asked.model);
+      const text = "Fixed: the test passes.";
+      steps.push(call ? `${call[0]} ${JSON.stringify(call[1])}` : text);
+      const events = FORMS[form].write(call, text, asked.model);
+      if (!asked.stream && !request.url.includes(":streamGenerateContent")) {
+        response.writeHead(200, { "content-type": "application/json" });
+        return response.end(JSON.stringify(FORMS[form].whole(events, call, text)));
+      }
       response.writeHead(200, { "content-type": "text/event-stream" });
       const named = (event) => (event.type ? `event: ${event.type}\n` : "");
       response.end(events.map((event) => `${named(event)}data: ${JSON.stringify(event)}\n\n`).join(""));
     });
   });
-  return new Promise((done) => server.listen(0, "127.0.0.1", () => done({ server, views, url: `http://127.0.0.1:${server.address().port}` })));
+  return new Promise((done) => server.listen(0, "127.0.0.1", () => done({ server, views, steps, url: `http://127.0.0.1:${server.address().port}` })));
 }

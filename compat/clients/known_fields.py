@@ -2,7 +2,7 @@
 
 The list is `crates/flowgate-lm/tests/client-fields.txt`: a test of `flowgate-lm` demands that the decoders know each of them, and
 `test_clients.py` that the list is that of the installed clients. So a field that a new version of a client adds is a visible change.
-`compat/clients/fields` writes the list.
+`compat/clients/fields` writes the list. `kinds.py` finds the classes that `FORMS` does not name.
 """
 
 import sys
@@ -17,9 +17,19 @@ import openai.types.chat as chat
 import openai.types.responses as responses
 import openai.types.shared_params as shared
 from google.genai import types as gemini
+from openai.types import embedding_create_params
 from openai.types.chat import completion_create_params as chat_request
+from openai.types.responses import namespace_tool_param as namespace_tool
 from openai.types.responses import response_create_params as response_request
-from openai.types.responses.response_input_param import Message as InputMessage
+from openai.types.responses import response_input_param as response_input
+from openai.types.responses import response_output_message_param as response_output
+from openai.types.shared_params import custom_tool_input_format as shared_input
+
+
+def both(*names):
+    """Returns the classes with these names of Anthropic's API, and those of its beta."""
+    return [kind for name in names for kind in (getattr(messages, name), getattr(beta, f"Beta{name}"))]
+
 
 # For each form, the objects as `docs/wire-forms.md` names them, each with the classes of the clients that define it.
 FORMS = {
@@ -42,38 +52,58 @@ FORMS = {
         "file of a file part": [chat.chat_completion_content_part_param.FileFile],
         "tool": [chat.ChatCompletionFunctionToolParam],
         "function of a tool": [shared.FunctionDefinition],
+        "address of an image": [chat.chat_completion_content_part_image_param.ImageURL],
+        "function of a tool call": [chat.chat_completion_message_function_tool_call_param.Function],
+        "request.tool_choice": [chat.ChatCompletionNamedToolChoiceParam],
+        "function of request.tool_choice": [chat.chat_completion_named_tool_choice_param.Function],
     },
     "responses": {
         "request": [response_request.ResponseCreateParamsStreaming],
         "request.stream_options": [response_request.StreamOptions],
         "request.reasoning": [shared.Reasoning],
         "request.text": [responses.ResponseTextConfigParam],
+        "request.text.format, any text": [shared.ResponseFormatText],
+        "request.text.format, any JSON": [shared.ResponseFormatJSONObject],
         "request.text.format, by a schema": [responses.ResponseFormatTextJSONSchemaConfigParam],
-        "function tool": [responses.FunctionToolParam],
+        "request.tool_choice": [responses.ToolChoiceFunctionParam, responses.ToolChoiceCustomParam],
+        "function tool": [responses.FunctionToolParam, namespace_tool.ToolFunction],
         "custom tool": [responses.CustomToolParam],
+        "format of a custom tool": [shared_input.Text, shared_input.Grammar],
         "namespace of tools": [responses.NamespaceToolParam],
-        "message of the user": [responses.EasyInputMessageParam, InputMessage],
+        "message of the user": [responses.EasyInputMessageParam, response_input.Message],
+        "message of the model or the system": [responses.ResponseOutputMessageParam],
+        "output of a call": [response_input.FunctionCallOutput, responses.ResponseCustomToolCallOutputParam],
+        "text part": [responses.ResponseInputTextParam, responses.ResponseInputTextContentParam, response_output.ResponseOutputTextParam],
+        "refusal part": [response_output.ResponseOutputRefusalParam],
         "function call item": [responses.ResponseFunctionToolCallParam],
         "custom tool call item": [responses.ResponseCustomToolCallParam],
         "reasoning item": [responses.ResponseReasoningItemParam],
-        "image part": [responses.ResponseInputImageParam],
-        "file part": [responses.ResponseInputFileParam],
+        "image part": [responses.ResponseInputImageParam, responses.ResponseInputImageContentParam],
+        "file part": [responses.ResponseInputFileParam, responses.ResponseInputFileContentParam],
     },
     "messages": {
-        "request": [message_request.MessageCreateParamsStreaming, beta_request.MessageCreateParamsStreaming],
-        "request.thinking": [messages.ThinkingConfigEnabledParam, messages.ThinkingConfigAdaptiveParam],
+        "request": [message_request.MessageCreateParamsStreaming, beta_request.MessageCreateParamsStreaming, messages.MessageCountTokensParams, beta.MessageCountTokensParams],
+        "request.thinking": both("ThinkingConfigEnabledParam", "ThinkingConfigAdaptiveParam", "ThinkingConfigDisabledParam"),
+        "request.tool_choice": both("ToolChoiceAutoParam", "ToolChoiceAnyParam", "ToolChoiceToolParam", "ToolChoiceNoneParam"),
         "request.output_config": [messages.OutputConfigParam, beta.BetaOutputConfigParam],
-        "request.output_config.format": [messages.JSONOutputFormatParam],
+        "request.output_config.format": both("JSONOutputFormatParam"),
         "tool": [messages.ToolParam, beta.BetaToolParam],
-        "message of the user": [messages.MessageParam],
-        "text block": [messages.TextBlockParam],
-        "image block": [messages.ImageBlockParam],
-        "document block": [messages.DocumentBlockParam],
-        "search result block": [messages.SearchResultBlockParam],
-        "thinking block": [messages.ThinkingBlockParam],
-        "redacted thinking block": [messages.RedactedThinkingBlockParam],
-        "tool use block": [messages.ToolUseBlockParam],
-        "tool result block": [messages.ToolResultBlockParam],
+        "message of the user": [messages.MessageParam, beta.BetaUserMessageParam],
+        "message of the model or the system": [beta.BetaAssistantMessageParam, beta.BetaSystemMessageParam],
+        "text block": both("TextBlockParam", "TextBlock"),
+        "image block": both("ImageBlockParam"),
+        "document block": [messages.DocumentBlockParam, beta.BetaRequestDocumentBlockParam],
+        "search result block": both("SearchResultBlockParam"),
+        "thinking block": both("ThinkingBlockParam", "ThinkingBlock"),
+        "redacted thinking block": both("RedactedThinkingBlockParam", "RedactedThinkingBlock"),
+        "tool use block": both("ToolUseBlockParam", "ToolUseBlock"),
+        "tool result block": both("ToolResultBlockParam"),
+        "tool reference block": both("ToolReferenceBlockParam"),
+        "source of an image or a document, by content": [*both("Base64ImageSourceParam"), messages.Base64PDFSourceParam, beta.BetaBase64PDFSourceParam],
+        "source of an image or a document, by URL": [*both("URLImageSourceParam"), messages.URLPDFSourceParam, beta.BetaURLPDFSourceParam],
+        "source of an image or a document, by a file": [*both("FileImageSourceParam"), *both("FileDocumentSourceParam")],
+        "source of a document, by text": both("PlainTextSourceParam"),
+        "source of a document, by blocks": both("ContentBlockSourceParam"),
     },
     "generate-content": {
         "request": [gemini.GenerateContentConfig],
@@ -85,11 +115,12 @@ FORMS = {
         "function declaration": [gemini.FunctionDeclaration],
         "content of the user": [gemini.Content],
         "part of the user": [gemini.Part],
-        "inline data": [gemini.Blob],
+        "inline data": [gemini.Blob, gemini.FunctionResponseBlob],
         "function call": [gemini.FunctionCall],
         "function response": [gemini.FunctionResponse],
         "part of a function response": [gemini.FunctionResponsePart],
     },
+    "embeddings": {"request": [embedding_create_params.EmbeddingCreateParams]},
 }
 
 # Google's client has the settings of a request and of its generation in one class. These concern the client itself, or another API.

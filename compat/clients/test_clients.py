@@ -342,6 +342,14 @@ def test_errors_are_the_clients_own(api):
             create(**body)
 
 
+def test_the_tool_runner_of_anthropic_continues_without_a_thread():
+    """It asks for a thread by default. The second request has none, and the double rejects it for another reason."""
+    body = request("messages", "text")
+    asked = {key: body[key] for key in ("model", "max_tokens")} | {"messages": [{"role": "user", "content": "x"}]}
+    with client_of("messages") as client, pytest.raises(anthropic.BadRequestError, match="this is not what the scenario asks"):
+        client.beta.messages.tool_runner(tools=[], **asked).until_done()
+
+
 def test_the_list_of_fields_is_that_of_the_clients():
     kept = (GOLDEN.parent / "client-fields.txt").read_text()
     assert known_fields.listed() == kept, "compat/clients/fields writes it anew; then declare the new fields"

@@ -116,6 +116,13 @@ for (const name of Object.keys(AGENTS)) {
     assert.ok(has("b.txt"), said);
   });
 
+  test(`${name}: a program that the policy names is denied behind the syntax of a shell`, async () => {
+    const { outputs, said, has } = await run(name, "programs", ["touch paid; x=sudo; $x ls", "touch paid; sh <<'END'\nssh host\nEND", "f() { touch b.txt; }; f"]);
+    for (const index of [0, 1]) assert.match(outputs[index] ?? said, /does not run this program/);
+    assert.ok(!has("paid"));
+    assert.ok(has("b.txt"), said);
+  });
+
   test(`${name}: an output that a rule stops does not reach the model`, async () => {
     const { outputs, asked, said } = await run(name, "withheld", ["cat HOME/key.txt"]);
     assert.match(outputs[0] ?? said, /the policy withholds this text from the model: a key was read/);

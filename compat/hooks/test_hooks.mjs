@@ -112,6 +112,23 @@ test("what is denied has not happened, and the rest goes on", async () => {
   assert.equal(fs.readFileSync(path.join(project, "b.txt"), "utf8"), "pears");
 });
 
+test("a program that the policy names is denied behind quotes, in a here-document and as a value", async () => {
+  const { answers, project } = await run("programs", {
+    steps: [
+      ["Bash", { command: 's"u"do touch PROJECT/paid' }],
+      ["Bash", { command: "touch PROJECT/paid\nsh <<'END'\n/usr/bin/sudo ls\nEND" }],
+      ["Bash", { command: "touch PROJECT/paid; x=ssh; $x host" }],
+      ["Bash", { command: "touch PROJECT/paid; $(cat a.txt)" }],
+      ["Bash", { command: "f() { touch \"$1\"; }; f PROJECT/b.txt && cat > PROJECT/c.txt <<'END'\nsudo\nEND" }],
+    ],
+  });
+  for (const answer of answers.slice(0, 3)) assert.match(answer, /does not run this program/);
+  assert.match(answers[3], /hides which programs it runs/);
+  assert.ok(!fs.existsSync(path.join(project, "paid")));
+  assert.ok(fs.existsSync(path.join(project, "b.txt")), answers[4]);
+  assert.equal(fs.readFileSync(path.join(project, "c.txt"), "utf8"), "sudo\n");
+});
+
 test("an output that a rule stops never reaches the model", async () => {
   const steps = [
     ["Read", { file_path: "HOME/key.txt" }],

@@ -1,9 +1,12 @@
 //! Tests that `docs/wire-forms.md` lists every field of every format as the decoders treat it, and no other
-//! (`UPDATE_GOLDEN=1` rewrites its tables), and that the decoders know every field that the providers' own clients define.
+//! (`UPDATE_GOLDEN=1` rewrites its tables), that the decoders know every field that the providers' own clients define, and
+//! that these clients understand how a field is refused.
 
 use std::path::Path;
 
+use flowgate_lm::json::Json;
 use flowgate_lm::wire::{Api, ListedField, embeddings, listed};
+use serde_json::json;
 
 /// Returns the title of each table with its fields.
 fn tables() -> Vec<(&'static str, Vec<ListedField>)> {
@@ -47,14 +50,27 @@ fn the_documentation_lists_every_field() {
 #[test]
 fn every_field_of_the_official_clients_is_known() {
     let list = include_str!("client-fields.txt");
-    let known: Vec<(&str, &str, &str)> = Api::ALL
+    let known: Vec<(&str, &str, &str)> = tables()
         .into_iter()
-        .flat_map(|api| listed(api).into_iter().map(move |row| (api.form().name, row.object, row.field)))
+        .flat_map(|(form, fields)| fields.into_iter().map(move |row| (form, row.object, row.field)))
         .collect();
     let rows: Vec<&str> = list.lines().filter(|line| !line.starts_with('#')).collect();
     assert!(rows.len() > 200, "{}", rows.len());
     for row in rows {
-        let is_row = |(api, object, field): &(&str, &str, &str)| format!("{api} | {object} | {field}") == row;
-        assert!(known.iter().any(is_row), "{row} has no rule in its `fields.rs`");
+        let is_row =
+            |(form, object, field): &(&str, &str, &str)| format!("{form} | {object} | {field}") == row;
+        assert!(known.iter().any(is_row), "{row} has no rule in its `fields.rs`: decide what becomes of it");
     }
+}
+
+/// The tool runners of Anthropic's clients ask for a thread by default. With this code, they repeat the request without it.
+#[test]
+fn a_refused_thread_has_the_code_that_clients_act_on() {
+    let body = json!({"model": "m", "max_tokens": 1, "messages": [], "thread": {"type": "create"}});
+    let error = Api::Messages.decode_request(&Json::from(&body)).unwrap_err().to_string();
+    let encoded = Api::Messages.encode_error(400, &error);
+    let details = encoded.pointer("/error/details").unwrap();
+    assert_eq!(details, &json!({"error_code": "thread_unsupported_request", "unsupported": ["thread"]}));
+    let other = Api::Messages.encode_error(400, "`threads` is not known");
+    assert_eq!(other.pointer("/error/details"), None);
 }

@@ -83,9 +83,18 @@ fn unsupported_feature(request: &Request) -> Option<&'static str> {
     )
 }
 
-/// Encodes the body of an error with Anthropic's name for its HTTP status.
+/// Encodes the body of an error with Anthropic's name for its HTTP status. If a thread was refused, `details` has the code
+/// with which Anthropic's server refuses one: the tool runners of the official clients ask for a thread by default, and
+/// then repeat the request without it.
 fn encode_error(status: u16, message: &str) -> Value {
-    json!({"type": "error", "error": {"type": error_names(status).anthropic, "message": message}})
+    let kind = error_names(status).anthropic;
+    let error = if message.contains(&format!("`thread` {}", fields::THREAD)) {
+        let details = json!({"error_code": "thread_unsupported_request", "unsupported": ["thread"]});
+        json!({"type": kind, "message": message, "details": details})
+    } else {
+        json!({"type": kind, "message": message})
+    };
+    json!({"type": "error", "error": error})
 }
 
 /// Encodes the list of the models with these names. The format has no field for their owner. The time at which a model

@@ -10,6 +10,9 @@ const CITATIONS: &str = "is supported only when disabled: it would count positio
 const CACHING: &str = "affects only caching and cost";
 const OWN_COPY: &str = "the gateway keeps the reasoning and returns it to the model itself";
 const PROVIDER_STATE: &str = "refers to state at the provider, which has no label; send the content itself";
+/// Why a request for a thread is refused: a conversation that the provider keeps.
+pub(super) const THREAD: &str =
+    "is kept by the provider, and what it adds has no label; send the whole conversation";
 const OPERATOR: &str = "is the operator's decision, not the client's; leave it out";
 const HIDDEN_TURNS: &str =
     "lets the provider write or replace messages that the gateway does not see; leave it out";
@@ -37,7 +40,7 @@ known_fields! {
         "speed": Only(&[r#""standard""#], "is supported only as `standard`: others change the cost"),
         "mcp_servers": Refused("lets the provider call servers that the gateway does not see; put the servers behind the gateway"),
         "container": Refused(PROVIDER_STATE),
-        "thread": Refused(PROVIDER_STATE),
+        "thread": Refused(THREAD),
         "compaction": Refused(HIDDEN_TURNS),
         "fallbacks": Refused(OPERATOR),
         "fallback_credit_token": Refused(OPERATOR),
@@ -88,6 +91,7 @@ known_fields! {
         "role": Read("`assistant` or `system`"),
         "content": Read("a text or blocks"),
         "output_config": Dropped("the `output_config` of the request holds for all of it"),
+        "clear_at": Only(&[r#""never""#], "is supported only as `never`: a system message stays in the chat"),
     }
     USER = "message of the user" {
         "role": Read("`user`"),

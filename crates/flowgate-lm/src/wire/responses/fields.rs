@@ -174,6 +174,7 @@ known_fields! {
         "flowgate": Read("whether the tool failed"),
         "id": Dropped(ITEM_ID),
         "name": Dropped("the call names the tool"),
+        "namespace": Dropped("the call names the tool"),
         "status": Dropped(ITEM_ID),
         "caller": Only(&[r#"{"type":"direct"}"#], DIRECT),
     }
