@@ -149,8 +149,8 @@ mod tests {
         for (name, beyond) in [("minimum", -1), ("maximum", 1)] {
             if let Some(bound) = schema[name].as_i64() {
                 let beyond = toml::Value::Integer(bound + beyond);
-                assert!(error_of(at(path, beyond.clone())).contains("invalid value"), "{path:?} {beyond}");
-                assert!(check(&beyond, schema).is_err(), "{path:?} {beyond}");
+                assert!(error_of(at(path, beyond.clone())).contains("invalid value"), "{path:?} {beyond:?}");
+                assert!(check(&beyond, schema).is_err(), "{path:?} {beyond:?}");
             }
         }
         if let Some(words) = schema["enum"].as_array() {
