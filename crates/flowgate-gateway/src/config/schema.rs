@@ -112,6 +112,17 @@ mod tests {
         })
     }
 
+    /// Returns the file with all fields, in which the section at `path` has this value.
+    fn complete_with(path: &[&str], value: toml::Value) -> toml::Value {
+        let mut file = example(whole_file());
+        let mut section = &mut file;
+        for name in path {
+            section = section.get_mut(*name).unwrap();
+        }
+        *section = value;
+        file
+    }
+
     /// Returns a value that the schema permits: with all fields, and with one entry `x` for names of the operator.
     fn example(schema: &Value) -> toml::Value {
         if let Some(word) = schema.pointer("/enum/0") {
@@ -176,12 +187,13 @@ mod tests {
         assert_eq!(named_in(listed), fields.keys().collect::<Vec<_>>(), "{path:?}");
         assert!(check(&at(&["no-such-field"], toml::Value::Boolean(true)), schema).is_err(), "{path:?}");
         let complete = example(schema);
-        assert_eq!(error_of(at(path, complete.clone())), "", "{path:?}");
+        assert_eq!(error_of(complete_with(path, complete.clone())), "", "{path:?}");
         for (name, field) in fields {
             let mut without = complete.clone();
             without.as_table_mut().unwrap().remove(name);
-            let is_required = schema["required"].as_array().is_some_and(|all| all.contains(&name[..].into()));
-            let error = error_of(at(path, without));
+            let is_required =
+                schema["required"].as_array().is_some_and(|all| all.contains(&name.as_str().into()));
+            let error = error_of(complete_with(path, without));
             assert_eq!(error.contains(&format!("missing field `{name}`")), is_required, "{path:?} {name}");
             count += 1 + compare(&[path, &[name]].concat(), field);
         }
