@@ -71,18 +71,28 @@ pub(crate) fn compare(
     Ok(ToolComparison { warnings: diagnostics, notes })
 }
 
+/// Splits an argument of `--tools`, `FILE` or `SERVER=FILE`, into the server, if it names one, and the path; an argument
+/// with a `/` before the `=` is a path.
+///
+/// # Errors
+/// If the name of the server is empty, or that of Flowgate's own tools.
+pub(crate) fn named_file(argument: &str) -> Result<(Option<&str>, &str), InputError> {
+    let (server, path) = input::split_name(argument);
+    if server.is_some_and(str::is_empty) {
+        return Err(InputError(format!("--tools {argument}: the server has no name; write NAME=FILE")));
+    }
+    if server == Some(Tool::FLOWGATE_SERVER) {
+        let problem = "is the server of tools that are part of Flowgate; give the server another name";
+        return Err(InputError(format!("--tools {argument}: `{}` {problem}", Tool::FLOWGATE_SERVER)));
+    }
+    Ok((server, path))
+}
+
 /// Reads the files of `--tools`, each `FILE` or `SERVER=FILE`; an argument with a `/` before the `=` is a path.
 fn read_files(arguments: &[String]) -> Result<ToolSchemas, InputError> {
     let mut tools = ToolSchemas::new();
     for argument in arguments {
-        let (server, path) = input::split_name(argument);
-        if server.is_some_and(str::is_empty) {
-            return Err(InputError(format!("--tools {argument}: the server has no name; write NAME=FILE")));
-        }
-        if server == Some(Tool::FLOWGATE_SERVER) {
-            let problem = "is the server of tools that are part of Flowgate; give the server another name";
-            return Err(InputError(format!("--tools {argument}: `{}` {problem}", Tool::FLOWGATE_SERVER)));
-        }
+        let (server, path) = named_file(argument)?;
         let text = input::bounded_text(Path::new(path), MAX_TOOL_FILE)?;
         tools.add_list(server, &text).map_err(|error| InputError(format!("{path}: {error}")))?;
     }

@@ -28,7 +28,9 @@ mod issuer;
 mod loader;
 pub(crate) mod login;
 mod message_trust;
+mod overrides;
 mod person;
+mod schema;
 mod server;
 mod telemetry;
 mod tls;
@@ -55,7 +57,8 @@ pub(crate) use budget::{MAX_COST, Prices};
 use fixed_sections::FixedSections;
 pub use loader::ConfigLoader;
 
-use file::{ConfigFile, FormatSpec, StoreTable};
+use file::{FormatSpec, StoreTable};
+use overrides::EffectiveFile;
 
 pub use crate::database::{DatabaseAddress, DatabaseAddressError, EncryptionKeys};
 use crate::log::LogLineFormat;
@@ -69,7 +72,9 @@ pub use audit::AuditSpec;
 pub use client_settings::ClientSettings;
 pub(crate) use login::LoginSettings;
 pub use message_trust::{SystemMessageTrust, UserMessageTrust};
+pub use overrides::Overrides;
 pub use person::{Person, Role};
+pub use schema::SCHEMA;
 pub use server::McpServer;
 pub use telemetry::TelemetrySpec;
 pub use upstream::{FallbackUpstream, UpstreamConfig};
@@ -102,6 +107,8 @@ pub struct GatewayConfig {
     pub tls: Option<TlsSettings>,
     /// Every key that the file names, to be hidden in texts that must not contain one.
     pub keys: Vec<Secret>,
+    /// The paths of the fields that environment variables set, such as `store.retention-days`.
+    pub overridden_fields: Vec<String>,
     /// The sections that a reload does not change.
     pub(crate) fixed_sections: FixedSections,
 }
@@ -196,13 +203,22 @@ pub fn read_with_methods(
     environment: &dyn Fn(&str) -> Option<String>,
     methods: &MethodRegistry,
 ) -> Result<GatewayConfig, ConfigError> {
-    let file: ConfigFile = toml::from_str(text).map_err(|error| {
-        let line = error
-            .span()
-            .map_or(0, |span| text.get(..span.start).map_or(0, |before| before.matches('\n').count()));
-        let message = error.message().lines().next().unwrap_or_default();
-        ConfigError(format!("line {}: {message}", line + 1))
-    })?;
+    read_with_overrides(text, folder, environment, methods, &Overrides::default())
+}
+
+/// Reads the text of a configuration file as [`read_with_methods`] does, with the fields that environment variables
+/// set.
+///
+/// # Errors
+/// The first error in the file, with its position, or in a variable, with its name.
+pub fn read_with_overrides(
+    text: &str,
+    folder: &Path,
+    environment: &dyn Fn(&str) -> Option<String>,
+    methods: &MethodRegistry,
+    overrides: &Overrides,
+) -> Result<GatewayConfig, ConfigError> {
+    let EffectiveFile { file, table, overridden } = overrides.read_file(text)?;
     let reader = ConfigReader { folder, environment, methods, keys: RefCell::default() };
     let predicate_sources = reader.predicate_sources(&file.predicates)?;
     let mut upstreams = BTreeMap::new();
@@ -388,7 +404,8 @@ pub fn read_with_methods(
         telemetry,
         tls,
         keys,
-        fixed_sections: FixedSections::of(text),
+        overridden_fields: overridden,
+        fixed_sections: FixedSections::of(table),
     })
 }
 

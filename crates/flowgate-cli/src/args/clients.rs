@@ -9,7 +9,8 @@ pub(super) const SCAN_HELP: &str = "\
 Examples:
   flowgate scan                       the clients of this user, and of the project in this folder
   flowgate scan --project ../shop      another project
-  flowgate scan --format json | jq .clients
+  flowgate scan --format json > scan.json
+  flowgate init scan.json              draft a policy for the servers that were found
 
 Reads the configurations of Claude Code, Claude Desktop, Cursor, VS Code, Windsurf, Codex and Gemini CLI. Nothing is
 started, and no server is asked: what a server reads and does is guessed from its name and its program. `flowgate init

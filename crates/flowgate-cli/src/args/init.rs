@@ -9,6 +9,8 @@ Examples:
   flowgate init mail=mail.json --out mail.flow        the tools of the server `mail`, as MCP `tools/list` returns them
   flowgate init .mcp.json                             which servers there are; none of them is started
   flowgate init .mcp.json --start                     start the servers, list their tools, and end the servers
+  flowgate scan --format json > scan.json
+  flowgate init scan.json                             the servers of all clients; --start starts them
   flowgate init trace.json                            the tools that a recorded run has used
   flowgate init request.json --gateway gateway.toml   a configuration for `flowgate serve`, too
   flowgate init tools.json --out -                    print the policy
@@ -28,7 +30,7 @@ Exit codes:
 /// The options of `init`.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct InitArgs {
-    /// What describes the tools: an `mcpServers` file, a list of tools, a request to a model, or a trace. `NAME=FILE` means the tools
+    /// What describes the tools: an `mcpServers` file, a result of `flowgate scan`, a list of tools, a request to a model, or a trace. `NAME=FILE` means the tools
     /// of the server NAME.
     #[arg(required = true, value_name = "[NAME=]FILES")]
     pub(crate) files: Vec<String>,
@@ -45,7 +47,7 @@ pub(crate) struct InitArgs {
     /// this option, user messages are hidden until the configuration says who writes them.
     #[arg(long, requires = "gateway")]
     pub(crate) user_types: bool,
-    /// Start the servers of `mcpServers` files to list their tools. Without this option, no program is executed.
+    /// Start the servers of `mcpServers` files and scans to list their tools. Without this option, no program is executed.
     #[arg(long)]
     pub(crate) start: bool,
     /// The time limit for the servers to start and to list their tools, in seconds.

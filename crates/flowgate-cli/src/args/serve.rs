@@ -28,6 +28,8 @@ gateway.toml (see docs/gateway.md):
   user-messages = \"trust-unmarked-even-if-pasted\"  # a person types them; pasted text is trusted, too
   pinned = [\"You help.\"]         # its instructions, word for word; other system messages are hidden
 
+FLOWGATE_CONFIG__STORE__URL=... in the environment sets `url` in [store] of gateway.toml, and so on for every field.
+
 The log goes to the standard error: one line for each turn, each refused request, each server failure, each limit that
 was reached, with the setting that raises it, and each text that is hidden from a model; no line contains content.
 

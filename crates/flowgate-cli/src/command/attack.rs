@@ -30,6 +30,7 @@ use crate::input::{self, InputError, bounded_text, describe_io_error};
 use crate::output::{Console, plural, statement_line};
 use crate::policy_file::load_policy;
 use crate::progress::{INTERRUPTED, Progress};
+use crate::tool_files;
 use runs::Attack;
 
 /// The largest list of tools, in bytes.
@@ -138,10 +139,13 @@ pub(crate) fn run(options: &AttackArgs, output: &mut Console) -> Result<u8, Inpu
 }
 
 /// Reads the lists of tools of the arguments, each `FILE` or `SERVER=FILE`, and returns all tools.
+///
+/// # Errors
+/// If a file cannot be read or is no list of tools, or a server has no name or that of Flowgate's own tools.
 fn read_tool_files(arguments: &[String]) -> Result<Vec<DescribedTool>, InputError> {
     let mut tools: Vec<DescribedTool> = Vec::new();
     for argument in arguments {
-        let (server, path) = input::split_name(argument);
+        let (server, path) = tool_files::named_file(argument)?;
         let text = bounded_text(Path::new(path), MAX_TOOL_FILE)?;
         let list = read_tools(server, &text).map_err(|error| InputError(format!("{path}: {error}")))?;
         tools.extend(list.tools);

@@ -3,9 +3,11 @@
 //! one.
 //!
 //! * `sources` reads the files, in any of these forms.
+//! * `scan_result` finds the servers of a scan.
 //! * `gateway_file` writes the configuration.
 
 mod gateway_file;
+mod scan_result;
 mod sources;
 
 use std::io::Write as _;
@@ -36,6 +38,9 @@ pub(crate) fn run(options: &InitArgs, output: &mut Console) -> Result<u8, InputE
     let targets = [Some(&options.out).filter(|_| !prints), options.gateway.as_ref()];
     targets.into_iter().flatten().try_for_each(|path| check_absent(path, options.force))?;
     let mut found = sources::read(&options.files, options.start)?;
+    for why in &found.left_out {
+        output.warning(&format!("left out: {why}"));
+    }
     let silent = if options.start { start_servers(&mut found, options, output)? } else { Vec::new() };
     if found.tools.is_empty() && found.servers.is_empty() && silent.is_empty() {
         return Err(InputError("the files describe no tool and no server; give a list of tools".to_owned()));
@@ -86,7 +91,7 @@ fn start_servers(
 ) -> Result<Vec<String>, InputError> {
     let specs = std::mem::take(&mut found.servers);
     if specs.is_empty() {
-        output.note("--start has no effect: no file has `mcpServers`");
+        output.note("--start has no effect: no file names a server");
         return Ok(Vec::new());
     }
     output.note(&format!("starting {}, for at most {} s", plural(specs.len(), "server"), options.seconds));

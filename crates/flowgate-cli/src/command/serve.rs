@@ -12,6 +12,7 @@ use flowgate_gateway::http::server::{ServeConfig, ShutdownOutcome, serve};
 use flowgate_gateway::limits::ServerLimits;
 use flowgate_gateway::log::OperatorLog;
 use flowgate_gateway::{visibility, watching};
+use flowgate_guard::method::MethodRegistry;
 
 use crate::args::ServeArgs;
 use crate::input::{InputError, read_short_text};
@@ -40,6 +41,9 @@ pub(crate) fn run(options: &ServeArgs, output: &mut Console) -> Result<u8, Input
     if let (Some(models), Some(path)) = (&models, options.config.as_deref()) {
         let count = print_warnings(models, options.check || options.deny_warnings, output);
         if options.check {
+            for field in &models.overridden_fields {
+                output.note(&format!("`{field}` is set by an environment variable"));
+            }
             let clients = count_of(models.clients.len(), "client");
             output.line(&format!("{}: {clients}, {}", path.display(), count_of(count, "warning")));
         }
@@ -123,8 +127,19 @@ fn count_of(number: usize, what: &str) -> String {
 pub(super) fn gateway_config(path: &Path) -> Result<config::GatewayConfig, InputError> {
     let text = read_short_text(path)?;
     let folder = path.parent().unwrap_or(Path::new(""));
-    let read = config::read(&text, folder, &|name| std::env::var(name).ok());
+    let read = read_config(&text, folder, &|name| std::env::var(name).ok());
     read.map_err(|error| InputError(format!("{}: {error}", path.display())))
+}
+
+/// Reads the text of a configuration of the gateway, with the fields that `FLOWGATE_CONFIG__*` variables of this process
+/// set. `environment` returns the variables that the configuration names.
+pub(super) fn read_config(
+    text: &str,
+    folder: &Path,
+    environment: &dyn Fn(&str) -> Option<String>,
+) -> Result<config::GatewayConfig, config::ConfigError> {
+    let overrides = config::Overrides::from_environment(std::env::vars_os())?;
+    config::read_with_overrides(text, folder, environment, &MethodRegistry::builtin(), &overrides)
 }
 
 /// Reads the bearer token of the policy API, from the file or from the environment variable [`TOKEN_VARIABLE`]; `None`

@@ -91,4 +91,11 @@ fn there_must_be_something_to_attack() {
         "the lists contain only tools that read, so there is nothing to attack; add a list with a tool that writes or sends",
     );
     check(&["attack", POLICY], 2, "--tools");
+    let named = |server: &str| format!("{server}={}", name(&tools));
+    check(&["attack", POLICY, "--tools", &named("")], 2, "the server has no name; write NAME=FILE");
+    check(
+        &["attack", POLICY, "--tools", &named("flowgate")],
+        2,
+        "`flowgate` is the server of tools that are part of Flowgate; give the server another name",
+    );
 }

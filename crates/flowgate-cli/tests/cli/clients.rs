@@ -61,6 +61,42 @@ fn scan_names_what_can_leak() {
     check(&["scan", "--home", name(&home.join("none"))], 2, "there is no home folder; name one with --home");
 }
 
+/// `init` drafts a policy for the servers of all clients that a scan has found, starts none of them, and says which it
+/// cannot use.
+#[test]
+fn a_scan_becomes_a_policy() {
+    let home = home("scan-init");
+    // Another client has the same server as Cursor, and a different one with a name of Claude Desktop.
+    let windsurf = home.join(".codeium/windsurf/mcp_config.json");
+    std::fs::create_dir_all(windsurf.parent().unwrap()).unwrap();
+    let same = r#"{"mcpServers": {"time": {"command": "uvx", "args": ["mcp-server-time"]}, "files": {"command": "other"}, "wiki": {"serverUrl": "https://wiki.example/mcp"}}}"#;
+    std::fs::write(&windsurf, same).unwrap();
+    let found = flowgate(&["scan", "--home", name(&home), "--project", name(&home), "--format", "json"]);
+    let (scan, policy) = (home.join("scan.json"), home.join("scan.flow"));
+    std::fs::write(&scan, &found.stdout).unwrap();
+    let output = flowgate(&["init", name(&scan), "--out", name(&policy)]);
+    let said = text(&output);
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    for part in [
+        "odd\\u{1b}[2J`: policies cannot use this name",
+        "the server `files`: another file configures a different server of this name; rename one of them",
+        // Its address contains a password.
+        "the server `notion`: its `url` is not a URL",
+        "nothing was started",
+    ] {
+        assert!(said.contains(part), "{part}\n{said}");
+    }
+    assert!(!said.contains("S3CRET"), "{said}");
+    let written = std::fs::read_to_string(&policy).unwrap();
+    for server in ["files", "mail", "fetch", "time", "wiki"] {
+        let comment = format!("# {server}: its tools are unknown, so all of them stay closed.");
+        assert_eq!(written.matches(&comment).count(), 1, "{server}\n{written}");
+    }
+    // A file that is gone since.
+    std::fs::remove_file(&windsurf).unwrap();
+    check(&["init", name(&scan), "--out", "-"], 2, "mcp_config.json: there is no file of this name");
+}
+
 /// A client with the hook of Flowgate is guarded, and so is a server behind `flowgate mcp`.
 #[test]
 fn scan_knows_what_is_guarded() {

@@ -211,3 +211,56 @@ fn a_configuration_is_checked_before_it_serves() {
     assert!(said.contains("the environment variable FLOWGATE_TEST_KEY is not set: export it"), "{said}");
     check(&["serve", "--check"], 2, "--config");
 }
+
+/// Checks `serve --check` with variables that set fields of the configuration: the exit code, and a part of the output.
+/// No value of a variable is printed.
+#[test]
+fn the_environment_sets_fields_of_the_configuration() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/gateway");
+    let read = |name: &str| std::fs::read_to_string(format!("{folder}/{name}")).unwrap();
+    file("environment.flow", read("policy.flow").as_bytes());
+    let config = read("gateway.toml").replace("\"policy.flow\"", "\"environment.flow\"");
+    let config = file("environment.toml", config.as_bytes());
+    let check = |command: &[&str], variable: &str, value: &str, code: i32, part: &str| {
+        let mut program = Command::new(env!("CARGO_BIN_EXE_flowgate"));
+        program.args(command).args(["--config", name(&config)]).env_remove("FLOWGATE_TOKEN");
+        program.env("ASSISTANT_KEY", "0123456789abcdef").env(variable, value);
+        let output = program.stdin(Stdio::null()).output().unwrap();
+        let said = crate::text(&output);
+        assert_eq!(output.status.code(), Some(code), "{variable}\n{said}");
+        assert!(said.contains(part), "{variable} should say {part:?}, but says\n{said}");
+        assert!(!said.contains("hunter2"), "{variable}\n{said}");
+    };
+    let serve = ["serve", "--check"];
+    let url = "FLOWGATE_CONFIG__STORE__URL";
+    check(
+        &serve,
+        url,
+        "postgres://flowgate:hunter2@db/x",
+        0,
+        "`store.url` is set by an environment variable",
+    );
+    check(&serve, url, "hunter2", 2, "environment.toml: store: the address of the database is none of");
+    check(
+        &serve,
+        "FLOWGATE_CONFIG__STORE__ULR",
+        "hunter2",
+        2,
+        "FLOWGATE_CONFIG__STORE__ULR: [store] has no field or entry of this name; did you mean FLOWGATE_CONFIG__STORE__URL?",
+    );
+    check(
+        &serve,
+        "FLOWGATE_CONFIG__CLIENTS__ASSISTANT__POLICY",
+        "no-such.flow",
+        2,
+        "no-such.flow: there is no file of this name",
+    );
+    // Another command that reads the configuration.
+    check(
+        &["doctor"],
+        "FLOWGATE_CONFIG__STORE__RETENTION_DAYS",
+        "hunter2",
+        1,
+        "FLOWGATE_CONFIG__STORE__RETENTION_DAYS: the value is not a whole number from 0 to 4294967295",
+    );
+}

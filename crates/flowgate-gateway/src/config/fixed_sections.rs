@@ -15,10 +15,9 @@ const RELOADED: [&str; 9] =
 pub(crate) struct FixedSections(BTreeMap<String, [u8; 32]>);
 
 impl FixedSections {
-    /// Computes the digests of the sections that are not in [`RELOADED`], from the text of a configuration file. A text
-    /// that is not TOML counts as one without sections: reading the configuration reports the error.
-    pub(super) fn of(text: &str) -> Self {
-        let table: toml::Table = toml::from_str(text).unwrap_or_default();
+    /// Computes the digests of the sections that are not in [`RELOADED`], from the table of a configuration file with
+    /// the fields that environment variables set.
+    pub(super) fn of(table: toml::Table) -> Self {
         let fixed = table.into_iter().filter(|(name, _)| !RELOADED.contains(&name.as_str()));
         Self(
             fixed
@@ -44,7 +43,8 @@ mod tests {
     #[test]
     fn changed_sections() {
         let check = |before: &str, later: &str, expected: &[&str]| {
-            let changed = FixedSections::of(before).changed_in(&FixedSections::of(later));
+            let of = |text: &str| FixedSections::of(toml::from_str(text).unwrap());
+            let changed = of(before).changed_in(&of(later));
             assert_eq!(changed, expected, "{before} {later}");
         };
         let store = "[store]\nfile = \"a\"\nmemory-mib = 4\n";

@@ -4,13 +4,14 @@
 
 use std::path::Path;
 
-use flowgate_gateway::config::{self, ClientSettings};
+use flowgate_gateway::config::ClientSettings;
 use flowgate_gateway::{visibility, watching};
 use serde_json::Value;
 
 use super::sample::SampleRequest;
 use super::{FindingState, Findings, online, permissions, report_policy};
 use crate::clients::config_file::ConfigText;
+use crate::command::serve::read_config;
 use crate::input::{InputError, read_short_text};
 
 /// The settings whose value is the name of an environment variable.
@@ -49,7 +50,7 @@ pub(super) fn examine(
             || missing.iter().find(|(named, _)| named == variable).map(|(_, value)| value.clone());
         std::env::var(variable).ok().filter(|value| !value.is_empty()).or_else(substitute)
     };
-    match config::read(&text, folder, &environment) {
+    match read_config(&text, folder, &environment) {
         Err(error) => findings.wrong(format!("{name}: {error}")),
         Ok(config) => {
             if let Some(warning) = config.tls.as_ref().and_then(|tls| tls.warning()) {

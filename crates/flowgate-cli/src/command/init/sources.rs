@@ -1,5 +1,6 @@
-//! Reads the files from which `flowgate init` drafts a policy: lists of tools, requests to a model, `mcpServers` files,
+//! Reads the files from which `flowgate init` drafts a policy: lists of tools, requests to a model, `mcpServers` files
 //! and traces. [`super::run`] calls [`read()`], and starts the servers of `mcpServers` files only if its options say so.
+//! `scan_result` reads the results of `flowgate scan`.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -8,6 +9,7 @@ use flowgate::draft::{DescribedArgument, DescribedTool, ToolHints, read_tools};
 use flowgate::trace::{EventBody, Tool, read};
 use serde_json::Value;
 
+use super::scan_result;
 use crate::input::{self, InputError, bounded_text};
 use crate::mcp::{self, McpServerSpec};
 
@@ -24,6 +26,8 @@ pub(super) struct ToolSources {
     pub(super) servers: Vec<McpServerSpec>,
     /// The texts of system messages in requests, which the operator wrote.
     pub(super) instructions: Vec<String>,
+    /// The servers of a scan that cannot be used, each with the reason on one line.
+    pub(super) left_out: Vec<String>,
     /// Whether a list has further pages, or tools that the provider of the model runs.
     pub(super) has_unknown_tools: bool,
 }
@@ -56,7 +60,7 @@ pub(super) fn read(arguments: &[String], expands: bool) -> Result<ToolSources, I
 
 impl ToolSources {
     /// Adds what one file describes: servers of a configuration with `mcpServers`, tools of a list or of a
-    /// request to a model, or the tools of a trace. `server` is the server of the listed tools, `path` the name
+    /// request to a model, servers that `flowgate scan` found, or the tools of a trace. `server` is the server of the listed tools, `path` the name
     /// of the file in error messages; `expands` says whether to put the values of environment variables into
     /// command lines.
     ///
@@ -72,6 +76,13 @@ impl ToolSources {
                 unused.or_else(|| std::env::var(name).ok())
             });
             self.servers.extend(servers.map_err(|error| InputError(format!("{path}: {error}")))?);
+            return Ok(());
+        }
+        if let Some(files) = scan_result::files(&document) {
+            let found = scan_result::servers(&files, expands)
+                .map_err(|problem| InputError(format!("{path}: {problem}")))?;
+            self.servers.extend(found.servers);
+            self.left_out.extend(found.left_out);
             return Ok(());
         }
         match read_tools(server, text) {

@@ -1,0 +1,130 @@
+//! Reads the result of `flowgate scan --format json` for `flowgate init`: finds the servers in the configurations that
+//! the result names. The result itself has no commands and no arguments, which can be keys. Nothing is started here.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+
+use crate::clients::config_file::{ConfigText, ConfiguredServer, ConfiguredTransport, MAX_CONFIG};
+use crate::escaping;
+use crate::input::bounded_text;
+use crate::mcp::{self, McpServerSpec};
+
+/// The maximum number of configuration files of one scan.
+const MAX_FILES: usize = 200;
+
+/// The servers that a scan has found.
+#[derive(Default)]
+pub(super) struct ScannedServers {
+    /// Those that can be used, one of each name.
+    pub(super) servers: Vec<McpServerSpec>,
+    /// The others, each with the reason on one line.
+    pub(super) left_out: Vec<String>,
+}
+
+/// Returns the configuration files that a result of `flowgate scan` names; `None` if the document is not such a result.
+pub(super) fn files(document: &Value) -> Option<Vec<PathBuf>> {
+    let clients = document.get("clients")?.as_array()?;
+    let mut paths = Vec::new();
+    for client in clients {
+        for file in client.get("files")?.as_array()? {
+            paths.push(PathBuf::from(file.get("path")?.as_str()?));
+        }
+    }
+    Some(paths)
+}
+
+/// Reads the servers of configuration files that are not switched off. `expands` says whether to put the values of
+/// environment variables into the command lines. A server that policies cannot name or whose entry has an unknown form
+/// is left out, and so is a different server with the name of an earlier one.
+///
+/// # Errors
+/// If there are too many files, or one cannot be read.
+pub(super) fn servers(files: &[PathBuf], expands: bool) -> Result<ScannedServers, String> {
+    if files.len() > MAX_FILES {
+        return Err(format!("the scan names more than {MAX_FILES} files; give the files themselves"));
+    }
+    let mut found = ScannedServers::default();
+    for path in files {
+        let text = bounded_text(path, MAX_CONFIG).map_err(|error| error.0)?;
+        let is_toml = path.extension().is_some_and(|extension| extension == "toml");
+        let config =
+            ConfigText::read(&text, is_toml).map_err(|error| format!("{}: {error}", path.display()))?;
+        let root = config.to_value();
+        for server in config.servers().into_iter().filter(|server| !server.is_disabled) {
+            found.add(&server, &root, path, expands);
+        }
+    }
+    Ok(found)
+}
+
+impl ScannedServers {
+    /// Adds a server of the file at `path`, whose whole content is `root`, or the reason why it is left out.
+    fn add(&mut self, server: &ConfiguredServer, root: &Value, path: &Path, expands: bool) {
+        let folder = path.parent().unwrap_or(Path::new(""));
+        let list = json!({"mcpServers": {&server.name: usual_entry(server, root)}}).to_string();
+        let read = mcp::read(&list, folder, &|name| {
+            // A server that is not started needs no values of variables, which may be secrets.
+            let unused = (!expands).then(String::new);
+            unused.or_else(|| std::env::var(name).ok())
+        });
+        let at = |why: &str| format!("{}: {why}", escaping::line(&path.display().to_string()));
+        match read {
+            Err(why) => self.left_out.push(at(&why)),
+            Ok(specs) => {
+                for spec in specs {
+                    match self.servers.iter().find(|other| other.name == spec.name) {
+                        None => self.servers.push(spec),
+                        Some(other) if *other == spec => {}
+                        Some(_) => self.left_out.push(at(&format!(
+                            "the server `{}`: another file configures a different server of this name; rename one of them",
+                            spec.name
+                        ))),
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Returns the entry of a server in the form of `mcpServers`: with its own command if it runs behind `flowgate mcp`, and
+/// with its address under the usual key. `root` is the whole content of its file.
+fn usual_entry(server: &ConfiguredServer, root: &Value) -> Value {
+    let table = server.section.iter().try_fold(root, |value, key| value.get(key));
+    let mut entry = table.and_then(|table| table.get(&server.name)).cloned().unwrap_or_default();
+    let Some(fields) = entry.as_object_mut() else { return entry };
+    match (&server.transport, server.own_command().and_then(<[String]>::split_first)) {
+        (ConfiguredTransport::Url(url), _) => {
+            fields.insert("url".to_owned(), json!(url));
+        }
+        (_, Some((program, arguments))) => {
+            fields.insert("command".to_owned(), json!(program));
+            fields.insert("args".to_owned(), json!(arguments));
+        }
+        _ => {}
+    }
+    entry
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_of_a_scan_are_recognised() {
+        for (document, expected) in [
+            (json!({"clients": [{"files": [{"path": "a"}, {"path": "b"}]}]}), Some(vec!["a", "b"])),
+            (json!({"clients": []}), Some(Vec::new())),
+            (json!({"clients": {}}), None),
+            (json!({"clients": [{"files": [{"name": "a"}]}]}), None),
+            (json!([{"name": "clients"}]), None),
+        ] {
+            let expected = expected.map(|paths| paths.into_iter().map(PathBuf::from).collect());
+            assert_eq!(files(&document), expected, "{document}");
+        }
+        assert_eq!(
+            servers(&vec![PathBuf::new(); MAX_FILES + 1], false).err().as_deref(),
+            Some("the scan names more than 200 files; give the files themselves")
+        );
+    }
+}

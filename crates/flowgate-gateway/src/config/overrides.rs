@@ -1,0 +1,375 @@
+//! Reads environment variables that set fields of the configuration file, such as
+//! `FLOWGATE_CONFIG__STORE__RETENTION_DAYS=7`, and the file with them. `config` calls [`Overrides::read_file`], and
+//! `flowgate serve` collects the variables.
+//!
+//! The name of a variable is the path of the field in capitals; `__` separates the sections, and every other character
+//! than a letter or a digit is `_`. The types of values are those of `schema`. A variable can set fields of entries
+//! that the file has, and cannot add a client, a person or another entry with a name. No message contains a value: an
+//! address may contain a password.
+
+use std::ffi::OsString;
+
+use flowgate::policy::diagnostic::nearest;
+use serde::Deserialize as _;
+use serde_json::Value;
+use toml::Table;
+
+use super::file::ConfigFile;
+use super::{ConfigError, schema};
+
+/// What the names of the variables begin with.
+const PREFIX: &str = "FLOWGATE_CONFIG__";
+/// What only the names of these variables begin with. A name without the second `_` is an error, not ignored.
+const RESERVED: &str = "FLOWGATE_CONFIG";
+
+/// The environment variables that set fields of the configuration file.
+#[derive(Clone, Default)]
+pub struct Overrides {
+    /// The names and the values, sorted by name.
+    variables: Vec<(String, String)>,
+}
+
+/// The configuration file as it is read, with the fields that variables set.
+pub(super) struct EffectiveFile {
+    /// The file.
+    pub(super) file: ConfigFile,
+    /// The same as a table.
+    pub(super) table: Table,
+    /// The paths of the fields that variables set, as `store.retention-days`.
+    pub(super) overridden: Vec<String>,
+}
+
+impl std::fmt::Debug for Overrides {
+    /// Writes the names of the variables, without their values.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_list().entries(self.variables.iter().map(|(name, _)| name)).finish()
+    }
+}
+
+impl Overrides {
+    /// Takes the variables that set fields from all variables of the environment, for example from
+    /// `std::env::vars_os()`.
+    ///
+    /// # Errors
+    /// If the value of one of them is empty or not Unicode, or its name begins with `FLOWGATE_CONFIG` and not with
+    /// `FLOWGATE_CONFIG__`.
+    pub fn from_environment(
+        variables: impl IntoIterator<Item = (OsString, OsString)>,
+    ) -> Result<Self, ConfigError> {
+        let mut found = Vec::new();
+        for (name, value) in variables {
+            let name = name.to_string_lossy().into_owned();
+            if !name.starts_with(RESERVED) {
+                continue;
+            }
+            let wrong = |why: &str| Err(ConfigError(format!("{name}: {why}")));
+            if !name.starts_with(PREFIX) {
+                return wrong(
+                    "a variable that sets a field of the configuration is FLOWGATE_CONFIG__SECTION__FIELD, \
+                    with two underscores before each part: rename it, or unset it",
+                );
+            }
+            match value.into_string() {
+                Ok(value) if !value.is_empty() => found.push((name, value)),
+                Ok(_) => return wrong("the value is empty: write one, or unset the variable"),
+                Err(_) => return wrong("the value is not UTF-8: write it in UTF-8, or unset the variable"),
+            }
+        }
+        found.sort();
+        Ok(Self { variables: found })
+    }
+
+    /// Reads the text of a configuration file, and sets the fields that the variables name.
+    ///
+    /// # Errors
+    /// The first error in the file, with its line; or in a variable, with its name.
+    pub(super) fn read_file(&self, text: &str) -> Result<EffectiveFile, ConfigError> {
+        let table = toml::from_str::<Table>(text);
+        if self.variables.is_empty() {
+            let file = toml::from_str(text).map_err(|error| at_line(text, &error))?;
+            return Ok(EffectiveFile { file, table: table.unwrap_or_default(), overridden: Vec::new() });
+        }
+        let mut table = table.map_err(|error| at_line(text, &error))?;
+        let mut overridden = Vec::new();
+        for (name, value) in &self.variables {
+            let path = set(&mut table, name, value).map_err(|why| ConfigError(format!("{name}: {why}")))?;
+            overridden.push(path);
+        }
+        let file = ConfigFile::deserialize(toml::Value::Table(table.clone())).map_err(|error| {
+            // The values of variables have the right types, so the mistake is in the file. Its position is known only
+            // if the file has it without the variables, too.
+            match toml::from_str::<ConfigFile>(text) {
+                Err(error) => at_line(text, &error),
+                Ok(_) => {
+                    let message = error.to_string();
+                    let message = message.lines().next().unwrap_or_default();
+                    ConfigError(format!("with the fields that {PREFIX}* variables set: {message}"))
+                }
+            }
+        })?;
+        Ok(EffectiveFile { file, table, overridden })
+    }
+}
+
+/// Returns an error of the TOML reader with its line.
+fn at_line(text: &str, error: &toml::de::Error) -> ConfigError {
+    let line = error
+        .span()
+        .map_or(0, |span| text.get(..span.start).map_or(0, |before| before.matches('\n').count()));
+    let message = error.message().lines().next().unwrap_or_default();
+    ConfigError(format!("line {}: {message}", line + 1))
+}
+
+/// Returns a name of the file as it is in the names of variables.
+fn in_variable(name: &str) -> String {
+    name.chars().map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_uppercase() } else { '_' }).collect()
+}
+
+/// Sets the field that the variable `variable` names, and returns its path.
+///
+/// # Errors
+/// If there is no such field or entry, or its value has another type. The message names neither the variable nor the
+/// value.
+fn set(table: &mut Table, variable: &str, text: &str) -> Result<String, String> {
+    let (mut table, mut schema, mut path) = (table, schema::whole_file(), String::new());
+    let mut words = variable.strip_prefix(PREFIX).unwrap_or_default().split("__").peekable();
+    let mut prefix = PREFIX.to_owned();
+    while let Some(word) = words.next() {
+        let section = if path.is_empty() { "the file".to_owned() } else { format!("[{path}]") };
+        // The names that this part of the variable may have, and the schema of what each of them names.
+        let names: Vec<String> = match schema.get("properties").and_then(Value::as_object) {
+            Some(fields) => fields.keys().cloned().collect(),
+            None if schema::of_named_entries(schema).is_some() => table.keys().cloned().collect(),
+            None => {
+                return Err(format!("{section} is set as a whole: write {}", prefix.trim_end_matches('_')));
+            }
+        };
+        let mut matching = names.iter().filter(|name| in_variable(name) == word);
+        let (name, other) = (matching.next(), matching.next());
+        let Some(name) = name else {
+            let known: Vec<String> = names.iter().map(|name| in_variable(name)).collect();
+            let advice = match nearest(word, known.iter().map(String::as_str)) {
+                Some(near) => format!("did you mean {prefix}{near}?"),
+                None if known.is_empty() => "add it to the file, or unset the variable".to_owned(),
+                None => format!("there are: {}", known.join(", ")),
+            };
+            return Err(format!("{section} has no field or entry of this name; {advice}"));
+        };
+        if other.is_some() {
+            return Err(format!("{section} has several entries that are {word} in variables: rename one"));
+        }
+        prefix = format!("{prefix}{word}__");
+        path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+        schema = schema
+            .get("properties")
+            .and_then(|fields| fields.get(name))
+            .or_else(|| schema::of_named_entries(schema))
+            .unwrap_or(&Value::Null);
+        let is_section = schema.get("properties").is_some() || schema::of_named_entries(schema).is_some();
+        match (is_section, words.peek()) {
+            (true, None) => {
+                return Err(format!("[{path}] is a section: name a field in it, as {prefix}FIELD"));
+            }
+            (true, Some(_)) => {
+                let section = table.entry(name.clone()).or_insert_with(|| toml::Value::Table(Table::new()));
+                table =
+                    section.as_table_mut().ok_or_else(|| format!("`{path}` in the file is not a section"))?;
+            }
+            (false, None) => {
+                let value = read_value(text, schema).map_err(|expected| {
+                    format!("the value is not {expected}: correct it, or unset the variable")
+                })?;
+                table.insert(name.clone(), value);
+            }
+            (false, Some(_)) => {
+                return Err(format!(
+                    "`{path}` has no parts that variables can set: write {}",
+                    prefix.trim_end_matches('_')
+                ));
+            }
+        }
+    }
+    Ok(path)
+}
+
+/// Reads the value of a variable: a text as it is, anything else as in TOML.
+///
+/// # Errors
+/// What the value must be.
+fn read_value(text: &str, schema: &Value) -> Result<toml::Value, String> {
+    let value = if schema.get("type").and_then(Value::as_str) == Some("string") {
+        toml::Value::String(text.to_owned())
+    } else {
+        // A value that is not TOML is a text, which `check` refuses.
+        let read = toml::from_str::<Table>(&format!("value = {}", text.trim()));
+        let read = read.ok().filter(|table| table.len() == 1);
+        read.and_then(|mut table| table.remove("value")).unwrap_or_else(|| toml::Value::String(String::new()))
+    };
+    schema::check(&value, schema).map(|()| value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FILE: &str = "[upstreams.local]\nurl = \"http://localhost:8080/v1\"\n\
+        [clients.mail-agent]\nkey-from = \"KEY\"\nupstream = \"local\"\npolicy = \"p.flow\"\n\
+        [store]\nretention-days = 30\n\
+        [predicates]\na-b = \"http://x\"\na_b = \"http://y\"\n";
+
+    /// Reads [`FILE`] with variables, and returns the table, or the error.
+    fn read(variables: &[(&str, &str)]) -> Result<Table, String> {
+        let variables = variables.iter().map(|(name, value)| (name.into(), value.into()));
+        let effective = Overrides::from_environment(variables).and_then(|all| all.read_file(FILE));
+        effective.map(|effective| effective.table).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn variables_set_fields() {
+        let check = |variable: &str, value: &str, path: &[&str], expected: toml::Value| {
+            let table = toml::Value::Table(read(&[(variable, value)]).unwrap());
+            let found = path.iter().try_fold(&table, |table, name| table.get(name));
+            assert_eq!(found, Some(&expected), "{variable}");
+        };
+        let text = |text: &str| toml::Value::String(text.to_owned());
+        check("FLOWGATE_CONFIG__STORE__RETENTION_DAYS", "7", &["store", "retention-days"], 7.into());
+        // A text needs no quotation marks, and keeps those that it has.
+        check(
+            "FLOWGATE_CONFIG__STORE__URL",
+            "postgres://a:b@c/d",
+            &["store", "url"],
+            text("postgres://a:b@c/d"),
+        );
+        check("FLOWGATE_CONFIG__STORE__URL", "\"x\"", &["store", "url"], text("\"x\""));
+        check("FLOWGATE_CONFIG__STORE__URL", "7", &["store", "url"], text("7"));
+        check("FLOWGATE_CONFIG__LOG__FORMAT", "json", &["log", "format"], text("json"));
+        check("FLOWGATE_CONFIG__AUDIT__FILE", "a.jsonl", &["audit", "file"], text("a.jsonl"));
+        check(
+            "FLOWGATE_CONFIG__UPSTREAMS__LOCAL__PASS_KEY",
+            "true",
+            &["upstreams", "local", "pass-key"],
+            true.into(),
+        );
+        check(
+            "FLOWGATE_CONFIG__CLIENTS__MAIL_AGENT__PINNED",
+            "[\"You help.\"]",
+            &["clients", "mail-agent", "pinned"],
+            toml::Value::Array(vec![text("You help.")]),
+        );
+        check(
+            "FLOWGATE_CONFIG__CLIENTS__MAIL_AGENT__INPUT",
+            "{ n = 1 }",
+            &["clients", "mail-agent", "input", "n"],
+            1.into(),
+        );
+        // Variables of others are not read.
+        check("FLOWGATE_SERVER", "x", &["store", "retention-days"], 30.into());
+    }
+
+    #[test]
+    fn problems_are_named_without_the_value() {
+        let check = |variable: &str, value: &str, expected: &str| {
+            assert_eq!(read(&[(variable, value)]).unwrap_err(), format!("{variable}: {expected}"));
+        };
+        check(
+            "FLOWGATE_CONFIG__STORE__RETENTION_DAY",
+            "7",
+            "[store] has no field or entry of this name; did you mean FLOWGATE_CONFIG__STORE__RETENTION_DAYS?",
+        );
+        check(
+            "FLOWGATE_CONFIG__STOER__URL",
+            "7",
+            "the file has no field or entry of this name; did you mean FLOWGATE_CONFIG__STORE?",
+        );
+        check(
+            "FLOWGATE_CONFIG__LOG__COLOUR",
+            "hunter2",
+            "[log] has no field or entry of this name; there are: FORMAT",
+        );
+        // No variable adds an entry.
+        check(
+            "FLOWGATE_CONFIG__CLIENTS__MAIL_AGENTS__MODE",
+            "watch",
+            "[clients] has no field or entry of this name; did you mean FLOWGATE_CONFIG__CLIENTS__MAIL_AGENT?",
+        );
+        check(
+            "FLOWGATE_CONFIG__PEOPLE__EVE__ROLE",
+            "admin",
+            "[people] has no field or entry of this name; add it to the file, or unset the variable",
+        );
+        check(
+            "FLOWGATE_CONFIG__PREDICATES__A_B",
+            "http://z",
+            "[predicates] has several entries that are A_B in variables: rename one",
+        );
+        check(
+            "FLOWGATE_CONFIG__STORE",
+            "{}",
+            "[store] is a section: name a field in it, as FLOWGATE_CONFIG__STORE__FIELD",
+        );
+        check(
+            "FLOWGATE_CONFIG__CLIENTS__MAIL_AGENT__INPUT__N",
+            "1",
+            "`clients.mail-agent.input` has no parts that variables can set: write \
+            FLOWGATE_CONFIG__CLIENTS__MAIL_AGENT__INPUT",
+        );
+        check(
+            "FLOWGATE_CONFIG_STORE_URL",
+            "hunter2",
+            "a variable that sets a field of the configuration is FLOWGATE_CONFIG__SECTION__FIELD, with two \
+            underscores before each part: rename it, or unset it",
+        );
+        check("FLOWGATE_CONFIG__STORE__URL", "", "the value is empty: write one, or unset the variable");
+        let wrong = |variable: &str, value: &str, expected: &str| {
+            check(
+                variable,
+                value,
+                &format!("the value is not {expected}: correct it, or unset the variable"),
+            );
+        };
+        let days = "FLOWGATE_CONFIG__STORE__RETENTION_DAYS";
+        wrong(days, "hunter2", "a whole number from 0 to 4294967295");
+        wrong(days, "-1", "a whole number from 0 to 4294967295");
+        wrong(days, "1\nurl = \"x\"", "a whole number from 0 to 4294967295");
+        wrong("FLOWGATE_CONFIG__APPROVALS__OPEN_QUESTIONS", "0", "a whole number from 1 to 4294967295");
+        wrong("FLOWGATE_CONFIG__LOG__FORMAT", "hunter2", "one of `text`, `json`");
+        wrong("FLOWGATE_CONFIG__UPSTREAMS__LOCAL__PASS_KEY", "yes", "`true` or `false`");
+        wrong("FLOWGATE_CONFIG__TELEMETRY__SAMPLE", "hunter2", "a number");
+        wrong(
+            "FLOWGATE_CONFIG__UPSTREAMS__LOCAL__MODELS",
+            "qwen3",
+            "a list, as in TOML: [\"first\", \"second\"]",
+        );
+        wrong("FLOWGATE_CONFIG__UPSTREAMS__LOCAL__MODELS", "[1]", "a list whose items are each a text");
+        wrong(
+            "FLOWGATE_CONFIG__CLIENTS__MAIL_AGENT__FALLBACK",
+            "[{ upstraem = \"hunter2\" }]",
+            "a list whose items are each a table with no other fields than `upstream`, `model`",
+        );
+    }
+
+    /// A section that a variable begins and no other completes, and mistakes in the file itself.
+    #[test]
+    fn problems_of_the_file_are_named() {
+        let check = |text: &str, expected: &str| {
+            let variable = ("FLOWGATE_CONFIG__AUDIT__KEY_FILE".into(), "a.key".into());
+            let overrides = Overrides::from_environment([variable]).unwrap();
+            let error = overrides.read_file(text).err().map(|error| error.to_string());
+            assert_eq!(error.as_deref(), Some(expected), "{text}");
+        };
+        check(FILE, "with the fields that FLOWGATE_CONFIG__* variables set: missing field `file`");
+        check(
+            "[audit]\nfile = \"x\"\n[store]\nurll = 1\n[log]\n",
+            "line 4: unknown field `urll`, expected one of `url`, `url-from`, `encryption-key-from`, `encryption-key-file`, `retention-days`, `memory-mib`, `conversation-mib`, `quotation-mib`, `quotation-days`",
+        );
+        check("audit = 3\n", "FLOWGATE_CONFIG__AUDIT__KEY_FILE: `audit` in the file is not a section");
+        check("[store\n", "line 1: unclosed table, expected `]`");
+    }
+
+    #[test]
+    fn values_are_not_in_debug_output() {
+        let variable = ("FLOWGATE_CONFIG__STORE__URL".into(), "postgres://a:hunter2@b/c".into());
+        let shown = format!("{:?}", Overrides::from_environment([variable]).unwrap());
+        assert_eq!(shown, "[\"FLOWGATE_CONFIG__STORE__URL\"]");
+    }
+}
