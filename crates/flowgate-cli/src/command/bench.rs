@@ -12,6 +12,7 @@
 //! * `compare` writes a page that compares recorded measurements, and `verify` repeats one.
 
 mod agents;
+mod attention;
 mod compare;
 mod corpus;
 mod detectors;

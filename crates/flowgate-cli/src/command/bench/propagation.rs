@@ -4,6 +4,7 @@
 //! The questions, the methods and the measures are in `flowgate_bench::propagation`; this module shows progress and
 //! chooses the format.
 
+use flowgate_bench::document::by_kind;
 use flowgate_bench::games::report::csv;
 use flowgate_bench::propagation::report::{figure_rows, lines, page, tables};
 #[cfg(feature = "local")]
@@ -18,7 +19,7 @@ use flowgate_guard::propagation::ContinuedAnswers;
 #[cfg(feature = "local")]
 use std::path::Path;
 
-use crate::args::{PropagationArgs, PropagationFormat};
+use crate::args::{PropagationArgs, ReportFormat};
 use crate::input::InputError;
 use crate::output::Console;
 use crate::progress::{INTERRUPTED, Progress};
@@ -53,15 +54,19 @@ pub(crate) fn run(options: &PropagationArgs, output: &mut Console) -> Result<u8,
     let literal = if is_interrupted { None } else { suite.literal_cost() };
     let manifest = manifest(&suite, size, &doubles);
     match options.format {
-        PropagationFormat::Text => {
+        ReportFormat::Text => {
             tables(&results, literal).lines().for_each(|line| output.line(line));
         }
-        PropagationFormat::Csv => {
+        ReportFormat::Csv => {
             let rows: Vec<_> = results.iter().flat_map(figure_rows).collect();
             csv(&rows).lines().for_each(|line| output.line(line));
         }
-        PropagationFormat::Html => output.write_bytes(page(&results, literal, &manifest).as_bytes()),
-        PropagationFormat::Jsonl => {
+        ReportFormat::Html => output.write_bytes(page(&results, literal, &manifest).as_bytes()),
+        ReportFormat::Json => {
+            let lines = lines(&results, literal);
+            output.line(&by_kind(&manifest, lines, is_interrupted).to_string());
+        }
+        ReportFormat::Jsonl => {
             output.line(&manifest.to_string());
             lines(&results, literal).iter().for_each(|line| output.line(&line.to_string()));
             if is_interrupted {
@@ -82,7 +87,7 @@ fn run_local(
     suite: &PropagationSuite,
     size: Size,
     path: &Path,
-    format: PropagationFormat,
+    format: ReportFormat,
     output: &mut Console,
 ) -> Result<u8, InputError> {
     let (model, name) = crate::local_model::load(path)?;
@@ -104,10 +109,14 @@ fn run_local(
     };
     let manifest = model_manifest(suite, size, &name);
     match format {
-        PropagationFormat::Text => model_tables(&results).lines().for_each(|line| output.line(line)),
-        PropagationFormat::Csv => csv(&model_rows(&results)).lines().for_each(|line| output.line(line)),
-        PropagationFormat::Html => output.write_bytes(model_page(&results, &manifest).as_bytes()),
-        PropagationFormat::Jsonl => {
+        ReportFormat::Text => model_tables(&results).lines().for_each(|line| output.line(line)),
+        ReportFormat::Csv => csv(&model_rows(&results)).lines().for_each(|line| output.line(line)),
+        ReportFormat::Html => output.write_bytes(model_page(&results, &manifest).as_bytes()),
+        ReportFormat::Json => {
+            let lines = model_lines(&results);
+            output.line(&by_kind(&manifest, lines, is_interrupted).to_string());
+        }
+        ReportFormat::Jsonl => {
             output.line(&manifest.to_string());
             model_lines(&results).iter().for_each(|line| output.line(&line.to_string()));
         }
