@@ -47,7 +47,9 @@ pub(crate) fn run(bench: &BenchCommand, output: &mut Console) -> Result<u8, Inpu
         #[cfg(feature = "local")]
         BenchCommand::Screeners(options) => screeners::run(options, output),
         BenchCommand::Corpus(options) => corpus::run(options, output),
-        BenchCommand::Injections { folder, seed, format } => injections::run(folder, *seed, *format, output),
+        BenchCommand::Injections { folder, seed, format, dry_run } => {
+            injections::run(folder, *seed, (*format, *dry_run), output)
+        }
         BenchCommand::Agentdojo { interpreter, arguments } => python::run(interpreter, None, arguments),
         BenchCommand::Replay { interpreter, arguments } => {
             python::run(interpreter, Some("replay"), arguments)

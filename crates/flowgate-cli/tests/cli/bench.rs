@@ -255,6 +255,10 @@ fn agents_and_detectors_repeat_in_every_format() {
         let changed = file("changed-suite-run.jsonl", changed.as_bytes());
         check(&["bench", "verify", name(&changed)], 1, "differs");
     }
+    // Every suite says what it costs; these ask no model.
+    for suite in ["agents", "detectors", "propagation"] {
+        check(&["bench", suite, "--dry-run"], 0, "0 requests, sent to nobody");
+    }
     check(&["bench", "agents", "--method", "prayer"], 2, "there is no method `prayer`; use one of unguarded");
     check(&["bench", "agents", "--help"], 0, "How to read the table:");
 }

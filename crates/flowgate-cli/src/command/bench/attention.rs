@@ -8,9 +8,10 @@ use serde_json::Value;
 use crate::args::PrivacyArgs;
 use crate::input::InputError;
 
-/// The cases of each set that train the network, and as many that choose its threshold: those of `flowgate screen train`.
+/// The cases of each set that train the network, and as many that choose its threshold: a quarter of those of `flowgate
+/// screen train`, so that the training takes no longer than the runs.
 #[cfg(feature = "local")]
-const CASES: usize = 40;
+const CASES: usize = 10;
 
 /// Returns the defences that this program cannot measure.
 pub(super) fn unmeasured() -> &'static [Unmeasured] {

@@ -19,6 +19,7 @@ use flowgate_guard::propagation::ContinuedAnswers;
 #[cfg(feature = "local")]
 use std::path::Path;
 
+use super::model::print_no_requests;
 use crate::args::{PropagationArgs, ReportFormat};
 use crate::input::InputError;
 use crate::output::Console;
@@ -31,7 +32,11 @@ pub(crate) fn run(options: &PropagationArgs, output: &mut Console) -> Result<u8,
     let suite = PropagationSuite::new(options.seed, size).map_err(InputError)?;
     #[cfg(feature = "local")]
     if let Some(path) = &options.local {
-        return run_local(&suite, size, path, options.format, output);
+        return run_local((&suite, size), path, (options.format, options.dry_run), output);
+    }
+    if options.dry_run {
+        print_no_requests(None, output);
+        return Ok(0);
     }
     let doubles =
         if options.doubles.is_empty() { CopyingErrors::ALL.to_vec() } else { options.doubles.clone() };
@@ -81,13 +86,13 @@ pub(crate) fn run(options: &PropagationArgs, output: &mut Console) -> Result<u8,
 #[cfg(feature = "local")]
 const ANSWER_TOKENS: usize = 64;
 
-/// Runs the suite with the model at `path`, or with the one that ships if `path` is `embedded`.
+/// Runs the suite with the model at `path`, or with the one that ships if `path` is `embedded`. A dry run only counts
+/// its steps.
 #[cfg(feature = "local")]
 fn run_local(
-    suite: &PropagationSuite,
-    size: Size,
+    (suite, size): (&PropagationSuite, Size),
     path: &Path,
-    format: ReportFormat,
+    (format, is_dry_run): (ReportFormat, bool),
     output: &mut Console,
 ) -> Result<u8, InputError> {
     let (model, name) = crate::local_model::load(path)?;
@@ -97,6 +102,10 @@ fn run_local(
     let answers = ContinuedAnswers { model: &model, tokens: ANSWER_TOKENS };
     let models =
         Models { scores: &model, states: Some(&model), chat: None, answers: Some(&answers), count: &count };
+    if is_dry_run {
+        print_no_requests(Some(suite.model_steps(models)), output);
+        return Ok(0);
+    }
     let progress = Progress::over_steps(suite.model_steps(models), "step", output);
     let step = &mut || {
         progress.step();

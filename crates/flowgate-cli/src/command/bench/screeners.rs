@@ -12,6 +12,7 @@ use flowgate_bench::saliency::{self, ScreenerResults, TraceCases};
 use flowgate_lm::FeatureSet;
 use flowgate_lm::local::classifier::DependencyClassifier;
 
+use super::model::print_no_requests;
 use crate::args::{ReportFormat, ScreenersArgs};
 use crate::input::{InputError, describe_io_error, open};
 use crate::local_model;
@@ -29,6 +30,10 @@ pub(crate) fn run(options: &ScreenersArgs, output: &mut Console) -> Result<u8, I
         None => None,
     };
     let steps = traces.as_ref().map_or_else(|| saliency::steps(cases), saliency::trace_steps);
+    if options.dry_run {
+        print_no_requests(Some(steps), output);
+        return Ok(0);
+    }
     let progress = Progress::over_steps(steps, "case", output);
     // Returns whether to stop.
     let mut step = || {
