@@ -129,7 +129,8 @@ mod tests {
             |runs: &[(PrivacyTask, PrivacyRun)]| runs.iter().filter(|(_, run)| run.is_successful).count();
         // A reader that fails names every region.
         assert!(solved(&blind) > blind.len() / 2, "{}", solved(&blind));
-        assert!(solved(&found) > found.len() / 2, "{}", solved(&found));
+        // The privacy suite has 16 tasks that need nothing private.
+        assert!(solved(&found) > 16, "{}", solved(&found));
         let categories = |runs: &[(PrivacyTask, PrivacyRun)]| -> usize {
             runs.iter().flat_map(|(_, run)| &run.calls).map(|call| call.categories.len()).sum()
         };
