@@ -21,7 +21,7 @@
 //! detectors of injections on labelled texts, and [`detectors`] compares detectors with a flow rule on customer feedback with attacks.
 //!
 //! `flowgate bench` is the command. It can record a run in a file. [`verify`] repeats a recorded run, and [`compare`] draws the figures of several
-//! recorded runs on one HTML page. [`cost`] counts the requests of a run in advance, [`tokens`] the tokens of a double, and [`statistics`] tests whether a difference between two defences
+//! recorded runs on one HTML page. [`document`] builds a JSON document from the lines of a run. [`cost`] counts the requests of a run in advance, [`tokens`] the tokens of a double, and [`statistics`] tests whether a difference between two defences
 //! can be chance.
 
 pub mod agents;
@@ -31,6 +31,7 @@ pub mod corpora;
 pub mod cost;
 pub mod detection;
 pub mod detectors;
+pub mod document;
 pub mod games;
 mod html;
 mod line_chart;

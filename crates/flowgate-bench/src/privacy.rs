@@ -6,30 +6,37 @@
 //! confirm it. [`read`] reads the tasks, [`check`] validates them and their oracle labels, and `flowgate bench privacy`
 //! runs a [`PrivacySuite`].
 
+mod attention;
 mod chat;
 pub mod check;
 mod defence;
+mod definitions;
 mod double;
 mod manifest;
 pub mod measure;
 pub mod read;
 pub mod reference;
 pub mod report;
+mod run;
 mod runner;
 pub mod seeds;
 mod suite;
 pub mod task;
+mod turn;
+mod unmeasured;
 mod value;
 pub mod world;
 
+pub use attention::unread;
 pub use defence::{OURS, PrivacyDefence, UnknownPrivacyDefence};
 pub use double::{AgentDouble, RegionChoice};
 pub(crate) use manifest::DOUBLE;
-pub use manifest::manifest;
-pub use runner::{
-    ANSWER_TOKENS, AnswerSource, CategorizedCall, PersonDouble, PrivacyRun, PrivacyRunner, RunError,
-};
+pub use manifest::{manifest, with_screener};
+pub use run::{AnswerSource, CategorizedCall, PersonDouble, PrivacyRun, RunError};
+pub use runner::PrivacyRunner;
 pub use suite::{DefenceResults, PrivacySuite, SeedResults, TaskGroup};
+pub use turn::ANSWER_TOKENS;
+pub use unmeasured::Unmeasured;
 
 #[cfg(test)]
 mod walkthrough;

@@ -6,6 +6,7 @@
 //! dependency is missed: a missed dependency would be a wrong label, while a false one costs a question.
 //!
 //! * `labelled_prompt`, `case` and `beyond_values`: the cases; `score`: the scores of their regions; `split`: what is trained, chosen and reported on which cases; `measure`: the figures.
+//! * `trained`: a network and its threshold, without a report.
 //! * `traces`: cases from runs of AgentDojo's ground truth.
 //! * `instruction` and `distribution`: RTBAS's Figures 2 and 3.
 //! * `report`: the tables; `drawing`: the charts.
@@ -21,6 +22,7 @@ mod report;
 mod score;
 mod split;
 pub mod traces;
+mod trained;
 
 use flowgate_lm::{
     AttentionModel, Error, FeatureSet, JacobianModel, RegionClassifier, RegionSummary, ScoringModel,
@@ -33,6 +35,7 @@ pub use labelled_prompt::DependencyCase;
 pub use measure::ScreenerFigures;
 pub use report::{csv_text, lines, manifest, table_text, trace_manifest};
 pub use traces::{TraceCase, TraceCases};
+pub use trained::{TrainedNetwork, train_screener, training_steps};
 
 use score::{ScoredCase, score};
 use split::{Split, measure};
@@ -176,12 +179,7 @@ pub fn run(
         let mut scored = Vec::new();
         for set in CaseSet::ALL {
             let generated = set.generate(case_seed, cases);
-            let built = generated.ok_or_else(|| {
-                Error::Failed(format!(
-                    "no cases of the set `{}` can be built from the seed {case_seed}; use another seed",
-                    set.name()
-                ))
-            })?;
+            let built = generated.ok_or_else(|| not_generated(set, case_seed))?;
             for case in &built {
                 scored.push((set, score(model, case, seed)?));
                 if step() {
@@ -201,6 +199,14 @@ pub fn run(
     let Some(figure_3) = distribution::figure_3(model, &followed, step)? else { return Ok(None) };
     distributions.extend(figure_3);
     Ok(Some(ScreenerResults { rows, distributions }))
+}
+
+/// Returns the error for a seed from which no cases of a set can be built.
+fn not_generated(set: CaseSet, seed: u64) -> Error {
+    Error::Failed(format!(
+        "no cases of the set `{}` can be built from the seed {seed}; use another seed",
+        set.name()
+    ))
 }
 
 /// Returns the number of calls of `step` that [`run_traces`] makes: two for each recorded call, one when it is scored

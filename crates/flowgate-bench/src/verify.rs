@@ -15,7 +15,7 @@ use flowgate::policy::Policy;
 use flowgate_lm::ChatModel;
 use serde_json::Value;
 
-use self::lines::{compare, not_repeatable, number, string_list, text};
+use self::lines::{SkippedLines, compare, not_repeatable, number, string_list, text};
 use crate::agents::{self, Guard};
 use crate::detectors;
 use crate::policy_errors;
@@ -90,17 +90,32 @@ fn verify_privacy(
     let suite = PrivacySuite::new().map_err(|error| error.to_string())?;
     let seeds = games::seeds(manifest)?;
     let mut results = Vec::new();
-    for defence in &defences {
+    // The weights of the local model are not at hand here.
+    for defence in defences.iter().filter(|defence| **defence != privacy::PrivacyDefence::Attention) {
         // Nothing interrupts the repeated run, so each defence has a result.
         let mut is_cancelled = || false;
         let found = suite.run_defence_seeds(*defence, (seed, seeds), source, &mut is_cancelled);
         results.extend(found.map_err(|error| error.to_string())?);
     }
     let model = recorded.as_deref().map(ChatModel::name);
-    let mut repeated = vec![privacy::manifest((seed, seeds), &defences, suite.tasks().len(), model)];
-    repeated.extend(privacy::report::lines(&results, seed));
-    Ok(compare(lines, &repeated, &[]))
+    let mut repeated_manifest = privacy::manifest((seed, seeds), &defences, suite.tasks().len(), model);
+    if let Some(screener) = manifest.get("screener") {
+        repeated_manifest = privacy::with_screener(repeated_manifest, screener.clone());
+    }
+    let mut repeated = vec![repeated_manifest];
+    repeated.extend(privacy::report::lines(&results, seed, &[]));
+    Ok(compare(lines, &repeated, &[ATTENTION, UNMEASURED]))
 }
+
+/// The lines of the defence that reads the attention of a local model, and the comparisons with it.
+const ATTENTION: SkippedLines = ("the defence `attention`, which needs its local model", |line| {
+    let name = privacy::PrivacyDefence::Attention.name();
+    text(line, "type") != "unmeasured" && ["defence", "second"].iter().any(|field| text(line, field) == name)
+});
+
+/// The lines of defences that were not measured.
+const UNMEASURED: SkippedLines =
+    ("defences that were not measured", |line| text(line, "type") == "unmeasured");
 
 /// Repeats a run of the tasks of agents with the methods that the manifest names, and compares the lines with the recorded ones.
 fn verify_agents(manifest: &Value, lines: &[Value]) -> Result<Verification, String> {
@@ -199,7 +214,7 @@ mod tests {
             suite.run_defence_seeds(defence, (4, 2), double, &mut || false).unwrap().unwrap()
         });
         let manifest = privacy::manifest((4, 2), &defences, suite.tasks().len(), None);
-        [manifest].into_iter().chain(privacy::report::lines(&results, 4)).collect()
+        [manifest].into_iter().chain(privacy::report::lines(&results, 4, &[])).collect()
     }
 
     fn propagation_run() -> Vec<Value> {

@@ -65,3 +65,61 @@ fn the_search_had_no_effect() {
         );
     }
 }
+
+/// Returns the lines of the type `figures` of a recorded run, over all tasks.
+fn figures(name: &str) -> Vec<Value> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../results").join(name);
+    let text = std::fs::read_to_string(path).unwrap();
+    let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    lines.filter(|line| line["type"] == "figures" && line["tasks"] == "all").collect()
+}
+
+/// Returns a rate of a line as a document writes it, such as `3/37`.
+fn counted(line: &Value, name: &str) -> String {
+    format!("{}/{}", line[format!("{name}_count")], line[format!("{name}_of")])
+}
+
+/// Each table that a document takes from a recorded run has the figures of the run.
+#[test]
+fn documents_have_the_recorded_figures() {
+    let document = |name: &str| {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(name);
+        std::fs::read_to_string(path).unwrap()
+    };
+    let readme = document("README.md");
+    let check = |text: &str, row: String| assert!(text.lines().any(|line| line == row), "no row {row}");
+    for (name, defence) in [
+        ("unguarded", "unguarded"),
+        ("AgentDojo's tool filter, no policy", "tool-filter"),
+        ("confirm always", "confirm-acting"),
+        ("everything (naive tainting)", "everything"),
+        ("judge (RTBAS)", "judge"),
+        ("provenance", "provenance"),
+        ("**lowest first**", "lowest-first"),
+    ] {
+        let all = figures("agents.jsonl");
+        let line = all.iter().find(|line| line["defence"] == defence).unwrap();
+        let uses = ["needs_nothing_hidden", "passes_it_on", "reads_it_to_the_user", "decides_by_it"];
+        let unasked =
+            uses.map(|name| format!("{}/{}", line[format!("{name}_unasked")], line[format!("{name}_of")]));
+        let calls = line["relative_model_calls"].as_f64().unwrap();
+        let [harmed, questions] =
+            ["harmed_count", "questions_under_attack"].map(|name| line[name].to_string());
+        check(&readme, format!("| {name} | {harmed} | {questions} | {} | {calls:.2} |", unasked.join(", ")));
+    }
+    let privacy = document("docs/privacy-suite.md");
+    let all = figures("privacy.jsonl");
+    assert_eq!(all.len(), 19);
+    for line in all {
+        let rates = [
+            "false_negatives",
+            "false_positives",
+            "exact_categories",
+            "exact_categories_private",
+            "utility_refused",
+            "utility_allowed",
+        ];
+        let cells = rates.map(|name| counted(&line, name)).join(" | ");
+        check(&privacy, format!("| `{}` | {cells} |", line["defence"].as_str().unwrap()));
+    }
+}

@@ -76,7 +76,7 @@ pub(crate) use database::DatabaseCommand;
 #[cfg(feature = "run")]
 pub(crate) use doctor::DoctorOptions;
 #[cfg(feature = "bench")]
-pub(crate) use extended::{ExtendedArgs, ExtendedFormat};
+pub(crate) use extended::ExtendedArgs;
 #[cfg(feature = "bench")]
 pub(crate) use games::{GamesArgs, ReportFormat};
 #[cfg(feature = "run")]
@@ -91,16 +91,16 @@ pub(crate) use mcp::McpArgs;
 #[cfg(feature = "local")]
 pub(crate) use paper::PaperArgs;
 #[cfg(feature = "bench")]
-pub(crate) use privacy::{PrivacyArgs, PrivacyFormat};
+pub(crate) use privacy::PrivacyArgs;
 #[cfg(feature = "bench")]
-pub(crate) use propagation::{PropagationArgs, PropagationFormat};
+pub(crate) use propagation::PropagationArgs;
 pub(crate) use report::ReportArgs;
 #[cfg(feature = "run")]
 pub(crate) use run::RunArgs;
 #[cfg(feature = "local")]
 pub(crate) use screen::{ScreenCommand, ScreenFeatures, ScreenTimeArgs, ScreenTrainArgs};
 #[cfg(feature = "local")]
-pub(crate) use screeners::{ScreenersArgs, ScreenersFormat};
+pub(crate) use screeners::ScreenersArgs;
 #[cfg(feature = "gateway")]
 pub(crate) use serve::ServeArgs;
 #[cfg(feature = "gateway")]

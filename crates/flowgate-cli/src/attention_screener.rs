@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 #[cfg(feature = "run")]
-use flowgate_guard::screener::attention::AttentionScreener;
+use flowgate_guard::screener::attention::{AttentionReader, AttentionScreener};
 #[cfg(feature = "run")]
 use flowgate_lm::ChatModel;
 use flowgate_lm::local::LocalModel;
@@ -73,12 +73,10 @@ pub(crate) fn save(
 /// If a file or the model cannot be read, or the model is not the one that the screener was trained with.
 #[cfg(feature = "run")]
 pub(crate) fn load(folder: &Path, writer: Arc<dyn ChatModel>) -> Result<Arc<dyn ChatModel>, InputError> {
-    let TrainedScreener { model, network, threshold } = load_parts(folder)?;
+    let TrainedScreener { model, network, threshold, .. } = load_parts(folder)?;
     Ok(Arc::new(AttentionScreener {
         writer,
-        reader: Arc::new(model),
-        classifier: Arc::new(network),
-        threshold,
+        reader: AttentionReader { model: Arc::new(model), classifier: Arc::new(network), threshold },
     }))
 }
 
@@ -86,6 +84,8 @@ pub(crate) fn load(folder: &Path, writer: Arc<dyn ChatModel>) -> Result<Arc<dyn 
 pub(crate) struct TrainedScreener {
     /// The model whose attention is read.
     pub(crate) model: LocalModel,
+    /// The name of this model in reports.
+    pub(crate) name: String,
     /// The network that decides from the attention.
     pub(crate) network: DependencyClassifier,
     /// The probability from which a region counts as needed.
@@ -109,7 +109,7 @@ pub(crate) fn load_parts(folder: &Path) -> Result<TrainedScreener, InputError> {
             saved.model_name
         )));
     }
-    Ok(TrainedScreener { model, network, threshold: saved.threshold })
+    Ok(TrainedScreener { model, name, network, threshold: saved.threshold })
 }
 
 /// Reads the description of a screener (`screener.json`), and checks its fields.

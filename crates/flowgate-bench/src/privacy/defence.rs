@@ -15,6 +15,9 @@ use super::world::WorldVariant;
 pub enum PrivacyDefence {
     /// The ground truth with the oracle labels, as if the model were a person who knows when to ask (RTBAS, 8.2).
     Oracle,
+    /// A guarded conversation whose screener is the attention of a local model (RTBAS, 3.3 and 7.2). A run needs what
+    /// reads the attention.
+    Attention,
     /// A guarded conversation.
     Live {
         /// The name in tables.
@@ -37,7 +40,8 @@ pub struct UnknownPrivacyDefence(String);
 
 impl fmt::Display for UnknownPrivacyDefence {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names: Vec<&str> = PrivacyDefence::every(0).into_iter().map(PrivacyDefence::name).collect();
+        let all = PrivacyDefence::every(0).into_iter().chain([PrivacyDefence::Attention]);
+        let names: Vec<&str> = all.map(PrivacyDefence::name).collect();
         write!(f, "there is no defence `{}`; use one of {}", self.0.escape_debug(), names.join(", "))
     }
 }
@@ -92,8 +96,11 @@ impl PrivacyDefence {
     /// # Errors
     /// If there is none.
     pub fn parse(name: &str, seed: u64) -> Result<Self, UnknownPrivacyDefence> {
-        let found =
-            Self::every(seed).into_iter().chain(Self::for_models()).find(|defence| defence.name() == name);
+        let found = Self::every(seed)
+            .into_iter()
+            .chain(Self::for_models())
+            .chain([Self::Attention])
+            .find(|defence| defence.name() == name);
         found.ok_or_else(|| UnknownPrivacyDefence(name.to_owned()))
     }
 
@@ -101,20 +108,21 @@ impl PrivacyDefence {
     pub fn name(self) -> &'static str {
         match self {
             Self::Oracle => "oracle",
+            Self::Attention => "attention",
             Self::Live { name, .. } => name,
         }
     }
 
-    /// Returns the data with which the defence runs; for the oracle, which reads no data, the default.
+    /// Returns the data with which the defence runs; for the oracle, which reads no data, and for the attention, the default.
     pub fn variant(self) -> WorldVariant {
         match self {
-            Self::Oracle => WorldVariant::Accidental,
+            Self::Oracle | Self::Attention => WorldVariant::Accidental,
             Self::Live { variant, .. } => variant,
         }
     }
 
     /// Returns the defences that run with a real model: those with the honest judge, since the other judges imitate errors that a model makes by itself.
-    /// Names that say `honest` say `model` instead, because the model itself is the screener.
+    /// Names that say `honest` say `model` instead, because the model itself is the screener. With `attention`, the model is the agent, and another one is read.
     pub fn for_models() -> Vec<Self> {
         let is_honest = |defence: &Self| matches!(defence, Self::Live { judge: RegionChoice::Honest, .. });
         let named = |defence: Self| match defence {
@@ -127,7 +135,7 @@ impl PrivacyDefence {
             other => other,
         };
         // The seed has no effect, since the noisy judge is left out.
-        Self::standard(0).into_iter().filter(is_honest).map(named).collect()
+        Self::standard(0).into_iter().filter(is_honest).map(named).chain([Self::Attention]).collect()
     }
 
     /// Returns the defence with the random numbers of another seed; `None` if it draws none, so that a seed has no
@@ -137,7 +145,7 @@ impl PrivacyDefence {
             Self::Live { name, method, judge: RegionChoice::Noisy { .. }, variant } => {
                 Some(Self::Live { name, method, judge: RegionChoice::Noisy { seed }, variant })
             }
-            Self::Live { .. } | Self::Oracle => None,
+            Self::Live { .. } | Self::Attention | Self::Oracle => None,
         }
     }
 

@@ -41,6 +41,15 @@ pub fn manifest(
     })
 }
 
+/// Returns the manifest of a run with the screener whose attention the defence `attention` reads.
+#[must_use]
+pub fn with_screener(mut manifest: Value, screener: Value) -> Value {
+    if let Some(fields) = manifest.as_object_mut() {
+        fields.insert("screener".to_owned(), screener);
+    }
+    manifest
+}
+
 /// Returns the texts that a model receives in every task, for their digest: the system message, and the tools with
 /// their descriptions and arguments.
 fn prompts() -> Vec<String> {

@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 
 use flowgate_lm::chat::Usage;
 
-use super::runner::{CategorizedCall, PrivacyRun};
+use super::run::{CategorizedCall, PrivacyRun};
 use super::task::{LeakPattern, PrivacyTask, Suite};
 use crate::games::interval::Rate;
 

@@ -9,11 +9,13 @@ use serde_json::{Map, Value, json};
 
 use super::check::Composition;
 use super::defence::OURS;
+use super::definitions::{definition_table, prose_rates};
 use super::measure::{PrivacyFigures, TaskResult};
 use super::reference::{PAPER, PAPER_TASKS};
 use super::seeds::{spread_rows, spread_table};
 use super::suite::{DefenceResults, TaskGroup};
 use super::task::{LeakPattern, Suite};
+use super::unmeasured::{Unmeasured, reason_table};
 use super::world::WorldVariant;
 use crate::games::interval::Rate;
 use crate::games::report::interval_cell;
@@ -60,7 +62,7 @@ pub fn figure_rows(results: &DefenceResults) -> Vec<Map<String, Value>> {
         row.insert("questions".to_owned(), figures.questions.into());
         row.insert("input_tokens".to_owned(), figures.tokens.map(|tokens| tokens.input).into());
         row.insert("output_tokens".to_owned(), figures.tokens.map(|tokens| tokens.output).into());
-        for (name, rate) in rates(&figures) {
+        for (name, rate) in rates(&figures).into_iter().chain(prose_rates(&figures)) {
             row.extend(rate_columns(name, rate));
         }
         row
@@ -125,18 +127,42 @@ pub fn comparison_rows(all: &[DefenceResults], seed: u64) -> Vec<Value> {
 }
 
 /// Returns the lines of the format jsonl that follow the manifest: the result of each task, then the figures, then the
-/// comparisons.
-pub fn lines(all: &[DefenceResults], seed: u64) -> Vec<Value> {
+/// comparisons, then the figures over several seeds, then what was not measured.
+pub fn lines(all: &[DefenceResults], seed: u64, unmeasured: &[Unmeasured]) -> Vec<Value> {
     let mut lines: Vec<Value> = all.iter().flat_map(task_rows).collect();
     lines.extend(all.iter().flat_map(figure_rows).map(Value::Object));
     lines.extend(comparison_rows(all, seed));
     lines.extend(spread_rows(all, seed).into_iter().map(Value::Object));
+    lines.extend(unmeasured.iter().map(|one| one.to_json()));
     lines
 }
 
+/// Returns the JSON document of a run: the manifest, the figures, the comparisons, the figures over several seeds, and
+/// what was not measured. `seed` determines the samples of the bootstrap.
+pub fn document(
+    all: &[DefenceResults],
+    manifest: &Value,
+    (seed, is_interrupted): (u64, bool),
+    unmeasured: &[Unmeasured],
+) -> Value {
+    json!({
+        "manifest": manifest,
+        "figures": all.iter().flat_map(figure_rows).collect::<Vec<_>>(),
+        "comparisons": comparison_rows(all, seed),
+        "seeds": spread_rows(all, seed),
+        "unmeasured": unmeasured.iter().map(|one| one.to_json()).collect::<Vec<_>>(),
+        "interrupted": is_interrupted,
+    })
+}
+
 /// Returns the tables as text, after a sentence with the composition of the tasks.
-pub fn tables(all: &[DefenceResults], composition: Composition, seed: u64) -> String {
-    format!("{}\n{}", composition_line(composition), texts(&table_list(all, seed)))
+pub fn tables(
+    all: &[DefenceResults],
+    composition: Composition,
+    seed: u64,
+    unmeasured: &[Unmeasured],
+) -> String {
+    format!("{}\n{}", composition_line(composition), texts(&table_list(all, seed, unmeasured)))
 }
 
 /// Returns the results of the defences that ran on the data of a variant.
@@ -146,14 +172,18 @@ fn of_variant(all: &[DefenceResults], variant: WorldVariant) -> Vec<DefenceResul
 
 /// Returns the tables: those of the suite, then those of the variant with planted instructions, as far as they were
 /// measured. If neither was measured, the tables of the suite are empty. RTBAS's figures come only with the tables of
-/// the suite, since RTBAS has no planted instructions.
-fn table_list(all: &[DefenceResults], seed: u64) -> Vec<Table> {
+/// the suite, since RTBAS has no planted instructions. A defence of the suite that was not measured has an empty row.
+fn table_list(all: &[DefenceResults], seed: u64, unmeasured: &[Unmeasured]) -> Vec<Table> {
     let (main, planted) = (of_variant(all, WorldVariant::Accidental), of_variant(all, WorldVariant::Planted));
     let mut tables = Vec::new();
     if !main.is_empty() || planted.is_empty() {
+        let mut figures = main_table(&main, "");
+        let columns = figures.header.len();
+        figures.rows.extend(unmeasured.iter().map(|one| one.empty_row(columns)));
         tables.extend([
-            main_table(&main, ""),
+            figures,
             reference_table(),
+            definition_table(&main, "", &name),
             utility_table(&main, ""),
             cost_table(&main, ""),
         ]);
@@ -162,11 +192,13 @@ fn table_list(all: &[DefenceResults], seed: u64) -> Vec<Table> {
         tables.push(scopes(LeakPattern::ALL.map(TaskGroup::Pattern).to_vec(), "by pattern"));
         tables.extend(comparisons_with_ours(&main, seed));
         tables.extend(spread_table(&main, seed));
+        tables.extend(reason_table(unmeasured));
     }
     if !planted.is_empty() {
         let title = "variant planted, with instructions to assistants in the data: ";
         tables.extend([
             main_table(&planted, title),
+            definition_table(&planted, title, &name),
             utility_table(&planted, title),
             cost_table(&planted, title),
         ]);
@@ -177,7 +209,7 @@ fn table_list(all: &[DefenceResults], seed: u64) -> Vec<Table> {
 /// Returns the HTML page of a run: three charts and the tables. One chart compares missed with needless questions; the
 /// others compare missed questions with completed tasks, for a person who allows and for one who refuses. The charts
 /// show the defences on the data of the suite, or those on the planted variant if only that was measured.
-pub fn page(all: &[DefenceResults], manifest: &Value, seed: u64) -> String {
+pub fn page(all: &[DefenceResults], manifest: &Value, seed: u64, unmeasured: &[Unmeasured]) -> String {
     let main = of_variant(all, WorldVariant::Accidental);
     let shown = if main.is_empty() { all } else { main.as_slice() };
     let chart = |title: &str, x, y, rates: fn(&PrivacyFigures) -> [Rate; 2]| {
@@ -201,7 +233,7 @@ pub fn page(all: &[DefenceResults], manifest: &Value, seed: u64) -> String {
     ];
     charts.extend(cost_bars(shown));
     let model = manifest.get("model").and_then(Value::as_str).unwrap_or_default();
-    html::page(&format!("Privacy suite, {model}"), manifest, &charts, &table_list(all, seed))
+    html::page(&format!("Privacy suite, {model}"), manifest, &charts, &table_list(all, seed, unmeasured))
 }
 
 /// Returns the sentence about the composition of the tasks: what the oracle labels alone say about RTBAS's two
@@ -399,7 +431,9 @@ mod tests {
         // The double reads the whole conversation again with each request, and the tokens are those of all requests.
         assert!(rows.iter().all(|row| row["input_tokens"].as_u64() > row["output_tokens"].as_u64()));
         assert!(task_rows(&all[0]).iter().all(|row| row["output_tokens"].as_u64() > Some(0)));
-        let text = tables(&all, composition(suite.tasks()).unwrap(), 1);
+        let left_out = [Unmeasured { defence: "attention", reason: "no local model" }];
+        let composition = composition(suite.tasks()).unwrap();
+        let text = tables(&all, composition, 1, &left_out);
         for expected in [
             "everything",
             "lowest-first (ours)",
@@ -407,9 +441,29 @@ mod tests {
             "of everything's",
             "another model",
             "ambiguous: FN",
+            "both definitions",
+            "not measured",
+            "no local model",
         ] {
             assert!(text.contains(expected), "{expected}:\n{text}");
         }
+        // The empty row of what was not measured, and the rows that swap the rates, in every format.
+        let row = text.lines().find(|line| line.starts_with("attention ")).unwrap();
+        assert_eq!(row.split_whitespace().filter(|cell| *cell == "-").count(), 13, "{row}");
+        assert!(tables(&all, composition, 1, &[]).lines().all(|line| !line.starts_with("attention ")));
+        let manifest = json!({"model": "m"});
+        let page = page(&all, &manifest, 1, &left_out);
+        assert!(page.contains("both definitions") && page.contains("no local model"), "{page}");
+        for row in &rows {
+            assert_eq!(row["prose_false_positives"], row["false_negatives"]);
+            assert_eq!(row["prose_false_negatives"], row["false_positives"]);
+        }
+        let document = document(&all, &manifest, (1, false), &left_out);
+        assert_eq!(document["figures"].as_array().unwrap().len(), rows.len());
+        assert_eq!(document["comparisons"].as_array().unwrap().len(), EVENTS.len());
+        assert_eq!(document["unmeasured"][0]["reason"], "no local model");
+        let lines = lines(&all, 1, &left_out);
+        assert!(lines.iter().any(|line| line["type"] == "unmeasured"));
         assert!(!text.contains("planted"), "{text}");
     }
 
@@ -423,12 +477,12 @@ mod tests {
         assert!(comparison_rows(&all, 1).is_empty());
         assert!(all.iter().flat_map(task_rows).any(|row| row["variant"] == "planted"));
         let composition = composition(suite.tasks()).unwrap();
-        let both = tables(&all, composition, 1);
+        let both = tables(&all, composition, 1, &[]);
         let (main, planted) = both.split_once("variant planted").unwrap();
         assert!(
             main.contains(OURS) && !main.contains("planted/") && planted.contains("planted/judge/obeying")
         );
-        let only = tables(&all[1..], composition, 1);
+        let only = tables(&all[1..], composition, 1, &[]);
         assert!(only.contains("variant planted"), "{only}");
         assert!(!only.contains("another model"), "{only}");
     }

@@ -113,7 +113,7 @@ pub(super) fn spread_table(all: &[DefenceResults], seed: u64) -> Option<Table> {
 #[cfg(test)]
 mod tests {
     use super::super::defence::PrivacyDefence;
-    use super::super::runner::AnswerSource;
+    use super::super::run::AnswerSource;
     use super::super::suite::PrivacySuite;
     use super::*;
 

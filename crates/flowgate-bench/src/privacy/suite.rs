@@ -2,11 +2,14 @@
 //! bench privacy` runs one defence after the other, so that an interrupted run still has the rows of the completed
 //! defences.
 
+use flowgate_guard::screener::attention::AttentionReader;
+
 use super::check;
 use super::defence::PrivacyDefence;
 use super::measure::{PrivacyFigures, TaskResult, judge};
 use super::read;
-use super::runner::{AnswerSource, PersonDouble, PrivacyRunner, RunError};
+use super::run::{AnswerSource, PersonDouble, RunError};
+use super::runner::PrivacyRunner;
 use super::task::{LeakPattern, PrivacyTask, Suite};
 
 /// The tasks of a run, with the runner that has the policies of their suites.
@@ -94,6 +97,12 @@ impl PrivacySuite {
             ))),
             None => Ok(Self { tasks, runner: PrivacyRunner::new()? }),
         }
+    }
+
+    /// Returns the suite with what the defence `attention` reads.
+    #[must_use]
+    pub fn with_attention(self, reader: AttentionReader) -> Self {
+        Self { runner: self.runner.with_attention(reader), ..self }
     }
 
     /// Returns the tasks.

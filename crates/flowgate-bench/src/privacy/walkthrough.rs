@@ -11,7 +11,8 @@ use serde_json::json;
 
 use super::double::{call, say};
 use super::read;
-use super::runner::{PrivacyRunner, run_tool};
+use super::runner::PrivacyRunner;
+use super::turn::run_tool;
 use super::world::PrivacyWorld;
 use crate::screening::{screening_answer, tagged_regions, text_of};
 

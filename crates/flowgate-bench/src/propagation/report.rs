@@ -429,6 +429,14 @@ mod tests {
         {
             assert_eq!(lines.iter().filter(|line| line["type"] == kind).count(), count, "{kind}");
         }
-        assert!(page(&all, literal, &json!({"seed": 1})).contains("<h2>manifest</h2>"));
+        let page = page(&all, literal, &json!({"seed": 1}));
+        assert!(page.contains("<h2>manifest</h2>"));
+        // The charts of tuning on the key-value questions and on the news.
+        for figures in ["(Figures 7, 8)", "(Figures 9, 10)"] {
+            for set in ["key-value/14", "news/perfect"] {
+                let found = page.lines().any(|line| line.contains(figures) && line.contains(set));
+                assert!(found, "{set} {figures}");
+            }
+        }
     }
 }

@@ -53,7 +53,7 @@ pub enum DataSet {
 
 impl DataSet {
     /// Returns whether the questions can have several minimal labels.
-    pub(super) fn is_key_value(self) -> bool {
+    pub fn is_key_value(self) -> bool {
         matches!(self, Self::KeyValue | Self::KeyValueSmall | Self::KeyValueUnseen)
     }
 
@@ -191,10 +191,10 @@ impl PropagationSuite {
     /// an example is counted here and not run.
     pub fn steps(&self) -> usize {
         let plan: usize = plan().iter().map(|(set, _)| self.of(*set).len()).sum();
-        // Both tuning sets have a grid of λ for two methods, and the key-value questions one of thresholds as well.
+        // Both tuning sets have a grid of λ for two methods, and one of thresholds.
         let grid = 2 * LAMBDAS.len() + THRESHOLDS.len();
         // Alignment, attack and endorsement together are the last step.
-        plan + grid + 2 * LAMBDAS.len() + 1
+        plan + 2 * grid + 1
     }
 
     /// Returns the questions of a data set.
@@ -230,8 +230,10 @@ impl PropagationSuite {
             count: &count_lines,
         };
         let (key_value, news) = &self.tuning;
-        let Some((key_value, key_value_grid)) = tune(models, key_value, true, step)? else { return Ok(None) };
-        let Some((news, news_grid)) = tune(models, news, false, step)? else { return Ok(None) };
+        let Some((key_value, key_value_grid)) = tune(models, key_value, step)? else { return Ok(None) };
+        let Some((news, news_grid)) = tune(models, news, step)? else { return Ok(None) };
+        // No reported method prunes on the news: their thresholds are for the chart alone.
+        let news = SearchParameters { shapley: FIXED.shapley, ..news };
         let grid = |set, grid: Vec<GridPoint>| grid.into_iter().map(move |point| (set, point));
         let grids = grid(DataSet::KeyValue, key_value_grid);
         let grids = grids.chain(grid(DataSet::News(Retriever::Perfect), news_grid)).collect();

@@ -30,8 +30,8 @@ pub struct GridPoint {
 }
 
 /// Chooses the parameters that give the most exact labels on the tuning questions, and returns them with all settings
-/// that were tried. Every λ is tried for the methods that have one. Then, with `with_shapley`, every Shapley threshold
-/// is tried at the best λ. `step` is called after each setting; if it returns true (the user has interrupted the
+/// that were tried. Every λ is tried for the methods that have one. Then every Shapley threshold is tried at the best
+/// λ. `step` is called after each setting; if it returns true (the user has interrupted the
 /// command), the result is `None`.
 ///
 /// # Errors
@@ -39,7 +39,6 @@ pub struct GridPoint {
 pub fn tune(
     models: Models<'_>,
     questions: &[DocumentQuestion],
-    with_shapley: bool,
     step: &mut dyn FnMut() -> bool,
 ) -> Result<Option<(SearchParameters, Vec<GridPoint>)>, Error> {
     let mut grid = Vec::new();
@@ -62,7 +61,7 @@ pub fn tune(
         knn_lambda: best_lambda(&grid, LabelMethod::Knn),
         ..FIXED
     };
-    for threshold in THRESHOLDS.into_iter().filter(|_| with_shapley) {
+    for threshold in THRESHOLDS {
         let tried = SearchParameters { shapley: threshold, ..parameters };
         let method = LabelMethod::Shapley;
         let exact = exact_share(models, method, tried, questions)?;

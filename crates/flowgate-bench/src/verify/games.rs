@@ -3,7 +3,7 @@
 use flowgate_lm::ChatModel;
 use serde_json::Value;
 
-use super::lines::{compare, not_repeatable, number, string_list, text};
+use super::lines::{SEARCHES, compare, not_repeatable, number, string_list, text};
 use super::{OpenAnswers, Verification};
 use crate::games::experiment::{ModelRun, experiment_lines};
 use crate::games::extended::{ExtendedFigures, ExtendedGame, ExtendedSuite};
@@ -70,7 +70,7 @@ pub(super) fn verify_games(
     if matches!(answering, AnsweringModel::Recorded(_)) && variant == Variant::Paper {
         repeated.extend(games::report::paper_rows(&[(name, figures.as_slice())]));
     }
-    Ok(compare(lines, &repeated, &["search"]))
+    Ok(compare(lines, &repeated, &[SEARCHES]))
 }
 
 /// Repeats the experiment of the paper with the recorded answers of its models, which `answers` opens, and compares the
@@ -204,5 +204,5 @@ pub(super) fn verify_extended(
     }
     repeated.extend(figures.iter().map(|row| Value::Object(extended::figure_row(row, name))));
     repeated.extend(extended::comparison_rows(&executions, suite.seed));
-    Ok(compare(lines, &repeated, &["search"]))
+    Ok(compare(lines, &repeated, &[SEARCHES]))
 }

@@ -13,15 +13,23 @@ pub(super) fn not_repeatable(model: &str) -> String {
     )
 }
 
-/// Compares the recorded lines with those of the repeated run, in order. Recorded lines whose `type` is in `skipped` are left out and counted. A
+/// A kind of recorded lines that is not compared: its name after `lines of`, and whether a line belongs to it.
+pub(super) type SkippedLines = (&'static str, fn(&Value) -> bool);
+
+/// The lines of searches.
+pub(super) const SEARCHES: SkippedLines = ("searches", |line| text(line, "type") == "search");
+
+/// Compares the recorded lines with those of the repeated run, in order. Recorded lines of a kind in `skipped` are left out and counted. A
 /// difference names the line by its number in the file. A different number of lines is a difference of its own.
-pub(super) fn compare(recorded: &[Value], repeated: &[Value], skipped: &[&str]) -> Verification {
+pub(super) fn compare(recorded: &[Value], repeated: &[Value], skipped: &[SkippedLines]) -> Verification {
     let mut result = Verification::default();
-    let is_skipped = |line: &Value| skipped.contains(&text(line, "type"));
-    let left_out = recorded.iter().filter(|line| is_skipped(line)).count();
-    if left_out > 0 {
-        result.left_out.push(format!("{left_out} lines of searches"));
+    for (name, is_of_kind) in skipped {
+        let left_out = recorded.iter().filter(|line| is_of_kind(line)).count();
+        if left_out > 0 {
+            result.left_out.push(format!("{left_out} lines of {name}"));
+        }
     }
+    let is_skipped = |line: &Value| skipped.iter().any(|(_, is_of_kind)| is_of_kind(line));
     let compared = recorded.iter().enumerate().filter(|(_, line)| !is_skipped(line));
     let compared: Vec<(usize, &Value)> = compared.collect();
     for ((index, line), repeated_line) in compared.iter().zip(repeated) {

@@ -100,6 +100,9 @@ pub(crate) enum BenchCommand {
         /// The format of the result.
         #[arg(long, value_enum, default_value_t = ReportFormat::Text)]
         format: ReportFormat,
+        /// Run nothing, and say how many requests to a model the run would cost: none, since no model takes part.
+        #[arg(long)]
+        dry_run: bool,
     },
     /// Run AgentDojo with defences around a model, judged by AgentDojo's own checks. Needs the Python package.
     ///
@@ -160,6 +163,9 @@ pub(crate) struct DetectorsArgs {
     /// The format of the result.
     #[arg(long, value_enum, default_value_t = ReportFormat::Text)]
     pub(crate) format: ReportFormat,
+    /// Run nothing, and say how many requests to a model the run would cost: none, since no model of a server takes part.
+    #[arg(long)]
+    pub(crate) dry_run: bool,
     /// Show the text of the rows and what the detectors found in it, in the format text.
     #[arg(long)]
     pub(crate) content: bool,
@@ -177,6 +183,9 @@ pub(crate) struct AgentsArgs {
     /// The format of the result.
     #[arg(long, value_enum, default_value_t = ReportFormat::Text)]
     pub(crate) format: ReportFormat,
+    /// Run nothing, and say how many requests to a model the run would cost: none, since no model of a server takes part.
+    #[arg(long)]
+    pub(crate) dry_run: bool,
 }
 
 const AGENTDOJO_HELP: &str = "\

@@ -61,6 +61,9 @@ pub(crate) struct CorpusArgs {
     /// The format of the result.
     #[arg(long, value_enum, default_value_t = ReportFormat::Text)]
     pub(crate) format: ReportFormat,
+    /// Run nothing, and say how many requests to a model the run would cost: none, since no model of a server takes part.
+    #[arg(long)]
+    pub(crate) dry_run: bool,
 }
 
 /// Parses the name of a benchmark. The error lists the benchmarks.

@@ -1,12 +1,11 @@
 //! Declares the arguments and the help of `flowgate bench extended`, which plays security games that AgentSecBench does
 //! not contain, such as those with encoded attacks or several sessions. `clap` parses them.
 
-use clap::ValueEnum;
 use flowgate_bench::games::extended::ExtendedGame;
 use flowgate_bench::games::{Defence, ModelDouble};
 
 use super::bench_model::{AttackerArgs, BenchModelArgs};
-use super::games::Double;
+use super::games::{Double, ReportFormat};
 
 pub(super) const EXTENDED_HELP: &str = "\
 Examples:
@@ -78,8 +77,8 @@ pub(crate) struct ExtendedArgs {
     #[command(flatten)]
     pub(crate) attacker: AttackerArgs,
     /// The format of the result.
-    #[arg(long, value_enum, default_value_t = ExtendedFormat::Text)]
-    pub(crate) format: ExtendedFormat,
+    #[arg(long, value_enum, default_value_t = ReportFormat::Text)]
+    pub(crate) format: ReportFormat,
     /// Include what the model wrote in the traces of the format jsonl.
     #[arg(long)]
     pub(crate) content: bool,
@@ -90,17 +89,4 @@ impl ExtendedArgs {
     pub(crate) fn double(&self) -> ModelDouble {
         self.double.model()
     }
-}
-
-/// How `bench extended` prints.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum ExtendedFormat {
-    /// Tables.
-    Text,
-    /// JSON lines: the manifest, one line for each execution, and the figures.
-    Jsonl,
-    /// The figures as comma-separated values, with a header.
-    Csv,
-    /// One HTML page with the tables and a panel for each game, which loads nothing.
-    Html,
 }

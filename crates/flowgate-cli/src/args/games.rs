@@ -170,14 +170,14 @@ impl Double {
     }
 }
 
-/// How `bench games` prints.
+/// How the suites of `flowgate bench` print.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ReportFormat {
     /// Tables.
     Text,
-    /// One JSON document: the manifest, the figures of each defence and game, and the searches.
+    /// One JSON document: the manifest, the figures, and what the suite measured beside them.
     Json,
-    /// JSON lines: the manifest, one line for each execution and for each search, and the figures.
+    /// JSON lines: the manifest, one line for each execution, task or search, and the figures.
     Jsonl,
     /// The figures as comma-separated values, with a header.
     Csv,

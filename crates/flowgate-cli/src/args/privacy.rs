@@ -1,10 +1,10 @@
 //! Declares the arguments and the help of `flowgate bench privacy`, which runs the privacy-leak tasks of the paper
 //! RTBAS. `clap` parses them.
 
-use clap::ValueEnum;
 use flowgate_bench::privacy::PrivacyDefence;
 
 use super::bench_model::BenchModelArgs;
+use super::games::ReportFormat;
 
 pub(super) const PRIVACY_HELP: &str = "\
 Examples:
@@ -48,6 +48,9 @@ The defences:
                          in tables of their own, only with a double: the same tasks
                          with instructions to assistants in the data, and a judge
                          that is honest, or obeying: does what the regions say
+  attention              the double is the agent, and a network that reads the
+                         attention of a local model is the screener: only in a
+                         program with the feature `local`; otherwise the row is empty
   provenance/guessing    the agent leaves out, or guesses, what it may not see
   lowest-first           ours: the default of `flowgate run`
   lowest-first/curious   the same; the agent looks at everything at once
@@ -58,7 +61,8 @@ The defences:
 
 How to read the tables:
   FN          tasks with a call that needs a confirmation and was not asked about,
-              or not made, of all tasks (the paper's prose swaps FN and FP)
+              or not made, of all tasks (the paper's prose swaps FN and FP;
+              one table has both pairs)
   FP          tasks with a question about a call that needs none, of all tasks
   exact       calls of the ground truth whose categories are exactly the oracle's;
               a call that was not made has disclosed nothing
@@ -69,7 +73,8 @@ How to read the tables:
 
   The agent is a double that knows what each step needs. Where the double looks
   is therefore right by construction: `lowest-first` and the honest judges show
-  what the guard adds to perfect choices, and no figure is that of a real model.
+  what the guard adds to perfect choices, and no figure is that of a real model,
+  but for the choices of `attention`, which are those of the network.
 
 Exit codes:
   0    the measurement is complete, and nothing was disclosed that nobody allowed
@@ -90,28 +95,20 @@ pub(crate) struct PrivacyArgs {
     /// A defence. May be given several times. [default: all]
     #[arg(long = "defence", value_name = "NAME", value_parser = defence_name)]
     pub(crate) defences: Vec<&'static str>,
+    /// The folder of the screener that `attention` reads, which `flowgate screen train` wrote. [default: one that is trained now for the small model
+    /// that ships]
+    #[cfg(feature = "local")]
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) screener: Option<std::path::PathBuf>,
     #[command(flatten)]
     pub(crate) model: BenchModelArgs,
     /// The format of the result.
-    #[arg(long, value_enum, default_value_t = PrivacyFormat::Text)]
-    pub(crate) format: PrivacyFormat,
+    #[arg(long, value_enum, default_value_t = ReportFormat::Text)]
+    pub(crate) format: ReportFormat,
 }
 
 /// Checks the name of a defence, and returns it as a static text. `parse` needs a seed, which does not affect the name,
 /// so it is 0.
 fn defence_name(name: &str) -> Result<&'static str, flowgate_bench::privacy::UnknownPrivacyDefence> {
     PrivacyDefence::parse(name, 0).map(PrivacyDefence::name)
-}
-
-/// How `bench privacy` prints.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum PrivacyFormat {
-    /// Tables.
-    Text,
-    /// JSON lines: the manifest, one line for each task and defence, the figures, and the comparisons.
-    Jsonl,
-    /// The figures as comma-separated values, with a header.
-    Csv,
-    /// One HTML page with the tables and with charts, which loads nothing.
-    Html,
 }

@@ -1,8 +1,9 @@
 //! Declares the arguments and the help of `flowgate bench propagation`, which runs the evaluation of the paper
 //! *Permissive Information-Flow Analysis*. `clap` parses them.
 
-use clap::ValueEnum;
 use flowgate_bench::propagation::CopyingErrors;
+
+use super::games::ReportFormat;
 
 pub(super) const PROPAGATION_HELP: &str = "\
 Examples:
@@ -74,8 +75,11 @@ pub(crate) struct PropagationArgs {
     #[arg(long, default_value_t = 240, value_name = "NUMBER", value_parser = clap::value_parser!(u16).range(3..=1000))]
     pub(crate) pairs: u16,
     /// The format of the result.
-    #[arg(long, value_enum, default_value_t = PropagationFormat::Text)]
-    pub(crate) format: PropagationFormat,
+    #[arg(long, value_enum, default_value_t = ReportFormat::Text)]
+    pub(crate) format: ReportFormat,
+    /// Run nothing, and say how many requests to a model the run would cost: none, since no model of a server takes part.
+    #[arg(long)]
+    pub(crate) dry_run: bool,
 }
 
 /// Parses the name of a double. The error lists the doubles.
@@ -83,17 +87,4 @@ fn double(name: &str) -> Result<CopyingErrors, String> {
     let names = CopyingErrors::ALL.map(CopyingErrors::name).join(", ");
     CopyingErrors::parse(name)
         .ok_or_else(|| format!("there is no double `{}`; use one of {names}", name.escape_debug()))
-}
-
-/// How `bench propagation` prints.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum PropagationFormat {
-    /// Tables.
-    Text,
-    /// JSON lines: the manifest, the figures, the tuning grids, the attacks and the costs.
-    Jsonl,
-    /// The figures as comma-separated values, with a header.
-    Csv,
-    /// One HTML page with the tables, which loads nothing.
-    Html,
 }

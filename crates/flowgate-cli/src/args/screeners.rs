@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-use clap::ValueEnum;
+use super::games::ReportFormat;
 
 pub(super) const SCREENERS_HELP: &str = "\
 Examples:
@@ -84,19 +84,9 @@ pub(crate) struct ScreenersArgs {
     #[arg(long, value_name = "FOLDER")]
     pub(crate) charts: Option<PathBuf>,
     /// The format of the result.
-    #[arg(long, value_enum, default_value_t = ScreenersFormat::Text)]
-    pub(crate) format: ScreenersFormat,
-}
-
-/// How `bench screeners` prints.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum ScreenersFormat {
-    /// Tables.
-    Text,
-    /// JSON lines: the manifest, the figures, the ROC curves and the distributions.
-    Json,
-    /// The figures as comma-separated values, with a header.
-    Csv,
-    /// One HTML page with the charts and the tables, which loads nothing.
-    Html,
+    #[arg(long, value_enum, default_value_t = ReportFormat::Text)]
+    pub(crate) format: ReportFormat,
+    /// Run nothing, and say how many requests to a model the run would cost: none, since no model of a server takes part.
+    #[arg(long)]
+    pub(crate) dry_run: bool,
 }

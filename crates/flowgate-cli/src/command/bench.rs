@@ -12,6 +12,7 @@
 //! * `compare` writes a page that compares recorded measurements, and `verify` repeats one.
 
 mod agents;
+mod attention;
 mod compare;
 mod corpus;
 mod detectors;
@@ -46,7 +47,9 @@ pub(crate) fn run(bench: &BenchCommand, output: &mut Console) -> Result<u8, Inpu
         #[cfg(feature = "local")]
         BenchCommand::Screeners(options) => screeners::run(options, output),
         BenchCommand::Corpus(options) => corpus::run(options, output),
-        BenchCommand::Injections { folder, seed, format } => injections::run(folder, *seed, *format, output),
+        BenchCommand::Injections { folder, seed, format, dry_run } => {
+            injections::run(folder, *seed, (*format, *dry_run), output)
+        }
         BenchCommand::Agentdojo { interpreter, arguments } => python::run(interpreter, None, arguments),
         BenchCommand::Replay { interpreter, arguments } => {
             python::run(interpreter, Some("replay"), arguments)

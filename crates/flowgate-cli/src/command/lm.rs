@@ -185,7 +185,8 @@ fn tune(options: &TuneArgs, output: &mut Console) -> Result<u8, InputError> {
         .collect();
     output.line(&format!("{name}, seed {}: share of questions with exactly the true labels", options.seed));
     output.table(&header, &rows);
-    let thresholds = tuned.iter().filter(|tuned| tuned.grid.iter().any(|point| point.threshold.is_some()));
+    // No method of the news prunes, so their threshold is not used.
+    let thresholds = tuned.iter().filter(|tuned| tuned.set.is_key_value());
     for tuned in thresholds {
         let (set, threshold) = (tuned.set.name(), tuned.parameters.shapley);
         output.line(&format!("{set}: labels with a Shapley value below {threshold} are pruned"));

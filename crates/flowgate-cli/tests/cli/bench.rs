@@ -117,10 +117,16 @@ fn privacy_repeats_in_every_format() {
         assert_eq!(output.status.code(), Some(0), "{}", text(&output));
         String::from_utf8(output.stdout).unwrap()
     };
-    for format in ["text", "jsonl", "csv", "html"] {
+    for format in ["text", "json", "jsonl", "csv", "html"] {
         let first = run(&["--format", format]);
         assert_eq!(first, run(&["--format", format]), "{format}: the same seed, the same bytes");
+        // The paper defines its two error rates in two ways.
+        assert!(first.contains("prose"), "{format}: {first}");
     }
+    let document: serde_json::Value = serde_json::from_str(&run(&["--format", "json"])).unwrap();
+    let lengths = ["figures", "comparisons", "seeds", "unmeasured"]
+        .map(|name| document.get(name).and_then(|list| list.as_array()).map(Vec::len));
+    assert_eq!(lengths, [22, 4, 0, 0].map(Some), "what is not named is not missing");
     let lines: Vec<serde_json::Value> =
         run(&["--format", "jsonl"]).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let count = |kind: &str| lines.iter().filter(|line| line.get("type") == Some(&kind.into())).count();
@@ -151,6 +157,28 @@ fn privacy_explains_itself_and_refuses_what_it_cannot_measure() {
     check(&["bench", "privacy", "--help"], 0, "How to read the tables:");
     let unknown = "there is no defence `prayer`; use one of paper/redact-all, paper/confirm-always";
     check(&["bench", "privacy", "--defence", "prayer"], 2, unknown);
+    // The number of requests needs no model, also that of the screener by attention.
+    let dry = ["bench", "privacy", "--defence", "attention", "--dry-run"];
+    check(&dry, 0, "sent to nobody");
+    #[cfg(not(feature = "local"))]
+    check(&["bench", "privacy", "--defence", "attention"], 2, "build it with `--features local`");
+}
+
+/// A program without a local model has an empty row for the screener by attention, and says why.
+#[test]
+#[cfg(all(feature = "bench", not(feature = "local")))]
+fn the_row_of_the_attention_is_empty_without_a_local_model() {
+    let run = |format: &str| {
+        let output = flowgate(&["bench", "privacy", "--format", format]);
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    for format in ["text", "html", "json", "jsonl"] {
+        let printed = run(format);
+        assert!(printed.contains("this program has no local model"), "{format}: {printed}");
+    }
+    let kept = file("privacy-all.jsonl", run("jsonl").as_bytes());
+    check(&["bench", "verify", name(&kept)], 0, "not compared: 1 lines of defences that were not measured");
 }
 
 /// The form, and never the numbers: those are the suite's.
@@ -174,9 +202,12 @@ fn propagation_repeats_in_every_format() {
         assert_eq!(output.status.code(), Some(0), "{}", text(&output));
         String::from_utf8(output.stdout).unwrap()
     };
-    let [text, recorded, table, page] =
-        ["text", "jsonl", "csv", "html"].map(|format| run(&["--format", format]));
-    assert!(page.contains("</html>"));
+    let [text, document, recorded, table, page] =
+        ["text", "json", "jsonl", "csv", "html"].map(|format| run(&["--format", format]));
+    assert!(page.contains("</html>") && page.contains("(Figures 7, 8)") && page.contains("(Figures 9, 10)"));
+    let document: serde_json::Value = serde_json::from_str(&document).unwrap();
+    let listed = |kind: &str| document.get(kind).and_then(|list| list.as_array()).map(Vec::len);
+    assert_eq!(["figures", "alignment", "attack"].map(listed), [40, 2, 10].map(Some));
     // The same seed gives the same bytes, another one does not.
     assert_eq!(recorded, run(&["--format", "jsonl"]));
     assert_ne!(recorded, run(&["--format", "jsonl", "--seed", "2"]));
@@ -224,6 +255,10 @@ fn agents_and_detectors_repeat_in_every_format() {
         let changed = file("changed-suite-run.jsonl", changed.as_bytes());
         check(&["bench", "verify", name(&changed)], 1, "differs");
     }
+    // Every suite says what it costs; these ask no model.
+    for suite in ["agents", "detectors", "propagation"] {
+        check(&["bench", suite, "--dry-run"], 0, "0 requests, sent to nobody");
+    }
     check(&["bench", "agents", "--method", "prayer"], 2, "there is no method `prayer`; use one of unguarded");
     check(&["bench", "agents", "--help"], 0, "How to read the table:");
 }
@@ -262,13 +297,17 @@ fn extended_games_repeat_are_verified_and_compared() {
         assert_eq!(output.status.code(), Some(0), "{}", text(&output));
         String::from_utf8(output.stdout).unwrap()
     };
-    for format in ["text", "jsonl", "csv", "html"] {
+    for format in ["text", "json", "jsonl", "csv", "html"] {
         assert_eq!(
             run(&["--format", format]),
             run(&["--format", format]),
             "{format}: the same seed, the same bytes"
         );
     }
+    let document: serde_json::Value = serde_json::from_str(&run(&["--format", "json"])).unwrap();
+    let lengths = ["figures", "comparisons", "searches"]
+        .map(|name| document.get(name).and_then(|list| list.as_array()).map(Vec::len));
+    assert_eq!(lengths, [10, 8, 0].map(Some));
     // Two games, five defences, two sides: the manifest, the executions, and the figures.
     let lines = run(&["--format", "jsonl"]);
     assert_eq!(lines.lines().count(), 1 + 20 + 10 + 8, "and two events against four other defences");

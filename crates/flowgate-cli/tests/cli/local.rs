@@ -215,13 +215,17 @@ fn screeners_are_measured_and_drawn() {
     let charts = Path::new(env!("CARGO_TARGET_TMPDIR")).join("screener-charts");
     let _ = std::fs::remove_dir_all(&charts);
     let run = ["bench", "screeners", "--cases", "1"];
-    let output = flowgate(&[&run[..], &["--format", "json", "--charts", name(&charts)]].concat());
+    let output = flowgate(&[&run[..], &["--format", "jsonl", "--charts", name(&charts)]].concat());
     assert_eq!(output.status.code(), Some(0), "{}", text(&output));
     let printed = String::from_utf8(output.stdout).unwrap();
     let lines: Vec<serde_json::Value> =
         printed.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let count = |kind: &str| lines.iter().filter(|line| line["type"] == kind).count();
     assert_eq!((count("manifest"), count("figures"), count("roc"), count("distribution")), (1, 104, 104, 6));
+    let output = flowgate(&[&run[..], &["--format", "json"]].concat());
+    let document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let listed = |kind: &str| document[kind].as_array().map(Vec::len);
+    assert_eq!(["figures", "roc", "distribution"].map(listed), [104, 104, 6].map(Some));
     for file in ["roc-same-value-twice.svg", "figure-2.svg", "figure-3a.svg", "figure-3b.svg"] {
         let chart = std::fs::read_to_string(charts.join(file)).unwrap();
         assert!(chart.starts_with("<svg xmlns="), "{file}");
@@ -304,6 +308,39 @@ fn a_screener_is_trained_and_read() {
     check(&["screen", "time", "no-such-folder"], 2, "`flowgate screen train` writes this file");
     std::fs::write(folder.join("classifier.safetensors"), "12").unwrap();
     run("judge", &folder, "--screener: ");
+}
+
+/// The privacy suite with a screener that was trained on few cases: its figures are not tested, its row is.
+#[test]
+fn the_attention_is_a_row_of_the_privacy_suite() {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("privacy-screener");
+    let _ = std::fs::remove_dir_all(&folder);
+    check(&["screen", "train", name(&folder), "--cases", "1"], 0, "the screener is in ");
+    let suite = ["bench", "privacy", "--screener", name(&folder)];
+    let run = |format: &str| {
+        let more = ["--defence", "attention", "--defence", "lowest-first", "--format", format];
+        let output = flowgate(&[&suite[..], &more].concat());
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let printed = run("jsonl");
+    let lines: Vec<serde_json::Value> =
+        printed.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let count = |kind: &str| lines.iter().filter(|line| line["type"] == kind).count();
+    assert_eq!((count("task"), count("figures"), count("comparison")), (74, 22, 4));
+    assert!(lines[0]["screener"]["model"].as_str().unwrap().starts_with("flowgate-small "));
+    let read: Vec<_> = lines.iter().filter(|line| line["defence"] == "attention").collect();
+    assert!(read.iter().all(|line| line["type"] == "figures" || line["disclosed"] == false));
+    // The attention cannot be repeated without its model; all other lines are.
+    let kept = Path::new(env!("CARGO_TARGET_TMPDIR")).join("privacy-attention.jsonl");
+    std::fs::write(&kept, &printed).unwrap();
+    check(&["bench", "verify", name(&kept)], 0, "not compared: 52 lines of the defence `attention`");
+    check(
+        &[&suite[..], &["--defence", "lowest-first"]].concat(),
+        2,
+        "none of these defences reads attention",
+    );
+    check(&["bench", "privacy", "--screener", "no-such-folder"], 2, "write it with `flowgate screen train`");
 }
 
 #[test]

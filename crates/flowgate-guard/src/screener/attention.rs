@@ -25,15 +25,22 @@ use super::judge::{ANSWER, JudgeScreener};
 use super::{TaggedChat, closing_tag, opening_tag};
 
 /// A model that answers the question of the judge from the attention of another model.
-///
-/// If the local model cannot read the chat, for example because it is too long, the answer has no regions list, and the
-/// conversation then counts every region as needed.
 #[derive(Clone)]
 pub struct AttentionScreener {
     /// The model that writes the preliminary message: the agent's own, or a smaller one (RTBAS, section 9).
     pub writer: Arc<dyn ChatModel>,
+    /// What reads the attention.
+    pub reader: AttentionReader,
+}
+
+/// Decides from the attention of a local model which regions a message depends on.
+///
+/// If the local model cannot read the chat, for example because it is too long, the answer has no regions list, and the
+/// conversation then counts every region as needed.
+#[derive(Clone)]
+pub struct AttentionReader {
     /// The model whose attention is read.
-    pub reader: Arc<dyn AttentionModel>,
+    pub model: Arc<dyn AttentionModel>,
     /// The classifier of regions.
     pub classifier: Arc<dyn RegionClassifier>,
     /// The probability from which a region counts as needed.
@@ -50,13 +57,18 @@ impl fmt::Debug for AttentionScreener {
     }
 }
 
+impl fmt::Debug for AttentionReader {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "AttentionReader({})", self.threshold)
+    }
+}
+
 impl ChatModel for AttentionScreener {
     fn name(&self) -> &'static str {
         "attention"
     }
 
-    /// Answers a question of the judge: has the writer draft the next message, and names the regions that the draft
-    /// depends on. If the regions cannot be computed, the answer is malformed, so that every region counts as needed.
+    /// Answers a question of the judge, as [`AttentionReader::answer`] does.
     ///
     /// # Errors
     /// If the request is no question of the judge, or the writer or the listener fails.
@@ -66,26 +78,36 @@ impl ChatModel for AttentionScreener {
         listener: &'a mut dyn Listener,
     ) -> BoxFuture<'a, Result<Completion, Error>> {
         Box::pin(async move {
-            let Some(tagged) = JudgeScreener::tagged_chat(request) else {
-                return Err(NOT_OF_JUDGE);
-            };
-            let (chat, text) = PlainChat::read(tagged);
-            let draft = self.writer.complete(&chat, &mut ignore_deltas).await?;
-            let mut completion = answer(self.needed_regions(&text, &draft).ok());
-            completion.usage = draft.usage;
+            let completion = self.reader.answer(&*self.writer, request).await?;
             send_completion(&completion, listener)?;
             Ok(completion)
         })
     }
 }
 
-impl AttentionScreener {
+impl AttentionReader {
+    /// Answers a question of the judge: has `writer` draft the next message, and names the regions that the draft
+    /// depends on. If the regions cannot be computed, the answer is malformed, so that every region counts as needed.
+    ///
+    /// # Errors
+    /// If the request is no question of the judge, or the writer fails.
+    pub async fn answer(&self, writer: &dyn ChatModel, request: &Request) -> Result<Completion, Error> {
+        let Some(tagged) = JudgeScreener::tagged_chat(request) else {
+            return Err(NOT_OF_JUDGE);
+        };
+        let (chat, text) = PlainChat::read(tagged);
+        let draft = writer.complete(&chat, &mut ignore_deltas).await?;
+        let mut completion = answer(self.needed_regions(&text, &draft).ok());
+        completion.usage = draft.usage;
+        Ok(completion)
+    }
+
     /// Returns the names of the regions of `chat` that the message `draft` depends on.
     ///
     /// # Errors
     /// If the message is empty, the chat is too long for the model, or the classifier fails.
     fn needed_regions(&self, chat: &PlainChat, draft: &Completion) -> Result<Vec<String>, Error> {
-        let attention = self.reader.attention(&AttentionRequest {
+        let attention = self.model.attention(&AttentionRequest {
             // No beginning of the chat was computed before.
             prefix: None,
             prompt: &chat.text,
@@ -270,9 +292,11 @@ mod tests {
         });
         let screener = AttentionScreener {
             writer: Arc::new(writer),
-            reader: Arc::new(SharedDigits),
-            classifier: Arc::new(Share(fixed)),
-            threshold: 0.5,
+            reader: AttentionReader {
+                model: Arc::new(SharedDigits),
+                classifier: Arc::new(Share(fixed)),
+                threshold: 0.5,
+            },
         };
         let question = JudgeScreener.question(chat);
         let completion = block_on(screener.complete(&question, &mut ignore_deltas)).unwrap();
@@ -304,9 +328,11 @@ mod tests {
     fn other_requests_are_refused() {
         let screener = AttentionScreener {
             writer: Arc::new(ScriptedModel::from_answers([])),
-            reader: Arc::new(SharedDigits),
-            classifier: Arc::new(Share(None)),
-            threshold: 0.5,
+            reader: AttentionReader {
+                model: Arc::new(SharedDigits),
+                classifier: Arc::new(Share(None)),
+                threshold: 0.5,
+            },
         };
         let error = block_on(screener.complete(&Request::default(), &mut ignore_deltas)).unwrap_err();
         assert_eq!(error, NOT_OF_JUDGE);

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use flowgate_guard::screener::attention::AttentionScreener;
+use flowgate_guard::screener::attention::{AttentionReader, AttentionScreener};
 use flowgate_lm::chat::{Completion, Request};
 use flowgate_lm::{
     Attention, AttentionModel, AttentionRequest, ChatModel as _, Error, RegionClassifier, RegionSummary,
@@ -73,9 +73,11 @@ pub(crate) fn chosen_by_attention(request: &Request) -> Option<Completion> {
     let writer = ScriptedModel::from_function(|request| Ok(worst(request, &format!("{request:?}"))));
     let screener = AttentionScreener {
         writer: Arc::new(writer),
-        reader: reader(),
-        classifier: Arc::new(ArbitraryClassifier),
-        threshold: 0.5,
+        reader: AttentionReader {
+            model: reader(),
+            classifier: Arc::new(ArbitraryClassifier),
+            threshold: 0.5,
+        },
     };
     block_on(screener.complete(request, &mut ignore_deltas)).ok()
 }

@@ -5,13 +5,15 @@
 use serde_json::{Map, Value};
 
 use super::super::adaptive::{AttackSearch, Attempt, search_rates};
+use super::super::defence::Defence;
 use super::super::text_table::{Table, cell, table, texts};
 use super::interval_cell;
 
-/// Returns two tables of attack searches as text: the shares of tasks on which the searches succeeded, and a log with
-/// the best attempt of each defence and game. `queries` is the maximum number of attempts for each task.
+/// Returns the tables of attack searches as text: the shares of tasks on which the searches succeeded, a log with
+/// the best attempt of each defence and game, and one with the ten best attempts of each defence. `queries` is the
+/// maximum number of attempts for each task.
 pub fn search_text(searches: &[AttackSearch], queries: usize) -> String {
-    texts(&[search_table(searches, queries), best_of_games(searches)])
+    texts(&[search_table(searches, queries), best_of_games(searches), best_of_defences(searches)])
 }
 
 /// Returns the tables of attack searches for the HTML page: those of [`search_text`], but the log has the best attempt
@@ -24,7 +26,33 @@ pub(super) fn search_tables(searches: &[AttackSearch]) -> Vec<Table> {
     let queries = searches.iter().map(|search| search.queries).max().unwrap_or(0);
     let best = searches.iter().filter_map(|search| Some((search, search.best.first()?)));
     let rows: Vec<Vec<String>> = best.map(|(search, attempt)| log_row(search, attempt)).collect();
-    vec![search_table(searches, queries), table("best attempt on each task", &LOG, &rows)]
+    vec![
+        search_table(searches, queries),
+        table("best attempt on each task", &LOG, &rows),
+        best_of_defences(searches),
+    ]
+}
+
+/// The number of best attempts that the report has of each defence.
+const BEST: usize = 10;
+
+/// Returns the log with the best attempts of each defence over all of its tasks: those with the highest scores, and
+/// among equal scores the earliest.
+fn best_of_defences(searches: &[AttackSearch]) -> Table {
+    let mut defences: Vec<Defence> = Vec::new();
+    for search in searches {
+        if !defences.contains(&search.defence) {
+            defences.push(search.defence);
+        }
+    }
+    let rows = defences.into_iter().flat_map(|defence| {
+        let of_defence = searches.iter().filter(|search| search.defence == defence);
+        let mut best: Vec<(&AttackSearch, &Attempt)> =
+            of_defence.flat_map(|search| search.best.iter().map(move |attempt| (search, attempt))).collect();
+        best.sort_by_key(|(_, attempt)| (std::cmp::Reverse(attempt.score), attempt.query));
+        best.into_iter().take(BEST).map(|(search, attempt)| log_row(search, attempt)).collect::<Vec<_>>()
+    });
+    table("ten best attempts of each defence", &LOG, &rows.collect::<Vec<_>>())
 }
 
 /// The columns of the log.
@@ -156,6 +184,10 @@ mod tests {
             assert!(page[1].rows.iter().any(|row| row[2] == search.task && row[6] == best.attack));
         }
         assert_eq!((page[0].rows.len(), page[1].rows.len()), (2, 6));
+        // Under *none*, the first attempt succeeds on each of three tasks; the other defence is tried until the limit.
+        let of = |defence: &str| page[2].rows.iter().filter(|row| row[0] == defence).count();
+        assert_eq!((of("none"), of("labels/never-look")), (3, BEST));
+        assert!(text.contains("ten best attempts of each defence"));
         assert_eq!(search_tables(&[]), Vec::new());
     }
 }

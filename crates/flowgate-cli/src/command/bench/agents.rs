@@ -7,6 +7,7 @@ use flowgate_bench::agents::{Guard, TaskSuite, manifest};
 use flowgate_bench::games::report::csv;
 use serde_json::json;
 
+use super::model::print_no_requests;
 use crate::args::{AgentsArgs, ReportFormat};
 use crate::input::InputError;
 use crate::output::Console;
@@ -17,6 +18,10 @@ use crate::progress::{INTERRUPTED, Progress};
 pub(crate) fn run(options: &AgentsArgs, output: &mut Console) -> Result<u8, InputError> {
     let guards = if options.methods.is_empty() { Guard::ALL.to_vec() } else { options.methods.clone() };
     let suite = TaskSuite::new().map_err(InputError)?;
+    if options.dry_run {
+        print_no_requests(None, output);
+        return Ok(0);
+    }
     let progress = Progress::over_steps(suite.run_count(&guards), "run", output);
     let mut rows = Vec::new();
     for guard in &guards {

@@ -13,6 +13,7 @@ use flowgate_bench::games::report::csv;
 use flowgate_guard::conversation::Method;
 use serde_json::{Value, json};
 
+use super::model::print_no_requests;
 use crate::args::{CorpusArgs, ReportFormat};
 use crate::input::{InputError, bounded_text, describe_io_error};
 use crate::output::Console;
@@ -30,6 +31,10 @@ pub(crate) fn run(options: &CorpusArgs, output: &mut Console) -> Result<u8, Inpu
     let failed = |error: CorpusError| InputError(format!("{}: {error}", options.folder.display()));
     let corpus = load(options.benchmark, &folder).map_err(failed)?;
     let suite = CorpusSuite::new(corpus).map_err(failed)?;
+    if options.dry_run {
+        print_no_requests(None, output);
+        return Ok(0);
+    }
     let methods: Vec<Method> =
         if options.methods.is_empty() { METHODS.to_vec() } else { options.methods.clone() };
     let progress = Progress::over_steps(suite.corpus().cases.len() * methods.len(), "case", output);

@@ -11,6 +11,7 @@ use flowgate_bench::detectors::{BUILTIN, DetectorFigures, JudgedRow, POLICY, man
 use flowgate_bench::games::report::csv;
 use serde_json::json;
 
+use super::model::print_no_requests;
 use crate::args::{DetectorsArgs, ReportFormat};
 use crate::input::{InputError, read_policy_text};
 use crate::output::Console;
@@ -33,6 +34,10 @@ pub(crate) fn run(options: &DetectorsArgs, output: &mut Console) -> Result<u8, I
         }
     };
     let rows = rows().map_err(InputError)?;
+    if options.dry_run {
+        print_no_requests(None, output);
+        return Ok(0);
+    }
     let progress = Progress::over_steps(rows.len(), "row", output);
     // Returns whether to stop.
     let step = &mut || {

@@ -19,7 +19,7 @@ use flowgate_lm::ChatModel;
 use serde_json::{Value, json};
 
 use super::model::{ask_ahead, attacker, model, print_cost};
-use crate::args::{ExtendedArgs, ExtendedFormat};
+use crate::args::{ExtendedArgs, ReportFormat};
 use crate::input::InputError;
 use crate::output::Console;
 use crate::progress::{INTERRUPTED, Progress};
@@ -104,12 +104,14 @@ pub(crate) fn run(options: &ExtendedArgs, output: &mut Console) -> Result<u8, In
     print(
         options,
         &manifest,
-        &ExtendedResults { figures: &results, executions: &all_executions, searches: &searches },
+        &ExtendedResults {
+            figures: &results,
+            executions: &all_executions,
+            searches: &searches,
+            is_interrupted,
+        },
         output,
     );
-    if is_interrupted && options.format == ExtendedFormat::Jsonl {
-        output.line(&json!({"type": "interrupted", "rows": results.len()}).to_string());
-    }
     let has_effect = results.iter().any(|row| {
         matches!(row.defence, Defence::Labels(_))
             && row.game.must_stay_without_effect()
@@ -131,16 +133,18 @@ struct ExtendedResults<'r> {
     figures: &'r [ExtendedFigures],
     executions: &'r [(ExtendedGame, Execution)],
     searches: &'r [AttackSearch],
+    /// Whether games or defences are missing because of an interrupt.
+    is_interrupted: bool,
 }
 
-/// Prints the results in the format of the options: tables, CSV or a page of the figures, or JSON lines with the
+/// Prints the results in the format of the options: tables, CSV or a page of the figures, or a JSON document or JSON lines with the
 /// manifest (what the run was made with), each execution and the figures.
 fn print(options: &ExtendedArgs, manifest: &Value, results: &ExtendedResults<'_>, output: &mut Console) {
-    let ExtendedResults { figures, executions, searches } = *results;
+    let ExtendedResults { figures, executions, searches, is_interrupted } = *results;
     let model = manifest.get("model").and_then(Value::as_str).unwrap_or_default();
     let rows: Vec<_> = figures.iter().map(|row| figure_row(row, model)).collect();
     match options.format {
-        ExtendedFormat::Text => {
+        ReportFormat::Text => {
             let mut texts = vec![tables(figures, model), comparison_text(executions, options.seed)];
             if !searches.is_empty() {
                 let queries = usize::try_from(options.queries).unwrap_or(usize::MAX);
@@ -149,7 +153,7 @@ fn print(options: &ExtendedArgs, manifest: &Value, results: &ExtendedResults<'_>
             texts.retain(|text| !text.is_empty());
             texts.join("\n").lines().for_each(|line| output.line(line));
         }
-        ExtendedFormat::Csv => {
+        ReportFormat::Csv => {
             csv(&rows).lines().for_each(|line| output.line(line));
             // The attempts are a table of their own, after an empty line.
             let attempts = attempt_rows(searches, model);
@@ -158,10 +162,20 @@ fn print(options: &ExtendedArgs, manifest: &Value, results: &ExtendedResults<'_>
                 csv(&attempts).lines().for_each(|line| output.line(line));
             }
         }
-        ExtendedFormat::Html => {
+        ReportFormat::Html => {
             output.write_bytes(page(figures, executions, searches, manifest).as_bytes());
         }
-        ExtendedFormat::Jsonl => {
+        ReportFormat::Json => {
+            let document = json!({
+                "manifest": manifest,
+                "figures": rows,
+                "searches": searches.iter().map(|search| search.to_json(model)).collect::<Vec<_>>(),
+                "comparisons": comparison_rows(executions, options.seed),
+                "interrupted": is_interrupted,
+            });
+            output.line(&document.to_string());
+        }
+        ReportFormat::Jsonl => {
             output.line(&manifest.to_string());
             for (game, execution) in executions {
                 output.line(&execution_row(*game, execution, model, options.content).to_string());
@@ -170,6 +184,9 @@ fn print(options: &ExtendedArgs, manifest: &Value, results: &ExtendedResults<'_>
             rows.into_iter().for_each(|row| output.line(&Value::Object(row).to_string()));
             let compared = comparison_rows(executions, options.seed);
             compared.iter().for_each(|row| output.line(&row.to_string()));
+            if is_interrupted {
+                output.line(&json!({"type": "interrupted", "rows": figures.len()}).to_string());
+            }
         }
     }
 }

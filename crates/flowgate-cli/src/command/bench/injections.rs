@@ -11,21 +11,26 @@ use flowgate_bench::games::report::csv;
 use serde_json::Value;
 
 use super::corpus::Folder;
+use super::model::print_no_requests;
 use crate::args::ReportFormat;
 use crate::input::InputError;
 use crate::output::Console;
 use crate::progress::{INTERRUPTED, Progress};
 
 /// Measures the detectors on the texts in `folder`, and prints the result. `seed` is that of the comparison of the
-/// detectors. Returns 0, or [`INTERRUPTED`] after an interrupt.
+/// detectors. A dry run only reads the texts. Returns 0, or [`INTERRUPTED`] after an interrupt.
 pub(crate) fn run(
     folder: &Path,
     seed: u64,
-    format: ReportFormat,
+    (format, is_dry_run): (ReportFormat, bool),
     output: &mut Console,
 ) -> Result<u8, InputError> {
     let texts = load_prompt_shield(&Folder::open(folder)?)
         .map_err(|error| InputError(format!("{}: {error}", folder.display())))?;
+    if is_dry_run {
+        print_no_requests(None, output);
+        return Ok(0);
+    }
     let count: usize = texts.splits.iter().map(|(_, texts)| texts.len()).sum();
     let progress = Progress::over_steps(count * InjectionDetector::ALL.len(), "text", output);
     let rows = measure(&texts, &mut || {

@@ -264,6 +264,16 @@ pub(super) fn print_cost(counter: &RequestCounter, answer_tokens: u32, output: &
     );
 }
 
+/// Prints the cost of a run that asks no model of a server. `evaluations` is the number of steps with a model in this
+/// process; `None` if only doubles or detectors take part.
+pub(super) fn print_no_requests(evaluations: Option<usize>, output: &mut Console) {
+    output.line("0 requests, sent to nobody");
+    match evaluations {
+        Some(steps) => output.line(&format!("{} with a model in this process", plural(steps, "step"))),
+        None => output.line("No model takes part: a double answers, or detectors read texts."),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use flowgate_lm::{block_on, ignore_deltas};

@@ -6,15 +6,17 @@
 use flowgate_bench::cost::RequestCounter;
 use flowgate_bench::games::report::csv;
 use flowgate_bench::privacy::check::composition;
-use flowgate_bench::privacy::report::{figure_rows, lines, page, tables};
+use flowgate_bench::privacy::report::{document, figure_rows, lines, page, tables};
 use flowgate_bench::privacy::seeds::spread_rows;
 use flowgate_bench::privacy::{
-    ANSWER_TOKENS, AnswerSource, DefenceResults, PrivacyDefence, PrivacySuite, TaskGroup, manifest,
+    ANSWER_TOKENS, AnswerSource, DefenceResults, PrivacyDefence, PrivacySuite, RunError, TaskGroup,
+    Unmeasured, manifest, unread, with_screener,
 };
-use serde_json::json;
+use serde_json::{Value, json};
 
+use super::attention;
 use super::model::{ask_ahead, model, print_cost};
-use crate::args::{PrivacyArgs, PrivacyFormat};
+use crate::args::{PrivacyArgs, ReportFormat};
 use crate::input::InputError;
 use crate::output::Console;
 use crate::progress::{INTERRUPTED, Progress};
@@ -22,53 +24,38 @@ use crate::progress::{INTERRUPTED, Progress};
 /// Runs the tasks under each defence, and prints the figures. Returns 1 if something was disclosed that nobody allowed,
 /// [`INTERRUPTED`] after an interrupt, otherwise 0. With `--dry-run`, only prints what the run would cost with a model.
 pub(crate) fn run(options: &PrivacyArgs, output: &mut Console) -> Result<u8, InputError> {
-    let failed = |error: flowgate_bench::privacy::RunError| InputError(error.to_string());
-    let suite = PrivacySuite::new().map_err(failed)?;
+    let failed = |error: RunError| InputError(error.to_string());
+    let mut suite = PrivacySuite::new().map_err(failed)?;
     let counter = RequestCounter::default();
-    let named = if options.model.dry_run { None } else { model(&options.model)? };
-    // With a model, defences that are defined by what a double does have no meaning.
-    let has_model = named.is_some() || options.model.dry_run;
-    let defences = if options.defences.is_empty() {
-        if has_model { PrivacyDefence::for_models() } else { PrivacyDefence::every(options.seed) }
-    } else {
-        let parsed = options.defences.iter().map(|name| PrivacyDefence::parse(name, options.seed));
-        parsed.collect::<Result<_, _>>().map_err(|error| InputError(error.to_string()))?
-    };
-    if let Some(unfit) =
-        defences.iter().find(|defence| has_model && !PrivacyDefence::for_models().contains(defence))
-    {
-        let names: Vec<&str> = PrivacyDefence::for_models().into_iter().map(PrivacyDefence::name).collect();
-        return Err(InputError(format!(
-            "--defence {}: this defence can be measured only with a double; with a model, use one of {}",
-            unfit.name(),
-            names.join(", ")
-        )));
-    }
-    let of_doubles = PrivacyDefence::every(options.seed);
-    if let Some(unfit) = defences.iter().find(|defence| !has_model && !of_doubles.contains(defence)) {
-        let advice = "name a model with `--model` and `--url`, or use judge/honest or introspection/honest";
-        return Err(InputError(format!(
-            "--defence {}: this defence can be measured only with a model; {advice}",
-            unfit.name()
-        )));
-    }
+    let is_counted = options.model.dry_run;
+    let named = if is_counted { None } else { model(&options.model)? };
+    let defences = defences(options, named.is_some() || is_counted)?;
+    let reads_attention = defences.contains(&PrivacyDefence::Attention);
     let seeds = u64::from(options.seeds);
-    if seeds > 1 && defences.iter().all(|defence| defence.with_seed(0).is_none()) {
-        let advice = "name judge/noisy, which does, or leave `--seeds` out";
-        return Err(InputError(format!(
-            "--seeds {seeds}: none of these defences draws random numbers; {advice}"
-        )));
-    }
     let answering = match &named {
         Some(model) => AnswerSource::Model(model.chat()),
-        None if options.model.dry_run => AnswerSource::Counted(&counter),
+        None if is_counted => AnswerSource::Counted(&counter),
         None => AnswerSource::Double,
     };
-    let progress = Progress::over_steps(
-        defences.iter().map(|defence| suite.runs_with_seeds(*defence, seeds)).sum(),
-        "run",
-        output,
-    );
+    let runs: usize = defences.iter().map(|defence| suite.runs_with_seeds(*defence, seeds)).sum();
+    let training = if reads_attention && !is_counted { attention::steps(options) } else { 0 };
+    let progress = Progress::over_steps(training + runs, "step", output);
+    // Returns whether to stop.
+    let step = &mut || {
+        progress.step();
+        progress.is_interrupted()
+    };
+    let mut screener = None;
+    if reads_attention && is_counted {
+        suite = suite.with_attention(unread());
+    } else if reads_attention {
+        let Some((reader, description)) = attention::reader(options, step)? else {
+            progress.finish(output);
+            return Ok(INTERRUPTED);
+        };
+        suite = suite.with_attention(reader);
+        screener = Some(description);
+    }
     ask_ahead(options.model.jobs, defences.len(), &progress, &|unit| {
         let Some(defence) = defences.get(unit) else { return Ok(()) };
         suite.run_defence_with(*defence, answering, &mut || progress.is_interrupted()).map_err(failed)?;
@@ -76,11 +63,6 @@ pub(crate) fn run(options: &PrivacyArgs, output: &mut Console) -> Result<u8, Inp
     })?;
     let mut results: Vec<DefenceResults> = Vec::new();
     for defence in &defences {
-        // Returns whether to stop.
-        let step = &mut || {
-            progress.step();
-            progress.is_interrupted()
-        };
         match suite.run_defence_seeds(*defence, (options.seed, seeds), answering, step).map_err(failed)? {
             Some(found) => results.push(found),
             // A defence whose runs are incomplete has no row.
@@ -88,42 +70,18 @@ pub(crate) fn run(options: &PrivacyArgs, output: &mut Console) -> Result<u8, Inp
         }
     }
     let is_interrupted = progress.finish(output);
-    if options.model.dry_run {
+    if is_counted {
         print_cost(&counter, ANSWER_TOKENS, output);
         return Ok(if is_interrupted { INTERRUPTED } else { 0 });
     }
-    let manifest = manifest(
-        (options.seed, seeds),
-        &defences,
-        suite.tasks().len(),
-        named.as_ref().map(|model| model.chat().name()),
-    );
-    match options.format {
-        PrivacyFormat::Text => {
-            let composition = composition(suite.tasks()).map_err(InputError)?;
-            tables(&results, composition, options.seed).lines().for_each(|line| output.line(line));
-        }
-        PrivacyFormat::Csv => {
-            let rows: Vec<_> = results.iter().flat_map(figure_rows).collect();
-            csv(&rows).lines().for_each(|line| output.line(line));
-            // The figures over several seeds are a table of their own, after an empty line.
-            let spreads = spread_rows(&results, options.seed);
-            if !spreads.is_empty() {
-                output.line("");
-                csv(&spreads).lines().for_each(|line| output.line(line));
-            }
-        }
-        PrivacyFormat::Html => {
-            output.write_bytes(page(&results, &manifest, options.seed).as_bytes());
-        }
-        PrivacyFormat::Jsonl => {
-            output.line(&manifest.to_string());
-            lines(&results, options.seed).iter().for_each(|line| output.line(&line.to_string()));
-            if is_interrupted {
-                output.line(&json!({"type": "interrupted", "defences": results.len()}).to_string());
-            }
-        }
+    let name = named.as_ref().map(|model| model.chat().name());
+    let mut manifest = manifest((options.seed, seeds), &defences, suite.tasks().len(), name);
+    if let Some(description) = screener {
+        manifest = with_screener(manifest, description);
     }
+    // What was asked for by name is measured or an error.
+    let unmeasured = if options.defences.is_empty() { attention::unmeasured() } else { &[] };
+    print(options, &suite, (&results, unmeasured), (&manifest, is_interrupted), output)?;
     let is_disclosed = results.iter().any(|results| {
         let mut further = results.further_seeds.iter().flat_map(|of| &of.tasks);
         results.figures(TaskGroup::All).disclosed.hits > 0 || further.any(|task| task.is_disclosed)
@@ -133,4 +91,98 @@ pub(crate) fn run(options: &PrivacyArgs, output: &mut Console) -> Result<u8, Inp
         true => 1,
         false => 0,
     })
+}
+
+/// Returns the defences that the options name, or all that can be measured with a model, or with the double.
+///
+/// # Errors
+/// If one of them cannot be measured, or `--seeds` or `--screener` has no effect on any.
+fn defences(options: &PrivacyArgs, has_model: bool) -> Result<Vec<PrivacyDefence>, InputError> {
+    // With a model, defences that are defined by what a double does have no meaning.
+    let of_models = PrivacyDefence::for_models();
+    let of_doubles: Vec<PrivacyDefence> =
+        PrivacyDefence::every(options.seed).into_iter().chain([PrivacyDefence::Attention]).collect();
+    let measurable = if has_model { &of_models } else { &of_doubles };
+    let defences: Vec<PrivacyDefence> = if options.defences.is_empty() {
+        let is_left_out = |defence: &PrivacyDefence| {
+            attention::unmeasured().iter().any(|one| one.defence == defence.name())
+        };
+        measurable.iter().filter(|defence| !is_left_out(defence)).copied().collect()
+    } else {
+        let parsed = options.defences.iter().map(|name| PrivacyDefence::parse(name, options.seed));
+        parsed.collect::<Result<_, _>>().map_err(|error| InputError(error.to_string()))?
+    };
+    if let Some(unfit) = defences.iter().find(|defence| !measurable.contains(defence)) {
+        let problem = if has_model {
+            let names: Vec<&str> = of_models.iter().map(|defence| defence.name()).collect();
+            format!("only with a double; with a model, use one of {}", names.join(", "))
+        } else {
+            "only with a model; name a model with `--model` and `--url`, or use judge/honest or introspection/honest"
+                .to_owned()
+        };
+        return Err(InputError(format!(
+            "--defence {}: this defence can be measured {problem}",
+            unfit.name()
+        )));
+    }
+    let seeds = options.seeds;
+    if seeds > 1 && defences.iter().all(|defence| defence.with_seed(0).is_none()) {
+        let advice = "name judge/noisy, which does, or leave `--seeds` out";
+        return Err(InputError(format!(
+            "--seeds {seeds}: none of these defences draws random numbers; {advice}"
+        )));
+    }
+    #[cfg(feature = "local")]
+    if let Some(folder) = options.screener.as_ref().filter(|_| !defences.contains(&PrivacyDefence::Attention))
+    {
+        return Err(InputError(format!(
+            "--screener {}: none of these defences reads attention; name `attention` with `--defence`, or leave the option out",
+            folder.display()
+        )));
+    }
+    Ok(defences)
+}
+
+/// Prints the results and the defences that were not measured in the format of the options. The
+/// last pair is the manifest, and whether the run was interrupted.
+fn print(
+    options: &PrivacyArgs,
+    suite: &PrivacySuite,
+    (results, unmeasured): (&[DefenceResults], &[Unmeasured]),
+    (manifest, is_interrupted): (&Value, bool),
+    output: &mut Console,
+) -> Result<(), InputError> {
+    let seed = options.seed;
+    match options.format {
+        ReportFormat::Text => {
+            let composition = composition(suite.tasks()).map_err(InputError)?;
+            let text = tables(results, composition, seed, unmeasured);
+            text.lines().for_each(|line| output.line(line));
+        }
+        ReportFormat::Csv => {
+            let rows: Vec<_> = results.iter().flat_map(figure_rows).collect();
+            csv(&rows).lines().for_each(|line| output.line(line));
+            // The figures over several seeds are a table of their own, after an empty line.
+            let spreads = spread_rows(results, seed);
+            if !spreads.is_empty() {
+                output.line("");
+                csv(&spreads).lines().for_each(|line| output.line(line));
+            }
+        }
+        ReportFormat::Html => {
+            output.write_bytes(page(results, manifest, seed, unmeasured).as_bytes());
+        }
+        ReportFormat::Json => {
+            let document = document(results, manifest, (seed, is_interrupted), unmeasured);
+            output.line(&document.to_string());
+        }
+        ReportFormat::Jsonl => {
+            output.line(&manifest.to_string());
+            lines(results, seed, unmeasured).iter().for_each(|line| output.line(&line.to_string()));
+            if is_interrupted {
+                output.line(&json!({"type": "interrupted", "defences": results.len()}).to_string());
+            }
+        }
+    }
+    Ok(())
 }

@@ -4,6 +4,7 @@
 //! The questions, the methods and the measures are in `flowgate_bench::propagation`; this module shows progress and
 //! chooses the format.
 
+use flowgate_bench::document::by_kind;
 use flowgate_bench::games::report::csv;
 use flowgate_bench::propagation::report::{figure_rows, lines, page, tables};
 #[cfg(feature = "local")]
@@ -18,7 +19,8 @@ use flowgate_guard::propagation::ContinuedAnswers;
 #[cfg(feature = "local")]
 use std::path::Path;
 
-use crate::args::{PropagationArgs, PropagationFormat};
+use super::model::print_no_requests;
+use crate::args::{PropagationArgs, ReportFormat};
 use crate::input::InputError;
 use crate::output::Console;
 use crate::progress::{INTERRUPTED, Progress};
@@ -30,7 +32,11 @@ pub(crate) fn run(options: &PropagationArgs, output: &mut Console) -> Result<u8,
     let suite = PropagationSuite::new(options.seed, size).map_err(InputError)?;
     #[cfg(feature = "local")]
     if let Some(path) = &options.local {
-        return run_local(&suite, size, path, options.format, output);
+        return run_local((&suite, size), path, (options.format, options.dry_run), output);
+    }
+    if options.dry_run {
+        print_no_requests(None, output);
+        return Ok(0);
     }
     let doubles =
         if options.doubles.is_empty() { CopyingErrors::ALL.to_vec() } else { options.doubles.clone() };
@@ -53,15 +59,19 @@ pub(crate) fn run(options: &PropagationArgs, output: &mut Console) -> Result<u8,
     let literal = if is_interrupted { None } else { suite.literal_cost() };
     let manifest = manifest(&suite, size, &doubles);
     match options.format {
-        PropagationFormat::Text => {
+        ReportFormat::Text => {
             tables(&results, literal).lines().for_each(|line| output.line(line));
         }
-        PropagationFormat::Csv => {
+        ReportFormat::Csv => {
             let rows: Vec<_> = results.iter().flat_map(figure_rows).collect();
             csv(&rows).lines().for_each(|line| output.line(line));
         }
-        PropagationFormat::Html => output.write_bytes(page(&results, literal, &manifest).as_bytes()),
-        PropagationFormat::Jsonl => {
+        ReportFormat::Html => output.write_bytes(page(&results, literal, &manifest).as_bytes()),
+        ReportFormat::Json => {
+            let lines = lines(&results, literal);
+            output.line(&by_kind(&manifest, lines, is_interrupted).to_string());
+        }
+        ReportFormat::Jsonl => {
             output.line(&manifest.to_string());
             lines(&results, literal).iter().for_each(|line| output.line(&line.to_string()));
             if is_interrupted {
@@ -76,13 +86,13 @@ pub(crate) fn run(options: &PropagationArgs, output: &mut Console) -> Result<u8,
 #[cfg(feature = "local")]
 const ANSWER_TOKENS: usize = 64;
 
-/// Runs the suite with the model at `path`, or with the one that ships if `path` is `embedded`.
+/// Runs the suite with the model at `path`, or with the one that ships if `path` is `embedded`. A dry run only counts
+/// its steps.
 #[cfg(feature = "local")]
 fn run_local(
-    suite: &PropagationSuite,
-    size: Size,
+    (suite, size): (&PropagationSuite, Size),
     path: &Path,
-    format: PropagationFormat,
+    (format, is_dry_run): (ReportFormat, bool),
     output: &mut Console,
 ) -> Result<u8, InputError> {
     let (model, name) = crate::local_model::load(path)?;
@@ -92,6 +102,10 @@ fn run_local(
     let answers = ContinuedAnswers { model: &model, tokens: ANSWER_TOKENS };
     let models =
         Models { scores: &model, states: Some(&model), chat: None, answers: Some(&answers), count: &count };
+    if is_dry_run {
+        print_no_requests(Some(suite.model_steps(models)), output);
+        return Ok(0);
+    }
     let progress = Progress::over_steps(suite.model_steps(models), "step", output);
     let step = &mut || {
         progress.step();
@@ -104,10 +118,14 @@ fn run_local(
     };
     let manifest = model_manifest(suite, size, &name);
     match format {
-        PropagationFormat::Text => model_tables(&results).lines().for_each(|line| output.line(line)),
-        PropagationFormat::Csv => csv(&model_rows(&results)).lines().for_each(|line| output.line(line)),
-        PropagationFormat::Html => output.write_bytes(model_page(&results, &manifest).as_bytes()),
-        PropagationFormat::Jsonl => {
+        ReportFormat::Text => model_tables(&results).lines().for_each(|line| output.line(line)),
+        ReportFormat::Csv => csv(&model_rows(&results)).lines().for_each(|line| output.line(line)),
+        ReportFormat::Html => output.write_bytes(model_page(&results, &manifest).as_bytes()),
+        ReportFormat::Json => {
+            let lines = model_lines(&results);
+            output.line(&by_kind(&manifest, lines, is_interrupted).to_string());
+        }
+        ReportFormat::Jsonl => {
             output.line(&manifest.to_string());
             model_lines(&results).iter().for_each(|line| output.line(&line.to_string()));
         }

@@ -7,11 +7,13 @@
 use std::io::{BufRead as _, Read as _};
 use std::path::Path;
 
+use flowgate_bench::document::by_kind;
 use flowgate_bench::saliency::{self, ScreenerResults, TraceCases};
 use flowgate_lm::FeatureSet;
 use flowgate_lm::local::classifier::DependencyClassifier;
 
-use crate::args::{ScreenersArgs, ScreenersFormat};
+use super::model::print_no_requests;
+use crate::args::{ReportFormat, ScreenersArgs};
 use crate::input::{InputError, describe_io_error, open};
 use crate::local_model;
 use crate::output::Console;
@@ -28,6 +30,10 @@ pub(crate) fn run(options: &ScreenersArgs, output: &mut Console) -> Result<u8, I
         None => None,
     };
     let steps = traces.as_ref().map_or_else(|| saliency::steps(cases), saliency::trace_steps);
+    if options.dry_run {
+        print_no_requests(Some(steps), output);
+        return Ok(0);
+    }
     let progress = Progress::over_steps(steps, "case", output);
     // Returns whether to stop.
     let mut step = || {
@@ -54,15 +60,18 @@ pub(crate) fn run(options: &ScreenersArgs, output: &mut Console) -> Result<u8, I
         None => saliency::manifest(options.seed, cases, &name),
     };
     match options.format {
-        ScreenersFormat::Text => {
+        ReportFormat::Text => {
             saliency::table_text(&name, &results).lines().for_each(|line| output.line(line));
         }
-        ScreenersFormat::Json => {
+        ReportFormat::Json => {
+            output.line(&by_kind(&manifest, saliency::lines(&results), false).to_string());
+        }
+        ReportFormat::Jsonl => {
             output.line(&manifest.to_string());
             saliency::lines(&results).iter().for_each(|line| output.line(&line.to_string()));
         }
-        ScreenersFormat::Csv => saliency::csv_text(&results).lines().for_each(|line| output.line(line)),
-        ScreenersFormat::Html => {
+        ReportFormat::Csv => saliency::csv_text(&results).lines().for_each(|line| output.line(line)),
+        ReportFormat::Html => {
             output.write_bytes(saliency::page(&name, &results, &manifest).as_bytes());
         }
     }
