@@ -410,6 +410,7 @@ fn run_task(
         screener: &model,
         filler: &model,
         tools: &world.toolbox(),
+        provider_tools: None,
         approver: &mut approver,
         clock: &|| Duration::ZERO,
         observer: &mut NullObserver,

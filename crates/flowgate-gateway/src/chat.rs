@@ -53,6 +53,7 @@ mod model_error;
 mod model_list;
 mod model_request;
 mod person_approver;
+mod provider_tools;
 mod quotations;
 pub mod recheck;
 pub(crate) mod reload;

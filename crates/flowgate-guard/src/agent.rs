@@ -126,6 +126,20 @@ impl Toolbox {
     }
 }
 
+/// Runs the calls of tools that the provider of a model runs. It consumes the evidence that a call was judged, as a
+/// [`ToolHandler`] does.
+pub trait ProviderToolRunner: Send + Sync {
+    /// Returns whether it runs calls of this tool.
+    fn runs(&self, tool: &Identity) -> bool;
+
+    /// Has the provider run a call, and returns the output of the tool, or the provider's failure as an error of the
+    /// tool.
+    ///
+    /// # Errors
+    /// If the turn was cancelled.
+    fn call(&self, call: AuthorizedCall) -> BoxFuture<'_, Result<ToolAnswer, Error>>;
+}
+
 /// Observes what an agent does.
 pub trait Observer: Send {
     /// Reports the state of the conversation before its next need is served.
@@ -173,8 +187,8 @@ pub trait Observer: Send {
     fn after_run<'a>(&'a mut self, _conversation: &'a mut Conversation) -> BoxFuture<'a, Result<(), String>> {
         Box::pin(ready(Ok(())))
     }
-    /// Is called before this process runs the tool of a call. Not called for a call that the embedding program runs
-    /// itself.
+    /// Is called before this process, or the provider on its behalf, runs the tool of a call. Not called for a call that
+    /// the embedding program runs itself.
     fn on_tool_call(&mut self, _call: &AuthorizedCall) {}
     /// Is called after a tool in this process has answered, unless its answer is withheld.
     fn on_tool_answer(&mut self, _answer: &ToolAnswer) {}
@@ -228,6 +242,8 @@ pub struct Agent<'a> {
     pub filler: &'a dyn ChatModel,
     /// The tools that can run.
     pub tools: &'a Toolbox,
+    /// Runs the calls of tools of the provider, whoever runs the other calls; `None` if there are no such tools.
+    pub provider_tools: Option<&'a dyn ProviderToolRunner>,
     /// The approver of calls.
     pub approver: &'a mut dyn Approver,
     /// Returns the time since an arbitrary fixed point, by which a late decision is recognised.
@@ -338,6 +354,12 @@ impl Agent<'_> {
                     ));
                     return self.abort_turn(conversation, Error::Cancelled);
                 }
+                Need::Run(call) if self.provider_tools.is_some_and(|tools| tools.runs(&call.call().tool)) => {
+                    match self.run_at_provider(conversation, call).await {
+                        Ok(answer) => conversation.accept_tool_answer(answer),
+                        Err(error) => return self.abort_turn(conversation, error),
+                    }
+                }
                 Need::Run(call) if self.tools.is_external => {
                     match self.observer.before_run(conversation, &call).await {
                         Ok(()) => conversation.hand_over(call),
@@ -381,6 +403,32 @@ impl Agent<'_> {
         }
         self.observer.on_tool_call(&call);
         let answer = self.tools.run(call);
+        self.release_answer(conversation, answer).await
+    }
+
+    /// Has the provider run a call, and returns the answer of its tool, or an error in its place: see [`run`](Self::run).
+    ///
+    /// # Errors
+    /// If the turn was cancelled.
+    async fn run_at_provider(
+        &mut self,
+        conversation: &mut Conversation,
+        call: AuthorizedCall,
+    ) -> Result<ToolAnswer, Error> {
+        let Some(tools) = self.provider_tools else {
+            return Ok(ToolAnswer::error("the call did not run: the tool has no implementation"));
+        };
+        if let Err(problem) = self.observer.before_run(conversation, &call).await {
+            conversation.record_voided_call(&problem);
+            return Ok(ToolAnswer::error(format!("the call did not run: {problem}")));
+        }
+        self.observer.on_tool_call(&call);
+        let answer = tools.call(call).await?;
+        Ok(self.release_answer(conversation, answer).await)
+    }
+
+    /// Returns the answer of a tool that has run, or an error in its place if the observer fails.
+    async fn release_answer(&mut self, conversation: &mut Conversation, answer: ToolAnswer) -> ToolAnswer {
         match self.observer.after_run(conversation).await {
             Ok(()) => {
                 self.observer.on_tool_answer(&answer);

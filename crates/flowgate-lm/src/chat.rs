@@ -4,6 +4,7 @@
 
 mod messages;
 mod output_format;
+mod provider_tool;
 mod reasoning;
 mod source;
 
@@ -15,6 +16,7 @@ use serde_json::Value;
 pub use messages::Messages;
 pub(crate) use messages::SerializedPrefix;
 pub use output_format::{OutputFormat, OutputSchema};
+pub use provider_tool::{ProviderTool, ProviderToolUse};
 pub use reasoning::{
     Effort, Reasoning, ReasoningPart, ReasoningSummary, Seal, ThinkingDisplay, ThinkingMode, Verbosity,
 };

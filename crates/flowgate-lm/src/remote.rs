@@ -44,8 +44,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hyper::body::Bytes;
+use serde_json::Value;
 
-use crate::chat::{Completion, Request, Sampling, SerializedPrefix, Usage};
+use crate::chat::{Completion, ProviderToolUse, Request, Sampling, SerializedPrefix, Usage};
 use crate::wire::chat_completions::{LIMIT, OLD_LIMIT, SentRequest};
 use crate::wire::embeddings::{EmbeddingsRequest, EmbeddingsResponse};
 use crate::wire::{Api, MAX_ANSWER};
@@ -100,6 +101,8 @@ pub struct RemoteModel {
     sampling: Sampling,
     /// Whether the token limit is sent under its old name `max_tokens`. Only chat completions have two names for it.
     old_max_tokens: bool,
+    /// The tool of the provider that all requests declare, in place of functions.
+    provider_tool: Option<ProviderToolUse>,
 }
 
 impl fmt::Debug for RemoteModel {
@@ -129,6 +132,7 @@ impl RemoteModel {
             streaming: true,
             sampling: Sampling::default(),
             old_max_tokens,
+            provider_tool: None,
         })
     }
 
@@ -177,6 +181,15 @@ impl RemoteModel {
     #[must_use]
     pub fn sampling(mut self, sampling: Sampling) -> Self {
         self.sampling = sampling;
+        self
+    }
+
+    /// Has the provider run this tool for each request, as [`ProviderTool::request`](crate::chat::ProviderTool::request)
+    /// words it. The text of an answer is then the output of the tool, with its sources; answers are not streamed, and
+    /// functions are not offered.
+    #[must_use]
+    pub fn for_provider_tool(mut self, tool: ProviderToolUse) -> Self {
+        self.provider_tool = Some(tool);
         self
     }
 
@@ -273,7 +286,7 @@ impl RemoteModel {
     /// this offset with the chat; the next request then need not serialise the messages again. The offset is `None` for
     /// formats that do not write the messages first, and if the body cannot be serialised (it is empty then).
     fn body(&self, request: &Request) -> (Vec<u8>, Option<usize>) {
-        let (model, stream) = (self.model.as_str(), self.streaming);
+        let (model, stream) = (self.model.as_str(), self.is_streaming());
         if self.api == Api::ChatCompletions {
             // The field that limits the tokens of the answer has two names; see `new`.
             let limit = if self.old_max_tokens { OLD_LIMIT } else { LIMIT };
@@ -282,7 +295,17 @@ impl RemoteModel {
             // body.
             return body.map_or_else(|_| (Vec::new(), None), |(body, end)| (body, Some(end)));
         }
-        (self.api.encode_request(request, model, stream).to_string().into_bytes(), None)
+        let mut body = self.api.encode_request(request, model, stream);
+        if let Some(tool) = &self.provider_tool {
+            // `complete_with_retries` has checked that the format can express it.
+            self.api.declare_provider_tool(tool, &mut body);
+        }
+        (body.to_string().into_bytes(), None)
+    }
+
+    /// Returns whether streamed answers are requested. The output of a tool of the provider is not streamed.
+    fn is_streaming(&self) -> bool {
+        self.streaming && self.provider_tool.is_none()
     }
 
     /// Fills the sampling parameters that the request does not set with the defaults of this model: the token limit,
@@ -333,11 +356,18 @@ impl RemoteModel {
         if let Some(what) = self.api.unsupported_feature(&request) {
             return Err(Error::Unsupported(what));
         }
+        if let Some(tool) = &self.provider_tool
+            && !self.api.declare_provider_tool(tool, &mut Value::Null)
+        {
+            return Err(Error::Unsupported(
+                "this tool of the provider, or its restrictions, in this wire format",
+            ));
+        }
         let mut chat = RetriedCompletion { remote: self, request: &request, listener, received_bytes: 0 };
         // `messages_end` is the offset at which the messages end in the body; `None` if the format stores no beginning.
         let (body, messages_end) = self.body(&request);
         let body = Bytes::from(body);
-        let path = self.api.path(&self.model, self.streaming);
+        let path = self.api.path(&self.model, self.is_streaming());
         let answered = self.client.ask(&path, &body, &mut chat).await;
         // The messages are stored after a failure as well, since they were serialised in any case.
         if let Some(messages_end) = messages_end {
@@ -428,6 +458,8 @@ impl ResponseHandler for RetriedCompletion<'_> {
         let mut cost = self.begin_cost();
         let completion = if answer.is_stream() {
             self.read_stream(&mut answer, &mut cost).await?
+        } else if self.remote.provider_tool.is_some() {
+            self.remote.api.decode_provider_answer(answer.json().await?)?
         } else {
             self.remote.api.decode_response(&answer.json().await?)?
         };

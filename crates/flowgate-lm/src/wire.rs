@@ -31,6 +31,7 @@ pub mod generate_content;
 mod known_fields;
 pub mod messages;
 mod output_format;
+mod provider_tools;
 pub mod responses;
 mod safeguards;
 mod status;
@@ -44,14 +45,14 @@ use std::fmt;
 
 use serde_json::{Map, Value};
 
-use crate::chat::{Completion, Message, Part, Request, Sources, Stop};
+use crate::chat::{Completion, Message, Part, ProviderTool, ProviderToolUse, Request, Sources, Stop};
 use crate::json::Json;
 use crate::{Error, sse};
 use generate_content::{Target, TargetMethod};
 
 pub(crate) use assembly::{MAX_ANSWER, MAX_CALLS};
 pub use form::{Decoder, Form, FormRoute, KeyHeader, TokenCountRequest};
-pub use known_fields::{DroppedParts, FieldOutcome, ListedField, listed};
+pub use known_fields::{DecodeOptions, FieldOutcome, ListedField, listed};
 pub use safeguards::SafeguardAnswer;
 pub(crate) use status::{error_for_status, reported_error};
 pub use tool_forms::{ONLY_FUNCTIONS, ToolForms};
@@ -124,6 +125,8 @@ pub struct ReceivedRequest {
     /// The id of an earlier answer, whose chat the messages continue; `None` if they are the whole chat. Only the
     /// Responses API has such requests. A server that keeps no chats must reject them.
     pub previous_response: Option<String>,
+    /// The tools of the provider, which the server runs in requests of their own. The request offers them as functions.
+    pub provider_tools: Vec<ProviderToolUse>,
 }
 
 impl ReceivedRequest {
@@ -223,7 +226,7 @@ impl Api {
     /// # Errors
     /// If the body violates the format, or asks for something that a [`Request`] cannot express.
     pub fn decode_request(self, body: &Json<'_>) -> Result<ReceivedRequest, WireError> {
-        self.decode_request_dropping(body, &DroppedParts::default())
+        self.decode_request_dropping(body, &DecodeOptions::default())
     }
 
     /// Decodes the body of a request as [`Self::decode_request`] does, but drops the fields and tools in `dropped`
@@ -234,7 +237,7 @@ impl Api {
     pub fn decode_request_dropping(
         self,
         body: &Json<'_>,
-        dropped: &DroppedParts,
+        dropped: &DecodeOptions,
     ) -> Result<ReceivedRequest, WireError> {
         (self.form().decode_request)(body, dropped)
     }
@@ -300,6 +303,26 @@ impl Api {
     #[must_use]
     pub fn encode_error_event(self, status: u16, message: &str) -> sse::SseEvent {
         (self.form().encode_error_event)(self.encode_error(status, message))
+    }
+
+    /// Returns whether servers of this format run a tool of the provider.
+    #[must_use]
+    pub fn runs_provider_tool(self, tool: ProviderTool) -> bool {
+        provider_tools::is_supported(self, tool)
+    }
+
+    /// Declares a tool of the provider in the body of a request, in place of all other tools. Returns whether the format
+    /// can express the tool and its restrictions.
+    pub(crate) fn declare_provider_tool(self, wanted: &ProviderToolUse, body: &mut Value) -> bool {
+        provider_tools::declare(self, wanted, body)
+    }
+
+    /// Decodes the answer to a request that declares a tool of the provider; its text is the output of the tool.
+    ///
+    /// # Errors
+    /// As for [`Self::decode_response`]; also if the answer calls a function.
+    pub(crate) fn decode_provider_answer(self, body: Value) -> Result<Completion, Error> {
+        provider_tools::decode_answer(self, body)
     }
 
     /// Encodes the list of the models with these names, which belong to `owner`.

@@ -9,6 +9,7 @@ use axum::http::StatusCode;
 use flowgate_guard::history::{self, QuotationMemory};
 
 use super::credentials::PresentedKeys;
+use super::provider_tools::accepted_tools;
 use super::request_decoder::RequestDecoder;
 use super::request_quota::RequestQuota;
 use crate::config::ClientSettings;
@@ -126,7 +127,9 @@ impl ClientState {
         let quota = RequestQuota::new(spec.requests_per_minute);
         // The parts of requests that the client may send although its upstream does not receive them.
         let dropped = spec.upstream.as_ref().map(|upstream| upstream.dropped.clone());
-        let decoder = RequestDecoder::new(dropped.unwrap_or_default());
+        let mut options = dropped.unwrap_or_default();
+        options.provider_tools = accepted_tools(&spec);
+        let decoder = RequestDecoder::new(options);
         let shown_names = ShownNames::of(&spec);
         // A later reload sets this.
         let is_replaced = AtomicBool::new(false);

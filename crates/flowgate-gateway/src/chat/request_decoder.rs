@@ -4,19 +4,19 @@
 use flowgate_lm::chat::{Message, Request, Source, Sources};
 use flowgate_lm::json::Json;
 use flowgate_lm::wire::embeddings::EmbeddingsRequest;
-use flowgate_lm::wire::{Api, DroppedParts, ReceivedRequest, WireError};
+use flowgate_lm::wire::{Api, DecodeOptions, ReceivedRequest, WireError};
 
 /// Decodes the requests of one client.
 #[derive(Debug)]
 pub(crate) struct RequestDecoder {
     /// The fields and tools that the client may send although the gateway does not understand them; they are dropped.
-    dropped: DroppedParts,
+    dropped: DecodeOptions,
 }
 
 impl RequestDecoder {
     /// Creates the decoder for a client that may send the parts in `dropped`: these are dropped, while other parts that
     /// the gateway does not understand are an error.
-    pub(crate) fn new(dropped: DroppedParts) -> Self {
+    pub(crate) fn new(dropped: DecodeOptions) -> Self {
         Self { dropped }
     }
 

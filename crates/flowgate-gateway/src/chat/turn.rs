@@ -16,7 +16,7 @@ use flowgate_guard::approve::Decision;
 use flowgate_guard::conversation::{Conversation, Turn, TurnEnd, VoidedCall};
 use flowgate_guard::history::SentChat;
 use flowgate_guard::{DescriptionAuthor, OfferedTool};
-use flowgate_lm::chat::{Completion, Message, ToolSpec};
+use flowgate_lm::chat::{Completion, Message, ProviderToolUse, ToolSpec};
 use flowgate_lm::wire::{self, Api};
 use flowgate_lm::{BoxFuture, Error, RemoteModel};
 
@@ -26,6 +26,7 @@ use super::conversations::ConversationState;
 use super::fallback_model::{FallbackModel, UpstreamChoice};
 use super::model_error::model_error;
 use super::person_approver::PersonApprover;
+use super::provider_tools::ProviderTools;
 use super::report::RequestReport;
 use super::stream::OutgoingReply;
 use super::tool_choice_model::ToolChoiceModel;
@@ -197,20 +198,34 @@ pub(crate) async fn run(
         let fields = vec![("conversation", name.into())];
         log.write(LogEvent::Upstream, &client.spec.name, fields, &sentence);
     };
-    // Two records, so that the model that has answered is that of `calls`, and never the small one.
-    let [calls, small_calls] = [(); 2].map(|()| report.trace.model_calls(names::CHAT, client));
-    let with_fallback = |first: RemoteModel, model: &str, calls| {
+    // Separate records, so that the model that has answered is that of `calls`, and never another one.
+    let [calls, small_calls, provider_calls] =
+        [(); 3].map(|()| report.trace.model_calls(names::CHAT, client));
+    let with_fallback = |first: RemoteModel, model: &str, provider_tool: Option<&ProviderToolUse>, calls| {
+        let adapt = |remote: RemoteModel| match provider_tool {
+            Some(tool) => remote.for_provider_tool(tool.clone()),
+            None => remote,
+        };
         let others = client.spec.fallback.iter().filter_map(|further| {
             let remote = further.upstream.remote.with_model(further.model_for(model)?);
-            Some(UpstreamChoice { remote: remote.betas(betas), upstream: &further.upstream })
+            Some(UpstreamChoice { remote: adapt(remote.betas(betas)), upstream: &further.upstream })
         });
-        let first = UpstreamChoice { remote: first, upstream };
+        let first = UpstreamChoice { remote: adapt(first), upstream };
         FallbackModel::new(first, others.collect(), &on_failure, spending, calls)
     };
     // The screener and the filler run on the client's small model, if it has one.
     let small_name = client.spec.small_model.as_deref().unwrap_or(&decoded.model);
-    let small = with_fallback(remote.with_model(small_name), small_name, &small_calls);
-    let remote = with_fallback(remote, &decoded.model, &calls);
+    let small = with_fallback(remote.with_model(small_name), small_name, None, &small_calls);
+    let upstream_micros = AtomicU64::new(0);
+    let provider_models: Vec<FallbackModel<'_>> = decoded
+        .provider_tools
+        .iter()
+        .map(|tool| with_fallback(remote.clone(), &decoded.model, Some(tool), &provider_calls))
+        .collect();
+    let provider_models =
+        provider_models.iter().map(|model| UpstreamModel::new(model, presence, &upstream_micros));
+    let provider_tools = ProviderTools::new(&client.spec, &decoded.provider_tools, provider_models);
+    let remote = with_fallback(remote, &decoded.model, None, &calls);
 
     // Compared with the freezes after the turn: calls that depend on consents or grants frozen meanwhile are withheld.
     let has_grants = !session.conversation.monitor().session_grants().is_empty();
@@ -304,7 +319,6 @@ pub(crate) async fn run(
     }
     drop(history);
     // The agent runs until the turn ends or waits.
-    let upstream_micros = AtomicU64::new(0);
     let model = ToolChoiceModel::new(&remote, &request.choice);
     let begun = Instant::now();
     let mut streamer = TurnStreamer {
@@ -324,6 +338,7 @@ pub(crate) async fn run(
         screener: &small,
         filler: &small,
         tools: &Toolbox::external(),
+        provider_tools: Some(&provider_tools),
         approver: &mut person,
         clock: &|| begun.elapsed(),
         observer: &mut streamer,
@@ -586,6 +601,12 @@ impl Observer for TurnStreamer<'_> {
             self.recalled = Some(record);
             Ok(())
         })
+    }
+
+    /// Joins the labels that other conversations of the tenant have written to stores while the provider ran a call, so
+    /// that the output is labelled with the current ones.
+    fn after_run<'a>(&'a mut self, conversation: &'a mut Conversation) -> BoxFuture<'a, Result<(), String>> {
+        self.before_decision(conversation)
     }
 
     /// Stops a call whose client, conversation or tool an admin has frozen since it was judged.

@@ -1,7 +1,7 @@
 //! Reads `dropped-fields` and `dropped-tools` of an upstream: fields and tools that its clients may send although the
 //! gateway does not understand them. The gateway drops them: the upstream never receives them. `upstream` calls it.
 
-use flowgate_lm::wire::DroppedParts;
+use flowgate_lm::wire::DecodeOptions;
 
 /// The most entries of each list.
 const MAX_ENTRIES: usize = 64;
@@ -12,7 +12,7 @@ const MAX_ENTRIES: usize = 64;
 /// # Errors
 /// If a list has more than [`MAX_ENTRIES`] entries, an entry cannot be the path of a field or the type of a tool, or a
 /// path ends in `flowgate`.
-pub(super) fn dropped_parts(fields: Vec<String>, tools: Vec<String>) -> Result<DroppedParts, String> {
+pub(super) fn dropped_parts(fields: Vec<String>, tools: Vec<String>) -> Result<DecodeOptions, String> {
     if fields.len() > MAX_ENTRIES || tools.len() > MAX_ENTRIES {
         return Err(format!(
             "`dropped-fields` and `dropped-tools` may have at most {MAX_ENTRIES} entries each: remove some"
@@ -43,7 +43,7 @@ pub(super) fn dropped_parts(fields: Vec<String>, tools: Vec<String>) -> Result<D
             tool.escape_debug()
         ));
     }
-    Ok(DroppedParts { fields, tools })
+    Ok(DecodeOptions { dropped_fields: fields, dropped_tools: tools, ..DecodeOptions::default() })
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use std::time::Duration;
 use axum::http::Uri;
 use flowgate_lm::RemoteModel;
 use flowgate_lm::remote::RetryPolicy;
-use flowgate_lm::wire::{Api, DroppedParts};
+use flowgate_lm::wire::{Api, DecodeOptions};
 
 use super::dropped_parts::dropped_parts;
 use super::file::{FallbackSpec, UpstreamSpec};
@@ -29,7 +29,7 @@ pub struct UpstreamConfig {
     /// The models that may be requested; any, if the list is empty.
     pub models: Vec<String>,
     /// The fields and tools that clients may send although the gateway does not understand them: it drops them.
-    pub dropped: DroppedParts,
+    pub dropped: DecodeOptions,
     /// The wire format of the server.
     pub api: Api,
     /// The host and the port of the server.

@@ -48,6 +48,7 @@ mod policy_api;
 mod policy_review;
 mod predicates;
 mod previous_responses;
+mod provider_tools;
 mod question_limits;
 mod quotations;
 mod reasoning;

@@ -7,9 +7,9 @@ use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use flowgate_lm::chat::{Completion, Message, Part, Request, Stop, ToolCall, Usage};
+use flowgate_lm::chat::{Completion, Message, Part, ProviderTool, Request, Stop, ToolCall, Usage};
 use flowgate_lm::json::Json;
-use flowgate_lm::wire::{AnswerStorage, Api, ONLY_FUNCTIONS, ReceivedRequest, ResponseHead};
+use flowgate_lm::wire::{AnswerStorage, Api, DecodeOptions, ONLY_FUNCTIONS, ReceivedRequest, ResponseHead};
 use serde_json::{Value, json};
 
 /// Computes the completion of a request.
@@ -134,13 +134,16 @@ fn serve(mut stream: TcpStream, mind: &ModelBehaviour, log: &Mutex<Vec<AskedRequ
         }
         let (api, target) = Api::of_path(path.strip_prefix("/v1").unwrap_or(&path)).unwrap();
         let body = String::from_utf8(body).unwrap();
-        let decoded = api.decode_request(&Json::parse(&body).unwrap()).unwrap();
+        let options =
+            DecodeOptions { provider_tools: ProviderTool::ALL.to_vec(), ..DecodeOptions::default() };
+        let decoded = api.decode_request_dropping(&Json::parse(&body).unwrap(), &options).unwrap();
         let decoded = match &target {
             Some(target) => decoded.addressed_to(target),
             None => decoded,
         };
         let completion = mind(&decoded.request);
         let (stream_wanted, usage) = (decoded.stream, decoded.usage);
+        let runs_tool = !decoded.provider_tools.is_empty();
         log.lock().unwrap().push(AskedRequest { decoded, body, key, betas, trace_parent });
         let head = ResponseHead {
             id: "r",
@@ -153,7 +156,11 @@ fn serve(mut stream: TcpStream, mind: &ModelBehaviour, log: &Mutex<Vec<AskedRequ
             let events = api.encode_stream(&completion, head, usage);
             ("text/event-stream", events.iter().map(|event| event.encode()).collect::<String>())
         } else {
-            ("application/json", api.encode_response(&completion, head).to_string())
+            let mut answer = api.encode_response(&completion, head);
+            if runs_tool {
+                add_provider_items(api, &mut answer);
+            }
+            ("application/json", answer.to_string())
         };
         let head =
             format!("HTTP/1.1 200 OK\r\ncontent-type: {kind}\r\ncontent-length: {}\r\n\r\n", text.len());
@@ -166,6 +173,33 @@ fn serve(mut stream: TcpStream, mind: &ModelBehaviour, log: &Mutex<Vec<AskedRequ
         if !second.is_empty() {
             pause();
             let _ = stream.write_all(format!("PAUSE{second}").as_bytes());
+        }
+    }
+}
+
+/// Adds to an answer what a provider adds that has searched the web.
+fn add_provider_items(api: Api, answer: &mut Value) {
+    let page = json!({"type": "web_search_result", "url": "https://found.example/", "title": "Found", "encrypted_content": "x"});
+    match api {
+        Api::ChatCompletions => panic!("it runs no tools"),
+        Api::Messages => {
+            let blocks = answer["content"].as_array_mut().unwrap();
+            blocks
+                .insert(0, json!({"type": "server_tool_use", "id": "s1", "name": "web_search", "input": {}}));
+            blocks
+                .insert(1, json!({"type": "web_search_tool_result", "tool_use_id": "s1", "content": [page]}));
+        }
+        Api::Responses => {
+            let items = answer["output"].as_array_mut().unwrap();
+            if let Some(message) = items.last_mut() {
+                message["content"][0]["annotations"] =
+                    json!([{"type": "url_citation", "url": "https://found.example/", "title": "Found"}]);
+            }
+            items.insert(0, json!({"type": "web_search_call", "id": "w1", "status": "completed"}));
+        }
+        Api::GenerateContent => {
+            answer["candidates"][0]["groundingMetadata"] =
+                json!({"groundingChunks": [{"web": {"uri": "https://found.example/", "title": "Found"}}]});
         }
     }
 }

@@ -404,6 +404,7 @@ fn late_answers_and_cancelled_turns() {
             screener: &model,
             filler: &model,
             tools: &tools,
+            provider_tools: None,
             approver: &mut approver,
             clock: &|| *now.lock().unwrap(),
             observer,

@@ -96,6 +96,7 @@ fn reply(policy: &str, text: &str) -> (String, String) {
         screener: &model,
         filler: &model,
         tools: &tools,
+        provider_tools: None,
         approver: &mut approver,
         clock: &|| Duration::ZERO,
         observer: &mut heard,

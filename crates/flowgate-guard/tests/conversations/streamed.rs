@@ -37,6 +37,7 @@ fn turn(method: Method, model: &dyn ChatModel) -> (String, Result<String, Error>
         screener: &other,
         filler: &other,
         tools: &tools,
+        provider_tools: None,
         approver: &mut approver,
         clock: &|| Duration::ZERO,
         observer: &mut heard,

@@ -50,6 +50,8 @@ pub(super) static FORM: Form = Form {
     separates_refusals: true,
     // The chunk with the role.
     events_before_text: 1,
+    provider_tools: &[],
+    remove_provider_items: |_| Vec::new(),
     objects: OBJECTS,
     path: |_, _| Cow::Borrowed("/chat/completions"),
     unsupported_feature: |_| None,

@@ -9,7 +9,7 @@ use serde_json::{Number, Value, json};
 use super::WireError;
 use super::fields::{NOT_SUPPORTED, ObjectFields, count};
 use super::known_fields::FieldRule::{Dropped, Read};
-use super::known_fields::{DroppedParts, KnownFields, ListedField, known_fields, listed_rows};
+use super::known_fields::{DecodeOptions, KnownFields, ListedField, known_fields, listed_rows};
 use crate::Error;
 use crate::chat::Usage;
 use crate::json::Json;
@@ -85,7 +85,7 @@ impl EmbeddingsRequest {
     ///
     /// # Errors
     /// If the body violates the format, has no text or more than [`MAX_TEXTS`], or has tokens.
-    pub fn decode(body: &Json<'_>, dropped: &DroppedParts) -> Result<Self, WireError> {
+    pub fn decode(body: &Json<'_>, dropped: &DecodeOptions) -> Result<Self, WireError> {
         let body = ObjectFields::of_body(body, dropped)?;
         body.reject_unsupported(&REQUEST)?;
         // The format also permits tokens instead of texts; these are an error here.
@@ -192,7 +192,7 @@ mod tests {
     fn requests_are_decoded_or_refused() {
         let check = |text: &str, expected: Result<Value, &str>| {
             let body = Json::parse(text).unwrap();
-            let decoded = EmbeddingsRequest::decode(&body, &DroppedParts::default());
+            let decoded = EmbeddingsRequest::decode(&body, &DecodeOptions::default());
             let found = decoded.map(|request| request.encode()).map_err(|error| error.to_string());
             match (found, expected) {
                 (Ok(found), Ok(expected)) => assert_eq!(found, expected, "{text}"),

@@ -11,9 +11,9 @@ use std::rc::Rc;
 use serde_json::{Number, Value};
 
 use super::WireError;
-use super::known_fields::{DroppedParts, FieldRule, KnownFields};
+use super::known_fields::{DecodeOptions, FieldRule, KnownFields};
 use crate::Error;
-use crate::chat::Source;
+use crate::chat::{ProviderTool, Source};
 use crate::json::Json;
 
 /// An object of a request, and its path. An absent field and a field that is null are treated alike. A method that
@@ -23,7 +23,7 @@ pub(super) struct ObjectFields<'a> {
     entries: &'a [(Cow<'a, str>, Json<'a>)],
     path: FieldPath,
     /// The fields and tools that are dropped instead of being rejected.
-    dropped: &'a DroppedParts,
+    options: &'a DecodeOptions,
 }
 
 /// The path of an object. It is formatted only for errors.
@@ -79,6 +79,10 @@ fn camel_case(name: &str) -> String {
 pub(super) const PROVIDER_TOOL: &str = "is a tool that the provider runs, and what it returns would reach the model \
     without a label; leave it out";
 
+/// The problem of a tool of the provider that is accepted only if its outputs have labels.
+pub(super) const UNLABELLED_TOOL: &str = "is a tool that the provider runs: the policy has to label its outputs, and \
+    the upstream has to have it; leave it out";
+
 /// The problem of an effort that no format defines.
 pub(super) const UNKNOWN_EFFORT: &str = "is not `none`, `minimal`, `low`, `medium`, `high`, `xhigh` or `max`";
 
@@ -111,8 +115,8 @@ fn without_indices(path: &str) -> String {
 
 impl<'a> ObjectFields<'a> {
     /// Returns the fields of the body of a request. Fails if the body is not an object.
-    pub(super) fn of_body(value: &'a Json<'a>, dropped: &'a DroppedParts) -> Result<Self, WireError> {
-        Self::from_value(value, FieldPath { name: "".into(), index: None }, dropped)
+    pub(super) fn of_body(value: &'a Json<'a>, options: &'a DecodeOptions) -> Result<Self, WireError> {
+        Self::from_value(value, FieldPath { name: "".into(), index: None }, options)
     }
 
     /// Returns the fields of the object `value`, which has the path `path` in the body (for errors). Fails if the value
@@ -120,17 +124,22 @@ impl<'a> ObjectFields<'a> {
     fn from_value(
         value: &'a Json<'a>,
         path: FieldPath,
-        dropped: &'a DroppedParts,
+        options: &'a DecodeOptions,
     ) -> Result<Self, WireError> {
         match value {
-            Json::Object(entries) => Ok(Self { entries, path, dropped }),
+            Json::Object(entries) => Ok(Self { entries, path, options }),
             _ => Err(WireError { place: path.to_string(), problem: "is not an object" }),
         }
     }
 
     /// Returns whether tools of this type, which the provider runs, are dropped instead of being rejected.
     pub(super) fn drops_tool(&self, kind: &str) -> bool {
-        self.dropped.tools.iter().any(|known| known == kind)
+        self.options.dropped_tools.iter().any(|known| known == kind)
+    }
+
+    /// Returns whether the caller runs this tool of the provider.
+    pub(super) fn accepts_provider_tool(&self, tool: ProviderTool) -> bool {
+        self.options.provider_tools.contains(&tool)
     }
 
     /// Returns the path of the field `key` in the body of the request, for errors: only the key if this object is the
@@ -198,7 +207,7 @@ impl<'a> ObjectFields<'a> {
     /// Returns whether the operator's configuration lists the field `key` among those to drop.
     pub(super) fn is_dropped_by_operator(&self, key: &str) -> bool {
         let path = without_indices(&self.path_to(key));
-        self.dropped.fields.contains(&path)
+        self.options.dropped_fields.contains(&path)
     }
 
     /// Returns the provenance that this object, a user's message or a part of one, declares, as in `"flowgate":
@@ -244,7 +253,7 @@ impl<'a> ObjectFields<'a> {
     /// object.
     pub(super) fn object(&self, key: &str) -> Result<Self, WireError> {
         let path = FieldPath { name: self.path_to(key).into(), index: None };
-        Self::from_value(self.get(key).unwrap_or(&Json::Null), path, self.dropped)
+        Self::from_value(self.get(key).unwrap_or(&Json::Null), path, self.options)
     }
 
     /// Returns the items of the list in the field `key`, each of which must be an object; none if the field is absent.
@@ -256,9 +265,9 @@ impl<'a> ObjectFields<'a> {
         // Only the errors of items need the path, so it is not formatted for an empty list, such as that of the calls
         // of most messages.
         let name: Rc<str> = if items.is_empty() { "".into() } else { self.path_to(key).into() };
-        let dropped = self.dropped;
+        let options = self.options;
         Ok(items.iter().enumerate().map(move |(at, item)| {
-            Self::from_value(item, FieldPath { name: Rc::clone(&name), index: Some(at) }, dropped)
+            Self::from_value(item, FieldPath { name: Rc::clone(&name), index: Some(at) }, options)
         }))
     }
 

@@ -10,7 +10,8 @@ use std::fmt;
 use serde_json::Value;
 
 use super::known_fields::KnownFields;
-use super::{DroppedParts, ReasoningOrder, ReceivedRequest, ResponseHead, WireError};
+use super::provider_tools::{AnswerSource, ProviderToolForm};
+use super::{DecodeOptions, ReasoningOrder, ReceivedRequest, ResponseHead, WireError};
 use crate::Error;
 use crate::chat::{Completion, Request};
 use crate::json::Json;
@@ -57,6 +58,10 @@ pub struct Form {
     pub(super) separates_refusals: bool,
     /// The number of events before the first text in the stream of an answer without reasoning.
     pub(super) events_before_text: usize,
+    /// The tools of the provider that servers of this format can run.
+    pub(super) provider_tools: &'static [ProviderToolForm],
+    /// Removes what tools of the provider leave in an answer beside its text, and returns the sources that it names.
+    pub(super) remove_provider_items: fn(&mut Value) -> Vec<AnswerSource>,
     /// The objects of requests, with the rules of their fields.
     pub(super) objects: &'static [KnownFields],
     /// Returns the path, below a server's base address, at which a model answers; if `stream` is true, in a stream.
@@ -67,7 +72,7 @@ pub struct Form {
     /// Encodes the body of a request to a model; if `stream` is true, asks for a streamed answer.
     pub(super) encode_request: fn(&Request, model: &str, stream: bool) -> Value,
     /// Decodes the body of a request, without the dropped parts.
-    pub(super) decode_request: fn(&Json<'_>, &DroppedParts) -> Result<ReceivedRequest, WireError>,
+    pub(super) decode_request: fn(&Json<'_>, &DecodeOptions) -> Result<ReceivedRequest, WireError>,
     /// Encodes the body of an answer that is not streamed.
     pub(super) encode_response: fn(&Completion, ResponseHead<'_>) -> Value,
     /// Decodes the body of an answer that is not streamed.
@@ -129,7 +134,7 @@ pub struct TokenCountRequest {
     /// The field of the answer with the number.
     pub answer_field: &'static str,
     /// Decodes the body of the request, without the dropped parts.
-    pub(super) decode: fn(&Json<'_>, &DroppedParts) -> Result<Request, WireError>,
+    pub(super) decode: fn(&Json<'_>, &DecodeOptions) -> Result<Request, WireError>,
 }
 
 impl TokenCountRequest {
@@ -137,7 +142,7 @@ impl TokenCountRequest {
     ///
     /// # Errors
     /// As for the request of an answer.
-    pub fn decode(&self, body: &Json<'_>, dropped: &DroppedParts) -> Result<Request, WireError> {
+    pub fn decode(&self, body: &Json<'_>, dropped: &DecodeOptions) -> Result<Request, WireError> {
         (self.decode)(body, dropped)
     }
 }

@@ -22,6 +22,7 @@
 
 mod content;
 mod fields;
+mod provider_tools;
 mod request;
 mod request_decoder;
 mod response;
@@ -40,6 +41,7 @@ use crate::sse::SseEvent;
 
 pub use content::CALL_ID;
 use fields::OBJECTS;
+use provider_tools::{PROVIDER_TOOLS, remove_provider_items};
 pub use request::encode_request;
 pub use request_decoder::{decode_count_request, decode_request};
 pub use response::{decode_response, encode_response};
@@ -69,6 +71,8 @@ pub(super) static FORM: Form = Form {
     token_count: Some(TokenCountRequest { answer_field: "totalTokens", decode: decode_count_request }),
     separates_refusals: false,
     events_before_text: 0,
+    provider_tools: PROVIDER_TOOLS,
+    remove_provider_items: remove_provider_items,
     objects: OBJECTS,
     path: |model, stream| Cow::Owned(target::path(model, stream)),
     unsupported_feature: |_| None,

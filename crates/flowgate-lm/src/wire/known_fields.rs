@@ -7,6 +7,7 @@
 use std::fmt;
 
 use super::Api;
+use crate::chat::ProviderTool;
 
 /// How the decoder treats a field.
 #[derive(Debug, Clone, Copy)]
@@ -114,14 +115,18 @@ pub(super) fn listed_rows(api: Api, objects: &[KnownFields]) -> Vec<ListedField>
     objects.iter().flat_map(|object| object.rows.iter().map(move |known| row(object, known))).collect()
 }
 
-/// The fields and tools that the operator permits clients to send although the decoder does not support them. They are
-/// dropped instead of being rejected.
+/// What the decoder accepts in the requests of a client, in addition to what it supports for all clients.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct DroppedParts {
-    /// The paths of fields, without the indices of lists: for example `diagnostics`, `tools.vendor_hint`.
-    pub fields: Vec<String>,
-    /// The types of tools that the provider runs: for example `web_search`.
-    pub tools: Vec<String>,
+pub struct DecodeOptions {
+    /// The paths of fields that are dropped instead of being rejected, without the indices of lists: for example
+    /// `diagnostics`, `tools.vendor_hint`.
+    pub dropped_fields: Vec<String>,
+    /// The types of tools that are dropped instead of being rejected, although the provider runs them: for example
+    /// `image_generation`.
+    pub dropped_tools: Vec<String>,
+    /// The tools of the provider that the caller runs in requests of their own. They are offered to the model as
+    /// functions.
+    pub provider_tools: Vec<ProviderTool>,
 }
 
 #[cfg(test)]

@@ -18,6 +18,7 @@
 
 mod content;
 mod fields;
+mod provider_tools;
 mod request;
 mod request_decoder;
 mod response;
@@ -34,6 +35,7 @@ use crate::chat::{OutputFormat, Request};
 use crate::sse::SseEvent;
 
 use fields::OBJECTS;
+use provider_tools::{PROVIDER_TOOLS, remove_provider_items};
 pub use request::{MAX_TOKENS, encode_request};
 pub use request_decoder::{decode_count_request, decode_request};
 pub use response::{decode_response, encode_response};
@@ -59,6 +61,8 @@ pub(super) static FORM: Form = Form {
     separates_refusals: false,
     // The start of the message, a ping, and the start of the block with the text.
     events_before_text: 3,
+    provider_tools: PROVIDER_TOOLS,
+    remove_provider_items: remove_provider_items,
     objects: OBJECTS,
     path: |_, _| Cow::Borrowed("/messages"),
     unsupported_feature,

@@ -10,6 +10,7 @@
 //! answers. The reasoning in a client's request is dropped: the gateway has its own copy.
 
 mod fields;
+mod provider_tools;
 mod request;
 mod request_decoder;
 mod response;
@@ -28,6 +29,7 @@ use crate::chat::Request;
 use crate::sse::SseEvent;
 
 use fields::OBJECTS;
+use provider_tools::{PROVIDER_TOOLS, remove_provider_items};
 pub use request::encode_request;
 pub use request_decoder::decode_request;
 pub use response::{decode_response, encode_response};
@@ -53,6 +55,8 @@ pub(super) static FORM: Form = Form {
     separates_refusals: true,
     // The response is created and in progress; its message and the part with the text are added.
     events_before_text: 4,
+    provider_tools: PROVIDER_TOOLS,
+    remove_provider_items: remove_provider_items,
     objects: OBJECTS,
     path: |_, _| Cow::Borrowed("/responses"),
     unsupported_feature,

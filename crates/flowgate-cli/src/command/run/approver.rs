@@ -404,6 +404,7 @@ ask \"calls of send\" if:
             screener: &model,
             filler: &model,
             tools: &toolbox,
+            provider_tools: None,
             approver: &mut person,
             clock: &|| begun.elapsed(),
             observer: &mut NullObserver,

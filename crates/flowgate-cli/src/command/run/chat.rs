@@ -58,6 +58,7 @@ impl TerminalChat<'_> {
             screener: &self.screener,
             filler: &self.filler,
             tools: self.tools,
+            provider_tools: None,
             approver: &mut self.person,
             clock: &|| begun.elapsed(),
             observer: &mut self.observer,

@@ -240,6 +240,7 @@ impl DelegationContext {
             screener: &screener,
             filler: &filler,
             tools,
+            provider_tools: None,
             approver: &mut person,
             clock: &|| begun.elapsed(),
             observer: &mut observer,

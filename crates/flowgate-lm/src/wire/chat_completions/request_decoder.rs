@@ -3,7 +3,7 @@
 
 use super::super::documents;
 use super::super::fields::{NOT_SUPPORTED, ObjectFields, UNKNOWN_EFFORT, UNKNOWN_TOOL};
-use super::super::known_fields::{DroppedParts, KnownFields};
+use super::super::known_fields::{DecodeOptions, KnownFields};
 use super::super::output_format::{read_format, read_named_schema};
 use super::super::{ReceivedRequest, ToolForms, WireError, extension, parse_image_url};
 use super::fields::{
@@ -22,7 +22,7 @@ use crate::json::Json;
 ///
 /// # Errors
 /// If the body violates the format, or asks for something that a [`Request`] cannot express.
-pub fn decode_request(body: &Json<'_>, dropped: &DroppedParts) -> Result<ReceivedRequest, WireError> {
+pub fn decode_request(body: &Json<'_>, dropped: &DecodeOptions) -> Result<ReceivedRequest, WireError> {
     let body = ObjectFields::of_body(body, dropped)?;
     body.reject_unsupported(&REQUEST)?;
     // Whether a streamed answer is to end with the token usage.
@@ -73,6 +73,7 @@ pub fn decode_request(body: &Json<'_>, dropped: &DroppedParts) -> Result<Receive
         sources,
         tool_forms: ToolForms::default(),
         previous_response: None,
+        provider_tools: Vec::new(),
     })
 }
 
@@ -283,7 +284,7 @@ mod tests {
         let text = format!(r#"{{"model":"m","messages":[],{field}}}"#);
         let shown = match decode_request(
             &Json::from(&serde_json::from_str(&text).unwrap()),
-            &DroppedParts::default(),
+            &DecodeOptions::default(),
         ) {
             Ok(_) => "fine".to_owned(),
             Err(error) => error.to_string(),

@@ -2,7 +2,7 @@
 //! `docs/wire-forms.md`.
 
 use super::super::documents::FETCHED;
-use super::super::fields::PROVIDER_TOOL;
+use super::super::fields::{PROVIDER_TOOL, UNLABELLED_TOOL};
 use super::super::known_fields::FieldRule::{Dropped, Only, Read, Refused};
 use super::super::known_fields::{KnownFields, known_fields};
 
@@ -74,7 +74,7 @@ known_fields! {
     }
     TOOL = "tool" {
         "functionDeclarations": Read("labelled as tool descriptions"),
-        "googleSearch": Refused(PROVIDER_TOOL),
+        "googleSearch": Refused(UNLABELLED_TOOL),
         "googleSearchRetrieval": Refused(PROVIDER_TOOL),
         "googleMaps": Refused(PROVIDER_TOOL),
         "enterpriseWebSearch": Refused(PROVIDER_TOOL),
@@ -82,10 +82,15 @@ known_fields! {
         "exaAiSearch": Refused(PROVIDER_TOOL),
         "retrieval": Refused(PROVIDER_TOOL),
         "fileSearch": Refused(PROVIDER_TOOL),
-        "urlContext": Refused(PROVIDER_TOOL),
-        "codeExecution": Refused(PROVIDER_TOOL),
+        "urlContext": Refused(UNLABELLED_TOOL),
+        "codeExecution": Refused(UNLABELLED_TOOL),
         "mcpServers": Refused(PROVIDER_TOOL),
         "computerUse": Refused("is a tool whose arguments only the provider describes; declare it as a function"),
+    }
+    OF_PROVIDER = "tool that the provider runs" {
+        "timeRangeFilter": Refused("restricts the search, and the gateway does not pass it on; leave it out"),
+        "excludeDomains": Refused("restricts the search, and the gateway does not pass it on; leave it out"),
+        "searchTypes": Refused("changes the search, and the gateway does not pass it on; leave it out"),
     }
     FUNCTION = "function declaration" {
         "name": Read("the name of the tool"),

@@ -2,7 +2,7 @@
 //! contents of the chat and the tools have their own files ([`super::content`], [`super::tools`]).
 
 use super::super::fields::{NOT_SUPPORTED, ObjectFields};
-use super::super::known_fields::DroppedParts;
+use super::super::known_fields::DecodeOptions;
 use super::super::output_format::{checked_schema, read_schema};
 use super::super::{ReceivedRequest, ToolForms, WireError};
 use super::content::{ContentReader, read_system};
@@ -19,7 +19,7 @@ use crate::json::Json;
 ///
 /// # Errors
 /// If the body violates the format, or asks for something that a [`Request`] cannot express.
-pub fn decode_request(body: &Json<'_>, dropped: &DroppedParts) -> Result<ReceivedRequest, WireError> {
+pub fn decode_request(body: &Json<'_>, dropped: &DecodeOptions) -> Result<ReceivedRequest, WireError> {
     read_request(&ObjectFields::of_body(body, dropped)?)
 }
 
@@ -28,7 +28,7 @@ pub fn decode_request(body: &Json<'_>, dropped: &DroppedParts) -> Result<Receive
 ///
 /// # Errors
 /// As for [`decode_request`].
-pub fn decode_count_request(body: &Json<'_>, dropped: &DroppedParts) -> Result<Request, WireError> {
+pub fn decode_count_request(body: &Json<'_>, dropped: &DecodeOptions) -> Result<Request, WireError> {
     let body = ObjectFields::of_body(body, dropped)?;
     body.reject_unsupported(&COUNT)?;
     match (body.get("generateContentRequest"), body.get("contents")) {
@@ -44,7 +44,7 @@ pub fn decode_count_request(body: &Json<'_>, dropped: &DroppedParts) -> Result<R
 fn read_request(body: &ObjectFields<'_>) -> Result<ReceivedRequest, WireError> {
     body.reject_unsupported(&REQUEST)?;
     let ContentReader { messages, sources, .. } = read_contents(body)?;
-    let tools = read_tools(body)?;
+    let (tools, provider_tools) = read_tools(body)?;
     let choice = read_choice(body, &tools)?;
     let (mut sampling, mut format) = (Sampling::default(), None);
     if body.get("generationConfig").is_some() {
@@ -74,6 +74,7 @@ fn read_request(body: &ObjectFields<'_>) -> Result<ReceivedRequest, WireError> {
         sources,
         tool_forms: ToolForms::default(),
         previous_response: None,
+        provider_tools,
     })
 }
 

@@ -3,21 +3,36 @@
 
 use super::super::WireError;
 use super::super::fields::{NOT_SUPPORTED, ObjectFields};
-use super::fields::{CHOICE, FUNCTION, TOOL, TOOL_CONFIG};
+use super::super::provider_tools::{accepted, add_provider_tools};
+use super::fields::{CHOICE, FUNCTION, OF_PROVIDER, TOOL, TOOL_CONFIG};
+use super::provider_tools::PROVIDER_TOOLS;
 use super::schema::json_schema;
-use crate::chat::{ToolChoice, ToolSpec};
+use crate::chat::{ProviderToolUse, ToolChoice, ToolSpec};
 
-/// Decodes the field `tools`. Tools that the provider runs and that the operator permits clients to send are dropped.
-pub(super) fn read_tools(body: &ObjectFields<'_>) -> Result<Vec<ToolSpec>, WireError> {
-    let mut tools = Vec::new();
+/// Decodes the field `tools`: the functions, with those for tools of the provider that the server runs, and these tools.
+/// Tools that the provider runs and that the operator permits clients to send are dropped.
+pub(super) fn read_tools(
+    body: &ObjectFields<'_>,
+) -> Result<(Vec<ToolSpec>, Vec<ProviderToolUse>), WireError> {
+    let (mut tools, mut provider_tools) = (Vec::new(), Vec::new());
     for tool in body.objects("tools")? {
         let tool = tool?;
-        tool.reject_unsupported_except(&TOOL, |kind| tool.drops_tool(kind))?;
+        let is_dropped = |kind: &str| tool.drops_tool(kind);
+        let is_accepted = |kind: &str| accepted(&tool, PROVIDER_TOOLS, kind).is_some();
+        tool.reject_unsupported_except(&TOOL, |kind| is_dropped(kind) || is_accepted(kind))?;
+        for form in PROVIDER_TOOLS.iter().filter(|form| !is_dropped(form.kind) && is_accepted(form.kind)) {
+            if tool.get(form.kind).is_some() {
+                // The settings of the tool, all of which restrict it or cost more.
+                tool.object(form.kind)?.reject_unsupported(&OF_PROVIDER)?;
+                provider_tools.push(ProviderToolUse::from(form.tool));
+            }
+        }
         for function in tool.objects("functionDeclarations")? {
             tools.push(read_function(&function?)?);
         }
     }
-    Ok(tools)
+    add_provider_tools(body, &mut tools, &provider_tools)?;
+    Ok((tools, provider_tools))
 }
 
 /// Decodes the declaration of a function. Its arguments are described by `parameters`, in Gemini's form of schemas, or

@@ -159,7 +159,7 @@ pub(super) fn read_part_with(
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::DroppedParts;
+    use super::super::super::DecodeOptions;
     use super::super::decode_request;
     use super::*;
     use crate::chat::{Message, Source};
@@ -173,7 +173,7 @@ mod tests {
                 r#"{{"model":"m","max_tokens":1,"messages":[{{"role":"user"{source},"content":[{block}]}}]}}"#
             );
             let body = serde_json::from_str(&text).unwrap();
-            let read = decode_request(&Json::from(&body), &DroppedParts::default()).unwrap();
+            let read = decode_request(&Json::from(&body), &DecodeOptions::default()).unwrap();
             let Some(Message::User(parts)) = read.request.messages.first() else { panic!("{block}") };
             let parts = parts.iter().enumerate().map(|(index, part)| match part {
                 Part::Text(text) => (text.as_str(), read.sources.of(0, index)),
@@ -206,7 +206,7 @@ mod tests {
                 r#"{{"model":"m","max_tokens":1,"messages":[{{"role":"{role}","content":[{block}]}}]}}"#
             );
             let body = serde_json::from_str(&text).unwrap();
-            let read = decode_request(&Json::from(&body), &DroppedParts::default());
+            let read = decode_request(&Json::from(&body), &DecodeOptions::default());
             let shown = read.map_or_else(|error| error.to_string(), |_| "fine".to_owned());
             assert_eq!(shown, expected, "{block}");
         };

@@ -87,6 +87,20 @@ known_fields! {
         "input_examples": Dropped("the schema describes the arguments"),
         "allowed_callers": Only(&[r#"["direct"]"#], "is supported only as `[\"direct\"]`: code at the provider would make calls without a judgement"),
     }
+    OF_PROVIDER = "tool that the provider runs" {
+        "type": Read("`web_search`, `web_fetch` or `code_execution`, with a date; see below"),
+        "name": Dropped("the tool has the name of its type"),
+        "allowed_domains": Read("passed on"),
+        "blocked_domains": Read("passed on"),
+        "max_uses": Dropped("each call is judged, and runs in a request of its own"),
+        "user_location": Dropped("describes the client to the provider"),
+        "max_content_tokens": Dropped("the output has the limit of an answer"),
+        "citations": Dropped("the addresses of the sources stand after the text of the output"),
+        "cache_control": Dropped(CACHING),
+        "defer_loading": Dropped("every tool is on offer from the start"),
+        "strict": Dropped("arguments are checked before the call runs, whatever the server enforces"),
+        "allowed_callers": Only(&[r#"["direct"]"#], "is supported only as `[\"direct\"]`: code at the provider would make calls without a judgement"),
+    }
     MESSAGE = "message of the model or the system" {
         "role": Read("`assistant` or `system`"),
         "content": Read("a text or blocks"),

@@ -3,8 +3,9 @@
 
 use super::super::documents;
 use super::super::fields::{NOT_SUPPORTED, ObjectFields, UNKNOWN_EFFORT};
-use super::super::known_fields::DroppedParts;
+use super::super::known_fields::DecodeOptions;
 use super::super::output_format::{read_format, read_schema};
+use super::super::provider_tools::add_provider_tools;
 use super::super::safeguards::DANGEROUS_TOOL_USE;
 use super::super::{ReceivedRequest, ToolForms, WireError};
 use super::content::{
@@ -14,7 +15,7 @@ use super::fields::{
     DOCUMENT_OF_USER, IMAGE_OF_USER, MESSAGE, OUTPUT_CONFIG, REDACTED, REQUEST, RESULT, SAFEGUARD,
     SCHEMA_FORMAT, SEARCH_RESULT_OF_USER, TEXT_OF_USER, THINKING, THOUGHT, USE, USER,
 };
-use super::tools::{read_choice, read_tool};
+use super::tools::{ReceivedTool, read_choice, read_tool};
 use crate::chat::{
     Effort, Message, OutputFormat, OutputSchema, Part, Reasoning, Request, Sampling, Source, Sources,
     ThinkingDisplay, ThinkingMode, ToolCall,
@@ -25,7 +26,7 @@ use crate::json::Json;
 ///
 /// # Errors
 /// If the body violates the format, or asks for something that a [`Request`] cannot express.
-pub fn decode_request(body: &Json<'_>, dropped: &DroppedParts) -> Result<ReceivedRequest, WireError> {
+pub fn decode_request(body: &Json<'_>, dropped: &DecodeOptions) -> Result<ReceivedRequest, WireError> {
     decode(body, dropped, Limit::Required)
 }
 
@@ -34,7 +35,7 @@ pub fn decode_request(body: &Json<'_>, dropped: &DroppedParts) -> Result<Receive
 ///
 /// # Errors
 /// As for [`decode_request`].
-pub fn decode_count_request(body: &Json<'_>, dropped: &DroppedParts) -> Result<Request, WireError> {
+pub fn decode_count_request(body: &Json<'_>, dropped: &DecodeOptions) -> Result<Request, WireError> {
     decode(body, dropped, Limit::Optional).map(|received| received.request)
 }
 
@@ -49,7 +50,7 @@ enum Limit {
 
 /// Decodes the body of a request, for an answer or for the number of its tokens. Drops the fields and tools in
 /// `dropped`. `limit` is whether the body must state a token limit.
-fn decode(body: &Json<'_>, dropped: &DroppedParts, limit: Limit) -> Result<ReceivedRequest, WireError> {
+fn decode(body: &Json<'_>, dropped: &DecodeOptions, limit: Limit) -> Result<ReceivedRequest, WireError> {
     let body = ObjectFields::of_body(body, dropped)?;
     body.reject_unsupported(&REQUEST)?;
     if body.get("messages").is_none() {
@@ -68,14 +69,20 @@ fn decode(body: &Json<'_>, dropped: &DroppedParts, limit: Limit) -> Result<Recei
     if max_tokens.is_none() && limit == Limit::Required {
         return body.field_error("max_tokens", "is missing");
     }
-    let tools = body.objects("tools")?;
+    let (mut tools, mut provider_tools) = (Vec::new(), Vec::new());
+    for tool in body.objects("tools")? {
+        match read_tool(&tool?)? {
+            None => {}
+            Some(ReceivedTool::Function(spec)) => tools.push(spec),
+            Some(ReceivedTool::OfProvider(wanted)) => provider_tools.push(wanted),
+        }
+    }
+    add_provider_tools(&body, &mut tools, &provider_tools)?;
     let (choice, single_call) = read_choice(&body)?;
     let (reasoning, format) = (read_reasoning(&body)?, read_output_format(&body)?);
     let request = Request {
         messages: messages.into(),
-        tools: tools
-            .filter_map(|tool| tool.and_then(|tool| read_tool(&tool)).transpose())
-            .collect::<Result<_, _>>()?,
+        tools,
         choice,
         sampling: Sampling {
             max_tokens,
@@ -95,7 +102,16 @@ fn decode(body: &Json<'_>, dropped: &DroppedParts, limit: Limit) -> Result<Recei
     }
     // Every answer of this format reports the usage.
     let (model, stream) = (body.text("model")?.to_owned(), body.flag("stream")?);
-    Ok(ReceivedRequest { request, model, stream, usage: true, sources, tool_forms, previous_response: None })
+    Ok(ReceivedRequest {
+        request,
+        model,
+        stream,
+        usage: true,
+        sources,
+        tool_forms,
+        previous_response: None,
+        provider_tools,
+    })
 }
 
 /// Returns whether the request asks, in the field `safeguards`, for verdicts on the calls of the answer; false if the
@@ -288,7 +304,7 @@ mod tests {
         let text = format!(r#"{{"model":"m","max_tokens":1,"messages":[],{field}}}"#);
         let shown = match decode_request(
             &Json::from(&serde_json::from_str(&text).unwrap()),
-            &DroppedParts::default(),
+            &DecodeOptions::default(),
         ) {
             Ok(_) => "fine".to_owned(),
             Err(error) => error.to_string(),
@@ -299,7 +315,7 @@ mod tests {
     fn decoded(field: &str) -> Request {
         let text = format!(r#"{{"model":"m","max_tokens":1,"messages":[],{field}}}"#);
         let body = serde_json::from_str(&text).unwrap();
-        decode_request(&Json::from(&body), &DroppedParts::default()).unwrap().request
+        decode_request(&Json::from(&body), &DecodeOptions::default()).unwrap().request
     }
 
     /// What a client sends as reasoning reaches no model.
@@ -336,7 +352,7 @@ mod tests {
         let check = |safeguards: &str, expected: Result<bool, &str>| {
             let text = format!(r#"{{"model":"m","max_tokens":1,"messages":[],"safeguards":{safeguards}}}"#);
             let body = serde_json::from_str(&text).unwrap();
-            let read = decode_request(&Json::from(&body), &DroppedParts::default());
+            let read = decode_request(&Json::from(&body), &DecodeOptions::default());
             let asks = read.map(|read| read.tool_forms.safeguard_results(&[]).is_some());
             assert_eq!(
                 asks.map_err(|error| error.to_string()),
@@ -357,13 +373,14 @@ mod tests {
     #[test]
     fn declared_parts_are_dropped() {
         let check = |body: &str, expected: Result<usize, &str>| {
-            let dropped = DroppedParts {
-                fields: vec![
+            let dropped = DecodeOptions {
+                dropped_fields: vec![
                     "diagnostics".to_owned(),
                     "safeguards".to_owned(),
                     "tools.vendor_hint".to_owned(),
                 ],
-                tools: vec!["web_search".to_owned()],
+                dropped_tools: vec!["web_search".to_owned()],
+                ..DecodeOptions::default()
             };
             let text = format!(r#"{{"model":"m","max_tokens":1,"messages":[],{body}}}"#);
             let read = decode_request(&Json::from(&serde_json::from_str(&text).unwrap()), &dropped);

@@ -2,9 +2,11 @@
 //! (`tool_choice`). The decoder of requests ([`super::request_decoder`]) uses this file.
 
 use super::super::WireError;
-use super::super::fields::{NOT_SUPPORTED, ObjectFields, PROVIDER_TOOL, UNKNOWN_TOOL, is_tool_type};
-use super::fields::{CHOICE, TOOL};
-use crate::chat::{ToolChoice, ToolSpec};
+use super::super::fields::{NOT_SUPPORTED, ObjectFields, UNKNOWN_TOOL, is_tool_type};
+use super::super::provider_tools::{accepted, provider_tool_problem};
+use super::fields::{CHOICE, OF_PROVIDER, TOOL};
+use super::provider_tools::PROVIDER_TOOLS as RUN_BY_SERVER;
+use crate::chat::{ProviderTool, ProviderToolUse, ToolChoice, ToolSpec};
 
 /// The types of tools that the provider runs, without the date at their end.
 const PROVIDER_TOOLS: [&str; 6] =
@@ -13,13 +15,24 @@ const PROVIDER_TOOLS: [&str; 6] =
 const PROVIDER_SCHEMAS: [&str; 6] =
     ["bash", "text_editor", "computer", "memory", "browser_toolset", "computer_toolset"];
 
+/// A tool of a request.
+pub(super) enum ReceivedTool {
+    /// A function of the client.
+    Function(ToolSpec),
+    /// A tool of the provider that the server runs.
+    OfProvider(ProviderToolUse),
+}
+
 /// Decodes a tool. `None` if the provider runs it and the operator permits clients to send such a tool: it is dropped.
-pub(super) fn read_tool(tool: &ObjectFields<'_>) -> Result<Option<ToolSpec>, WireError> {
+pub(super) fn read_tool(tool: &ObjectFields<'_>) -> Result<Option<ReceivedTool>, WireError> {
     if let Some(kind) = tool.optional_text("type")?.filter(|kind| *kind != "custom") {
         let is_known = |known: &str| is_tool_type(kind, known);
         return match PROVIDER_TOOLS.into_iter().find(|known| is_known(known)) {
             Some(known) if tool.drops_tool(known) => Ok(None),
-            Some(_) => tool.field_error("type", PROVIDER_TOOL),
+            Some(known) => match accepted(tool, RUN_BY_SERVER, kind) {
+                Some(accepted) => Ok(Some(ReceivedTool::OfProvider(read_provider_tool(tool, accepted)?))),
+                None => tool.field_error("type", provider_tool_problem(RUN_BY_SERVER, known)),
+            },
             None if PROVIDER_SCHEMAS.into_iter().any(is_known) => tool.field_error(
                 "type",
                 "is a tool whose arguments only the provider describes; declare it as a custom tool",
@@ -28,11 +41,21 @@ pub(super) fn read_tool(tool: &ObjectFields<'_>) -> Result<Option<ToolSpec>, Wir
         };
     }
     tool.reject_unsupported(&TOOL)?;
-    Ok(Some(ToolSpec {
+    Ok(Some(ReceivedTool::Function(ToolSpec {
         name: tool.text("name")?.to_owned(),
         description: tool.optional_text("description")?.unwrap_or_default().to_owned(),
         parameters: tool.schema("input_schema")?.into(),
-    }))
+    })))
+}
+
+/// Decodes the restrictions of a tool of the provider.
+fn read_provider_tool(tool: &ObjectFields<'_>, accepted: ProviderTool) -> Result<ProviderToolUse, WireError> {
+    tool.reject_unsupported(&OF_PROVIDER)?;
+    Ok(ProviderToolUse {
+        allowed_domains: tool.texts("allowed_domains")?,
+        blocked_domains: tool.texts("blocked_domains")?,
+        ..ProviderToolUse::from(accepted)
+    })
 }
 
 /// Decodes `tool_choice`: whether the model may, must or must not call a tool, or which one it must call. The second

@@ -95,6 +95,18 @@ known_fields! {
         "allowed_callers": Only(&[r#"["direct"]"#], CALLERS),
         "async": Only(&["false"], ASYNC),
     }
+    OF_PROVIDER = "tool that the provider runs" {
+        "type": Read("`web_search` or `code_interpreter`; see below"),
+        "filters": Read("see below"),
+        "external_web_access": Read("passed on"),
+        "search_context_size": Dropped("the provider decides on the length"),
+        "search_content_types": Dropped("the output is text"),
+        "user_location": Dropped("describes the client to the provider"),
+        "container": Only(&[r#"{"type":"auto"}"#], "is supported only as `{\"type\":\"auto\"}`: another one has files or a state without a label"),
+    }
+    FILTERS = "tool that the provider runs.filters" {
+        "allowed_domains": Read("passed on"),
+    }
     CUSTOM = "custom tool" {
         "type": Read("`custom`"),
         "name": Read("the name of the tool"),

@@ -3,8 +3,9 @@
 
 use super::super::documents;
 use super::super::fields::{NOT_SUPPORTED, ObjectFields, UNKNOWN_EFFORT};
-use super::super::known_fields::{DroppedParts, KnownFields};
+use super::super::known_fields::{DecodeOptions, KnownFields};
 use super::super::output_format::{read_format, read_named_schema};
+use super::super::provider_tools::add_provider_tools;
 use super::super::tool_forms::custom_arguments;
 use super::super::{ReceivedRequest, WireError, add_call, extension, parse_image_url};
 use super::fields::{
@@ -23,7 +24,7 @@ use crate::json::Json;
 ///
 /// # Errors
 /// If the body violates the format, or asks for something that a [`Request`] cannot express.
-pub fn decode_request(body: &Json<'_>, dropped: &DroppedParts) -> Result<ReceivedRequest, WireError> {
+pub fn decode_request(body: &Json<'_>, dropped: &DecodeOptions) -> Result<ReceivedRequest, WireError> {
     let body = ObjectFields::of_body(body, dropped)?;
     body.reject_unsupported(&REQUEST)?;
     if body.get("stream_options").is_some() {
@@ -47,6 +48,7 @@ pub fn decode_request(body: &Json<'_>, dropped: &DroppedParts) -> Result<Receive
     for tool in body.objects("tools")? {
         tools.read(&tool?, None)?;
     }
+    add_provider_tools(&body, &mut tools.specs, &tools.provider_tools)?;
     let request = Request {
         messages: messages.into(),
         tools: tools.specs,
@@ -75,6 +77,7 @@ pub fn decode_request(body: &Json<'_>, dropped: &DroppedParts) -> Result<Receive
         sources,
         tool_forms: tools.forms,
         previous_response,
+        provider_tools: tools.provider_tools,
     })
 }
 
@@ -285,7 +288,7 @@ mod tests {
         let text = format!(r#"{{"model":"m","input":"i",{field}}}"#);
         let shown = match decode_request(
             &Json::from(&serde_json::from_str(&text).unwrap()),
-            &DroppedParts::default(),
+            &DecodeOptions::default(),
         ) {
             Ok(_) => "fine".to_owned(),
             Err(error) => error.to_string(),
@@ -304,7 +307,7 @@ mod tests {
                 {"type":"custom","name":"patch","description":"Patches.","format":{"type":"grammar","syntax":"lark","definition":"start: A"}}],
             "tool_choice":{"type":"function","namespace":"n","name":"f"}}"#;
         let body = serde_json::from_str(text).unwrap();
-        let read = decode_request(&Json::from(&body), &DroppedParts::default()).unwrap();
+        let read = decode_request(&Json::from(&body), &DecodeOptions::default()).unwrap();
         let tools: Vec<(&str, &str)> =
             read.request.tools.iter().map(|tool| (tool.name.as_str(), tool.description.as_str())).collect();
         let about = "Patches.\n\nThe input must match this grammar (lark):\nstart: A";

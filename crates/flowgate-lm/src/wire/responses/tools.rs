@@ -4,11 +4,13 @@
 
 use std::collections::HashSet;
 
-use super::super::fields::{NOT_SUPPORTED, ObjectFields, PROVIDER_TOOL, UNKNOWN_TOOL, is_tool_type};
+use super::super::fields::{NOT_SUPPORTED, ObjectFields, UNKNOWN_TOOL, is_tool_type};
+use super::super::provider_tools::{accepted, provider_tool_problem};
 use super::super::tool_forms::{ToolForm, custom_schema, qualified_name};
 use super::super::{ToolForms, WireError};
-use super::fields::{CHOICE, CUSTOM, FORMAT, FUNCTION, NAMESPACE};
-use crate::chat::{ToolChoice, ToolSpec};
+use super::fields::{CHOICE, CUSTOM, FILTERS, FORMAT, FUNCTION, NAMESPACE, OF_PROVIDER};
+use super::provider_tools::PROVIDER_TOOLS as RUN_BY_SERVER;
+use crate::chat::{ProviderTool, ProviderToolUse, ToolChoice, ToolSpec};
 use crate::json::Json;
 
 /// Returns the qualified name of the tool that `item`, a call or the field `tool_choice`, names: the namespace, if
@@ -40,6 +42,8 @@ pub(super) struct ReceivedTools {
     pub(super) specs: Vec<ToolSpec>,
     /// The forms of the tools that the client did not declare as plain functions.
     pub(super) forms: ToolForms,
+    /// The tools of the provider that the server runs. They are not among `specs`.
+    pub(super) provider_tools: Vec<ProviderToolUse>,
     /// The qualified names of the tools.
     names: HashSet<String>,
 }
@@ -67,7 +71,10 @@ impl ReceivedTools {
                 let about = (tool.text("name")?, tool.optional_text("description")?.unwrap_or_default());
                 return tool.objects("tools")?.try_for_each(|inner| self.read(&inner?, Some(about)));
             }
-            _ => return refuse_tool(tool, kind),
+            _ => {
+                self.provider_tools.extend(read_provider_tool(tool, kind)?);
+                return Ok(());
+            }
         };
         let name = tool.text("name")?;
         let form = ToolForm {
@@ -110,18 +117,37 @@ fn read_custom(tool: &ObjectFields<'_>) -> Result<String, WireError> {
     }
 }
 
-/// Fails for a tool of the type `kind`, which the client does not describe. Succeeds if the provider runs the tool and
-/// the operator permits clients to send such a tool: it is then dropped.
-fn refuse_tool(tool: &ObjectFields<'_>, kind: &str) -> Result<(), WireError> {
+/// Decodes a tool of the type `kind`, which the client does not describe. `None` if the provider runs the tool and the
+/// operator permits clients to send such a tool: it is then dropped.
+///
+/// # Errors
+/// If the tool is neither dropped nor one of the provider that the server runs.
+fn read_provider_tool(tool: &ObjectFields<'_>, kind: &str) -> Result<Option<ProviderToolUse>, WireError> {
     match PROVIDER_TOOLS.into_iter().find(|known| is_tool_type(kind, known)) {
-        Some(known) if tool.drops_tool(known) => Ok(()),
-        Some(_) => tool.field_error("type", PROVIDER_TOOL),
+        Some(known) if tool.drops_tool(known) => Ok(None),
+        Some(known) => match accepted(tool, RUN_BY_SERVER, kind) {
+            Some(accepted) => read_restrictions(tool, accepted).map(Some),
+            None => tool.field_error("type", provider_tool_problem(RUN_BY_SERVER, known)),
+        },
         None if PROVIDER_SCHEMAS.contains(&kind) => tool.field_error(
             "type",
             "is a tool whose arguments only the provider describes; declare it as a function",
         ),
         None => tool.field_error("type", UNKNOWN_TOOL),
     }
+}
+
+/// Decodes the restrictions of a tool of the provider.
+fn read_restrictions(tool: &ObjectFields<'_>, accepted: ProviderTool) -> Result<ProviderToolUse, WireError> {
+    tool.reject_unsupported(&OF_PROVIDER)?;
+    let mut wanted = ProviderToolUse::from(accepted);
+    if tool.get("filters").is_some() {
+        let filters = tool.object("filters")?;
+        filters.reject_unsupported(&FILTERS)?;
+        wanted.allowed_domains = filters.texts("allowed_domains")?;
+    }
+    wanted.is_offline = tool.get("external_web_access").is_some() && !tool.flag("external_web_access")?;
+    Ok(wanted)
 }
 
 /// Decodes `tool_choice`: whether the model may, must or must not call a tool, or which one it must call.
@@ -137,7 +163,11 @@ pub(super) fn read_choice(body: &ObjectFields<'_>) -> Result<ToolChoice, WireErr
         Some(_) => {
             let choice = body.object("tool_choice")?;
             choice.reject_unsupported(&CHOICE)?;
-            if !matches!(choice.text("type")?, "function" | "custom") {
+            let kind = choice.text("type")?;
+            if let Some(tool) = accepted(&choice, RUN_BY_SERVER, kind) {
+                return Ok(ToolChoice::Tool(tool.name().to_owned()));
+            }
+            if !matches!(kind, "function" | "custom") {
                 return choice.field_error("type", "is neither `function` nor `custom`");
             }
             Ok(ToolChoice::Tool(called_name(&choice)?))

@@ -5,12 +5,12 @@ use serde_json::{Value, json};
 use super::*;
 use crate::chat::{Message, Part, Source, ToolChoice};
 
-fn decode(body: &Value, dropped: &DroppedParts) -> Result<ReceivedRequest, String> {
+fn decode(body: &Value, dropped: &DecodeOptions) -> Result<ReceivedRequest, String> {
     decode_request(&Json::from(body), dropped).map_err(|error| error.to_string())
 }
 
 fn decoded(body: &Value) -> ReceivedRequest {
-    decode(body, &DroppedParts::default()).unwrap()
+    decode(body, &DecodeOptions::default()).unwrap()
 }
 
 /// Returns the messages of contents, each on one line.
@@ -191,7 +191,7 @@ fn settings_are_read() {
 #[test]
 fn requests_for_a_number_of_tokens() {
     let check = |body: Value, expected: Result<usize, &str>| {
-        let read = decode_count_request(&Json::from(&body), &DroppedParts::default());
+        let read = decode_count_request(&Json::from(&body), &DecodeOptions::default());
         let read = read.map(|request| request.messages.len()).map_err(|error| error.to_string());
         assert_eq!(read, expected.map_err(str::to_owned), "{body}");
     };
@@ -212,8 +212,11 @@ fn requests_for_a_number_of_tokens() {
 /// The operator of a gateway decides what of the unknown is dropped instead of refused.
 #[test]
 fn declared_parts_are_dropped() {
-    let dropped =
-        DroppedParts { fields: vec!["newField".to_owned()], tools: vec!["googleSearch".to_owned()] };
+    let dropped = DecodeOptions {
+        dropped_fields: vec!["newField".to_owned()],
+        dropped_tools: vec!["googleSearch".to_owned()],
+        ..DecodeOptions::default()
+    };
     let check = |more: Value, expected: Result<usize, &str>| {
         let mut body = json!({"contents": []});
         body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
@@ -236,7 +239,8 @@ fn unknown_fields_are_refused_by_name() {
     let check = |more: Value, expected: &str| {
         let mut body = json!({"contents": []});
         body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-        let shown = decode(&body, &DroppedParts::default()).map_or_else(|error| error, |_| "fine".to_owned());
+        let shown =
+            decode(&body, &DecodeOptions::default()).map_or_else(|error| error, |_| "fine".to_owned());
         assert_eq!(shown, expected, "{more}");
     };
     let provider = |name: &str| {

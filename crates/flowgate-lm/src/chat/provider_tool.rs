@@ -1,0 +1,155 @@
+//! Defines [`ProviderTool`]: the tools that a model's provider runs and that Flowgate can have run, and
+//! [`ProviderToolUse`]: such a tool as a client asks for it.
+//!
+//! A provider would run such a tool while it generates an answer: nobody could judge the call before it runs, and what
+//! it returns would enter the chat without a label. Instead, the model is offered an ordinary function
+//! ([`ProviderTool::spec`]). A caller that permits a call of it has the provider run the tool in a request of its own
+//! ([`ProviderTool::request`], [`RemoteModel::for_provider_tool`](crate::RemoteModel::for_provider_tool)), which contains
+//! the argument of the call and nothing else of the chat. The text of the answer is the output of the tool.
+
+use serde_json::{Map, Value, json};
+
+use super::{Message, Part, Request, Sampling, ToolSpec};
+
+/// A tool that providers run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ProviderTool {
+    /// Searches the web.
+    WebSearch,
+    /// Fetches a page of the web.
+    WebFetch,
+    /// Runs code in a container of the provider.
+    CodeExecution,
+}
+
+/// The most tokens of an answer with the output of a tool.
+const MAX_TOKENS: u32 = 8192;
+
+impl ProviderTool {
+    /// All tools.
+    pub const ALL: [Self; 3] = [Self::WebSearch, Self::WebFetch, Self::CodeExecution];
+
+    /// Returns the name by which models call the tool and by which policies refer to it, whatever the provider calls it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::WebSearch => "web_search",
+            Self::WebFetch => "web_fetch",
+            Self::CodeExecution => "code_execution",
+        }
+    }
+
+    /// Returns the name of the only argument.
+    #[must_use]
+    pub fn argument(self) -> &'static str {
+        match self {
+            Self::WebSearch => "query",
+            Self::WebFetch => "url",
+            Self::CodeExecution => "code",
+        }
+    }
+
+    /// Returns the tool as it is offered to the model.
+    #[must_use]
+    pub fn spec(self) -> ToolSpec {
+        let (description, about) = match self {
+            Self::WebSearch => {
+                ("Searches the web, and returns what was found with its addresses.", "The query.")
+            }
+            Self::WebFetch => {
+                ("Fetches a page of the web, and returns its text.", "The address of the page.")
+            }
+            Self::CodeExecution => (
+                "Runs Python code in a container without a network, and returns its output. Each call has a new container.",
+                "The code.",
+            ),
+        };
+        let argument = self.argument();
+        let parameters = json!({
+            "type": "object",
+            "properties": {argument: {"type": "string", "description": about}},
+            "required": [argument],
+            "additionalProperties": false,
+        });
+        ToolSpec {
+            name: self.name().to_owned(),
+            description: description.to_owned(),
+            parameters: parameters.into(),
+        }
+    }
+
+    /// Returns the request by which the provider runs one call of the tool. It contains the argument of the call and
+    /// nothing else of the chat.
+    ///
+    /// # Errors
+    /// If the argument is missing or is no text; the message tells the model what to do.
+    pub fn request(self, arguments: &Map<String, Value>) -> Result<Request, String> {
+        let name = self.argument();
+        let argument = arguments.get(name).and_then(Value::as_str).filter(|text| !text.trim().is_empty());
+        let argument = argument.ok_or_else(|| format!("the argument `{name}` must be a text: write it"))?;
+        let instruction = match self {
+            Self::WebSearch => {
+                "Search the web once, for the query below, and report what was found, with the address of each page:"
+            }
+            Self::WebFetch => "Fetch the address below once, and report the text of the page:",
+            Self::CodeExecution => "Run the code below once, unchanged, and report its output unchanged:",
+        };
+        let text = format!("{instruction}\n\n{argument}");
+        let sampling = Sampling { max_tokens: Some(MAX_TOKENS), ..Sampling::default() };
+        let messages = vec![Message::User(vec![Part::Text(text)])];
+        Ok(Request { messages: messages.into(), sampling, ..Request::default() })
+    }
+}
+
+/// A tool of the provider, as a client asks for it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProviderToolUse {
+    /// The tool.
+    pub tool: ProviderTool,
+    /// If not empty, the only domains from which the tool may return pages.
+    pub allowed_domains: Vec<String>,
+    /// Domains from which the tool may return no pages.
+    pub blocked_domains: Vec<String>,
+    /// Whether the tool may return only pages that the provider has stored.
+    pub is_offline: bool,
+}
+
+impl From<ProviderTool> for ProviderToolUse {
+    fn from(tool: ProviderTool) -> Self {
+        Self { tool, allowed_domains: Vec::new(), blocked_domains: Vec::new(), is_offline: false }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_has_the_argument_and_nothing_else() {
+        let check = |tool: ProviderTool, arguments: Value, expected: Result<&str, &str>| {
+            let arguments = arguments.as_object().cloned().unwrap_or_default();
+            let request = tool.request(&arguments);
+            let text = request.as_ref().map_err(String::as_str).map(|request| {
+                assert!(request.tools.is_empty());
+                match &request.messages[..] {
+                    [Message::User(parts)] => match parts.as_slice() {
+                        [Part::Text(text)] => text.rsplit('\n').next().unwrap_or_default(),
+                        other => panic!("{other:?}"),
+                    },
+                    other => panic!("{other:?}"),
+                }
+            });
+            assert_eq!(text, expected);
+        };
+        check(ProviderTool::WebSearch, json!({"query": "rust"}), Ok("rust"));
+        check(ProviderTool::WebFetch, json!({"url": "https://a.example/"}), Ok("https://a.example/"));
+        check(ProviderTool::CodeExecution, json!({"code": "1 + 1"}), Ok("1 + 1"));
+        let missing = Err("the argument `query` must be a text: write it");
+        for arguments in
+            [json!({}), json!({"query": " "}), json!({"query": ["rust"]}), json!({"url": "rust"})]
+        {
+            check(ProviderTool::WebSearch, arguments, missing);
+        }
+    }
+}

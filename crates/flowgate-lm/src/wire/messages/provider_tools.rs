@@ -1,0 +1,67 @@
+//! Declares the tools of the provider in Anthropic's Messages API ([`ProviderToolForm`]), for the descriptor of the
+//! format.
+
+use serde_json::{Value, json};
+
+use super::super::provider_tools::{AnswerSource, ProviderToolForm, source, unrestricted};
+use super::super::{fields, put};
+use crate::chat::{ProviderTool, ProviderToolUse};
+
+pub(super) const PROVIDER_TOOLS: &[ProviderToolForm] = &[
+    ProviderToolForm {
+        tool: ProviderTool::WebSearch,
+        kind: "web_search",
+        declare: |wanted| {
+            declare_web_tool(
+                wanted,
+                json!({"type": "web_search_20250305", "name": "web_search", "max_uses": 1}),
+            )
+        },
+        choice: Some(r#"{"type":"tool","name":"web_search"}"#),
+    },
+    ProviderToolForm {
+        tool: ProviderTool::WebFetch,
+        kind: "web_fetch",
+        declare: |wanted| {
+            declare_web_tool(
+                wanted,
+                json!({"type": "web_fetch_20250910", "name": "web_fetch", "max_uses": 1}),
+            )
+        },
+        choice: Some(r#"{"type":"tool","name":"web_fetch"}"#),
+    },
+    ProviderToolForm {
+        tool: ProviderTool::CodeExecution,
+        kind: "code_execution",
+        declare: |wanted| {
+            unrestricted(wanted, json!({"type": "code_execution_20250825", "name": "code_execution"}))
+        },
+        choice: None,
+    },
+];
+
+/// Adds the permitted and the forbidden domains to the declaration of a tool for the web. `None` if the tool may return
+/// only stored pages, which the format cannot express.
+fn declare_web_tool(wanted: &ProviderToolUse, mut declaration: Value) -> Option<Value> {
+    let lists = [("allowed_domains", &wanted.allowed_domains), ("blocked_domains", &wanted.blocked_domains)];
+    for (name, domains) in lists.into_iter().filter(|(_, domains)| !domains.is_empty()) {
+        put(&mut declaration, name, json!(domains));
+    }
+    (!wanted.is_offline).then_some(declaration)
+}
+
+/// Removes the blocks of calls that the provider ran, and of their results. Returns the pages of these results.
+pub(super) fn remove_provider_items(body: &mut Value) -> Vec<AnswerSource> {
+    let Some(blocks) = body.get_mut("content").and_then(Value::as_array_mut) else { return Vec::new() };
+    let mut sources = Vec::new();
+    blocks.retain(|block| {
+        let kind = fields::text(block, "type");
+        let is_result = kind.ends_with("_tool_result");
+        if is_result {
+            let found = fields::list(block, "content").unwrap_or_default();
+            sources.extend(found.iter().map(|page| source(page, "title", "url")));
+        }
+        !is_result && kind != "server_tool_use"
+    });
+    sources
+}

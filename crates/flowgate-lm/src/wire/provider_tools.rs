@@ -1,0 +1,225 @@
+//! Declares the tools of the provider in the requests by which it runs them, and removes the traces of their calls from
+//! the answers. Also decides which of the tools that a client's request declares are accepted.
+//!
+//! Each format lists its tools in its descriptor ([`ProviderToolForm`]). `RemoteModel` uses [`declare`] and
+//! [`decode_answer`]; the decoders of requests use [`accepted`].
+
+use std::fmt::Write as _;
+
+use serde_json::{Value, json};
+
+use super::fields::{self, ObjectFields, PROVIDER_TOOL, UNLABELLED_TOOL, is_tool_type};
+use super::{Api, WireError, put};
+use crate::Error;
+use crate::chat::{Completion, ProviderTool, ProviderToolUse, ToolSpec};
+
+/// The most sources that are listed after the text of an answer.
+const MAX_SOURCES: usize = 64;
+
+/// How a format expresses a tool of the provider.
+#[derive(Debug)]
+pub(super) struct ProviderToolForm {
+    pub(super) tool: ProviderTool,
+    /// The type of the tool in the requests of clients, without the date at its end; in Gemini's format, its field.
+    pub(super) kind: &'static str,
+    /// Returns the declaration of the tool in a request; `None` if the format cannot express the restrictions.
+    pub(super) declare: fn(&ProviderToolUse) -> Option<Value>,
+    /// The value of `tool_choice`, as JSON, that forces the model to use the tool; `None` if the format has none.
+    pub(super) choice: Option<&'static str>,
+}
+
+/// A page that an answer names as a source: its title and its address.
+pub(super) type AnswerSource = (String, String);
+
+/// Returns a declaration that has no restrictions; `None` if there are any.
+pub(super) fn unrestricted(wanted: &ProviderToolUse, declaration: Value) -> Option<Value> {
+    (*wanted == ProviderToolUse::from(wanted.tool)).then_some(declaration)
+}
+
+/// Returns the tool of the provider that has the type `kind` in a client's request, if the options accept it.
+pub(super) fn accepted(
+    tool: &ObjectFields<'_>,
+    forms: &[ProviderToolForm],
+    kind: &str,
+) -> Option<ProviderTool> {
+    let form = forms.iter().find(|form| is_tool_type(kind, form.kind))?;
+    tool.accepts_provider_tool(form.tool).then_some(form.tool)
+}
+
+/// Returns the problem of a tool of the provider that is not accepted: `kind` is its type, without the date.
+pub(super) fn provider_tool_problem(forms: &[ProviderToolForm], kind: &str) -> &'static str {
+    match forms.iter().any(|form| form.kind == kind) {
+        true => UNLABELLED_TOOL,
+        false => PROVIDER_TOOL,
+    }
+}
+
+/// Adds the tools of the provider to the functions of a request.
+///
+/// # Errors
+/// If a function of the client has the name of such a tool, or a tool is declared twice.
+pub(super) fn add_provider_tools(
+    body: &ObjectFields<'_>,
+    functions: &mut Vec<ToolSpec>,
+    wanted: &[ProviderToolUse],
+) -> Result<(), WireError> {
+    for spec in wanted.iter().map(|wanted| wanted.tool.spec()) {
+        if functions.iter().any(|function| function.name == spec.name) {
+            return body.field_error(
+                "tools",
+                "has a tool of the provider and another tool of the same name; leave one of them out",
+            );
+        }
+        functions.push(spec);
+    }
+    Ok(())
+}
+
+/// Returns whether servers of the format run the tool.
+pub(super) fn is_supported(api: Api, tool: ProviderTool) -> bool {
+    api.form().provider_tools.iter().any(|form| form.tool == tool)
+}
+
+/// Declares the tool in the body of a request, in place of all other tools. Returns whether the format can express it.
+pub(super) fn declare(api: Api, wanted: &ProviderToolUse, body: &mut Value) -> bool {
+    let form = api.form().provider_tools.iter().find(|form| form.tool == wanted.tool);
+    let declared = form.and_then(|form| Some((form, (form.declare)(wanted)?)));
+    let Some((form, declaration)) = declared else { return false };
+    put(body, "tools", json!([declaration]));
+    // The constants are valid JSON.
+    if let Some(choice) = form.choice.and_then(|choice| serde_json::from_str::<Value>(choice).ok()) {
+        put(body, "tool_choice", choice);
+    }
+    true
+}
+
+/// Decodes the answer to a request that declares a tool of the provider. Its text is that of the answer, followed by the
+/// sources that the answer names. An answer to any other request must not contain what this function removes.
+///
+/// # Errors
+/// As for [`Api::decode_response`]; also if the answer has calls, since no function was offered.
+pub(super) fn decode_answer(api: Api, mut body: Value) -> Result<Completion, Error> {
+    let mut sources = (api.form().remove_provider_items)(&mut body);
+    let mut completion = api.decode_response(&body)?;
+    if !completion.calls.is_empty() {
+        return Err(Error::Malformed("the answer calls a tool that was not offered"));
+    }
+    sources.retain(|(_, address)| !address.is_empty());
+    sources.sort();
+    sources.dedup();
+    for (index, (title, address)) in sources.iter().take(MAX_SOURCES).enumerate() {
+        let heading = if index == 0 { "\n\nSources:" } else { "" };
+        // Writing to a text does not fail.
+        let _ = write!(completion.text, "{heading}\n{} {address}", title.replace(['\n', '\r'], " "));
+    }
+    Ok(completion)
+}
+
+/// Returns the title and the address that an object states in these fields.
+pub(super) fn source(object: &Value, title: &str, address: &str) -> AnswerSource {
+    (fields::text(object, title).to_owned(), fields::text(object, address).to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(api: Api, body: Value, expected: &str) {
+        let shown = match decode_answer(api, body.clone()) {
+            Ok(completion) => completion.text,
+            Err(error) => error.to_string(),
+        };
+        assert_eq!(shown, expected, "{body}");
+    }
+
+    #[test]
+    fn answers_have_the_text_and_the_sources() {
+        let messages = json!({
+            "content": [
+                {"type": "server_tool_use", "id": "s1", "name": "web_search", "input": {"query": "rust"}},
+                {"type": "web_search_tool_result", "tool_use_id": "s1", "content": [
+                    {"type": "web_search_result", "url": "https://a.example/", "title": "A\nB", "encrypted_content": "x"},
+                ]},
+                {"type": "text", "text": "Found.", "citations": [{"type": "web_search_result_location"}]},
+            ],
+            "stop_reason": "end_turn",
+        });
+        check(Api::Messages, messages, "Found.\n\nSources:\nA B https://a.example/");
+        let responses = json!({
+            "status": "completed",
+            "output": [
+                {"type": "web_search_call", "id": "w1", "status": "completed"},
+                {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Found.",
+                    "annotations": [{"type": "url_citation", "url": "https://a.example/", "title": "A"}]}]},
+            ],
+        });
+        check(Api::Responses, responses, "Found.\n\nSources:\nA https://a.example/");
+        let gemini = json!({
+            "candidates": [{
+                "content": {"role": "model", "parts": [
+                    {"executableCode": {"language": "PYTHON", "code": "1"}},
+                    {"codeExecutionResult": {"outcome": "OUTCOME_OK", "output": "1"}},
+                    {"text": "Found."},
+                ]},
+                "finishReason": "STOP",
+                "groundingMetadata": {"groundingChunks": [{"web": {"uri": "https://a.example/", "title": "A"}}]},
+            }],
+        });
+        check(Api::GenerateContent, gemini, "Found.\n\nSources:\nA https://a.example/");
+    }
+
+    #[test]
+    fn a_call_of_a_function_is_an_error() {
+        let body = json!({
+            "content": [{"type": "tool_use", "id": "t1", "name": "send", "input": {}}],
+            "stop_reason": "tool_use",
+        });
+        let expected = Error::Malformed("the answer calls a tool that was not offered").to_string();
+        check(Api::Messages, body, &expected);
+    }
+
+    /// What other answers must not contain is removed from these alone.
+    #[test]
+    fn other_answers_with_a_tool_of_the_provider_stay_errors() {
+        for body in [
+            json!({"content": [{"type": "server_tool_use"}], "stop_reason": "end_turn"}),
+            json!({"content": [{"type": "web_search_tool_result"}], "stop_reason": "end_turn"}),
+        ] {
+            assert!(Api::Messages.decode_response(&body).is_err(), "{body}");
+        }
+        let body = json!({"status": "completed", "output": [{"type": "web_search_call"}]});
+        assert!(Api::Responses.decode_response(&body).is_err());
+    }
+
+    #[test]
+    fn requests_declare_one_tool_and_its_restrictions() {
+        let wanted = |tool| ProviderToolUse::from(tool);
+        let offline = ProviderToolUse { is_offline: true, ..wanted(ProviderTool::WebSearch) };
+        let allowed = ProviderToolUse {
+            allowed_domains: vec!["a.example".to_owned()],
+            ..wanted(ProviderTool::WebSearch)
+        };
+        let check = |api: Api, wanted: &ProviderToolUse, expected: Option<&str>| {
+            let mut body = json!({"tools": [{"name": "send"}]});
+            let is_declared = declare(api, wanted, &mut body);
+            assert_eq!(is_declared.then(|| body["tools"].to_string()).as_deref(), expected, "{api:?}");
+        };
+        let search = wanted(ProviderTool::WebSearch);
+        let plain = r#"[{"type":"web_search_20250305","name":"web_search","max_uses":1}]"#;
+        check(Api::Messages, &search, Some(plain));
+        let limited = r#"[{"type":"web_search_20250305","name":"web_search","max_uses":1,"allowed_domains":["a.example"]}]"#;
+        check(Api::Messages, &allowed, Some(limited));
+        check(Api::Messages, &offline, None);
+        check(Api::Responses, &search, Some(r#"[{"type":"web_search"}]"#));
+        check(
+            Api::Responses,
+            &allowed,
+            Some(r#"[{"type":"web_search","filters":{"allowed_domains":["a.example"]}}]"#),
+        );
+        check(Api::Responses, &offline, Some(r#"[{"type":"web_search","external_web_access":false}]"#));
+        check(Api::Responses, &wanted(ProviderTool::WebFetch), None);
+        check(Api::GenerateContent, &search, Some(r#"[{"googleSearch":{}}]"#));
+        check(Api::GenerateContent, &allowed, None);
+        check(Api::ChatCompletions, &search, None);
+    }
+}

@@ -1,0 +1,45 @@
+//! Declares the tools of the provider in OpenAI's Responses API ([`ProviderToolForm`]), for the descriptor of the format.
+
+use serde_json::{Value, json};
+
+use super::super::provider_tools::{AnswerSource, ProviderToolForm, source, unrestricted};
+use super::super::{fields, put};
+use crate::chat::{ProviderTool, ProviderToolUse};
+
+pub(super) const PROVIDER_TOOLS: &[ProviderToolForm] = &[
+    ProviderToolForm {
+        tool: ProviderTool::WebSearch,
+        kind: "web_search",
+        declare: declare_search,
+        choice: Some(r#"{"type":"web_search"}"#),
+    },
+    ProviderToolForm {
+        tool: ProviderTool::CodeExecution,
+        kind: "code_interpreter",
+        declare: |wanted| {
+            unrestricted(wanted, json!({"type": "code_interpreter", "container": {"type": "auto"}}))
+        },
+        choice: Some(r#"{"type":"code_interpreter"}"#),
+    },
+];
+
+/// Declares the search with its restrictions; `None` if it has forbidden domains, which the format cannot express.
+fn declare_search(wanted: &ProviderToolUse) -> Option<Value> {
+    let mut declaration = json!({"type": "web_search"});
+    if !wanted.allowed_domains.is_empty() {
+        put(&mut declaration, "filters", json!({"allowed_domains": wanted.allowed_domains}));
+    }
+    if wanted.is_offline {
+        put(&mut declaration, "external_web_access", false);
+    }
+    wanted.blocked_domains.is_empty().then_some(declaration)
+}
+
+/// Removes the items of calls that the provider ran. Returns the pages that the text cites.
+pub(super) fn remove_provider_items(body: &mut Value) -> Vec<AnswerSource> {
+    let Some(items) = body.get_mut("output").and_then(Value::as_array_mut) else { return Vec::new() };
+    items.retain(|item| !matches!(fields::text(item, "type"), "web_search_call" | "code_interpreter_call"));
+    let parts = items.iter().flat_map(|item| fields::list(item, "content").unwrap_or_default());
+    let cited = parts.flat_map(|part| fields::list(part, "annotations").unwrap_or_default());
+    cited.map(|cited| source(cited, "title", "url")).collect()
+}
