@@ -44,7 +44,7 @@ fn searches(request: &Request) -> Completion {
 fn body(api: Api, texts: &[&str]) -> (&'static str, String) {
     let schema = json!({"type": "object"});
     let turns = |model: &str| -> Vec<(String, &str)> {
-        let role = |at: usize| if at % 2 == 0 { "user" } else { model };
+        let role = |at: usize| if at.is_multiple_of(2) { "user" } else { model };
         texts.iter().enumerate().map(|(at, text)| (role(at).to_owned(), *text)).collect()
     };
     let messages = || -> Vec<Value> {
@@ -158,9 +158,9 @@ fn a_denied_search_does_not_run() {
     }
 }
 
-/// An answer with what only a provider's tool returns is an error if no such tool was declared.
+/// The model is told that the search gave nothing, and the turn goes on.
 #[test]
-fn a_provider_that_searches_unasked_is_refused() {
+fn a_result_without_a_text_is_an_error_of_the_tool() {
     let upstream = UpstreamDouble::new(|request| match text_of(request).contains("Search the web") {
         true => says(""),
         false => searches(request),
@@ -170,7 +170,8 @@ fn a_provider_that_searches_unasked_is_refused() {
     let (status, answer) = ask(&gateway, Api::Messages, &["Search."]);
     assert_eq!(status, 200, "{answer}");
     let shown = upstream.shown();
-    assert!(!shown.last().unwrap().contains("MALLORY"), "{shown:#?}");
+    // An error carries more than an output, so it is hidden, too.
+    assert!(shown.len() == 3 && shown.last().unwrap().contains("[hidden h1]"), "{shown:#?}");
 }
 
 /// The result and its label survive a restart.

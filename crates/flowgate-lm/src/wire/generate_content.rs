@@ -72,7 +72,7 @@ pub(super) static FORM: Form = Form {
     separates_refusals: false,
     events_before_text: 0,
     provider_tools: PROVIDER_TOOLS,
-    remove_provider_items: remove_provider_items,
+    remove_provider_items,
     objects: OBJECTS,
     path: |model, stream| Cow::Owned(target::path(model, stream)),
     unsupported_feature: |_| None,

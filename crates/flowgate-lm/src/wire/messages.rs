@@ -62,7 +62,7 @@ pub(super) static FORM: Form = Form {
     // The start of the message, a ping, and the start of the block with the text.
     events_before_text: 3,
     provider_tools: PROVIDER_TOOLS,
-    remove_provider_items: remove_provider_items,
+    remove_provider_items,
     objects: OBJECTS,
     path: |_, _| Cow::Borrowed("/messages"),
     unsupported_feature,

@@ -124,7 +124,7 @@ pub(super) fn source(object: &Value, title: &str, address: &str) -> AnswerSource
 mod tests {
     use super::*;
 
-    fn check(api: Api, body: Value, expected: &str) {
+    fn check(api: Api, body: &Value, expected: &str) {
         let shown = match decode_answer(api, body.clone()) {
             Ok(completion) => completion.text,
             Err(error) => error.to_string(),
@@ -144,7 +144,7 @@ mod tests {
             ],
             "stop_reason": "end_turn",
         });
-        check(Api::Messages, messages, "Found.\n\nSources:\nA B https://a.example/");
+        check(Api::Messages, &messages, "Found.\n\nSources:\nA B https://a.example/");
         let responses = json!({
             "status": "completed",
             "output": [
@@ -153,7 +153,7 @@ mod tests {
                     "annotations": [{"type": "url_citation", "url": "https://a.example/", "title": "A"}]}]},
             ],
         });
-        check(Api::Responses, responses, "Found.\n\nSources:\nA https://a.example/");
+        check(Api::Responses, &responses, "Found.\n\nSources:\nA https://a.example/");
         let gemini = json!({
             "candidates": [{
                 "content": {"role": "model", "parts": [
@@ -165,7 +165,7 @@ mod tests {
                 "groundingMetadata": {"groundingChunks": [{"web": {"uri": "https://a.example/", "title": "A"}}]},
             }],
         });
-        check(Api::GenerateContent, gemini, "Found.\n\nSources:\nA https://a.example/");
+        check(Api::GenerateContent, &gemini, "Found.\n\nSources:\nA https://a.example/");
     }
 
     #[test]
@@ -175,7 +175,7 @@ mod tests {
             "stop_reason": "tool_use",
         });
         let expected = Error::Malformed("the answer calls a tool that was not offered").to_string();
-        check(Api::Messages, body, &expected);
+        check(Api::Messages, &body, &expected);
     }
 
     /// What other answers must not contain is removed from these alone.

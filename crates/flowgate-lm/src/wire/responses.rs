@@ -56,7 +56,7 @@ pub(super) static FORM: Form = Form {
     // The response is created and in progress; its message and the part with the text are added.
     events_before_text: 4,
     provider_tools: PROVIDER_TOOLS,
-    remove_provider_items: remove_provider_items,
+    remove_provider_items,
     objects: OBJECTS,
     path: |_, _| Cow::Borrowed("/responses"),
     unsupported_feature,
