@@ -11,7 +11,7 @@ use std::fmt::Display;
 
 use bytes::Choices;
 use flowgate_lm::json::Json;
-use flowgate_lm::wire::DroppedParts;
+use flowgate_lm::wire::DecodeOptions;
 use flowgate_lm::wire::embeddings::{EmbeddingsRequest, EmbeddingsResponse};
 use json::edit;
 use libfuzzer_sys::fuzz_target;
@@ -35,10 +35,10 @@ const GOOD: [&str; 2] =
     [include_str!("good/embeddings-request.json"), include_str!("good/embeddings-response.json")];
 
 fn check(body: &Value) {
-    match EmbeddingsRequest::decode(&Json::from(body), &DroppedParts::default()) {
+    match EmbeddingsRequest::decode(&Json::from(body), &DecodeOptions::default()) {
         Ok(request) => {
             let sent = request.encode();
-            let again = EmbeddingsRequest::decode(&Json::from(&sent), &DroppedParts::default());
+            let again = EmbeddingsRequest::decode(&Json::from(&sent), &DecodeOptions::default());
             assert_eq!(again.as_ref(), Ok(&request), "{sent}");
         }
         Err(error) => is_one_line(&error),

@@ -16,7 +16,7 @@ use flowgate_lm::chat::{Completion, Message, Messages, OutputFormat, Part, Reque
 use flowgate_lm::json::{Json, items};
 use flowgate_lm::sse::{EventSplitter, SseEvent};
 use flowgate_lm::wire::{AnswerStorage, 
-    Api, DroppedParts, ONLY_FUNCTIONS, ResponseHead, chat_completions, messages::MAX_TOKENS,
+    Api, DecodeOptions, ONLY_FUNCTIONS, ResponseHead, chat_completions, messages::MAX_TOKENS,
 };
 use flowgate_lm::{Delta, Error};
 use json::edit;
@@ -117,7 +117,7 @@ fn parts(text: &str) {
     }) {
         assert_eq!(Json::parse(&text[place.clone()]).as_ref().ok(), Some(item), "{text}");
     }
-    let messages = chat_completions::decode_messages(&list, &DroppedParts::default());
+    let messages = chat_completions::decode_messages(&list, &DecodeOptions::default());
     if let Ok(asked) = Api::ChatCompletions.decode_request(&whole) {
         assert_eq!(
             messages.map(|(messages, _)| Messages::from(messages)).as_ref(),

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use axum::http::StatusCode;
 use flowgate::monitor::{AuthorizedCall, PushError};
+use flowgate::trace::Tool;
 use flowgate_guard::agent::{Agent, Observer, Toolbox, TurnError};
 use flowgate_guard::approve::Decision;
 use flowgate_guard::conversation::{Conversation, Turn, TurnEnd, VoidedCall};
@@ -327,6 +328,8 @@ pub(crate) async fn run(
         before: String::new(),
         recalled: session.recalled.clone(),
         clock: report.trace.judging_clock(&session.conversation),
+        starting: None,
+        ran: Vec::new(),
     };
     let is_formatted = session.conversation.has_output_format();
     let (model, small) = (
@@ -346,7 +349,17 @@ pub(crate) async fn run(
     let outcome = agent.continue_turn(&mut session.conversation).await;
     let further = person.answers_for_further_calls();
     let PersonApprover { used, question, upcoming, announced, asked, failure: approval_failure, .. } = person;
-    report.trace.set_judging(streamer.clock, asked);
+    let TurnStreamer { clock, ran, .. } = streamer;
+    report.trace.set_judging(clock, asked);
+    // The provider ran these calls, whatever became of the turn since, so an approval of one of them is used.
+    let was_run = |approval: &ApprovalReference| ran.iter().any(|(_, digest)| *digest == approval.digest);
+    let used_by_provider = ran.iter().filter(|(_, digest)| used.iter().any(|used| used.digest == *digest));
+    let approvals_used: Vec<AuditEntry> = used_by_provider
+        .map(|(tool, digest)| {
+            let (conversation, tool, digest) = (name.to_owned(), tool.to_string(), digest.clone());
+            AuditEvent::ApprovalUsed { conversation, tool, digest }.into()
+        })
+        .collect();
     report.trace.set_answered(&calls);
     report.add_upstream_time(Duration::from_micros(upstream_micros.load(Ordering::Relaxed)));
     // A question could not be stored, so the turn that waits for it must not be stored either.
@@ -364,7 +377,8 @@ pub(crate) async fn run(
             voided.extend(session.conversation.running_turn_mut().void_approved_calls("the turn failed"));
             session.events =
                 take_audit_events(client, name, &mut Turn { judged, void: voided, ..Turn::default() });
-            session.void_approvals = used;
+            session.events.extend(approvals_used);
+            (session.used_approvals, session.void_approvals) = used.into_iter().partition(was_run);
             return Err(match error {
                 TurnError::Model(error) => model_error(&error),
                 TurnError::Full(error) => error.into(),
@@ -386,6 +400,7 @@ pub(crate) async fn run(
     // One approval of several equal calls is used if one of them runs.
     let is_void = |asked: &ApprovalReference| {
         turn.void.iter().any(|void| void.digest == asked.digest)
+            && !was_run(asked)
             && !(asked.is_for_several && runs(&asked.digest))
     };
     (session.void_approvals, session.used_approvals) = used.into_iter().partition(is_void);
@@ -393,6 +408,7 @@ pub(crate) async fn run(
         session.earlier_answers = further;
     }
     session.events = take_audit_events(client, name, &mut turn);
+    session.events.extend(approvals_used);
     // A turn that waits for a person hands over no calls.
     if turn.ended != Some(TurnEnd::Asked) {
         // A freeze may have been ordered since the calls were permitted.
@@ -537,6 +553,10 @@ struct TurnStreamer<'a> {
     recalled: Option<String>,
     /// Notes when calls are judged.
     clock: JudgingClock,
+    /// The call that is about to run: its tool and its digest.
+    starting: Option<(Tool, String)>,
+    /// The calls that the provider ran in this turn: the tool and the digest of each.
+    ran: Vec<(Tool, String)>,
 }
 
 impl Observer for TurnStreamer<'_> {
@@ -609,14 +629,20 @@ impl Observer for TurnStreamer<'_> {
         self.before_decision(conversation)
     }
 
+    /// Notes that the provider runs the call that was prepared last.
+    fn on_tool_call(&mut self, _: &AuthorizedCall) {
+        self.ran.extend(self.starting.take());
+    }
+
     /// Stops a call whose client, conversation or tool an admin has frozen since it was judged.
     fn before_run<'a>(
         &'a mut self,
-        _: &'a mut Conversation,
+        conversation: &'a mut Conversation,
         call: &'a AuthorizedCall,
     ) -> BoxFuture<'a, Result<(), String>> {
         Box::pin(async move {
             let TurnRequest { client, name, approvals, .. } = self.turn;
+            self.starting = Some((call.call().tool.clone(), conversation.call_digest(call.call())));
             let reason = approvals.freeze_reason(&client.spec, name, &call.call().tool.to_string()).await;
             reason.map_or(Ok(()), Err)
         })

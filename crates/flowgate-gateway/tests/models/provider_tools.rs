@@ -5,6 +5,7 @@ use flowgate_lm::chat::{Completion, Message, Request};
 use flowgate_lm::wire::Api;
 use serde_json::{Value, json};
 
+use crate::approvals::PersonClient;
 use crate::gateway::{GatewayHome, KEY, POLICY, TestGateway, config};
 use crate::upstream::{UpstreamDouble, calls, says, text_of};
 
@@ -156,6 +157,68 @@ fn a_denied_search_does_not_run() {
         assert!(!bodies.iter().any(|body| declares_search(body)), "{name}: {bodies:#?}");
         assert!(bodies.last().unwrap().contains("no passwords in searches"), "{name}: {bodies:#?}");
     }
+}
+
+/// A message may call the search and a tool of the client: the client receives the call of its tool alone.
+#[test]
+fn a_search_beside_a_call_of_the_client_runs_first() {
+    let upstream = UpstreamDouble::new(|request| {
+        let shown = text_of(request);
+        let is_tool = |message: &&Message| matches!(message, Message::Tool { .. });
+        match (shown.contains("Search the web"), request.messages.iter().filter(is_tool).count()) {
+            (true, _) => says("Otters are back."),
+            (false, 0) => {
+                calls(&[("web_search", r#"{"query": "otters"}"#), ("send", r#"{"to": "bob", "body": "hi"}"#)])
+            }
+            (false, count) => says(&format!("{count} outputs.")),
+        }
+    });
+    let gateway =
+        TestGateway::configured(&config(&upstream.url, "messages", MORE), &format!("{POLICY}{SEARCH}"));
+    let (status, answer) = ask(&gateway, Api::Messages, &["Search, and mail Bob."]);
+    let answer: Value = serde_json::from_str(&answer).unwrap();
+    assert_eq!((status, &answer["stop_reason"]), (200, &json!("tool_use")), "{answer}");
+    let [call] = answer["content"].as_array().unwrap().as_slice() else { panic!("one call: {answer}") };
+    assert_eq!(call["name"], "send");
+    let key = format!("Bearer {KEY}");
+    let (path, body) = body(Api::Messages, &["Search, and mail Bob."]);
+    let mut body: Value = serde_json::from_str(&body).unwrap();
+    let messages = body["messages"].as_array_mut().unwrap();
+    messages.push(json!({"role": "assistant", "content": [call]}));
+    let output = json!({"type": "tool_result", "tool_use_id": call["id"], "content": "sent"});
+    messages.push(json!({"role": "user", "content": [output]}));
+    let (status, answer) = gateway.post(path, &[("authorization", &key)], &body.to_string());
+    assert!(status == 200 && answer.contains("2 outputs."), "{answer}");
+    assert_eq!(upstream.bodies().iter().filter(|body| declares_search(body)).count(), 1);
+}
+
+/// A person is asked about a search if the policy says so; the approval is used by the search that runs.
+#[test]
+fn an_approved_search_runs_once() {
+    const ASK: &str = "ask \"searches are confirmed\" if:\n    (call: ToolCall) is tool:web_search\n";
+    let upstream = UpstreamDouble::new(searches);
+    let people = "[people.bob]\nkey-from = \"bob\"\nrole = \"admin\"\n[approvals]\nwait-seconds = 0\n\
+         [audit]\nfile = \"audit.jsonl\"\n";
+    let home = GatewayHome::new(
+        &(config(&upstream.url, "messages", MORE) + people),
+        &format!("{POLICY}{SEARCH}{ASK}"),
+    );
+    let gateway = home.start();
+    let (status, answer) = ask(&gateway, Api::Messages, &["Search."]);
+    assert!(status == 200 && answer.contains("ay `continue`"), "{answer}");
+    assert!(!upstream.bodies().iter().any(|body| declares_search(body)));
+    let bob = PersonClient(&gateway, "bob");
+    let question = bob.first();
+    assert_eq!(question["call"]["arguments"]["query"], "otters");
+    assert_eq!(bob.says(&question, "allow").0, 200);
+    let waits: Value = serde_json::from_str(&answer).unwrap();
+    let waits = waits["content"][0]["text"].as_str().unwrap();
+    let (status, answer) = ask(&gateway, Api::Messages, &["Search.", waits, "continue"]);
+    assert!(status == 200 && answer.contains("Done."), "{answer}");
+    assert_eq!(upstream.bodies().iter().filter(|body| declares_search(body)).count(), 1);
+    assert_eq!(bob.open(), Vec::<Value>::new());
+    let audit = std::fs::read_to_string(home.folder().join("audit.jsonl")).unwrap();
+    assert_eq!(audit.matches("\"kind\":\"approval-used\"").count(), 1, "{audit}");
 }
 
 /// The model is told that the search gave nothing, and the turn goes on.

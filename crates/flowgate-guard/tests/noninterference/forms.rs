@@ -17,9 +17,9 @@ use crate::tools::CaseTools;
 
 /// What a user says after a message, so that the message names hosts.
 pub(crate) const LINKS: &str = " see https://shop.example.net/x and https://news1.market.co.uk/";
-/// The same hosts in other words, in a later chat of the same client: equal words could quote a hidden answer that has
-/// repeated the first ones.
-pub(crate) const LATER_LINKS: &str = " or http://shop.example.net:80/y, http://news3.market.co.uk";
+/// The links of a later chat of the same client. They share no words with the first ones and with the values of forms:
+/// equal words could quote a hidden answer that has repeated those.
+pub(crate) const LATER_LINKS: &str = " or https://news3.market.co.uk";
 
 /// A form of statement about the argument `b` of a tool.
 pub(crate) struct StatementForm {
