@@ -242,7 +242,7 @@ pub struct Agent<'a> {
     pub filler: &'a dyn ChatModel,
     /// The tools that can run.
     pub tools: &'a Toolbox,
-    /// Runs the calls of tools of the provider, whoever runs the other calls; `None` if there are no such tools.
+    /// Runs the calls of tools of the provider, also if the caller runs the other calls; `None` if there are none.
     pub provider_tools: Option<&'a dyn ProviderToolRunner>,
     /// The approver of calls.
     pub approver: &'a mut dyn Approver,

@@ -277,7 +277,7 @@ mod tests {
             "[store] has no field or entry of this name; did you mean FLOWGATE_CONFIG__STORE__RETENTION_DAYS?",
         );
         check(
-            "FLOWGATE_CONFIG__STOER__URL",
+            "FLOWGATE_CONFIG__STORES__URL",
             "7",
             "the file has no field or entry of this name; did you mean FLOWGATE_CONFIG__STORE?",
         );

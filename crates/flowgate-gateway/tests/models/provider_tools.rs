@@ -221,7 +221,7 @@ fn an_approved_search_runs_once() {
     assert_eq!(audit.matches("\"kind\":\"approval-used\"").count(), 1, "{audit}");
 }
 
-/// The model is told that the search gave nothing, and the turn goes on.
+/// The model receives an error as the output of the search, and the turn continues.
 #[test]
 fn a_result_without_a_text_is_an_error_of_the_tool() {
     let upstream = UpstreamDouble::new(|request| match text_of(request).contains("Search the web") {
