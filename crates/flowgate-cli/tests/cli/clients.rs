@@ -94,7 +94,7 @@ fn a_scan_becomes_a_policy() {
     }
     // A file that is gone since.
     std::fs::remove_file(&windsurf).unwrap();
-    check(&["init", name(&scan), "--out", "-"], 2, "mcp_config.json: there is no file of this name");
+    check(&["init", name(&scan), "--out", "-"], 2, "mcp_config.json: there is no such file");
 }
 
 /// A client with the hook of Flowgate is guarded, and so is a server behind `flowgate mcp`.

@@ -42,7 +42,9 @@ pub(super) fn files(document: &Value) -> Option<Vec<PathBuf>> {
 /// If there are too many files, or one cannot be read.
 pub(super) fn servers(files: &[PathBuf], expands: bool) -> Result<ScannedServers, String> {
     if files.len() > MAX_FILES {
-        return Err(format!("the scan names more than {MAX_FILES} files; give the files themselves"));
+        return Err(format!(
+            "the scan names too many files (the limit is {MAX_FILES}): give the files themselves"
+        ));
     }
     let mut found = ScannedServers::default();
     for path in files {
@@ -124,7 +126,7 @@ mod tests {
         }
         assert_eq!(
             servers(&vec![PathBuf::new(); MAX_FILES + 1], false).err().as_deref(),
-            Some("the scan names more than 200 files; give the files themselves")
+            Some("the scan names too many files (the limit is 200): give the files themselves")
         );
     }
 }
