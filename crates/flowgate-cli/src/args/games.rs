@@ -175,7 +175,7 @@ impl Double {
 pub(crate) enum ReportFormat {
     /// Tables.
     Text,
-    /// One JSON document: the manifest, the figures, and what the suite measured beside them.
+    /// One JSON document: the manifest, the figures, and the other measurements of the suite.
     Json,
     /// JSON lines: the manifest, one line for each execution, task or search, and the figures.
     Jsonl,

@@ -60,7 +60,7 @@ pub struct Form {
     pub(super) events_before_text: usize,
     /// The tools of the provider that servers of this format can run.
     pub(super) provider_tools: &'static [ProviderToolForm],
-    /// Removes what tools of the provider leave in an answer beside its text, and returns the sources that it names.
+    /// Removes from an answer the items that tools of the provider add to its text, and returns the sources that it names.
     pub(super) remove_provider_items: fn(&mut Value) -> Vec<AnswerSource>,
     /// The objects of requests, with the rules of their fields.
     pub(super) objects: &'static [KnownFields],
