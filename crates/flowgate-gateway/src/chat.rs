@@ -46,6 +46,7 @@ mod credentials;
 pub(crate) mod embeddings;
 pub(crate) mod error_reply;
 mod fallback_model;
+mod frozen_approvals;
 pub(crate) mod guardrail;
 pub(crate) mod headers;
 mod maintenance;
@@ -69,6 +70,7 @@ mod token_authentication;
 mod tool_choice_model;
 mod turn;
 mod turn_completion;
+mod turn_observer;
 pub(crate) mod turn_trace;
 mod upstream_model;
 

@@ -3,41 +3,39 @@
 //! The request's conversation is locked while the turn runs. The model routes call [`run`] and store the outcome
 //! afterwards.
 
-use std::collections::BTreeSet;
-use std::future::ready;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use axum::http::StatusCode;
-use flowgate::monitor::{AuthorizedCall, PushError};
-use flowgate::trace::Tool;
-use flowgate_guard::agent::{Agent, Observer, Toolbox, TurnError};
+use flowgate::monitor::PushError;
+use flowgate_guard::agent::{Agent, Toolbox, TurnError};
 use flowgate_guard::approve::Decision;
-use flowgate_guard::conversation::{Conversation, Turn, TurnEnd, VoidedCall};
+use flowgate_guard::conversation::{Turn, TurnEnd, VoidedCall};
 use flowgate_guard::history::SentChat;
 use flowgate_guard::{DescriptionAuthor, OfferedTool};
 use flowgate_lm::chat::{Completion, Message, ProviderToolUse, ToolSpec};
 use flowgate_lm::wire::{self, Api};
-use flowgate_lm::{BoxFuture, Error, RemoteModel};
+use flowgate_lm::{Error, RemoteModel};
 
 use super::budgets::TurnSpending;
 use super::clients::ClientState;
 use super::conversations::ConversationState;
 use super::fallback_model::{FallbackModel, UpstreamChoice};
+use super::frozen_approvals::{CHANGED, frozen_approvals};
 use super::model_error::model_error;
 use super::person_approver::PersonApprover;
 use super::provider_tools::ProviderTools;
 use super::report::RequestReport;
 use super::stream::OutgoingReply;
 use super::tool_choice_model::ToolChoiceModel;
-use super::turn_completion::{REPLY_SEPARATOR, completion, joined_text, number_calls, waiting_completion};
-use super::turn_trace::JudgingClock;
+use super::turn_completion::{completion, number_calls, waiting_completion};
+use super::turn_observer::TurnObserver;
 use super::upstream_model::UpstreamModel;
 use crate::approvals::freeze_targets::FreezeTargets;
 use crate::approvals::{ApprovalContext, ApprovalOutcome, ApprovalReference, ApprovalService};
 use crate::config::{ClientSettings, UpstreamConfig};
-use crate::database::{DatabaseError, QuestionOrigin, WithdrawnGrant};
+use crate::database::{DatabaseError, QuestionOrigin};
 use crate::http::client_presence::ClientPresence;
 use crate::http::request_error::RequestError;
 use crate::http::waiting_status::WaitingStatus;
@@ -127,30 +125,6 @@ pub(super) fn check_model(
 /// Returns the upstream of a client; the error says that the client has none.
 pub(super) fn upstream(client: &ClientState) -> Result<&UpstreamConfig, RequestError> {
     client.spec.upstream().map_err(|why| RequestError::new(StatusCode::NOT_FOUND, why))
-}
-
-/// What people have frozen or withdrawn of the approvals for a conversation: the lines of the policy with frozen
-/// standing consents, whether the approvals for the rest of the conversation are frozen, and which of them are
-/// withdrawn.
-type FrozenApprovals = (BTreeSet<usize>, bool, Vec<WithdrawnGrant>);
-
-/// Returns what people have frozen or withdrawn of the approvals for the conversation `name`, to be compared before and
-/// after a turn. `has_grants` says whether the conversation had grants when the turn began; without any, none can be
-/// withdrawn from it.
-async fn frozen_approvals(
-    approvals: &ApprovalService,
-    client: &ClientSettings,
-    name: &str,
-    has_grants: bool,
-) -> Result<FrozenApprovals, DatabaseError> {
-    let are_frozen = approvals.are_grants_frozen(client, name).await?;
-    // If all of them are frozen, the turn itself withdraws them. That is no order of an admin during the turn, so it is
-    // not compared.
-    let withdrawn = match has_grants && !are_frozen {
-        true => approvals.store.withdrawn_grants(&client.name, name).await?,
-        false => Vec::new(),
-    };
-    Ok((approvals.frozen_consents(client).await?, are_frozen, withdrawn))
 }
 
 /// Adds a chat to its conversation and runs the agent until the turn ends, hands calls to the client or waits for a
@@ -322,12 +296,18 @@ pub(crate) async fn run(
     // The agent runs until the turn ends or waits.
     let model = ToolChoiceModel::new(&remote, &request.choice);
     let begun = Instant::now();
-    let mut streamer = TurnStreamer {
-        turn,
+    let mut observer = TurnObserver {
+        client,
+        name,
+        approvals,
+        presence,
+        provider_tools: &provider_tools,
         stream,
         before: String::new(),
         recalled: session.recalled.clone(),
         clock: report.trace.judging_clock(&session.conversation),
+        frozen_before: (has_grants, &frozen_before),
+        has_stale_permits: is_resumed && were_approvals_withdrawn,
         starting: None,
         ran: Vec::new(),
     };
@@ -344,12 +324,12 @@ pub(crate) async fn run(
         provider_tools: Some(&provider_tools),
         approver: &mut person,
         clock: &|| begun.elapsed(),
-        observer: &mut streamer,
+        observer: &mut observer,
     };
     let outcome = agent.continue_turn(&mut session.conversation).await;
     let further = person.answers_for_further_calls();
     let PersonApprover { used, question, upcoming, announced, asked, failure: approval_failure, .. } = person;
-    let TurnStreamer { clock, ran, .. } = streamer;
+    let TurnObserver { clock, ran, .. } = observer;
     report.trace.set_judging(clock, asked);
     // The provider ran these calls, whatever became of the turn since, so an approval of one of them is used.
     let was_run = |approval: &ApprovalReference| ran.iter().any(|(_, digest)| *digest == approval.digest);
@@ -435,10 +415,8 @@ pub(crate) async fn run(
         };
         let have_permits_changed = is_resumed && were_approvals_withdrawn || frozen_after != frozen_before;
         if !turn.calls.is_empty() && have_permits_changed {
-            let why = "consents or approvals were frozen, thawed or withdrawn while the turn ran: send the \
-                request again";
-            session.withhold_calls(client, name, &mut turn, why);
-            return Err(RequestError::new(StatusCode::CONFLICT, why));
+            session.withhold_calls(client, name, &mut turn, CHANGED);
+            return Err(RequestError::new(StatusCode::CONFLICT, CHANGED));
         }
     }
     // Nothing withholds the calls any more, so their approvals are recorded as used.
@@ -540,117 +518,5 @@ pub(super) fn to_offered_tool(client: &ClientSettings, tool: &ToolSpec) -> Offer
         parameters: Arc::clone(&tool.parameters),
         output: None,
         words: DescriptionAuthor::Server,
-    }
-}
-
-/// Streams text that may be released early, and cancels the turn when the client has disconnected.
-struct TurnStreamer<'a> {
-    turn: TurnRequest<'a>,
-    stream: &'a mut Option<OutgoingReply>,
-    /// The text of the model's earlier replies in this turn, which precedes the streamed reply.
-    before: String,
-    /// The record of the tenant's stores that the conversation recalled last.
-    recalled: Option<String>,
-    /// Notes when calls are judged.
-    clock: JudgingClock,
-    /// The call that is about to run: its tool and its digest.
-    starting: Option<(Tool, String)>,
-    /// The calls that the provider ran in this turn: the tool and the digest of each.
-    ran: Vec<(Tool, String)>,
-}
-
-impl Observer for TurnStreamer<'_> {
-    /// Streams the text of the earlier replies of the turn, as far as it is not sent yet. Remembers that text in
-    /// `before`, by which `on_text` recognises the beginning of the next reply.
-    fn before_need(&mut self, conversation: &Conversation) {
-        self.clock.note_judged(conversation);
-        // After the turn, the rest of the text is sent with the end of the answer.
-        if conversation.is_turn_over() {
-            return;
-        }
-        // A client that demands a form of the text receives the last reply alone.
-        if conversation.has_output_format() {
-            return;
-        }
-        self.before = joined_text(conversation.running_turn().replies());
-        if let Some(stream) = self.stream.as_mut()
-            && let Some(rest) = self.before.strip_prefix(stream.sent_text())
-        {
-            let rest = rest.to_owned();
-            stream.text(&rest);
-        }
-    }
-
-    /// Notes the time: the calls of this message of the model are judged next.
-    fn after_completion(&mut self, _: &Completion) {
-        self.clock.note_answer();
-    }
-
-    /// Streams a piece of the model's current reply, after a separator if an earlier reply of the turn precedes it.
-    fn on_text(&mut self, text: &str) {
-        let Some(stream) = self.stream.as_mut() else { return };
-        // Nothing of the current reply is sent yet.
-        if stream.sent_text() == self.before && !self.before.is_empty() {
-            stream.text(REPLY_SEPARATOR);
-        }
-        stream.text(text);
-    }
-
-    /// Waits until the channel to the client has taken the streamed text, so that a slow client delays its turn.
-    fn ready(&mut self) -> BoxFuture<'_, ()> {
-        match self.stream.as_mut() {
-            Some(stream) => Box::pin(stream.flush()),
-            None => Box::pin(ready(())),
-        }
-    }
-
-    /// Joins the labels that other conversations of the tenant have written to stores while the person decided, so
-    /// that the approved call is judged with the current ones.
-    fn before_decision<'a>(
-        &'a mut self,
-        conversation: &'a mut Conversation,
-    ) -> BoxFuture<'a, Result<(), String>> {
-        Box::pin(async move {
-            let TurnRequest { client, approvals, .. } = self.turn;
-            let record =
-                approvals.changed_external_state(&client.spec.tenant, self.recalled.as_deref()).await;
-            // `None`: there is no record, or it is still the one that was joined last (`recalled`).
-            let Some(record) = record.map_err(|error| error.to_string())? else { return Ok(()) };
-            let read = serde_json::from_str(&record).map_err(|error| error.to_string())?;
-            conversation.join_external_state(&read).map_err(|error| error.to_string())?;
-            self.recalled = Some(record);
-            Ok(())
-        })
-    }
-
-    /// Joins the labels that other conversations of the tenant have written to stores while the provider ran a call, so
-    /// that the output is labelled with the current ones.
-    fn after_run<'a>(&'a mut self, conversation: &'a mut Conversation) -> BoxFuture<'a, Result<(), String>> {
-        self.before_decision(conversation)
-    }
-
-    /// Notes that the provider runs the call that was prepared last.
-    fn on_tool_call(&mut self, _: &AuthorizedCall) {
-        self.ran.extend(self.starting.take());
-    }
-
-    /// Stops a call whose client, conversation or tool an admin has frozen since it was judged.
-    fn before_run<'a>(
-        &'a mut self,
-        conversation: &'a mut Conversation,
-        call: &'a AuthorizedCall,
-    ) -> BoxFuture<'a, Result<(), String>> {
-        Box::pin(async move {
-            let TurnRequest { client, name, approvals, .. } = self.turn;
-            self.starting = Some((call.call().tool.clone(), conversation.call_digest(call.call())));
-            let reason = approvals.freeze_reason(&client.spec, name, &call.call().tool.to_string()).await;
-            reason.map_or(Ok(()), Err)
-        })
-    }
-
-    /// Returns whether nobody waits for the turn any more, so that it stops: the client has disconnected, or its stream
-    /// cannot be written to.
-    fn is_cancelled(&self) -> bool {
-        self.turn.presence.is_disconnected() || self.stream.as_ref().is_some_and(|stream| stream.is_lost)
     }
 }

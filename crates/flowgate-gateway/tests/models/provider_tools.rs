@@ -1,6 +1,8 @@
 //! Tests of tools that the provider runs: a client may declare them if its policy labels what they return; each call is
 //! judged, runs in a request of its own, and its output has the label of the policy.
 
+use std::sync::{Arc, OnceLock};
+
 use flowgate_lm::chat::{Completion, Message, Request};
 use flowgate_lm::wire::Api;
 use serde_json::{Value, json};
@@ -219,6 +221,52 @@ fn an_approved_search_runs_once() {
     assert_eq!(bob.open(), Vec::<Value>::new());
     let audit = std::fs::read_to_string(home.folder().join("audit.jsonl")).unwrap();
     assert_eq!(audit.matches("\"kind\":\"approval-used\"").count(), 1, "{audit}");
+}
+
+/// A consent that is withdrawn after the turn has begun stops a search that was permitted, since the search could depend
+/// on it.
+#[test]
+fn a_search_does_not_run_after_a_consent_is_withdrawn() {
+    let policy = r#"
+lattice integrity: trusted < untrusted
+lattice secrecy: public < private
+
+label message as trusted, public if:
+    (message: Message)
+    message.role in ["system", "user"]
+label tool as trusted, public if:
+    (tool: Tool)
+label out.content as untrusted, public if:
+    (out: ToolOutput) is tool:web_search
+require trusted, private if:
+    (call: ToolCall) is tool:web_search
+consent private for call.arguments.query if:
+    (call: ToolCall) is tool:web_search
+"#;
+    for is_withdrawn in [false, true] {
+        let gateway = Arc::new(OnceLock::<TestGateway>::new());
+        let running = Arc::clone(&gateway);
+        let upstream = UpstreamDouble::new(move |request| {
+            let is_first = !request.messages.iter().any(|message| matches!(message, Message::Tool { .. }));
+            if is_withdrawn && is_first && !text_of(request).contains("Search the web") {
+                let bob = PersonClient(running.get().unwrap(), "bob");
+                let switch = |what: &str| {
+                    bob.post("/api/v1/freezes", &json!({"kind": "consent", "what": what, "frozen": true}))
+                };
+                let (_, problem) = switch("agent:1");
+                let name = problem.split("are: ").nth(1).unwrap().split([',', '"']).next().unwrap();
+                assert_eq!(switch(name).0, 200);
+            }
+            searches(request)
+        });
+        let people = "[people.bob]\nkey-from = \"bob\"\nrole = \"admin\"\n[approvals]\nwait-seconds = 0\n";
+        let home = GatewayHome::new(&(config(&upstream.url, "messages", MORE) + people), policy);
+        let gateway = gateway.get_or_init(|| home.start());
+        let (status, answer) = ask(gateway, Api::Messages, &["Search."]);
+        assert!(status == 200 && answer.contains("Done."), "{answer}");
+        let count = upstream.bodies().iter().filter(|body| declares_search(body)).count();
+        assert_eq!(count, usize::from(!is_withdrawn), "{:#?}", upstream.shown());
+    }
 }
 
 /// The model receives an error as the output of the search, and the turn continues.
