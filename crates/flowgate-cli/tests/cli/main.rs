@@ -9,6 +9,8 @@ mod attack;
 mod audit;
 mod bad_traces;
 mod bench;
+#[cfg(all(feature = "bench", feature = "run"))]
+mod bench_model;
 #[cfg(all(unix, feature = "bench"))]
 mod bench_python;
 mod check;
