@@ -464,8 +464,8 @@ mod tests {
         );
         check(
             r#""tools":[{"type":"web_search_20250305","name":"web_search"}]"#,
-            "`tools[0].type` is a tool that the provider runs, and what it returns would reach the model without \
-            a label; leave it out",
+            "`tools[0].type` is a tool that the provider runs: the policy has to label its outputs, and the \
+            upstream has to have it; leave it out",
         );
         check(
             r#""tools":[{"type":"bash_20250124","name":"bash"}]"#,

@@ -357,14 +357,17 @@ mod tests {
             r#""include":["message.output_text.logprobs"]"#,
             "`include` asks for more than `reasoning.encrypted_content`; leave the rest out",
         );
-        for tool in [
-            r#""type":"web_search""#,
-            r#""type":"mcp","server_url":"u""#,
-            r#""type":"web_search_2025_08_26""#,
-        ] {
-            let problem = "is a tool that the provider runs, and what it returns would reach the model without a \
-                label; leave it out";
-            check(&format!(r#""tools":[{{{tool}}}]"#), &format!("`tools[0].type` {problem}"));
+        check(
+            r#""tools":[{"type":"mcp","server_url":"u"}]"#,
+            "`tools[0].type` is a tool that the provider runs, and what it returns would reach the model without a \
+            label; leave it out",
+        );
+        for kind in ["web_search", "web_search_2025_08_26"] {
+            check(
+                &format!(r#""tools":[{{"type":"{kind}"}}]"#),
+                "`tools[0].type` is a tool that the provider runs: the policy has to label its outputs, and the \
+                upstream has to have it; leave it out",
+            );
         }
         check(
             r#""tools":[{"type":"namespace","name":"n","tools":[{"type":"namespace","name":"m","tools":[]}]}]"#,

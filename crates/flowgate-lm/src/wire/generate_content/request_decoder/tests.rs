@@ -228,8 +228,8 @@ fn declared_parts_are_dropped() {
     check(
         json!({"tools": [{"googleSearch": {}, "codeExecution": {}}]}),
         Err(
-            "`tools[0].codeExecution` is a tool that the provider runs, and what it returns would reach the model without \
-            a label; leave it out",
+            "`tools[0].codeExecution` is a tool that the provider runs: the policy has to label its outputs, and the \
+            upstream has to have it; leave it out",
         ),
     );
 }
@@ -243,16 +243,23 @@ fn unknown_fields_are_refused_by_name() {
             decode(&body, &DecodeOptions::default()).map_or_else(|error| error, |_| "fine".to_owned());
         assert_eq!(shown, expected, "{more}");
     };
-    let provider = |name: &str| {
-        format!(
-            "`tools[0].{name}` is a tool that the provider runs, and what it returns would reach the model without a label; \
-            leave it out"
-        )
-    };
-    for tool in
-        ["googleSearch", "googleSearchRetrieval", "codeExecution", "urlContext", "fileSearch", "googleMaps"]
-    {
-        check(json!({"tools": [{tool: {}}]}), &provider(tool));
+    for tool in ["googleSearchRetrieval", "fileSearch", "googleMaps"] {
+        check(
+            json!({"tools": [{tool: {}}]}),
+            &format!(
+                "`tools[0].{tool}` is a tool that the provider runs, and what it returns would reach the model without a \
+                label; leave it out"
+            ),
+        );
+    }
+    for tool in ["googleSearch", "codeExecution", "urlContext"] {
+        check(
+            json!({"tools": [{tool: {}}]}),
+            &format!(
+                "`tools[0].{tool}` is a tool that the provider runs: the policy has to label its outputs, and the upstream \
+                has to have it; leave it out"
+            ),
+        );
     }
     check(json!({"system_instruction": {"parts": []}}), "fine");
     check(
