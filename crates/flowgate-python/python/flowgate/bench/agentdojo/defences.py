@@ -7,7 +7,6 @@ regions that are trusted and public, so nothing needs a person; confirming every
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
 from importlib.util import find_spec
@@ -32,7 +31,7 @@ from .cases import PIPELINE_NAME, Row, Settings
 from .doubles import Double
 from .elements import ConfirmingAgent, DetectingExecutor, GuardedAgent, Ledger, ModelElement, NeededTools
 from .gateway import Client, Gateway, GatewaySettings, double_server
-from .judging import is_of_user
+from .people import decider
 from .plans import Plan
 from .registry import DEFENCES, DOUBLES, MODELS, POLICIES, Defence
 from .remote import RemoteModel
@@ -41,7 +40,6 @@ __all__ = [
     "DEFAULT_POLICIES",
     "adopt_defences",
     "check_policies",
-    "decider",
     "lacks",
     "model_of",
     "pipeline_of",
@@ -150,13 +148,6 @@ def check_policies(folder: str, kinds: list[str], suites: list[str], names: list
         for kind in kinds if DEFENCES[name].method else []:
             for suite in suites:
                 policy_of(folder, kind, suite, DEFENCES[name].statements)
-
-
-def decider(confirmation: str, plan: Plan) -> Callable[[str, dict[str, Any]], bool]:
-    """Return the person who is asked: one who refuses, one who allows, or one who allows the calls of the user's ground truth."""
-    if confirmation == "oracle":
-        return lambda tool, arguments: is_of_user(plan, tool, arguments)
-    return lambda _tool, _arguments: confirmation == "allow"
 
 
 def model_of(row: Row, plan: Plan, settings: Settings) -> Any:

@@ -30,13 +30,13 @@ from agentdojo.types import (  # type: ignore[import-untyped]
 from ..._flowgate import Approve, Policy, Tool
 from ...guard import Guard, ToolError
 from ...tools import ToolFunction
+from .people import Decide
 from .texts import OMITTED, message_texts, shown
 
 __all__ = ["ConfirmingAgent", "DetectingExecutor", "GuardedAgent", "Ledger", "ModelElement", "NeededTools", "ask", "serve"]
 
 # The pipelines pass this tuple from element to element: query, runtime, environment, messages, extra arguments.
 State = tuple[str, FunctionsRuntime, Env, Sequence[ChatMessage], dict[str, Any]]
-Decide = Callable[[str, dict[str, Any]], bool]
 
 # More than any ground truth has, so that no bound of a loop decides a result.
 MAX_MESSAGES = 400

@@ -31,9 +31,10 @@ from ..._flowgate import Policy
 from ...guard import Guard, ToolError
 from ...tools import ToolFunction
 from .cases import PIPELINE_NAME, Row, Settings, attacks
-from .defences import decider, policy_of
-from .elements import ConfirmingAgent, Decide, GuardedAgent, Ledger, ModelElement
+from .defences import policy_of
+from .elements import ConfirmingAgent, GuardedAgent, Ledger, ModelElement
 from .judging import judge
+from .people import Decide, decider
 from .plans import Plan, plan_of
 from .record_double import ALLOWED, DENIED, PERMITTED, REFUSED, UNAVAILABLE, RecordedModel, record_of
 from .recorded import LeftOut, RecordedCall, RecordedRun
