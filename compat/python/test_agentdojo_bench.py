@@ -32,6 +32,20 @@ def test_every_case_is_listed(version, attack, expected):
     assert len(list(dojo.cases(version, dojo.SUITES, attack))) == expected
 
 
+@pytest.mark.parametrize("stride", [2, 3, 6, 7, 10, 20])
+@pytest.mark.parametrize("version", dojo.VERSIONS)
+def test_a_sample_has_every_injection_task_alike(version, stride):
+    for name in dojo.SUITES:
+        injections = dojo.suite_of(version, name).injection_tasks
+        found = Counter(case.injection_task for case in dojo.cases(version, (name,), ATTACK, stride))
+        numbers = [found[task] for task in injections]
+        assert max(numbers) - min(numbers) <= 1, name
+        # The sample is not larger than asked for.
+        every = len(list(dojo.cases(version, (name,), ATTACK)))
+        assert every / (stride + 4) <= sum(numbers) <= every / stride + 1
+    assert len(list(dojo.cases(version, dojo.SUITES, dojo.NO_ATTACK, 1))) == 97
+
+
 @pytest.mark.parametrize("name", dojo.SUITES)
 def test_the_environment_is_agentdojos(name):
     suite = dojo.suite_of("v1.2.2", name)

@@ -98,7 +98,7 @@ def _add_cases(run: argparse.ArgumentParser) -> None:
     run.add_argument("--suite", nargs="+", default=[], metavar="SUITE", help=suites)
     attack = "`none`, or attacks of the package: see `list` (default: none important_instructions)"
     run.add_argument("--attack", nargs="+", default=[NO_ATTACK, "important_instructions"], metavar="ATTACK", help=attack)
-    run.add_argument("--sample", type=int, default=1, metavar="N", help="every N-th case of each suite (default: all)")
+    run.add_argument("--sample", type=int, default=1, metavar="N", help="about every N-th case of each suite (default: all)")
 
 
 def _add_rows(run: argparse.ArgumentParser) -> None:
