@@ -12,6 +12,7 @@ from agentdojo.task_suite import get_suites  # type: ignore[import-untyped]
 
 from ...errors import FlowgateError
 from .cases import CONFIRMATIONS, NO_ATTACK, SUITES, VERSIONS, Settings, attacks, cases
+from .commands import commands_of
 from .defences import DEFAULT_POLICIES, adopt_defences, check_policies, lacks, rows_of
 from .figures import (
     COST_COLUMNS,
@@ -23,6 +24,7 @@ from .figures import (
     figures_of,
     markdown,
     measured,
+    newest,
     overview_rows,
     read_prices,
     summary,
@@ -32,6 +34,7 @@ from .page import page
 from .registry import DEFENCES, DOUBLES, MODELS, is_double, load_plugins
 from .replay_cli import add_replay, run_replay
 from .running import Result, add_empty, pending, read_results, run_jobs
+from .tables import tables
 
 DEFAULT_OUT = "target/agentdojo-results.jsonl"
 DEFAULT_DEFENCES = [
@@ -80,7 +83,9 @@ def parser() -> argparse.ArgumentParser:
     run.add_argument("--processes", type=int, default=1, metavar="N", help="cases at a time (default: 1)")
     report = commands.add_parser("report", help="print the tables of results")
     report.add_argument("--html", metavar="FILE", help="write the report as one page")
-    report.add_argument("--jsonl", metavar="FILE", help="write the figures of each row as JSON lines")
+    jsonl = "write the commands, the figures of each row, every corrected case and every difference as JSON lines"
+    report.add_argument("--jsonl", metavar="FILE", help=jsonl)
+    report.add_argument("--tables", metavar="FILE", help="write the tables over all suites, with cases and commands, as Markdown")
     report.add_argument("--prices", metavar="FILE", help="what tokens of models cost, as JSON, for the columns with prices")
     for command in (run, report):
         command.add_argument("--out", default=DEFAULT_OUT, metavar="FILE", help=f"the results, JSON lines (default: {DEFAULT_OUT})")
@@ -227,6 +232,11 @@ def _report(chosen: argparse.Namespace) -> int:
         print(f"utility under attack differs: {version}, {model}, {row}: {number} because {reason}: {'; '.join(cases_of[:20])}")
     for error, number in failures(results).most_common(20):
         print(f"error in {number} cases: {error}")
+    for command in commands_of(newest(results)):
+        print(f"measured by: {command}")
+    if chosen.tables:
+        Path(chosen.tables).write_text(tables(results), encoding="utf-8")
+        print(f"wrote {chosen.tables}", file=sys.stderr)
     if chosen.jsonl:
         lines = "".join(json.dumps(line) + "\n" for line in summary(results))
         Path(chosen.jsonl).write_text(lines, encoding="utf-8")
