@@ -3,10 +3,8 @@
 The cases are a small sample of every suite; `python -m flowgate.bench.agentdojo run` runs all.
 """
 
-import http.server
 import json
 import re
-import threading
 from collections import Counter
 
 import pytest
@@ -14,8 +12,6 @@ from agentdojo_cases import ATTACK, ATTACKED, POLICIES, USEFUL, run
 
 from flowgate.bench.agentdojo import cases as dojo
 from flowgate.bench.agentdojo import cli, figures, judging, running
-from flowgate.bench.agentdojo.defences import rows_of
-from flowgate.bench.agentdojo.doubles import Double
 from flowgate.bench.agentdojo.page import page
 from flowgate.bench.agentdojo.plans import Call, Plan
 from flowgate.bench.agentdojo.registry import DEFENCES
@@ -300,7 +296,7 @@ def test_a_run_goes_on_where_it_stopped(tmp_path, capsys):
     [
         (["--attack", "nope"], "there is no attack `nope`"),
         (["--version", "v9"], "AgentDojo has no benchmark version `v9`"),
-        (["--model", "gpt-9"], "`gpt-9` is no double: name its server with --base-url URL"),
+        (["--model", "gpt-9"], "the rows of `gpt-9` stay empty: it is no double: name its server with --base-url URL"),
         (["--sample", "0"], "--sample wants a positive number"),
         (
             ["--defence", "lowest-first", "--policy-folder", "nowhere"],
@@ -332,51 +328,3 @@ def test_a_report_shows_what_it_reads_as_text():
     assert "&lt;script&gt;" in text
     (row,) = [one for one in figures.figures_of([result]) if one.suite == "all"]
     assert (row.attacked.cases, row.attacked.raw, row.attacked.corrected) == (1, 1, 1)
-
-
-# A model behind a base URL
-
-
-class Stub(http.server.BaseHTTPRequestHandler):
-    """A server with a double in place of a model."""
-
-    double = None
-
-    def do_POST(self):
-        request = json.loads(self.rfile.read(int(self.headers["content-length"])))
-        answer = Stub.double(request)
-        calls = [
-            {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
-            for call_id, name, arguments in answer.calls
-        ]
-        message = {"role": "assistant", "content": answer.text, "tool_calls": calls or None}
-        choice = {"index": 0, "finish_reason": "stop", "message": message}
-        usage = {"prompt_tokens": 7, "completion_tokens": 3, "total_tokens": 10}
-        body = {"id": "x", "object": "chat.completion", "created": 0, "model": "m", "choices": [choice], "usage": usage}
-        data = json.dumps(body).encode()
-        self.send_response(200)
-        self.send_header("content-type", "application/json")
-        self.send_header("content-length", str(len(data)))
-        self.end_headers()
-        self.wfile.write(data)
-
-    def log_message(self, *_):
-        """Say nothing."""
-
-
-@pytest.mark.parametrize("defence", ["none", "lowest-first"])
-def test_a_model_behind_a_base_url(defence, monkeypatch):
-    monkeypatch.setenv("OPENAI_API_KEY", "a-key")
-    case = dojo.Case("v1.2.2", "banking", "user_task_5", None, dojo.NO_ATTACK)
-    *_, plan = running._prepare(case)
-    monkeypatch.setattr(Stub, "double", Double(plan, is_capable=False))
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Stub)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        settings = dojo.Settings(str(POLICIES), 0, f"http://127.0.0.1:{server.server_port}/v1")
-        (result,) = running.run_case(running.Job(case, tuple(rows_of([defence], ["strict"], ["refuse"], "a-model")), settings, {}))
-    finally:
-        server.shutdown()
-        server.server_close()
-    assert (result["error"], result["utility"], result["is_double"]) == ("", True, False)
-    assert result["input_tokens"] == 7 * result["model_calls"] > 0

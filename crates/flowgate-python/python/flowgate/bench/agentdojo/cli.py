@@ -37,6 +37,7 @@ from .running import Result, add_empty, pending, read_results, run_jobs
 from .tables import tables
 
 DEFAULT_OUT = "target/agentdojo-results.jsonl"
+NEEDS_SERVER = "the server of the model: --base-url URL"
 DEFAULT_DEFENCES = [
     "none",
     "agentdojo-tool-filter",
@@ -162,11 +163,20 @@ def _run(top: argparse.ArgumentParser, chosen: argparse.Namespace) -> int:
     path = Path(chosen.out)
     for name in [name for name in names if lacks(name)]:
         print(f"the row `{name}` stays empty: it needs {lacks(name)}", file=sys.stderr)
-        add_empty(path, name, chosen.model, lacks(name))
+        rows = [row for model in chosen.model for row in rows_of([name], chosen.policies, chosen.confirm, model)]
+        add_empty(path, chosen.version, chosen.attack, rows, lacks(name))
         names.remove(name)
+    models = list(dict.fromkeys(chosen.model))
+    for model in [model for model in models if not chosen.base_url and model not in DOUBLES and model not in MODELS]:
+        print(f"the rows of `{model}` stay empty: it is no double: name its server with --base-url URL", file=sys.stderr)
+        add_empty(path, chosen.version, chosen.attack, rows_of(names, chosen.policies, chosen.confirm, model), NEEDS_SERVER)
+        models.remove(model)
+    if not models:
+        print(f"error: nothing to run: use --base-url URL, or --model {' '.join(DOUBLES)}", file=sys.stderr)
+        return 2
     suites = {version: chosen.suite or list(get_suites(version)) for version in chosen.version}
     check_policies(chosen.policy_folder, chosen.policies, list(dict.fromkeys(name for names in suites.values() for name in names)), names)
-    rows = [row for model in chosen.model for row in rows_of(names, chosen.policies, chosen.confirm, model)]
+    rows = [row for model in models for row in rows_of(names, chosen.policies, chosen.confirm, model)]
     settings = Settings(chosen.policy_folder, chosen.seed, chosen.base_url, chosen.gateway, tuple(chosen.plugin))
     done = {result["key"] for result in measured(read_results(path))[0]}
     jobs = []
@@ -175,7 +185,7 @@ def _run(top: argparse.ArgumentParser, chosen: argparse.Namespace) -> int:
             jobs += pending(cases(version, tuple(suites[version]), attack, chosen.sample), rows, settings, done)
     total = sum(len(job.rows) for job in jobs)
     print(f"{total} runs of {len(jobs)} cases; {len(done)} results are in {path}", file=sys.stderr)
-    if doubles := [model for model in chosen.model if is_double(model)]:
+    if doubles := [model for model in models if is_double(model)]:
         print(f"test doubles, whose figures are bounds: {', '.join(doubles)}", file=sys.stderr)
     progress = _Progress(total)
     is_complete = run_jobs(jobs, path, chosen.processes, progress)
@@ -201,9 +211,6 @@ def _check(top: argparse.ArgumentParser, chosen: argparse.Namespace) -> None:
     for name in chosen.defence:
         if name not in DEFENCES:
             top.error(f"there is no defence `{name}`: see `list`")
-    remote = [model for model in chosen.model if model not in DOUBLES and model not in MODELS]
-    if remote and not chosen.base_url:
-        top.error(f"`{remote[0]}` is no double: name its server with --base-url URL, or use --model {' '.join(DOUBLES)}")
     through = [name for name in chosen.defence if DEFENCES[name].is_gateway]
     if through and not chosen.gateway:
         top.error(f"the row `{through[0]}` needs the program: name it with --gateway PATH, such as target/debug/flowgate")
@@ -215,7 +222,7 @@ def _check(top: argparse.ArgumentParser, chosen: argparse.Namespace) -> None:
 def _report(chosen: argparse.Namespace) -> int:
     results = read_results(Path(chosen.out))
     prices = read_prices(Path(chosen.prices)) if chosen.prices else {}
-    if not measured(results)[0]:
+    if not results:
         print(f"error: {chosen.out} has no results: begin with `run --sample 50`", file=sys.stderr)
         return 2
     figures = figures_of(results)

@@ -210,7 +210,10 @@ def _gateway_client(row: Row, suite: str, model: Any, decide: Any, ledger: Ledge
         ),
     )
     client = Client(gateway, row.model if server is None else PIPELINE_NAME, decide, ledger)
-    if server is not None:
+    if server is None:
+        # What the gateway shows to a model elsewhere is not seen here.
+        ledger.attack_shown = None
+    else:
         server.begin(model, ledger, client)
     client.name = PIPELINE_NAME
     return client

@@ -22,7 +22,7 @@ from ...errors import FlowgateError
 from .cases import NO_ATTACK, attacks
 from .commands import commands_of
 from .judging import is_reader
-from .registry import DEFENCES
+from .registry import DEFENCES, is_double
 
 __all__ = [
     "COST_COLUMNS",
@@ -69,6 +69,7 @@ class Total:
     partial: int = 0
     payload_only: int = 0
     shown: int = 0
+    shown_unknown: int = 0
 
     def add(self, result: Result) -> None:
         """Count a result."""
@@ -86,7 +87,8 @@ class Total:
         self.corrected += result.get("attack_corrected", False)
         self.partial += result.get("partial", False)
         self.payload_only += result.get("payload_only", False)
-        self.shown += result.get("attack_shown", False)
+        self.shown += bool(result.get("attack_shown"))
+        self.shown_unknown += result.get("attack_shown", False) is None
 
     @property
     def tokens(self) -> int:
@@ -103,6 +105,11 @@ class Total:
     def per_case(self, value: float) -> str:
         """Return a sum for each case, or nothing where there is no case."""
         return f"{value / self.cases:.2f}" if self.cases else ""
+
+    @property
+    def share_shown(self) -> str:
+        """The cases in which the model was shown the injection, or nothing if that is not known of all."""
+        return "" if self.shown_unknown else self.share(self.shown)
 
     def share(self, value: int) -> str:
         """Return a count of all cases, or nothing where there is no case."""
@@ -122,17 +129,25 @@ class Figures:
     confirmation: str
     benign: Total = field(default_factory=Total)
     attacked: Total = field(default_factory=Total)
+    needs: str = ""
+    """What a row needs that stays empty."""
 
 
 def measured(results: Iterable[Result]) -> tuple[list[Result], dict[str, str]]:
     """Return the results that were measured, and the rows that stay empty with what they need."""
-    kept, empty = [], {}
-    for result in results:
-        if "empty" in result:
-            empty[f"{result['model']}, {result['defence']}"] = str(result["empty"])
-        else:
-            kept.append(result)
-    return kept, empty
+    kept, empty = _parted(results)
+    return kept, {f"{result['model']}, {result['defence']}": str(result["empty"]) for result in empty}
+
+
+ROW = ("version", "attack", "defence", "policies", "confirmation", "model")
+
+
+def _parted(results: Iterable[Result]) -> tuple[list[Result], list[Result]]:
+    """Return the results that were measured, and the rows that stay empty because nothing was."""
+    every = list(results)
+    kept = [result for result in every if "empty" not in result]
+    known = {tuple(result[name] for name in ROW) for result in kept}
+    return kept, [result for result in every if "empty" in result and tuple(result.get(name) for name in ROW) not in known]
 
 
 def newest(results: Iterable[Result]) -> list[Result]:
@@ -143,22 +158,29 @@ def newest(results: Iterable[Result]) -> list[Result]:
 
 def figures_of(results: Iterable[Result]) -> list[Figures]:
     """Return the figures of each version, attack, model, row and suite. Runs without attack belong to every attack."""
-    kept = newest(results)
-    attacks = defaultdict(set)
-    for result in kept:
+    results = list(results)
+    kept, empty = newest(results), [result for result in _parted(results)[1] if "version" in result]
+    attacked = defaultdict(set)
+    for result in [*kept, *empty]:
         if result["attack"] != NO_ATTACK:
-            attacks[result["version"]].add(result["attack"])
+            attacked[result["version"]].add(result["attack"])
     figures: dict[tuple[str, ...], Figures] = {}
     for result in kept:
         is_benign = result["attack"] == NO_ATTACK
         version = result["version"]
         row = row_name(result)
-        for attack in sorted(attacks[version]) or [NO_ATTACK] if is_benign else [result["attack"]]:
+        for attack in sorted(attacked[version]) or [NO_ATTACK] if is_benign else [result["attack"]]:
             for suite in (result["suite"], "all"):
                 key = (version, attack, result["model"], row, result["confirmation"], suite)
                 if key not in figures:
                     figures[key] = Figures(version, attack, suite, result["model"], result["is_double"], row, result["confirmation"])
                 (figures[key].benign if is_benign else figures[key].attacked).add(result)
+    for result in empty:
+        version, model, row = result["version"], result["model"], row_name(result)
+        for attack in [result["attack"]] if result["attack"] != NO_ATTACK else sorted(attacked[version]) or [NO_ATTACK]:
+            key = (version, attack, model, row, result["confirmation"], "all")
+            one = Figures(version, attack, "all", model, is_double(model), row, result["confirmation"], needs=str(result["empty"]))
+            figures.setdefault(key, one)
     return [figures[key] for key in sorted(figures, key=lambda key: (key[:3], key[5] != "all", key[5], key[3], key[4]))]
 
 
@@ -166,19 +188,20 @@ def summary(results: Iterable[Result]) -> list[Result]:
     """Return a file with a line for each: what the results were measured with and by which commands, the figures of each row over all
     suites, the cases whose success is corrected, those whose utility differs from that without attack, and pairs in both forms.
     """
+    results = list(results)
     kept = newest(results)
     sources = {json.dumps(result["data"], sort_keys=True) for result in kept}
     seeds = sorted({result["seed"] for result in kept})
     data = [json.loads(one) for one in sorted(sources)]
     lines: list[Result] = [{"type": "manifest", "suite": "agentdojo", "seeds": seeds, "data": data, "commands": commands_of(kept)}]
-    for one in figures_of(kept):
+    for one in figures_of(results):
         if one.suite != "all":
             continue
         row = {name: getattr(one, name) for name in ("version", "attack", "model", "is_double", "defence", "confirmation")}
         for name, total in (("without_attack", one.benign), ("under_attack", one.attacked)):
             # Times differ from run to run.
             row[name] = {key: value for key, value in vars(total).items() if key != "seconds"} if total.cases else None
-        lines.append({"type": "row", **row})
+        lines.append({"type": "row", **row, **({"empty": one.needs} if one.needs else {})})
     for kind, found in (("correction", corrected_cases(kept)), ("difference", differing_cases(kept))):
         lines += _by_attack(kind, found)
     lines += [{"type": "pairs", **one} for one in pairs(kept)]
@@ -323,14 +346,14 @@ def cells(figures: Figures, prices: Prices) -> list[str]:
         attacked.share(attacked.corrected),
         attacked.share(attacked.partial),
         attacked.share(attacked.payload_only),
-        attacked.share(attacked.shown),
+        attacked.share_shown,
         both.per_case(both.questions),
         benign.share(benign.useful_unasked),
         both.per_case(both.model_calls),
         both.per_case(both.tokens),
         both.price(prices, figures.model),
         both.per_case(both.seconds),
-        str(benign.errors + attacked.errors),
+        str(benign.errors + attacked.errors) if both.cases else "",
     ]
 
 

@@ -33,7 +33,7 @@ from ...tools import ToolFunction
 from .cases import PIPELINE_NAME, Row, Settings, attacks
 from .defences import policy_of
 from .elements import ConfirmingAgent, GuardedAgent, Ledger, ModelElement
-from .judging import judge
+from .judging import attack_finder, judge
 from .people import Decide, decider
 from .plans import Plan, plan_of
 from .record_double import ALLOWED, DENIED, PERMITTED, REFUSED, UNAVAILABLE, RecordedModel, record_of
@@ -202,7 +202,7 @@ class Reply(BasePipelineElement):  # type: ignore[misc]
 
 def _replay_row(run: RecordedRun, row: Row, settings: Settings, prepared: tuple[Any, Any, Any, Any, Plan]) -> Result:
     suite, user, injection, environment, plan = prepared
-    started, clock, ledger, ran = time.monotonic(), datetime.now(), Ledger(), list[tuple[int, str]]()
+    started, clock, ledger, ran = time.monotonic(), datetime.now(), Ledger(sees_attack=attack_finder(plan)), list[tuple[int, str]]()
     known = {tool.name for tool in suite.tools}
     # A defence judges the calls that ran when recorded, of tools that there are.
     calls = [call for call in run.calls if call.answer is not None and call.tool in known]

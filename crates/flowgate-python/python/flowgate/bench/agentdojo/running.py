@@ -16,6 +16,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ from .cases import NO_ATTACK, PIPELINE_NAME, Case, Row, Settings, attacks, suite
 from .defences import adopt_defences, model_of, pipeline_of
 from .elements import Ledger
 from .gateway import Client, stop_gateways
-from .judging import has_attack, judge
+from .judging import attack_finder, has_attack, judge
 from .plans import Call, Plan, plan_of
 from .provenance import data_of, endpoint_of, key_of
 from .registry import DEFENCES, is_double, load_plugins
@@ -98,7 +99,7 @@ def run_case(job: Job) -> list[Result]:
 def _run_row(job: Job, row: Row, prepared: tuple[Any, Any, dict[str, str], Any, Plan]) -> Result:
     case, settings = job.case, job.settings
     user, injection, injections, environment, plan = prepared
-    ledger, started = Ledger(), time.monotonic()
+    ledger, started = Ledger(sees_attack=attack_finder(plan)), time.monotonic()
     model = model_of(row, plan, settings)
     pipeline = Recorder(pipeline_of(row, case.suite, plan, model, ledger, settings), is_guarded=bool(DEFENCES[row.defence].method))
     utility, raw, error = False, False, ""
@@ -224,15 +225,16 @@ def _mend(path: Path) -> None:
             os.truncate(path, end)
 
 
-def add_empty(path: Path, defence: str, models: list[str], needs: str) -> None:
-    """Record that a row stays empty, with what it needs, once for each model."""
+def add_empty(path: Path, versions: list[str], attacks_of: list[str], rows: list[Row], needs: str) -> None:
+    """Record that rows stay empty, with what they need, once for each version and attack."""
     path.parent.mkdir(parents=True, exist_ok=True)
     _mend(path)
     known = {result["key"] for result in read_results(path)}
     with path.open("a", encoding="utf-8") as output:
-        for model in models:
-            line = {"key": f"empty {model} {defence}", "model": model, "defence": defence, "empty": needs}
-            if line["key"] not in known:
+        for row, version, attack in product(rows, versions, attacks_of):
+            key = f"empty {version} {attack} {row.model} {row.name} {row.confirmation}"
+            if key not in known:
+                line = {"key": key, "version": version, "attack": attack, **asdict(row), "empty": needs}
                 output.write(json.dumps(line) + "\n")
 
 

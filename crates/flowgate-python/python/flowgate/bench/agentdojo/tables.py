@@ -67,7 +67,7 @@ def _cells(row: Figures) -> list[str]:
         attacked.share(attacked.corrected),
         attacked.share(attacked.partial),
         attacked.share(attacked.payload_only),
-        attacked.share(attacked.shown),
+        attacked.share_shown,
         both.per_case(both.questions),
         benign.share(benign.useful_unasked),
         both.per_case(both.model_calls),
