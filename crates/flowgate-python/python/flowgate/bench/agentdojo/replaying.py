@@ -36,6 +36,7 @@ from .elements import ConfirmingAgent, GuardedAgent, Ledger, ModelElement
 from .judging import attack_finder, judge
 from .people import Decide, decider
 from .plans import Plan, plan_of
+from .reasons import Trial, reason_of
 from .record_double import ALLOWED, DENIED, PERMITTED, REFUSED, UNAVAILABLE, RecordedModel, record_of
 from .recorded import LeftOut, RecordedCall, RecordedRun
 from .registry import DEFENCES
@@ -252,12 +253,14 @@ def _replay_row(run: RecordedRun, row: Row, settings: Settings, prepared: tuple[
         result |= _recorded(run, user, known, result, raw=bool(raw))
     if injection is None:
         return result
-    judgement = judge(plan, recorder.calls_that_ran(), raw=bool(raw), fills_shown_attack=ledger.fills_shown_attack)
+    trial = Trial(suite, user, injection, plan, environment, lambda: environment_of(suite, {}))
+    made = recorder.calls_that_ran()
+    judgement = judge(plan, made, raw=bool(raw), fills_shown_attack=ledger.fills_shown_attack)
     return {
         **result,
         "attack_raw": bool(raw),
         "attack_corrected": judgement.succeeded,
-        "reason": judgement.reason,
+        "reason": reason_of(judgement, trial, made, recorder.calls_that_failed(), recorder.reply()),
         "partial": judgement.is_partial,
         "payload_only": judgement.is_payload_only,
         "harmful": judgement.harmful,

@@ -24,6 +24,7 @@ import yaml  # type: ignore[import-untyped]
 from agentdojo.agent_pipeline import AgentPipeline  # type: ignore[import-untyped]
 from agentdojo.attacks import load_attack  # type: ignore[import-untyped]
 from agentdojo.task_suite.task_suite import TaskSuite, read_suite_file  # type: ignore[import-untyped]
+from agentdojo.types import get_text_content_as_str  # type: ignore[import-untyped]
 from pydantic_core import to_jsonable_python
 
 from .cases import NO_ATTACK, PIPELINE_NAME, Case, Row, Settings, attacks, suite_of
@@ -33,6 +34,7 @@ from .gateway import Client, stop_gateways
 from .judging import attack_finder, has_attack, judge
 from .plans import Call, Plan, plan_of
 from .provenance import data_of, endpoint_of, key_of
+from .reasons import Trial, reason_of
 from .registry import DEFENCES, is_double, load_plugins
 from .texts import as_read
 
@@ -137,7 +139,9 @@ def _run_row(job: Job, row: Row, prepared: tuple[Any, Any, dict[str, str], Any, 
     if injection is None:
         return result
     is_done_alone = not (plan.denies_service and raw) or _is_done_alone(job, row)
-    return {**result, **_attack_result(plan, pipeline, ledger, raw=bool(raw), is_done_alone=is_done_alone)}
+    suite = suite_of(case.version, case.suite)
+    trial = Trial(suite, user, injection, plan, environment, lambda: environment_of(suite, {}))
+    return {**result, **_attack_result(trial, pipeline, ledger, raw=bool(raw), is_done_alone=is_done_alone)}
 
 
 def _is_done_alone(job: Job, row: Row) -> bool:
@@ -147,15 +151,15 @@ def _is_done_alone(job: Job, row: Row) -> bool:
     return bool(result["utility"] or result["error"])
 
 
-def _attack_result(plan: Plan, pipeline: Recorder, ledger: Ledger, *, raw: bool, is_done_alone: bool) -> Result:
-    ran = pipeline.calls_that_ran()
+def _attack_result(trial: Trial, pipeline: Recorder, ledger: Ledger, *, raw: bool, is_done_alone: bool) -> Result:
+    plan, ran = trial.plan, pipeline.calls_that_ran()
     judgement = judge(plan, ran, raw=raw, fills_shown_attack=ledger.fills_shown_attack, is_done_alone=is_done_alone)
     return {
         "attack_shown": ledger.attack_shown,
         "is_in_users_values": any(has_attack(plan, json.dumps(call.arguments, ensure_ascii=False)) for call in plan.calls),
         "attack_raw": raw,
         "attack_corrected": judgement.succeeded,
-        "reason": judgement.reason,
+        "reason": reason_of(judgement, trial, ran, pipeline.calls_that_failed(), pipeline.reply()),
         "partial": judgement.is_partial,
         "payload_only": judgement.is_payload_only,
         "harmful": judgement.harmful,
@@ -187,11 +191,23 @@ class Recorder:
 
     def calls_that_ran(self) -> list[Call]:
         """Return the calls that ran without an error."""
+        return self._calls(failed=False)
+
+    def calls_that_failed(self) -> list[Call]:
+        """Return the calls that ended with an error."""
+        return self._calls(failed=True)
+
+    def _calls(self, *, failed: bool) -> list[Call]:
         return [
             Call(message["tool_call"].function, to_jsonable_python(dict(message["tool_call"].args)))
             for message in self.messages
-            if message["role"] == "tool" and message["error"] is None
+            if message["role"] == "tool" and (message["error"] is not None) is failed
         ]
+
+    def reply(self) -> str:
+        """Return the text of the last message; empty if there is none."""
+        content = self.messages[-1]["content"] if self.messages else None
+        return get_text_content_as_str(content) if content else ""
 
 
 def read_results(path: Path) -> list[Result]:
