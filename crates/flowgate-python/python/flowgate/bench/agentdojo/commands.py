@@ -20,7 +20,7 @@ __all__ = ["commands_of", "part_of"]
 
 Result = dict[str, Any]
 Found = frozenset[tuple[str, str, str | None]]
-# What a command says of a part, by its option; each option takes several values, and a command measures each with each.
+# The options of a command with their values. A command measures each value with each of the others.
 Part = dict[str, tuple[str, ...]]
 OPTIONS = ("confirm", "policies", "defence", "attack", "version")
 DEFAULTS = {"confirm": ("refuse",), "policies": ("strict",), "seed": ("0",)}
