@@ -171,9 +171,10 @@ impl Monitor {
     }
 
     /// Returns whether every call of a tool with this label is permitted without a question, whatever its arguments and
-    /// the trace are. True if no rule except a `log` rule can stop calls of the tool, and the label flows to the
-    /// greatest label at which the policy permits the decision to call it (`decision_bound`). `false` can also mean
-    /// that this is unknown. A rule without event variables can match at any call.
+    /// the trace are. True if no rule except a `log` rule can stop calls of the tool, no `require` for it can fail
+    /// (see `cannot_fail`), and the label flows to the greatest label at which the policy permits the decision to call
+    /// it (`decision_bound`). `false` can also mean that this is unknown. A rule without event variables can match at
+    /// any call.
     pub fn permits_any(&self, tool: &Tool, label: &Label) -> bool {
         let can_stop = |variable: &EventVariable| {
             matches!(variable.ty, Type::ToolCall | Type::Event)
@@ -184,7 +185,18 @@ impl Monitor {
         let may_be_stopped = rules.any(|rule| {
             rule.events.is_empty() || !rule.other_event_kinds.is_empty() || rule.events.iter().any(can_stop)
         });
-        !may_be_stopped && label.flows_to(&decision_bound(&self.policy.plan, tool))
+        !may_be_stopped
+            && requirements(&self.policy.plan, tool).into_iter().all(|it| self.cannot_fail(it, tool))
+            && label.flows_to(&decision_bound(&self.policy.plan, tool))
+    }
+
+    /// Returns whether a requirement can be evaluated for every call of the tool. A requirement that cannot be evaluated
+    /// denies the call. Conditions and computed bounds fail on values of the wrong type, for example, and a pattern that
+    /// matches tools of two servers always fails.
+    fn cannot_fail(&self, requirement: &Requirement, tool: &Tool) -> bool {
+        is_unconditional(&requirement.query)
+            && requirement.label.computed.is_empty()
+            && self.ambiguity_reason(&self.policy.plan, &requirement.query, Some(tool)).is_none()
     }
 
     /// Returns whether some call of a tool may be permitted at a label without a question. `false` is exact:
