@@ -134,6 +134,15 @@ fn statements_speak_of_tools_by_server_and_name() {
     let answers = session("label out.content as trusted if:\n    (out: ToolOutput) is tool:bank/list\n");
     assert!(answers.labels_outputs(&bank) && !answers.labels_outputs(&Tool::of("bank", "pay")));
     assert!(!answers.labels_messages() && !answers.labels_description(&bank));
+    // A label for all tools names none.
+    for (pattern, is_named) in
+        [("bank/list", true), ("list", true), ("bank/*", true), ("*", false), ("r\".*\"", false)]
+    {
+        let policy = format!("label out.content as trusted if:\n    (out: ToolOutput) is tool:{pattern}\n");
+        assert_eq!(session(&policy).labels_outputs_by_name(&bank), is_named, "{pattern}");
+    }
+    let all = session("label out.content as trusted if:\n    (out: ToolOutput)\n");
+    assert!(all.labels_outputs(&bank) && !all.labels_outputs_by_name(&bank));
     let messages = session("label m as trusted if:\n    (m: Message)\n");
     assert!(messages.labels_messages() && !messages.labels_outputs(&bank));
     let described = session("label t as trusted if:\n    (t: Tool) is tool:bank/list\n");

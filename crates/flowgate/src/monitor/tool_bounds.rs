@@ -69,6 +69,19 @@ impl Monitor {
         !applicable_statements::statements_for_tool(&self.policy.plan, tool).labels.is_empty()
     }
 
+    /// Returns whether a statement of the policy labels the outputs of this tool in particular: its pattern names the
+    /// tool, or some tools, and not all tools. A pattern that matches a name which no tool has names all.
+    pub fn labels_outputs_by_name(&self, tool: &Tool) -> bool {
+        let plan = &self.policy.plan;
+        let no_tool = Tool::local("\u{fffd}");
+        let names = |id: &PatternId| {
+            plan.patterns.get(id.0).is_some_and(|pattern| pattern.matches(tool) && !pattern.matches(&no_tool))
+        };
+        let statements = applicable_statements::statements_for_tool(plan, tool).labels;
+        let statements = statements.iter().filter_map(|index| plan.labels.get(*index));
+        statements.into_iter().any(|statement| statement.query.tools.iter().any(names))
+    }
+
     /// Returns whether the policy declares that a part of the outputs of a tool depends on no argument of the call.
     /// That such a part exists reveals that the call ran.
     pub fn has_independent_output(&self, tool: &Tool) -> bool {
