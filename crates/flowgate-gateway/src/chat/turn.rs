@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 
 use axum::http::StatusCode;
 use flowgate::monitor::PushError;
-use flowgate::trace::EventId;
 use flowgate_guard::agent::{Agent, Toolbox, TurnError};
 use flowgate_guard::approve::Decision;
 use flowgate_guard::conversation::{Turn, TurnEnd, VoidedCall};
@@ -499,13 +498,13 @@ impl ConversationState {
 }
 
 /// Moves the judged calls, the approvals that no longer hold and the withheld replies out of a finished turn of the
-/// conversation `name`, as entries for the audit log. Leaves out the verdicts on the calls in `recorded`, which the log
-/// has already.
+/// conversation `name`, as entries for the audit log. Leaves out the verdicts on calls whose events have the indices in `recorded`: the log
+/// has them already.
 fn take_audit_events(
     client: &ClientState,
     name: &str,
     turn: &mut Turn,
-    recorded: &[EventId],
+    recorded: &[usize],
 ) -> Vec<AuditEntry> {
     let judged = std::mem::take(&mut turn.judged).into_iter();
     let judged = judged.filter(|call| !recorded.contains(&call.event));

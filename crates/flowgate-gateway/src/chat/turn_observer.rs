@@ -4,7 +4,6 @@
 use std::future::ready;
 
 use flowgate::monitor::AuthorizedCall;
-use flowgate::trace::EventId;
 use flowgate_audit::AuditEvent;
 use flowgate_guard::agent::{Observer, ProviderToolRunner};
 use flowgate_guard::conversation::Conversation;
@@ -51,8 +50,8 @@ pub(super) struct TurnObserver<'a> {
     pub(super) key: Option<&'a str>,
     /// The approvals that the turn uses.
     pub(super) used: &'a UsedApprovals,
-    /// The calls whose verdicts the audit log has already, because the provider has run them.
-    pub(super) recorded: Vec<EventId>,
+    /// The indices of the events of calls whose verdicts the audit log has already, because the provider has run them.
+    pub(super) recorded: Vec<usize>,
     /// The number of calls that the provider has run in this turn.
     pub(super) runs: usize,
 }
