@@ -334,6 +334,7 @@ impl ModelRoutes {
                 betas: &received.betas,
                 presence,
                 approvals: &self.approvals,
+                recorder: &self.recorder,
                 log: &self.log,
                 explains: received.explains,
                 spending: &spending,
