@@ -6,7 +6,7 @@ use std::future::ready;
 use flowgate::monitor::AuthorizedCall;
 use flowgate_audit::AuditEvent;
 use flowgate_guard::agent::{Observer, ProviderToolRunner};
-use flowgate_guard::conversation::Conversation;
+use flowgate_guard::conversation::{CallVerdict, Conversation};
 use flowgate_lm::BoxFuture;
 use flowgate_lm::chat::Completion;
 
@@ -94,16 +94,17 @@ impl TurnObserver<'_> {
             self.used.note_committed(&id);
         }
         let judged = conversation.running_turn().judged_calls().iter().rfind(|call| call.digest == digest);
-        let mut entries: Vec<AuditEntry> = Vec::new();
-        if let Some(judged) = judged.filter(|judged| !self.recorded.contains(&judged.event)) {
-            self.recorded.push(judged.event);
-            entries.push(recorder::judged_entry(&self.client.spec, self.name, judged.clone()));
-        }
+        let judged = judged.filter(|judged| !self.recorded.contains(&judged.event));
+        let entry =
+            |judged: &CallVerdict| recorder::judged_entry(&self.client.spec, self.name, judged.clone());
+        let mut entries: Vec<AuditEntry> = judged.map(entry).into_iter().collect();
         if is_approved {
             let (conversation, tool) = (self.name.to_owned(), call.call().tool.to_string());
             entries.push(AuditEvent::ApprovalUsed { conversation, tool, digest }.into());
         }
-        self.recorder.record_redacting(&entries, self.key)
+        self.recorder.record_redacting(&entries, self.key)?;
+        self.recorded.extend(judged.map(|judged| judged.event));
+        Ok(())
     }
 }
 

@@ -1,7 +1,7 @@
 //! Tests of tools that the provider runs: a client may declare them if its policy labels what they return; each call is
 //! judged, runs in a request of its own, and its output has the label of the policy.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
 use flowgate_lm::chat::{Completion, Message, Request};
@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use crate::approvals::PersonClient;
 use crate::gateway::{GatewayHome, KEY, POLICY, TestGateway, config};
+use crate::persisted_turns::tables;
 use crate::upstream::{UpstreamDouble, calls, says, text_of};
 
 const MORE: &str = "user-messages = \"trust-unmarked-even-if-pasted\"";
@@ -207,22 +208,22 @@ fn a_search_beside_a_call_of_the_client_runs_first() {
 fn an_approved_search_runs_once() {
     const ASK: &str = "ask \"searches are confirmed\" if:\n    (call: ToolCall) is tool:web_search\n";
     // What the audit log has when the provider searches.
-    let (log, at_search) = (Arc::new(OnceLock::<PathBuf>::new()), Arc::new(OnceLock::<String>::new()));
-    let (log_of_double, at_search_of_double) = (Arc::clone(&log), Arc::clone(&at_search));
+    let (home, at_search) = (Arc::new(OnceLock::<GatewayHome>::new()), Arc::new(OnceLock::<String>::new()));
+    let (home_of_double, at_search_of_double) = (Arc::clone(&home), Arc::clone(&at_search));
     let upstream = UpstreamDouble::new(move |request| {
         if text_of(request).contains("Search the web") {
-            let text = std::fs::read_to_string(log_of_double.get().unwrap()).unwrap();
+            let home = home_of_double.get().unwrap();
+            // The database has the use of the approval, too.
+            assert_eq!(tables(home, &["SELECT COUNT(*) FROM questions WHERE state = 'used'"]), 1);
+            let text = std::fs::read_to_string(home.folder().join("audit.jsonl")).unwrap();
             at_search_of_double.set(text).unwrap();
         }
         searches(request)
     });
     let people = "[people.bob]\nkey-from = \"bob\"\nrole = \"admin\"\n[approvals]\nwait-seconds = 0\n\
          [audit]\nfile = \"audit.jsonl\"\n";
-    let home = GatewayHome::new(
-        &(config(&upstream.url, "messages", MORE) + people),
-        &format!("{POLICY}{SEARCH}{ASK}"),
-    );
-    log.set(home.folder().join("audit.jsonl")).unwrap();
+    let text = config(&upstream.url, "messages", MORE) + people;
+    let home = home.get_or_init(|| GatewayHome::new(&text, &format!("{POLICY}{SEARCH}{ASK}")));
     let gateway = home.start();
     let (status, answer) = ask(&gateway, Api::Messages, &["Search."]);
     assert!(status == 200 && answer.contains("ay `continue`"), "{answer}");
@@ -238,56 +239,58 @@ fn an_approved_search_runs_once() {
     assert_eq!(upstream.bodies().iter().filter(|body| declares_search(body)).count(), 1);
     assert_eq!(bob.open(), Vec::<Value>::new());
     let audit = std::fs::read_to_string(home.folder().join("audit.jsonl")).unwrap();
-    // The verdict and the use of the approval are recorded before the search, and not again at the end of the turn.
+    // The use of the approval is recorded before the search, and not again at the end of the turn.
     for audit in [&audit, at_search.get().unwrap()] {
         assert_eq!(audit.matches("\"kind\":\"approval-used\"").count(), 1, "{audit}");
-        let permits = audit.lines().filter(|line| {
-            line.contains("\"kind\":\"judged\"") && line.contains("web_search") && line.contains("\"permit\"")
-        });
-        assert_eq!(permits.count(), 1, "{audit}");
     }
 }
 
-/// A search whose verdict cannot be recorded does not run, whether or not a person has approved it.
+/// The verdict on a search is recorded before the search runs. If it cannot be recorded, the search does not run.
 #[test]
-fn a_search_does_not_run_without_its_record() {
-    const ASK: &str = "ask \"searches are confirmed\" if:\n    (call: ToolCall) is tool:web_search\n";
-    let people = "[people.bob]\nkey-from = \"bob\"\nrole = \"admin\"\n[approvals]\nwait-seconds = 0\n\
-         [audit]\nfile = \"audit.jsonl\"\ncontent-days = 9\n";
-    // A folder in the place of the file for contents makes every record of the log fail.
-    let breaks = |folder: &Path| {
-        let contents = folder.join("audit.jsonl.content");
-        let _ = std::fs::remove_file(&contents);
-        // The double is asked more than once.
-        std::fs::create_dir_all(contents).unwrap();
-    };
-    for is_asked in [false, true] {
-        let folder = Arc::new(OnceLock::<PathBuf>::new());
-        let broken = Arc::clone(&folder);
+fn a_search_is_recorded_before_it_runs() {
+    // Whether the log is broken before the model answers: a folder in the place of the file for contents makes the
+    // record of every verdict fail.
+    for is_broken in [false, true] {
+        let (folder, at_search) = (Arc::new(OnceLock::<PathBuf>::new()), Arc::new(OnceLock::<String>::new()));
+        let (folder_of_double, at_search_of_double) = (Arc::clone(&folder), Arc::clone(&at_search));
         let upstream = UpstreamDouble::new(move |request| {
-            if !is_asked {
-                breaks(broken.get().unwrap());
+            let folder = folder_of_double.get().unwrap();
+            if is_broken {
+                let contents = folder.join("audit.jsonl.content");
+                let _ = std::fs::remove_file(&contents);
+                // The double may be asked more than once.
+                std::fs::create_dir_all(contents).unwrap();
+            }
+            if text_of(request).contains("Search the web") {
+                at_search_of_double
+                    .set(std::fs::read_to_string(folder.join("audit.jsonl")).unwrap())
+                    .unwrap();
             }
             searches(request)
         });
-        let policy = format!("{POLICY}{SEARCH}{}", if is_asked { ASK } else { "" });
-        let home = GatewayHome::new(&(config(&upstream.url, "messages", MORE) + people), &policy);
+        let audit = "[audit]\nfile = \"audit.jsonl\"\ncontent-days = 9\n";
+        let home = GatewayHome::new(
+            &(config(&upstream.url, "messages", MORE) + audit),
+            &format!("{POLICY}{SEARCH}"),
+        );
         folder.set(home.folder().to_owned()).unwrap();
         let gateway = home.start();
         let (status, answer) = ask(&gateway, Api::Messages, &["Search."]);
-        if is_asked {
-            assert!(status == 200 && answer.contains("ay `continue`"), "{answer}");
-            let bob = PersonClient(&gateway, "bob");
-            assert_eq!(bob.says(&bob.first(), "allow").0, 200);
-            let waits: Value = serde_json::from_str(&answer).unwrap();
-            let waits = waits["content"][0]["text"].as_str().unwrap();
-            breaks(home.folder());
-            let (status, answer) = ask(&gateway, Api::Messages, &["Search.", waits, "continue"]);
-            assert_eq!(status, 503, "{answer}");
-        } else {
-            assert_eq!(status, 503, "{answer}");
+        assert_eq!(status, if is_broken { 503 } else { 200 }, "{answer}");
+        let searches = upstream.bodies().iter().filter(|body| declares_search(body)).count();
+        assert_eq!(searches, usize::from(!is_broken), "{:#?}", upstream.shown());
+        if !is_broken {
+            // Not again at the end of the turn.
+            let audit = std::fs::read_to_string(home.folder().join("audit.jsonl")).unwrap();
+            for audit in [&audit, at_search.get().unwrap()] {
+                let permits = audit.lines().filter(|line| {
+                    line.contains("\"kind\":\"judged\"")
+                        && line.contains("web_search")
+                        && line.contains("\"permit\"")
+                });
+                assert_eq!(permits.count(), 1, "{audit}");
+            }
         }
-        assert!(!upstream.bodies().iter().any(|body| declares_search(body)), "{:#?}", upstream.shown());
     }
 }
 
