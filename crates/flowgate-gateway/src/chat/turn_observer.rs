@@ -25,8 +25,8 @@ pub(super) struct TurnObserver<'a> {
     pub(super) name: &'a str,
     pub(super) approvals: &'a ApprovalService,
     pub(super) presence: &'a ClientPresence,
-    /// Runs the calls of tools of the provider.
-    pub(super) provider_tools: &'a dyn ProviderToolRunner,
+    /// Runs the calls of tools of the provider; and says of a tool why the provider runs no calls of it in this turn.
+    pub(super) provider_tools: (&'a dyn ProviderToolRunner, &'a (dyn Fn(&Tool) -> Option<String> + Sync)),
     pub(super) stream: &'a mut Option<OutgoingReply>,
     /// The text of the model's earlier replies in this turn, which precedes the streamed reply.
     pub(super) before: String,
@@ -147,7 +147,11 @@ impl Observer for TurnObserver<'_> {
             if let Some(reason) = reason {
                 return Err(reason);
             }
-            if self.provider_tools.runs(tool) { self.stale_permit().await } else { Ok(()) }
+            let (runner, refusal) = self.provider_tools;
+            if let Some(why) = refusal(tool) {
+                return Err(why);
+            }
+            if runner.runs(tool) { self.stale_permit().await } else { Ok(()) }
         })
     }
 
