@@ -218,7 +218,9 @@ fn nothing_unjudged_reaches_the_client() {
             });
             let text = config(&upstream.url, name_of(form), TRUSTED);
             let gateway = TestGateway::configured(&text, &format!("{POLICY}{}", row.statements));
-            for client in row.clients {
+            // Every form of a client before an upstream of its own form, and before one of the first form.
+            let is_tried = |client: &&Api| **client == form || Some(upstream_form) == row.upstreams.first();
+            for client in row.clients.iter().filter(is_tried) {
                 for streams in [false, true] {
                     let at = format!("{}: {client:?} to {form:?}, streamed {streams}", row.name);
                     let (path, mut body) = request_of(*client);
