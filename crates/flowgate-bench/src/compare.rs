@@ -1,13 +1,17 @@
-//! Writes the HTML page that compares recorded runs of the suites, for `flowgate bench compare`. For each game or part of the tasks, scatter charts
-//! compare the defences of all runs: the share of closed channels against the attacker's advantage, violations that took effect against benign
-//! utility, and missed questions against completed tasks. One table has the figures of all runs.
+//! Writes the HTML page that compares recorded runs of the suites, for `flowgate bench compare`. For each game or part
+//! of the tasks, scatter charts compare the defences of all runs: the share of closed channels against the attacker's
+//! advantage, violations that took effect against benign utility, missed questions against completed tasks, and harm
+//! against completed tasks. Further charts have detectors, ROC curves and costs. `tables` has the figures of each suite,
+//! and the attack searches.
 //!
-//! A run is a file in the format jsonl. Only its manifest and its lines with figures are read, so the runs may have different seeds and models.
+//! A run is a file in the format jsonl. Only its manifest and its lines with figures, curves and searches are read, so
+//! the runs may have different seeds and models.
+
+mod tables;
 
 use serde_json::Value;
 
-use crate::games::text_table::{Table, cell, table};
-use crate::html::{self, Chart, Drawing, Point, ValueWithInterval};
+use crate::html::{self, Bar, BarChart, Chart, Curve, CurveChart, Drawing, Point, ValueWithInterval};
 
 /// A run: its name, which the page shows, and the lines of its file.
 pub type NamedRun = (String, Vec<Value>);
@@ -23,7 +27,7 @@ struct Panel<'p> {
     y: (&'static str, &'static str),
 }
 
-/// Returns the HTML page that compares the runs: the scatters of each game or part of the tasks, then the table of all figures, then the manifests.
+/// Returns the HTML page that compares the runs: the drawings, then the tables, then the manifests.
 ///
 /// # Errors
 /// If a run has no manifest or no figures; the message begins with the name of the run.
@@ -41,10 +45,15 @@ pub fn page(runs: &[NamedRun]) -> Result<String, String> {
     // The panels of a part that have figures in no run have no drawing.
     let parts = parts(runs);
     let panels = parts.iter().flat_map(|part| panels(part));
-    let drawings = panels.filter_map(|panel| drawing(&panel, runs)).collect::<Vec<_>>();
+    let mut drawings = panels.filter_map(|panel| drawing(&panel, runs)).collect::<Vec<_>>();
+    drawings.extend(detector_drawing(runs));
+    drawings.extend(roc_drawings(runs));
+    drawings.extend(cost_drawings(runs));
+    let mut tables = tables::figure_tables(runs);
+    tables.extend(tables::search_table(runs));
     let manifests = runs.iter().filter_map(|(name, lines)| Some((name.clone(), lines.first()?.clone())));
     let manifests = Value::Object(manifests.collect());
-    Ok(html::page("Comparison of runs", &manifests, &drawings, &[figure_table(runs)]))
+    Ok(html::page("Comparison of runs", &manifests, &drawings, &tables))
 }
 
 /// Returns the games and parts of the tasks that have figures in any run, each once, in the order of the lines. The first is `all`, which names the
@@ -75,28 +84,36 @@ fn part(line: &Value) -> &str {
     }
 }
 
-/// Returns the panels for one game or part of the tasks. The first two panels show measures of the games, the third
-/// those of the privacy suite. So some of the panels have no figures in any run; [`drawing`] returns `None` for these.
-fn panels(part: &str) -> [Panel<'_>; 3] {
+/// Returns the panels for one game or part of the tasks: two with measures of the games, one of the privacy suite, one of
+/// the agents. So most of the panels have no figures in any run; [`drawing`] returns `None` for these.
+fn panels(part: &str) -> [Panel<'_>; 4] {
+    let panel = |title: &str, x: (&'static str, &'static str), y: (&'static str, &'static str)| Panel {
+        title: format!("{title}: {part}"),
+        part,
+        x,
+        y,
+    };
     [
-        Panel {
-            title: format!("closure and advantage: {part}"),
-            part,
-            x: ("closure", "closed channels"),
-            y: ("advantage", "adversarial advantage"),
-        },
-        Panel {
-            title: format!("risk and utility: {part}"),
-            part,
-            x: ("executed_risk", "violations that took effect"),
-            y: ("benign_utility", "benign utility"),
-        },
-        Panel {
-            title: format!("missed questions and completed tasks: {part}"),
-            part,
-            x: ("false_negatives", "false negatives"),
-            y: ("utility_allowed", "completed tasks, the person allows"),
-        },
+        panel(
+            "closure and advantage",
+            ("closure", "closed channels"),
+            ("advantage", "adversarial advantage"),
+        ),
+        panel(
+            "risk and utility",
+            ("executed_risk", "violations that took effect"),
+            ("benign_utility", "benign utility"),
+        ),
+        panel(
+            "missed questions and completed tasks",
+            ("false_negatives", "false negatives"),
+            ("utility_allowed", "completed tasks, the person allows"),
+        ),
+        panel(
+            "harm and completed tasks",
+            ("harmed", "attacks that did harm"),
+            ("completed_unasked", "tasks without attack completed without a question"),
+        ),
     ]
 }
 
@@ -126,30 +143,75 @@ fn measured(line: &Value, name: &str) -> Option<ValueWithInterval> {
     Some(ValueWithInterval { value: within(value), low: within(low), high: within(high) })
 }
 
-/// Returns one table with a row for each line of figures of all runs. A cell is a dash if the suite of the run does not measure the figure.
-fn figure_table(runs: &[NamedRun]) -> Table {
-    /// The names of the figures in the lines; the first four are those of the games, the others those of the privacy
-    /// suite.
-    const COLUMNS: [&str; 9] = [
-        "closure",
-        "advantage",
-        "executed_risk",
-        "benign_utility",
-        "false_negatives",
-        "false_positives",
-        "exact_categories",
-        "utility_allowed",
-        "utility_refused",
-    ];
-    let rows: Vec<Vec<String>> = figure_lines(runs)
-        .map(|(run, line)| {
-            let numbers = COLUMNS.iter().map(|name| cell(line.get(*name).and_then(Value::as_f64)));
-            let names = [run, text(line, "defence"), part(line)].map(str::to_owned);
-            names.into_iter().chain(numbers).collect()
+/// Returns the scatter of detectors: the share of honest rows that a detector flags, and that of attacks that it
+/// catches. `None` if no run measures detectors.
+fn detector_drawing(runs: &[NamedRun]) -> Option<Drawing> {
+    let points = figure_lines(runs).flat_map(|(run, line)| {
+        let detectors = tables::detector_figures(line).into_iter().map(Value::Object);
+        detectors.filter_map(move |line| {
+            let name = format!("{run}: {}", text(&line, "defence"));
+            Some(Point {
+                name,
+                x: measured(&line, "honest_rows_flagged")?,
+                y: measured(&line, "attacks_caught")?,
+            })
         })
-        .collect();
-    let header: Vec<&str> = ["run", "defence", "game or tasks"].into_iter().chain(COLUMNS).collect();
-    table("figures of all runs", &header, &rows)
+    });
+    let points: Vec<Point> = points.collect();
+    let title = "detectors: flagged honest rows and caught attacks".to_owned();
+    let chart = Chart { title, x: "honest rows flagged", y: "attacks caught", points };
+    (!chart.points.is_empty()).then_some(Drawing::Scatter(chart))
+}
+
+/// Returns bar charts of what defences cost, for each figure of cost that a run has: tokens and calls of the model.
+fn cost_drawings(runs: &[NamedRun]) -> Vec<Drawing> {
+    let costs = [
+        ("relative_model_calls", "calls of the model, relative to the agent without a guard"),
+        ("relative_tokens", "tokens, relative to the agent without a guard"),
+        ("input_tokens", "tokens that the model reads, in each execution"),
+    ];
+    let chart = |(field, title): (&str, &str)| {
+        let lines = figure_lines(runs).filter(|(_, line)| part(line) == "all");
+        // The agents report the tokens of all tasks together, which are no cost of one execution.
+        let lines =
+            lines.filter(|(_, line)| field != "input_tokens" || line.get("relative_tokens").is_none());
+        let bars = lines.filter_map(|(run, line)| {
+            let value = line.get(field).and_then(Value::as_f64).filter(|value| value.is_finite())?;
+            let value = ValueWithInterval { value, low: value, high: value };
+            Some(Bar { name: format!("{run}: {}", text(line, "defence")), value })
+        });
+        let bars: Vec<Bar> = bars.collect();
+        let highest = bars.iter().map(|bar| bar.value.value).fold(0.0, f64::max);
+        (highest > 0.0).then(|| Drawing::Bars(BarChart { title: title.to_owned(), highest, bars }))
+    };
+    costs.into_iter().filter_map(chart).collect()
+}
+
+/// Returns a chart of the ROC curves of each set of texts or prompts, with the curves of all runs.
+fn roc_drawings(runs: &[NamedRun]) -> Vec<Drawing> {
+    let mut charts: Vec<CurveChart> = Vec::new();
+    for (run, lines) in runs {
+        for line in lines.iter().filter(|line| text(line, "type") == "roc") {
+            // The suites name what a curve is about differently: a set of prompts, or a part of the texts.
+            let (set, named) = match text(line, "set") {
+                "" => (text(line, "split"), text(line, "detector")),
+                set => (set, text(line, "screener")),
+            };
+            let points = line["points"].as_array().into_iter().flatten();
+            let points = points.filter_map(|point| Some((point.get(0)?.as_f64()?, point.get(1)?.as_f64()?)));
+            let curve = Curve { name: format!("{run}: {named}"), points: points.collect() };
+            let title = format!("ROC: {set}");
+            match charts.iter_mut().find(|chart| chart.title == title) {
+                Some(chart) => chart.curves.push(curve),
+                None => charts.push(CurveChart {
+                    title,
+                    axes: ("false positives", "true positives"),
+                    curves: vec![curve],
+                }),
+            }
+        }
+    }
+    charts.into_iter().map(Drawing::Curves).collect()
 }
 
 /// Returns a field of a line as text; empty if it is absent or no text.
@@ -185,6 +247,67 @@ mod tests {
             assert!(page.contains(expected), "{expected}");
         }
         assert!(!page.contains("<none>"));
+    }
+
+    /// Each suite has its own drawings and a table of its own fields.
+    #[test]
+    fn every_suite_has_drawings_and_a_table() {
+        let check = |lines: Vec<Value>, drawings: usize, expected: &[&str]| {
+            let manifest = json!({"type": "manifest", "suite": "s"});
+            let lines = [vec![manifest], lines].concat();
+            let page = page(&[("r".to_owned(), lines)]).unwrap();
+            assert_eq!(page.matches("<svg").count(), drawings, "{page}");
+            for text in expected {
+                assert!(page.contains(text), "{text}: {page}");
+            }
+        };
+        check(
+            vec![
+                json!({"type": "figures", "defence": "provenance", "tasks": "all", "harmed": 0.0, "harmed_low": 0.0,
+                "harmed_high": 0.25, "harmed_count": 0, "completed_unasked": 1.0, "questions": 3,
+                "relative_model_calls": 1.5, "relative_tokens": 2.0, "input_tokens": 9000}),
+            ],
+            3,
+            &[
+                "figures of s",
+                "0.000 [0.000, 0.250]",
+                "<td>3</td>",
+                "harm and completed tasks: all",
+                "r: provenance",
+            ],
+        );
+        let rate = |found: u32| json!({"found": found, "of": 4, "low": 0.125, "high": 0.875});
+        check(
+            vec![
+                json!({"type": "figures", "defence": "flow rule", "tasks": "all", "injected_messages_denied": rate(4),
+                "detectors": {"pii": {"attacks_caught": rate(2), "honest_rows_flagged": rate(1)}}}),
+            ],
+            1,
+            &["r: pii", "0.500 [0.125, 0.875]", "<td>flow rule</td>", "1.000 [0.125, 0.875]"],
+        );
+        let figures = json!({"type": "figures", "set": "calls", "screener": "network", "area": 0.9});
+        let roc =
+            json!({"type": "roc", "set": "calls", "screener": "network", "points": [[0.0, 0.5], [1.0, 1.0]]});
+        check(vec![figures, roc], 1, &["ROC: calls", "r: network", "<td>0.900</td>"]);
+        let figures = json!({"type": "figures", "defence": "none", "game": "all", "input_tokens": 10.5});
+        let search =
+            |at: Option<u32>| json!({"type": "search", "defence": "none", "opened_at": 1, "executed_at": at});
+        check(
+            vec![figures, search(Some(3)), search(None)],
+            1,
+            &["attack searches", "<td>2</td><td>2</td><td>0</td><td>1</td><td>3.000</td>"],
+        );
+    }
+
+    /// Each recorded run has a drawing.
+    #[test]
+    fn recorded_runs_have_drawings() {
+        for name in ["agents", "detectors", "extended", "games-gullible", "games-search", "privacy"] {
+            let path = format!("{}/../../results/{name}.jsonl", env!("CARGO_MANIFEST_DIR"));
+            let text = std::fs::read_to_string(path).unwrap();
+            let lines = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+            assert!(page(&[(name.to_owned(), lines)]).unwrap().contains("<svg"), "{name}");
+        }
     }
 
     #[test]

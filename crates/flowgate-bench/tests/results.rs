@@ -5,6 +5,8 @@
 
 use std::path::Path;
 
+use flowgate_bench::games::adaptive::{SearchSettings, search};
+use flowgate_bench::games::{Defence, GameSuite, ModelDouble, Runner};
 use flowgate_bench::verify::verify;
 use serde_json::Value;
 
@@ -46,19 +48,22 @@ fn privacy_repeats() {
     check("privacy.jsonl");
 }
 
-/// A thousand attempts on each task had no effect under the default method, and the best attempts are part of the run.
-#[test]
-fn the_search_had_no_effect() {
+/// Returns the lines of the recorded attack search.
+fn recorded_searches() -> Vec<Value> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../results/games-search.jsonl");
     let text = std::fs::read_to_string(&path).unwrap();
     let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
-    let searches: Vec<Value> = lines.filter(|line| line["type"] == "search").collect();
-    assert_eq!(searches.len(), 24);
-    for search in searches {
-        assert_eq!(
-            (search["defence"].as_str(), search["queries"].as_u64()),
-            (Some("labels/lowest-first"), Some(1000))
-        );
+    lines.filter(|line| line["type"] == "search").collect()
+}
+
+/// A thousand attempts on each task had no effect under any label defence, and the best attempts are part of the run.
+#[test]
+fn the_search_had_no_effect() {
+    let searches = recorded_searches();
+    assert_eq!(searches.len(), 13 * 24);
+    for search in searches.iter().filter(|search| search["defence"].as_str().unwrap().starts_with("labels/"))
+    {
+        assert_eq!(search["queries"].as_u64(), Some(1000), "{search}");
         assert!(
             search["executed_at"].is_null() && search["best_attempts"][0]["attack"].is_string(),
             "{search}"
@@ -66,60 +71,21 @@ fn the_search_had_no_effect() {
     }
 }
 
-/// Returns the lines of the type `figures` of a recorded run, over all tasks.
-fn figures(name: &str) -> Vec<Value> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../results").join(name);
-    let text = std::fs::read_to_string(path).unwrap();
-    let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
-    lines.filter(|line| line["type"] == "figures" && line["tasks"] == "all").collect()
-}
-
-/// Returns a rate of a line as a document writes it, such as `3/37`.
-fn counted(line: &Value, name: &str) -> String {
-    format!("{}/{}", line[format!("{name}_count")], line[format!("{name}_of")])
-}
-
-/// Each table that a document takes from a recorded run has the figures of the run.
+/// A search repeats. It is repeated on the first task of each game, since the whole run takes minutes.
 #[test]
-fn documents_have_the_recorded_figures() {
-    let document = |name: &str| {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(name);
-        std::fs::read_to_string(path).unwrap()
-    };
-    let readme = document("README.md");
-    let check = |text: &str, row: String| assert!(text.lines().any(|line| line == row), "no row {row}");
-    for (name, defence) in [
-        ("unguarded", "unguarded"),
-        ("AgentDojo's tool filter, no policy", "tool-filter"),
-        ("confirm always", "confirm-acting"),
-        ("everything (naive tainting)", "everything"),
-        ("judge (RTBAS)", "judge"),
-        ("provenance", "provenance"),
-        ("**lowest first**", "lowest-first"),
-    ] {
-        let all = figures("agents.jsonl");
-        let line = all.iter().find(|line| line["defence"] == defence).unwrap();
-        let uses = ["needs_nothing_hidden", "passes_it_on", "reads_it_to_the_user", "decides_by_it"];
-        let unasked =
-            uses.map(|name| format!("{}/{}", line[format!("{name}_unasked")], line[format!("{name}_of")]));
-        let calls = line["relative_model_calls"].as_f64().unwrap();
-        let [harmed, questions] =
-            ["harmed_count", "questions_under_attack"].map(|name| line[name].to_string());
-        check(&readme, format!("| {name} | {harmed} | {questions} | {} | {calls:.2} |", unasked.join(", ")));
-    }
-    let privacy = document("docs/privacy-suite.md");
-    let all = figures("privacy.jsonl");
-    assert_eq!(all.len(), 19);
-    for line in all {
-        let rates = [
-            "false_negatives",
-            "false_positives",
-            "exact_categories",
-            "exact_categories_private",
-            "utility_refused",
-            "utility_allowed",
-        ];
-        let cells = rates.map(|name| counted(&line, name)).join(" | ");
-        check(&privacy, format!("| `{}` | {cells} |", line["defence"].as_str().unwrap()));
+fn searches_repeat() {
+    let recorded = recorded_searches();
+    let suite = GameSuite::generate(1, 1);
+    let double = ModelDouble::Gullible;
+    let runner = Runner::new(&double, None).unwrap();
+    let settings = SearchSettings { queries: 1000, author: None };
+    for name in ["none", "filter", "provenance", "combined", "labels/lowest-first"] {
+        let defence = Defence::parse(name).unwrap();
+        let searches = search(&suite, &runner, defence, settings, &mut || false).unwrap().unwrap();
+        assert_eq!(searches.len(), 3, "{name}");
+        for search in searches {
+            let again = search.to_json("gullible");
+            assert!(recorded.contains(&again), "{name}: not as recorded: {again}");
+        }
     }
 }

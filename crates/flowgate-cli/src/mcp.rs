@@ -114,7 +114,7 @@ pub(crate) fn start(
 }
 
 /// Ends all servers at the same time. Waits at most [`SHUTDOWN_TIMEOUT`] for each.
-pub(crate) fn end(servers: &[Arc<McpServerHandle>], runtime: &AsyncRuntime) {
+fn end(servers: &[Arc<McpServerHandle>], runtime: &AsyncRuntime) {
     let connections = servers.iter().filter_map(|server| server.lock_connection().take());
     let ending: Vec<_> =
         connections.map(|connection| runtime.spawn(connection.close(SHUTDOWN_TIMEOUT))).collect();
@@ -122,6 +122,20 @@ pub(crate) fn end(servers: &[Arc<McpServerHandle>], runtime: &AsyncRuntime) {
         // There is nothing to do about a server that is late: its input is closed, at which it should end. The wait is
         // never cancelled, since it is short.
         let _ = task.wait(SHUTDOWN_TIMEOUT, &|| false);
+    }
+}
+
+/// Ends the servers when it is dropped: a chat that fails leaves no server running.
+pub(crate) struct ServersGuard {
+    /// The servers, in the order of their specifications.
+    pub(crate) servers: Vec<Arc<McpServerHandle>>,
+    /// The runtime on which the servers' connections run.
+    pub(crate) runtime: Arc<AsyncRuntime>,
+}
+
+impl Drop for ServersGuard {
+    fn drop(&mut self) {
+        end(&self.servers, &self.runtime);
     }
 }
 

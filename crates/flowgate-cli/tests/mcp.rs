@@ -330,3 +330,48 @@ fn a_call_that_runs_when_the_program_is_ended_has_an_outcome() {
         second.wait().unwrap();
     }
 }
+
+/// A server that writes its number and that does not end when its input is closed.
+const STUBBORN: &str = r#"
+import json, os, signal, sys
+open(sys.argv[1], "w").write(str(os.getpid()))
+asked = json.loads(sys.stdin.readline())
+result = {"tools": [{"name": "read_file", "description": "reads", "inputSchema": {"type": "object"}}]}
+print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": result}), flush=True)
+signal.pause()
+"#;
+
+/// A session that ends with an error, here because another program has broken the file of labels, ends its server too.
+#[test]
+fn an_error_at_the_end_of_a_session_leaves_no_server() {
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("mcp-broken-labels");
+    let _ = std::fs::remove_dir_all(&folder);
+    std::fs::create_dir_all(&folder).unwrap();
+    let (labels, number) = (folder.join("labels.json"), folder.join("number"));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_flowgate"));
+    command.arg("mcp").arg("--policy").arg(policy()).args(["--name", "files", "--session"]).arg(&labels);
+    command.args(["--", "python3", "-c", STUBBORN]).arg(&number);
+    let mut child =
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let mut input = child.stdin.take().unwrap();
+    writeln!(input, "{}", list()).unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    std::fs::write(&labels, "broken").unwrap();
+    drop(input);
+    assert_eq!(child.wait().unwrap().code(), Some(2));
+    // The server is killed, but its entry goes only when the process that inherits it has waited for it.
+    let number = std::fs::read_to_string(&number).unwrap();
+    let is_running = || {
+        let state = Command::new("ps").args(["-o", "stat=", "-p", &number]).output().unwrap().stdout;
+        !matches!(state.trim_ascii().first(), None | Some(b'Z'))
+    };
+    for _ in 0..1000 {
+        if !is_running() {
+            return;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    let _ = Command::new("kill").arg(&number).status();
+    unreachable!("the server {number} still runs");
+}

@@ -72,9 +72,10 @@ mod token_authentication;
 mod tool_choice_model;
 mod turn;
 mod turn_completion;
-mod turn_observer;
+pub(crate) mod turn_observer;
 pub(crate) mod turn_trace;
 mod upstream_model;
+mod used_approvals;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;

@@ -171,6 +171,8 @@ pub enum Error {
         /// The most tokens that the model can read.
         limit: usize,
     },
+    /// The provider's tool that a request asks for failed or did not run; with the reason, about the tool.
+    ToolFailed(&'static str),
     /// A local model failed to compute an answer; with the description of the failing operation.
     Failed(String),
     /// The answer arrived but could not be recorded; with the reason.
@@ -220,6 +222,7 @@ impl fmt::Display for Error {
             Self::TooManyTokens { tokens, limit } => {
                 write!(f, "the text has {tokens} tokens, and the model reads at most {limit}; shorten it")
             }
+            Self::ToolFailed(why) => write!(f, "the provider's tool gave no result: {why}"),
             Self::Failed(why) => write!(f, "the local model failed: {why}"),
             Self::NotRecorded(why) => {
                 write!(f, "the model answered, but the answer cannot be recorded: {why}")

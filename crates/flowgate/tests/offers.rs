@@ -70,9 +70,12 @@ fn requirements_say_how_much_a_model_may_be_shown() {
         let permitted =
             all.iter().filter(|(_, label)| monitor.may_permit(&send, label)).map(|(name, _)| *name);
         assert_eq!(permitted.collect::<Vec<_>>().join(" "), permits, "{policy}");
-        // Without a rule, a decision that flows to the requirement is permitted for any arguments.
+        // Without a rule and conditions, which can fail, a decision that flows to the requirement is permitted for any
+        // arguments.
+        let has_conditions = policy.contains("\"me\" in");
         for (name, at) in all {
-            assert_eq!(monitor.permits_any(&send, &at), at.flows_to(&label), "{policy} {name}");
+            let permits_any = at.flows_to(&label) && !has_conditions;
+            assert_eq!(monitor.permits_any(&send, &at), permits_any, "{policy} {name}");
         }
     }
     let mut monitor = session(&(always("trusted, private") + &other));
@@ -131,6 +134,15 @@ fn statements_speak_of_tools_by_server_and_name() {
     let answers = session("label out.content as trusted if:\n    (out: ToolOutput) is tool:bank/list\n");
     assert!(answers.labels_outputs(&bank) && !answers.labels_outputs(&Tool::of("bank", "pay")));
     assert!(!answers.labels_messages() && !answers.labels_description(&bank));
+    // A label for all tools names none.
+    for (pattern, is_named) in
+        [("bank/list", true), ("list", true), ("bank/*", true), ("*", false), ("r\".*\"", false)]
+    {
+        let policy = format!("label out.content as trusted if:\n    (out: ToolOutput) is tool:{pattern}\n");
+        assert_eq!(session(&policy).labels_outputs_by_name(&bank), is_named, "{pattern}");
+    }
+    let all = session("label out.content as trusted if:\n    (out: ToolOutput)\n");
+    assert!(all.labels_outputs(&bank) && !all.labels_outputs_by_name(&bank));
     let messages = session("label m as trusted if:\n    (m: Message)\n");
     assert!(messages.labels_messages() && !messages.labels_outputs(&bank));
     let described = session("label t as trusted if:\n    (t: Tool) is tool:bank/list\n");

@@ -63,7 +63,7 @@ fn specifications_hold() {
 fn documentation_and_examples_are_policies() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let mut sources = Vec::new();
-    for file in ["README.md", "docs/language.md"] {
+    for file in ["README.md", "docs/guard.md", "docs/language.md"] {
         let text = std::fs::read_to_string(root.join(file)).unwrap();
         // Excerpts may use dimensions that another excerpt declares.
         let preface = "lattice integrity: trusted < partner < untrusted\nlattice secrecy: public < private\nlattice readers: readers\n";

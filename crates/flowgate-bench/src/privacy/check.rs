@@ -255,6 +255,31 @@ mod tests {
         assert_eq!(counts, Composition { tasks: 37, needing: 21, over_asked: 11 });
     }
 
+    /// The oracle labels are those of a reader who had seen neither them nor a method: `review.txt` has his label of each
+    /// call, and his doubts after them.
+    #[test]
+    fn a_blind_reader_gave_the_same_labels() {
+        let review = include_str!("../../data/privacy/review.txt");
+        let labels = review.lines().take_while(|line| *line != "DOUBTS").filter(|line| !line.is_empty());
+        let tasks = read::all().unwrap();
+        let ours = tasks.iter().flat_map(|task| {
+            task.steps.iter().enumerate().map(|(index, step)| {
+                let categories: Vec<&str> = step.oracle.iter().map(String::as_str).collect();
+                let label = match categories.as_slice() {
+                    [] => "run".to_owned(),
+                    categories => format!("ask {}", categories.join(", ")),
+                };
+                format!("{} {} {} {}: {label}", task.suite.name(), task.name, index + 1, step.tool)
+            })
+        });
+        let (mut labels, mut ours): (Vec<String>, Vec<String>) =
+            (labels.map(str::to_owned).collect(), ours.collect());
+        labels.sort();
+        ours.sort();
+        assert_eq!(labels.len(), 55);
+        assert_eq!(labels, ours);
+    }
+
     /// A wrong oracle label, or a ground truth that fails, is found.
     #[test]
     fn wrong_tasks_are_found() {

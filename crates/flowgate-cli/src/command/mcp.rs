@@ -124,9 +124,13 @@ fn read_pins(path: &Path, options: &McpArgs) -> Result<Pins, InputError> {
     }
 }
 
-/// Writes the pins (approved tools) of this server to the file, and keeps those of other servers in it.
+/// Writes the pins (approved tools) of this server to the file, and keeps those of other servers in it. Holds the lock
+/// file beside it meanwhile, since the proxies of other servers may write theirs at the same time.
 fn write_pins(path: &Path, server: &str, pins: &Pins) -> Result<(), String> {
     let wrong = |why: String| format!("{}: {why}", path.display());
+    let lock = private_files::lock_beside(path).and_then(|file| file.lock().map(|()| file));
+    // The lock ends when the file is closed, at the end of this function.
+    let _lock = lock.map_err(|error| wrong(describe_io_error(&error)))?;
     let old = match std::fs::read_to_string(path) {
         Ok(old) => Some(old),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,

@@ -95,8 +95,9 @@ pub(crate) fn run(options: &RunArgs, output: &mut Console) -> Result<u8, InputEr
     // The tools that the model is offered: those of the servers, and each agent as a tool.
     let started = start_servers(specs, limits, &runtime, &terminal)?;
     let (servers, tools): (Vec<Arc<McpServerHandle>>, Vec<Vec<OfferedTool>>) = started.into_iter().unzip();
+    let running = mcp::ServersGuard { servers, runtime: Arc::clone(&runtime) };
     let mut offered = merge_tools(tools, &terminal);
-    let mut toolbox = build_toolbox(&servers, &offered, &terminal);
+    let mut toolbox = build_toolbox(&running.servers, &offered, &terminal);
     let shared = SharedChatState::new(stores);
     let delegation = DelegationContext {
         policy: Arc::clone(&policy),
@@ -113,7 +114,7 @@ pub(crate) fn run(options: &RunArgs, output: &mut Console) -> Result<u8, InputEr
     let agents: Vec<OfferedTool> = members.iter().map(AgentSpec::to_offered_tool).collect();
     for member in members {
         let (delegation, own) = (delegation.clone(), member.allowed_tools(&offered));
-        let tools = build_toolbox(&servers, &own, &terminal);
+        let tools = build_toolbox(&running.servers, &own, &terminal);
         toolbox.add(member.to_offered_tool().tool, move |call: flowgate::monitor::AuthorizedCall| {
             delegation.run_task(&member, &tools, &own, &call)
         });
@@ -146,7 +147,6 @@ pub(crate) fn run(options: &RunArgs, output: &mut Console) -> Result<u8, InputEr
     // Policies usually label messages by role, so any other text shows as well whether the user's messages are hidden.
     let first = options.prompt.as_deref().unwrap_or("Hello!");
     if let Some(statement) = notes.suggest_statement(monitor(), "user", first, &conversation) {
-        mcp::end(&servers, &runtime);
         return Err(InputError(format!(
             "the policy hides the user's own messages from the model; add to {name}\n{statement}"
         )));
@@ -192,12 +192,10 @@ pub(crate) fn run(options: &RunArgs, output: &mut Console) -> Result<u8, InputEr
         observer,
         terminal: &terminal,
     };
-    let code = match &options.prompt {
+    Ok(match &options.prompt {
         Some(prompt) => chat.run_turn(prompt, output),
         None => chat.run(output),
-    };
-    mcp::end(&servers, &runtime);
-    Ok(code)
+    })
 }
 
 /// Returns the model that screens: the small model, or one that reads the attention of a local model (`--screener`)

@@ -335,6 +335,7 @@ impl ModelRoutes {
                 betas: &received.betas,
                 presence,
                 approvals: &self.approvals,
+                recorder: &self.recorder,
                 log: &self.log,
                 explains: received.explains,
                 spending: &spending,

@@ -5,6 +5,7 @@
 use flowgate_guard::approve::{ApprovalRequest, Approver, Decision};
 use flowgate_lm::BoxFuture;
 
+use super::used_approvals::UsedApprovals;
 use crate::approvals::{ApprovalContext, ApprovalOutcome, ApprovalReference, ApprovalService};
 use crate::database::DatabaseError;
 
@@ -13,7 +14,7 @@ pub(super) struct PersonApprover<'a> {
     approvals: &'a ApprovalService,
     pub(super) context: ApprovalContext<'a>,
     /// The approvals that the turn has used.
-    pub(super) used: Vec<ApprovalReference>,
+    pub(super) used: &'a UsedApprovals,
     /// The answers to earlier requests about the same message of the model that cover further calls of it.
     pub(super) earlier: Vec<(ApprovalReference, Decision)>,
     /// The questions that a person answered with no.
@@ -33,12 +34,16 @@ pub(super) struct PersonApprover<'a> {
 
 impl<'a> PersonApprover<'a> {
     /// Creates an approver for one turn that has asked nothing yet. `context` is the client, the conversation and the
-    /// request for which it asks.
-    pub(super) fn new(approvals: &'a ApprovalService, context: ApprovalContext<'a>) -> Self {
+    /// request for which it asks, and `used` receives the approvals that the turn uses.
+    pub(super) fn new(
+        approvals: &'a ApprovalService,
+        context: ApprovalContext<'a>,
+        used: &'a UsedApprovals,
+    ) -> Self {
         Self {
             approvals,
             context,
-            used: Vec::new(),
+            used,
             earlier: Vec::new(),
             refused: Vec::new(),
             question: None,
@@ -52,20 +57,18 @@ impl<'a> PersonApprover<'a> {
     /// Returns copies of the answers of this turn that cover further calls: a person answered several equal calls at
     /// once, and some of them are still to come in the message of the model.
     pub(super) fn answers_for_further_calls(&self) -> Vec<(ApprovalReference, Decision)> {
-        let used = self.used.iter().map(|asked| (asked, Decision::AllowOnce));
-        let refused = self.refused.iter().map(|asked| (asked, Decision::Deny));
-        let earlier = self.earlier.iter().map(|(asked, decision)| (asked, *decision));
+        let used = self.used.all().into_iter().map(|asked| (asked, Decision::AllowOnce));
+        let refused = self.refused.iter().map(|asked| (asked.clone(), Decision::Deny));
+        let earlier = self.earlier.iter().cloned();
         let all = used.chain(refused).chain(earlier);
-        all.filter(|(asked, _)| asked.covers_further_calls())
-            .map(|(asked, decision)| (asked.clone(), decision))
-            .collect()
+        all.filter(|(asked, _)| asked.covers_further_calls()).collect()
     }
 
     /// Returns the answer to an equal question of the turn that covers this call as well, and uses it; `None` if a
     /// person has to be asked.
     fn take_answer(&mut self, ask: &ApprovalRequest) -> Option<Decision> {
         // First the answers that the turn has used or received, then those of earlier requests about the same message.
-        if self.used.iter_mut().any(|asked| asked.take_equal_call(ask)) {
+        if self.used.take_equal_call(ask) {
             return Some(Decision::AllowOnce);
         }
         if self.refused.iter_mut().any(|asked| asked.take_equal_call(ask)) {
@@ -105,7 +108,8 @@ impl Approver for PersonApprover<'_> {
             let ask = &self.without_answered(ask);
             self.announced |= !ask.upcoming.is_empty();
             // An answer that the turn has used covers no further call.
-            let answered: Vec<ApprovalReference> = self.used.iter().chain(&self.refused).cloned().collect();
+            let mut answered = self.used.all();
+            answered.extend_from_slice(&self.refused);
             let ApprovalOutcome { decision, asked } =
                 match self.approvals.ask(self.context, ask, &answered).await {
                     Ok(answered) => answered,
@@ -117,7 +121,7 @@ impl Approver for PersonApprover<'_> {
                 };
             self.asked.extend(asked.as_ref().map(|_| ask.digest.clone()));
             match decision {
-                Decision::AllowOnce | Decision::AllowForConversation => self.used.extend(asked),
+                Decision::AllowOnce | Decision::AllowForConversation => self.used.add(asked),
                 Decision::Undecided => (self.question, self.upcoming) = (asked, ask.upcoming.len()),
                 Decision::Deny => self.refused.extend(asked),
                 // The call is refused without an answer of a person, so there is no answer to note.

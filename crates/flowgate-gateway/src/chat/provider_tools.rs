@@ -22,15 +22,20 @@ use std::sync::Arc;
 
 use crate::config::ClientSettings;
 
-/// Returns the tools of the provider that a client may declare: those whose outputs its policy labels and that its
-/// upstream runs. A client without an upstream may declare none.
+/// Returns the tools of the provider that a client may declare: those whose outputs its policy labels by name and that
+/// its upstream runs. A statement that labels the outputs of all tools is not about them. Neither does a client have
+/// those whose name belongs to one of its MCP servers, by the prefix of the server's tools: their labels are those of the
+/// server. A client without an upstream may declare none.
 pub(super) fn accepted_tools(client: &ClientSettings) -> Vec<ProviderTool> {
     let Some(upstream) = &client.upstream else { return Vec::new() };
     // In watch mode, the policy of the client is the one whose verdicts are recorded.
     let policy = client.watch.as_ref().map_or(&client.policy, |watch| &watch.policy);
     let monitor = Monitor::new(Arc::clone(policy));
     let is_accepted = |tool: &ProviderTool| {
-        upstream.api.runs_provider_tool(*tool) && monitor.labels_outputs(&client.tool_of(tool.name()))
+        let named = client.tool_of(tool.name());
+        upstream.api.runs_provider_tool(*tool)
+            && named.server.is_none()
+            && monitor.labels_outputs_by_name(&named)
     };
     ProviderTool::ALL.into_iter().filter(is_accepted).collect()
 }

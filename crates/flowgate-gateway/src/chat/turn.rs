@@ -32,6 +32,7 @@ use super::tool_choice_model::ToolChoiceModel;
 use super::turn_completion::{completion, number_calls, waiting_completion};
 use super::turn_observer::TurnObserver;
 use super::upstream_model::UpstreamModel;
+use super::used_approvals::UsedApprovals;
 use crate::approvals::freeze_targets::FreezeTargets;
 use crate::approvals::{ApprovalContext, ApprovalOutcome, ApprovalReference, ApprovalService};
 use crate::config::{ClientSettings, UpstreamConfig};
@@ -40,7 +41,7 @@ use crate::http::client_presence::ClientPresence;
 use crate::http::request_error::RequestError;
 use crate::http::waiting_status::WaitingStatus;
 use crate::log::{LogEvent, OperatorLog};
-use crate::recorder::{self, AuditEntry};
+use crate::recorder::{self, AuditEntry, Recorder};
 use crate::telemetry::names;
 use crate::virtual_keys::valid_key::ValidKey;
 use crate::visibility;
@@ -67,6 +68,8 @@ pub(crate) struct TurnRequest<'t> {
     pub(crate) betas: &'t [&'static str],
     pub(crate) presence: &'t ClientPresence,
     pub(crate) approvals: &'t ApprovalService,
+    /// The audit log, for calls that the provider runs during the turn.
+    pub(crate) recorder: &'t Recorder,
     pub(crate) log: &'t OperatorLog,
     /// Whether the client asks for an explanation of what is hidden from the model.
     pub(crate) explains: bool,
@@ -155,6 +158,7 @@ pub(crate) async fn run(
         betas,
         presence,
         approvals,
+        recorder,
         log,
         explains,
         spending,
@@ -217,7 +221,8 @@ pub(crate) async fn run(
         presence,
         key,
     };
-    let mut person = PersonApprover::new(approvals, context);
+    let used_approvals = UsedApprovals::default();
+    let mut person = PersonApprover::new(approvals, context, &used_approvals);
     // The approved calls of an earlier turn that waited for a person and does not continue.
     let mut voided = Vec::new();
     // The chat is either that of a turn that waits for a person, or it is added to the conversation.
@@ -237,7 +242,7 @@ pub(crate) async fn run(
                 report.waits = asked.map(|asked| WaitingStatus { question: asked.id });
                 return Ok(completion);
             }
-            Decision::AllowOnce | Decision::AllowForConversation => person.used.extend(asked),
+            Decision::AllowOnce | Decision::AllowForConversation => used_approvals.add(asked),
             Decision::Deny => person.refused.extend(asked),
             // There is no answer to note, and the call does not run.
             Decision::Unanswered | Decision::Unasked => {}
@@ -309,8 +314,11 @@ pub(crate) async fn run(
         clock: report.trace.judging_clock(&session.conversation),
         frozen_before: (has_grants, &frozen_before),
         has_stale_permits: is_resumed && were_approvals_withdrawn,
-        starting: None,
-        ran: Vec::new(),
+        recorder,
+        key,
+        used: &used_approvals,
+        recorded: Vec::new(),
+        runs: 0,
     };
     let is_formatted = session.conversation.has_output_format();
     let (model, small) = (
@@ -329,18 +337,12 @@ pub(crate) async fn run(
     };
     let outcome = agent.continue_turn(&mut session.conversation).await;
     let further = person.answers_for_further_calls();
-    let PersonApprover { used, question, upcoming, announced, asked, failure: approval_failure, .. } = person;
-    let TurnObserver { clock, ran, .. } = observer;
+    let PersonApprover { question, upcoming, announced, asked, failure: approval_failure, .. } = person;
+    // `recorded` are the verdicts on calls that the provider ran: the audit log has them, and the approvals of these
+    // calls are used, whatever becomes of the turn.
+    let TurnObserver { clock, recorded, .. } = observer;
     report.trace.set_judging(clock, asked);
-    // The provider ran these calls, whatever became of the turn since, so an approval of one of them is used.
-    let was_run = |approval: &ApprovalReference| ran.iter().any(|(_, digest)| *digest == approval.digest);
-    let used_by_provider = ran.iter().filter(|(_, digest)| used.iter().any(|used| used.digest == *digest));
-    let approvals_used: Vec<AuditEntry> = used_by_provider
-        .map(|(tool, digest)| {
-            let (conversation, tool, digest) = (name.to_owned(), tool.to_string(), digest.clone());
-            AuditEvent::ApprovalUsed { conversation, tool, digest }.into()
-        })
-        .collect();
+    let used = used_approvals.into_pending();
     report.trace.set_answered(&calls);
     report.add_upstream_time(Duration::from_micros(upstream_micros.load(Ordering::Relaxed)));
     // A question could not be stored, so the turn that waits for it must not be stored either.
@@ -356,10 +358,9 @@ pub(crate) async fn run(
             let judged = session.conversation.running_turn_mut().take_judged_calls();
             report.add_judged(&judged, client);
             voided.extend(session.conversation.running_turn_mut().void_approved_calls("the turn failed"));
-            session.events =
-                take_audit_events(client, name, &mut Turn { judged, void: voided, ..Turn::default() });
-            session.events.extend(approvals_used);
-            (session.used_approvals, session.void_approvals) = used.into_iter().partition(was_run);
+            let mut failed = Turn { judged, void: voided, ..Turn::default() };
+            session.events = take_audit_events(client, name, &mut failed, &recorded);
+            session.void_approvals = used;
             return Err(match error {
                 TurnError::Model(error) => model_error(&error),
                 TurnError::Full(error) => error.into(),
@@ -381,15 +382,13 @@ pub(crate) async fn run(
     // One approval of several equal calls is used if one of them runs.
     let is_void = |asked: &ApprovalReference| {
         turn.void.iter().any(|void| void.digest == asked.digest)
-            && !was_run(asked)
             && !(asked.is_for_several && runs(&asked.digest))
     };
     (session.void_approvals, session.used_approvals) = used.into_iter().partition(is_void);
     if turn.ended == Some(TurnEnd::Asked) {
         session.earlier_answers = further;
     }
-    session.events = take_audit_events(client, name, &mut turn);
-    session.events.extend(approvals_used);
+    session.events = take_audit_events(client, name, &mut turn, &recorded);
     // A turn that waits for a person hands over no calls.
     if turn.ended != Some(TurnEnd::Asked) {
         // A freeze may have been ordered since the calls were permitted.
@@ -500,9 +499,16 @@ impl ConversationState {
 }
 
 /// Moves the judged calls, the approvals that no longer hold and the withheld replies out of a finished turn of the
-/// conversation `name`, as entries for the audit log.
-fn take_audit_events(client: &ClientState, name: &str, turn: &mut Turn) -> Vec<AuditEntry> {
+/// conversation `name`, as entries for the audit log. Leaves out the verdicts on calls whose events have the indices in `recorded`: the log
+/// has them already.
+fn take_audit_events(
+    client: &ClientState,
+    name: &str,
+    turn: &mut Turn,
+    recorded: &[usize],
+) -> Vec<AuditEntry> {
     let judged = std::mem::take(&mut turn.judged).into_iter();
+    let judged = judged.filter(|call| !recorded.contains(&call.event));
     let withheld = std::mem::take(&mut turn.withheld).into_iter();
     let entries = judged.map(|call| recorder::judged_entry(&client.spec, name, call));
     let void = std::mem::take(&mut turn.void).into_iter();

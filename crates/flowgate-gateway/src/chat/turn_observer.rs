@@ -4,7 +4,7 @@
 use std::future::ready;
 
 use flowgate::monitor::AuthorizedCall;
-use flowgate::trace::Tool;
+use flowgate_audit::AuditEvent;
 use flowgate_guard::agent::{Observer, ProviderToolRunner};
 use flowgate_guard::conversation::Conversation;
 use flowgate_lm::BoxFuture;
@@ -15,8 +15,14 @@ use super::frozen_approvals::{CHANGED, FrozenApprovals, frozen_approvals};
 use super::stream::OutgoingReply;
 use super::turn_completion::{REPLY_SEPARATOR, joined_text};
 use super::turn_trace::JudgingClock;
+use super::used_approvals::UsedApprovals;
 use crate::approvals::ApprovalService;
+use crate::database::{DatabaseError, TurnApprovals};
 use crate::http::client_presence::ClientPresence;
+use crate::recorder::{self, AuditEntry, Recorder};
+
+/// The most calls that the provider runs in one turn: each is a request with its own price and its own time limit.
+pub(crate) const MAX_PROVIDER_CALLS: usize = 16;
 
 /// The observer of one turn.
 pub(super) struct TurnObserver<'a> {
@@ -38,10 +44,16 @@ pub(super) struct TurnObserver<'a> {
     pub(super) frozen_before: (bool, &'a FrozenApprovals),
     /// Whether calls may depend on approvals that were withdrawn when the turn began.
     pub(super) has_stale_permits: bool,
-    /// The call that is about to run: its tool and its digest.
-    pub(super) starting: Option<(Tool, String)>,
-    /// The calls that the provider ran in this turn: the tool and the digest of each.
-    pub(super) ran: Vec<(Tool, String)>,
+    /// The audit log.
+    pub(super) recorder: &'a Recorder,
+    /// The key that is removed from content in the audit log: the client's own for the upstream.
+    pub(super) key: Option<&'a str>,
+    /// The approvals that the turn uses.
+    pub(super) used: &'a UsedApprovals,
+    /// The indices of the events of calls whose verdicts the audit log has already, because the provider has run them.
+    pub(super) recorded: Vec<usize>,
+    /// The number of calls that the provider has run in this turn.
+    pub(super) runs: usize,
 }
 
 impl TurnObserver<'_> {
@@ -51,12 +63,55 @@ impl TurnObserver<'_> {
     async fn stale_permit(&self) -> Result<(), String> {
         let (has_grants, frozen_before) = self.frozen_before;
         let frozen = frozen_approvals(self.approvals, &self.client.spec, self.name, has_grants).await;
-        let frozen = frozen.map_err(|error| error.to_string())?;
+        let frozen = frozen.map_err(|error| error.client_message().to_owned())?;
         match self.has_stale_permits || frozen != *frozen_before {
             true => Err(CHANGED.to_owned()),
             false => Ok(()),
         }
     }
+
+    /// Commits that the provider runs a call, before it does, as the end of a turn does for the calls that the client
+    /// runs: the approval of the call is used, other conversations of the tenant have the labels of the stores that it
+    /// may write to, and the audit log has its verdict. If one of these fails, the call must not run.
+    async fn commit_run(
+        &mut self,
+        conversation: &mut Conversation,
+        call: &AuthorizedCall,
+    ) -> Result<(), DatabaseError> {
+        let digest = conversation.call_digest(call.call());
+        let is_approved = conversation.approved_call() == Some(digest.as_str());
+        let approval = if is_approved { self.used.pending_id(&digest) } else { None };
+        let (store, tenant) = (&self.approvals.store, &self.client.spec.tenant);
+        let used = TurnApprovals { used: approval.iter().cloned().collect(), ..TurnApprovals::default() };
+        let begun = store.begin_turn(tenant, used).await?;
+        if let Some(record) = &begun.record {
+            join_record(conversation, tenant, record)?;
+        }
+        let written = conversation.monitor().external_state_record().to_string();
+        let is_current = begun.is_persisted && begun.record.as_ref() == Some(&written);
+        store.commit_run(begun, (!is_current).then_some(written)).await?;
+        if let Some(id) = approval {
+            self.used.note_committed(&id);
+        }
+        let judged = conversation.running_turn().judged_calls().iter().rfind(|call| call.digest == digest);
+        let mut entries: Vec<AuditEntry> = Vec::new();
+        if let Some(judged) = judged.filter(|judged| !self.recorded.contains(&judged.event)) {
+            self.recorded.push(judged.event);
+            entries.push(recorder::judged_entry(&self.client.spec, self.name, judged.clone()));
+        }
+        if is_approved {
+            let (conversation, tool) = (self.name.to_owned(), call.call().tool.to_string());
+            entries.push(AuditEvent::ApprovalUsed { conversation, tool, digest }.into());
+        }
+        self.recorder.record_redacting(&entries, self.key)
+    }
+}
+
+/// Joins the labels in the record of a tenant's stores into a conversation.
+fn join_record(conversation: &mut Conversation, tenant: &str, record: &str) -> Result<(), DatabaseError> {
+    let failed = |reason: String| DatabaseError::ExternalState { tenant: tenant.to_owned(), reason };
+    let read = serde_json::from_str(record).map_err(|error| failed(error.to_string()))?;
+    conversation.join_external_state(&read).map_err(|error| failed(error.to_string()))
 }
 
 impl Observer for TurnObserver<'_> {
@@ -113,10 +168,11 @@ impl Observer for TurnObserver<'_> {
         Box::pin(async move {
             let tenant = &self.client.spec.tenant;
             let record = self.approvals.changed_external_state(tenant, self.recalled.as_deref()).await;
+            // What an agent reads of a failure has no details of the database.
+            let for_agent = |error: DatabaseError| error.client_message().to_owned();
             // `None`: there is no record, or it is still the one that was joined last (`recalled`).
-            let Some(record) = record.map_err(|error| error.to_string())? else { return Ok(()) };
-            let read = serde_json::from_str(&record).map_err(|error| error.to_string())?;
-            conversation.join_external_state(&read).map_err(|error| error.to_string())?;
+            let Some(record) = record.map_err(for_agent)? else { return Ok(()) };
+            join_record(conversation, tenant, &record).map_err(for_agent)?;
             self.recalled = Some(record);
             Ok(())
         })
@@ -128,13 +184,9 @@ impl Observer for TurnObserver<'_> {
         self.before_decision(conversation)
     }
 
-    /// Notes that the provider runs the call that was prepared last.
-    fn on_tool_call(&mut self, _: &AuthorizedCall) {
-        self.ran.extend(self.starting.take());
-    }
-
-    /// Stops a call whose client, conversation or tool an admin has frozen since it was judged, and a call of the provider
-    /// whose permit is stale.
+    /// Stops a call whose client, conversation or tool an admin has frozen since it was judged. Of the calls that the
+    /// provider would run, also stops those whose permit is stale, whose approval or verdict cannot be recorded, and
+    /// those beyond the first [`MAX_PROVIDER_CALLS`] of a turn.
     fn before_run<'a>(
         &'a mut self,
         conversation: &'a mut Conversation,
@@ -142,7 +194,6 @@ impl Observer for TurnObserver<'_> {
     ) -> BoxFuture<'a, Result<(), String>> {
         Box::pin(async move {
             let tool = &call.call().tool;
-            self.starting = Some((tool.clone(), conversation.call_digest(call.call())));
             let reason = self.approvals.freeze_reason(&self.client.spec, self.name, &tool.to_string()).await;
             if let Some(reason) = reason {
                 return Err(reason);
@@ -151,7 +202,18 @@ impl Observer for TurnObserver<'_> {
             if let Some(why) = refusal(tool) {
                 return Err(why);
             }
-            if runner.runs(tool) { self.stale_permit().await } else { Ok(()) }
+            if !runner.runs(tool) {
+                return Ok(());
+            }
+            if self.runs >= MAX_PROVIDER_CALLS {
+                return Err(format!(
+                    "the provider has run {MAX_PROVIDER_CALLS} calls in this turn, the most that one turn may have: end \
+                     the turn, and continue in the next one"
+                ));
+            }
+            self.runs += 1;
+            self.stale_permit().await?;
+            self.commit_run(conversation, call).await.map_err(|error| error.client_message().to_owned())
         })
     }
 

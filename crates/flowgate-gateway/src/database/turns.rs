@@ -159,6 +159,38 @@ impl Database {
         .await
     }
 
+    /// Commits `begun`, the transaction of a call that runs before its turn is stored. `record` is the new record of
+    /// its tenant's stores, if the record has changed.
+    ///
+    /// # Errors
+    /// As for [`Self::begin_turn`].
+    pub(crate) async fn commit_run(
+        &self,
+        begun: BegunTurn,
+        record: Option<String>,
+    ) -> Result<(), DatabaseError> {
+        let BegunTurn { transaction, tenant, .. } = begun;
+        let new_record = record.clone().filter(|_| !self.is_shared).map(|record| (tenant.clone(), record));
+        if let Some((tenant, record)) = &new_record {
+            // As in `finish_turn`: the labels are at least as high as the earlier ones.
+            self.cache.set_unconfirmed_tenant(tenant, record.clone());
+        }
+        let cipher = Arc::clone(&self.cipher);
+        let statements: Operation = Box::new(move |tx| {
+            Box::pin(async move {
+                match record {
+                    Some(record) => persist_tenant(tx, &tenant, record, &cipher).await,
+                    None => Ok(()),
+                }
+            })
+        });
+        with_timeout(transaction.finish(statements)).await?;
+        if let Some((tenant, record)) = &new_record {
+            self.cache.confirm_tenant(tenant, record);
+        }
+        Ok(())
+    }
+
     /// Persists a turn with effects, and commits `begun`, its transaction. `record` is the new record of its tenant's
     /// stores, if the record has changed; `shown` are the texts that its client was shown, if there are any. With
     /// `shown`, returns the texts that other gateways have persisted in the meantime, and the number that the next text

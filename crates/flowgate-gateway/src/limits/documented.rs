@@ -92,6 +92,10 @@ fn documented_defaults_are_those_of_the_code() {
             .to_string(),
         ),
         (
+            "calls of one turn that the provider runs",
+            crate::chat::turn_observer::MAX_PROVIDER_CALLS.to_string(),
+        ),
+        (
             "evaluation of a call, or size of a call or conversation",
             format!("{} steps", flowgate::monitor::Limits::default().fuel),
         ),

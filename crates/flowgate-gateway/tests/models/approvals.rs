@@ -92,7 +92,7 @@ fn a_request_waits_for_a_decision() {
                     assert_eq!(question["call"]["arguments"], serde_json::from_str::<Value>(MAIL).unwrap());
                     assert_eq!(question["call"]["reasons"], json!(["mails are confirmed"]));
                     let summary =
-                        "This call of send sends to \"bob\". A rule of the policy asks: mails are confirmed";
+                        "This call of send sends to \"bob\". A rule of the policy asks: mails are confirmed.";
                     assert_eq!(question["call"]["summary"], summary);
                     assert_eq!(bob.says(&question, decision).0, 200);
                 });

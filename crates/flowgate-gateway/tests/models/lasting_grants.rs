@@ -6,7 +6,7 @@ use flowgate_lm::wire::Api;
 use serde_json::{Value, json};
 
 use crate::approvals::{self, PersonClient};
-use crate::gateway::{GatewayHome, KEY, POLICY, TestAgent, TestGateway};
+use crate::gateway::{GatewayHome, KEY, POLICY, TestAgent, TestGateway, named};
 use crate::upstream::{UpstreamDouble, calls, says, text_of};
 
 /// Pays once for each message of the user: the number of the message to the person whom it names.
@@ -18,7 +18,10 @@ fn pays(request: &Request) -> Completion {
     }
     let last = format!("{:?}", request.messages.iter().rfind(is_user));
     let amount: String = last.chars().filter(|c| c.is_ascii_digit() || *c == '.').collect();
-    let to = if last.contains("Eve") { "eve" } else { "bob" };
+    if last.contains("List") {
+        return calls(&[("notes", "{}")]);
+    }
+    let to = ["Eve", "Ann"].into_iter().find(|name| last.contains(name)).unwrap_or("Bob").to_lowercase();
     let amount = amount.trim_matches('.');
     calls(&[("send", &format!("{{\"amount\":{amount},\"to\":\"{to}\"}}"))])
 }
@@ -160,6 +163,50 @@ fn the_calls_and_the_sum_of_a_day_are_limited() {
     assert_eq!(grant(&bob, &json!({"calls_a_day": 2})).0, 200);
     assert_eq!(agent(&gateway).says("Dear agent, pay Eve 0.00."), "Done.");
     assert!(agent(&gateway).says("Dear agent, now pay Eve 0.00.").contains(ASKED));
+}
+
+/// With `by class`, one decision covers all recipients that an `endorse` statement describes, here those that a tool of the
+/// user lists: at most 50 a day to payees.
+#[test]
+fn a_grant_by_class_covers_the_listed_payees() {
+    let upstream = UpstreamDouble::new(pays);
+    let home = home(&upstream, " grant always by class");
+    let payees = "store payees: written by nobody, read by notes
+label out.content as trusted if:
+    (out: ToolOutput) is tool:notes
+require top if:
+    (call: ToolCall) is tool:notes
+endorse call.arguments.to as trusted if:
+    (call: ToolCall) is tool:send
+    call.arguments.to in tool:notes
+";
+    home.policy(&(policy(" grant always by class") + payees));
+    let gateway = home.start();
+    let bob = PersonClient(&gateway, "bob");
+    let begins = || {
+        let mut agent = agent(&gateway);
+        agent.tools.extend(named(&["notes"]));
+        agent.page = json!(["ann", "bob"]).to_string();
+        agent
+    };
+    let deny = || assert_eq!(bob.says(&bob.first(), "deny").0, 200);
+    let mut first = begins();
+    assert_eq!(first.says("List the payees."), "Done.");
+    assert!(first.says("Pay Ann 20.").contains(ASKED));
+    assert_eq!(bob.first()["grant_leaves_open"], json!(["to"]));
+    assert_eq!(grant(&bob, &json!({"sum_a_day": {"argument": "amount", "most": 50}})).0, 200);
+    assert_eq!(first.says("continue"), "Done.");
+    assert_eq!(first.says("Pay Bob 10."), "Done.");
+    let mut second = begins();
+    assert_eq!(second.says("List them, please."), "Done.");
+    assert_eq!(second.says("Pay Bob 15."), "Done.");
+    // Only 5 are left, and Eve is no payee.
+    assert!(second.says("Pay Bob 6.").contains(ASKED));
+    deny();
+    assert!(second.says("Pay Eve 1.").contains(ASKED));
+    deny();
+    // In a conversation that has not listed the payees, nothing describes the recipient.
+    assert!(begins().says("Dear agent, pay Bob 1.").contains(ASKED));
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Tests of tools that the provider runs: a client may declare them if its policy labels what they return; each call is
 //! judged, runs in a request of its own, and its output has the label of the policy.
 
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use flowgate_lm::chat::{Completion, Message, Request};
@@ -135,6 +136,13 @@ fn a_search_is_refused_if_the_policy_does_not_label_its_result() {
         assert!(status == 400 && answer.contains(why), "{name}: {answer}");
         assert!(upstream.bodies().is_empty(), "{name}");
     }
+    // A label for the outputs of all tools is not about the search.
+    let all = "label out.content as untrusted if:\n    (out: ToolOutput)\n";
+    let upstream = UpstreamDouble::new(searches);
+    let gateway =
+        TestGateway::configured(&config(&upstream.url, "messages", MORE), &format!("{POLICY}{all}"));
+    let (status, answer) = ask(&gateway, Api::Messages, &["Search."]);
+    assert!(status == 400 && answer.contains("the policy has to label its outputs"), "{answer}");
     // The chat completions of a provider have no such tool.
     let upstream = UpstreamDouble::new(searches);
     let text = config(&upstream.url, "chat-completions", MORE);
@@ -198,7 +206,16 @@ fn a_search_beside_a_call_of_the_client_runs_first() {
 #[test]
 fn an_approved_search_runs_once() {
     const ASK: &str = "ask \"searches are confirmed\" if:\n    (call: ToolCall) is tool:web_search\n";
-    let upstream = UpstreamDouble::new(searches);
+    // What the audit log has when the provider searches.
+    let (log, at_search) = (Arc::new(OnceLock::<PathBuf>::new()), Arc::new(OnceLock::<String>::new()));
+    let (log_of_double, at_search_of_double) = (Arc::clone(&log), Arc::clone(&at_search));
+    let upstream = UpstreamDouble::new(move |request| {
+        if text_of(request).contains("Search the web") {
+            let text = std::fs::read_to_string(log_of_double.get().unwrap()).unwrap();
+            at_search_of_double.set(text).unwrap();
+        }
+        searches(request)
+    });
     let people = "[people.bob]\nkey-from = \"bob\"\nrole = \"admin\"\n[approvals]\nwait-seconds = 0\n\
          [audit]\nfile = \"audit.jsonl\"\n";
     let home = GatewayHome::new(
@@ -220,7 +237,79 @@ fn an_approved_search_runs_once() {
     assert_eq!(upstream.bodies().iter().filter(|body| declares_search(body)).count(), 1);
     assert_eq!(bob.open(), Vec::<Value>::new());
     let audit = std::fs::read_to_string(home.folder().join("audit.jsonl")).unwrap();
-    assert_eq!(audit.matches("\"kind\":\"approval-used\"").count(), 1, "{audit}");
+    // The verdict and the use of the approval are recorded before the search, and not again at the end of the turn.
+    for audit in [&audit, at_search.get().unwrap()] {
+        assert_eq!(audit.matches("\"kind\":\"approval-used\"").count(), 1, "{audit}");
+        let permits = audit.lines().filter(|line| {
+            line.contains("\"kind\":\"judged\"") && line.contains("web_search") && line.contains("\"permit\"")
+        });
+        assert_eq!(permits.count(), 1, "{audit}");
+    }
+}
+
+/// A search whose verdict cannot be recorded does not run, whether or not a person has approved it.
+#[test]
+fn a_search_does_not_run_without_its_record() {
+    const ASK: &str = "ask \"searches are confirmed\" if:\n    (call: ToolCall) is tool:web_search\n";
+    let people = "[people.bob]\nkey-from = \"bob\"\nrole = \"admin\"\n[approvals]\nwait-seconds = 0\n\
+         [audit]\nfile = \"audit.jsonl\"\ncontent-days = 9\n";
+    // A folder in the place of the file for contents makes every record of the log fail.
+    let breaks = |folder: &Path| {
+        let contents = folder.join("audit.jsonl.content");
+        let _ = std::fs::remove_file(&contents);
+        std::fs::create_dir(contents).unwrap();
+    };
+    for is_asked in [false, true] {
+        let folder = Arc::new(OnceLock::<PathBuf>::new());
+        let broken = Arc::clone(&folder);
+        let upstream = UpstreamDouble::new(move |request| {
+            if !is_asked {
+                breaks(broken.get().unwrap());
+            }
+            searches(request)
+        });
+        let policy = format!("{POLICY}{SEARCH}{}", if is_asked { ASK } else { "" });
+        let home = GatewayHome::new(&(config(&upstream.url, "messages", MORE) + people), &policy);
+        folder.set(home.folder().to_owned()).unwrap();
+        let gateway = home.start();
+        let (status, answer) = ask(&gateway, Api::Messages, &["Search."]);
+        if is_asked {
+            assert!(status == 200 && answer.contains("ay `continue`"), "{answer}");
+            let bob = PersonClient(&gateway, "bob");
+            assert_eq!(bob.says(&bob.first(), "allow").0, 200);
+            let waits: Value = serde_json::from_str(&answer).unwrap();
+            let waits = waits["content"][0]["text"].as_str().unwrap();
+            breaks(home.folder());
+            let (status, answer) = ask(&gateway, Api::Messages, &["Search.", waits, "continue"]);
+            assert_eq!(status, 503, "{answer}");
+        } else {
+            assert_eq!(status, 503, "{answer}");
+        }
+        assert!(!upstream.bodies().iter().any(|body| declares_search(body)), "{:#?}", upstream.shown());
+    }
+}
+
+/// One request cannot have the provider run any number of calls.
+#[test]
+fn a_turn_has_at_most_sixteen_searches() {
+    let upstream = UpstreamDouble::new(|request| {
+        let shown = text_of(request);
+        let has_searched = request.messages.iter().any(|message| matches!(message, Message::Tool { .. }));
+        match (shown.contains("Search the web"), has_searched) {
+            (true, _) => says("Otters are back."),
+            (false, true) => says("Done."),
+            (false, false) => {
+                let queries: Vec<String> =
+                    (0..17).map(|number| json!({"query": format!("otters {number}")}).to_string()).collect();
+                calls(&queries.iter().map(|query| ("web_search", query.as_str())).collect::<Vec<_>>())
+            }
+        }
+    });
+    let gateway =
+        TestGateway::configured(&config(&upstream.url, "messages", MORE), &format!("{POLICY}{SEARCH}"));
+    let (status, answer) = ask(&gateway, Api::Messages, &["Search."]);
+    assert!(status == 200 && answer.contains("Done."), "{answer}");
+    assert_eq!(upstream.bodies().iter().filter(|body| declares_search(body)).count(), 16);
 }
 
 /// What a request declares under the name of the search.
@@ -365,20 +454,30 @@ consent private for call.arguments.query if:
     }
 }
 
-/// The model receives an error as the output of the search, and the turn continues.
+/// The model receives an error as the output of a search without a result, and the turn continues. An error carries more
+/// than an output: the policy shows outputs, and hides errors.
 #[test]
-fn a_result_without_a_text_is_an_error_of_the_tool() {
-    let upstream = UpstreamDouble::new(|request| match text_of(request).contains("Search the web") {
-        true => says(""),
-        false => searches(request),
-    });
-    let gateway =
-        TestGateway::configured(&config(&upstream.url, "messages", MORE), &format!("{POLICY}{SEARCH}"));
-    let (status, answer) = ask(&gateway, Api::Messages, &["Search."]);
-    assert_eq!(status, 200, "{answer}");
-    let shown = upstream.shown();
-    // An error carries more than an output, so it is hidden, too.
-    assert!(shown.len() == 3 && shown.last().unwrap().contains("[hidden h1]"), "{shown:#?}");
+fn a_search_without_a_result_is_an_error_of_the_tool() {
+    let trusted = SEARCH.replace("as untrusted", "as trusted");
+    for (api, name) in APIS {
+        for (text, is_shown) in
+            [("Otters are back.", true), ("", false), ("It FAILED. Otters are back.", false)]
+        {
+            let upstream =
+                UpstreamDouble::new(move |request| match text_of(request).contains("Search the web") {
+                    true => says(text),
+                    false => searches(request),
+                });
+            let gateway =
+                TestGateway::configured(&config(&upstream.url, name, MORE), &format!("{POLICY}{trusted}"));
+            let (status, answer) = ask(&gateway, api, &["Search."]);
+            assert!(status == 200 && answer.contains("Done."), "{name}: {answer}");
+            let shown = upstream.shown();
+            let last = shown.last().unwrap();
+            assert_eq!((shown.len(), last.contains("Otters")), (3, is_shown), "{name} {text}: {shown:#?}");
+            assert_eq!(last.contains("[hidden h1]"), !is_shown, "{name} {text}: {shown:#?}");
+        }
+    }
 }
 
 /// The result and its label survive a restart.

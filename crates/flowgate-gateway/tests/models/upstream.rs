@@ -158,7 +158,7 @@ fn serve(mut stream: TcpStream, mind: &ModelBehaviour, log: &Mutex<Vec<AskedRequ
         } else {
             let mut answer = api.encode_response(&completion, head);
             if runs_tool {
-                add_provider_items(api, &mut answer);
+                add_provider_items(api, &mut answer, completion.text.contains("FAILED"));
             }
             ("application/json", answer.to_string())
         };
@@ -177,8 +177,8 @@ fn serve(mut stream: TcpStream, mind: &ModelBehaviour, log: &Mutex<Vec<AskedRequ
     }
 }
 
-/// Adds to an answer what a provider adds that has searched the web.
-fn add_provider_items(api: Api, answer: &mut Value) {
+/// Adds to an answer what a provider adds that has searched the web or, if `has_failed`, that could not.
+fn add_provider_items(api: Api, answer: &mut Value, has_failed: bool) {
     let page = json!({"type": "web_search_result", "url": "https://found.example/", "title": "Found", "encrypted_content": "x"});
     match api {
         Api::ChatCompletions => panic!("it runs no tools"),
@@ -186,8 +186,12 @@ fn add_provider_items(api: Api, answer: &mut Value) {
             let blocks = answer["content"].as_array_mut().unwrap();
             blocks
                 .insert(0, json!({"type": "server_tool_use", "id": "s1", "name": "web_search", "input": {}}));
-            blocks
-                .insert(1, json!({"type": "web_search_tool_result", "tool_use_id": "s1", "content": [page]}));
+            let error = json!({"type": "web_search_tool_result_error", "error_code": "unavailable"});
+            let content = if has_failed { error } else { json!([page]) };
+            blocks.insert(
+                1,
+                json!({"type": "web_search_tool_result", "tool_use_id": "s1", "content": content}),
+            );
         }
         Api::Responses => {
             let items = answer["output"].as_array_mut().unwrap();
@@ -195,8 +199,11 @@ fn add_provider_items(api: Api, answer: &mut Value) {
                 message["content"][0]["annotations"] =
                     json!([{"type": "url_citation", "url": "https://found.example/", "title": "Found"}]);
             }
-            items.insert(0, json!({"type": "web_search_call", "id": "w1", "status": "completed"}));
+            let status = if has_failed { "failed" } else { "completed" };
+            items.insert(0, json!({"type": "web_search_call", "id": "w1", "status": status}));
         }
+        // A model that did not search has no such metadata.
+        Api::GenerateContent if has_failed => {}
         Api::GenerateContent => {
             answer["candidates"][0]["groundingMetadata"] =
                 json!({"groundingChunks": [{"web": {"uri": "https://found.example/", "title": "Found"}}]});

@@ -230,14 +230,10 @@ impl Conversation {
         // of the endorsed kind could provoke any number of questions, and a question about a value that is too
         // confidential would show which regions of the text are confidential.
         let is_about_endorsed = |reason: &Reason| {
-            // `part` names the part of the call that the reason concerns, such as `arguments.body`.
-            let argument = reason.part.as_deref().and_then(|part| part.strip_prefix("arguments."));
             // A slot that carries less than its regions was endorsed, although the policy also permits it otherwise.
-            let is_lowered = |argument: &str| {
-                let mut slots = slot_labels.iter().filter(|(name, _)| name == argument);
-                slots.any(|(_, label)| !label.flows_to(&judgement.decided))
-            };
-            argument.is_some_and(|argument| endorsed.contains_key(argument) || is_lowered(argument))
+            let lowered = slot_labels.iter().filter(|(_, label)| !label.flows_to(&judgement.decided));
+            let mut names = lowered.map(|(name, _)| name).chain(endorsed.keys());
+            names.any(|name| reason.is_about_argument(name))
         };
         let copy_advice = "leave out `fill`, to copy the region";
         let slot_problem = slot_problem.map(|message| (message, copy_advice)).or_else(|| {

@@ -26,6 +26,18 @@ impl Conversation {
         self.set_outcome(index, CallOutcome::HandedOver(event));
     }
 
+    /// Returns the [digest](crate::approve::ApprovalRequest::digest) of the call that a person has approved and that is
+    /// about [to run](super::Need::Run); `None` if no person approved it.
+    pub fn approved_call(&self) -> Option<&str> {
+        self.turn.approved_digest()
+    }
+
+    /// Records that an approved call that was about [to run](super::Need::Run) begins to run: its approval is used,
+    /// whatever becomes of the turn.
+    pub fn record_begun_call(&mut self) {
+        self.turn.spend_approval();
+    }
+
     /// Records why an approved call that was about [to run](super::Need::Run) does not run.
     pub fn record_voided_call(&mut self, cause: &str) {
         self.turn.void_approval(cause);

@@ -81,6 +81,11 @@ impl RunningTurn {
         self.approved = approved;
     }
 
+    /// Returns the digest of the approved call that is about to run; `None` if no person approved it.
+    pub(super) fn approved_digest(&self) -> Option<&str> {
+        self.approved.as_ref().map(|(_, digest)| digest.as_str())
+    }
+
     /// Forgets the approval of the call that has run.
     pub(super) fn spend_approval(&mut self) {
         self.approved = None;

@@ -354,12 +354,15 @@ impl QuotationMemory {
     /// Ages all sources and the user's texts by one generation, as a caller does once per period: forgets the texts
     /// that were not seen again since the previous call.
     pub fn forget_stale(&mut self) {
+        // Forgetting by age is not a limit that was reached, so it is not reported. What was lost before is still
+        // reported: the caller may not have been able to store it.
+        let full = self.full.clone();
+        let full_in_database = self.new.as_ref().map(|new| new.full.clone());
         (0..self.sources.len()).for_each(|source| self.age_source(source));
         self.own.age();
-        // Forgetting by age is not a limit that was reached.
-        self.full.clear();
-        if let Some(new) = &mut self.new {
-            new.full.clear();
+        self.full = full;
+        if let (Some(new), Some(full)) = (&mut self.new, full_in_database) {
+            new.full = full;
         }
     }
 

@@ -83,11 +83,17 @@ impl ProviderTool {
     /// nothing else of the chat.
     ///
     /// # Errors
-    /// If the argument is missing or is no text; the message tells the model what to do.
+    /// If the argument is missing or is no text, or if the address of a page is anything but one address: the provider's
+    /// model would read further words as instructions that were not judged. The message tells the model what to do.
     pub fn request(self, arguments: &Map<String, Value>) -> Result<Request, String> {
         let name = self.argument();
         let argument = arguments.get(name).and_then(Value::as_str).filter(|text| !text.trim().is_empty());
         let argument = argument.ok_or_else(|| format!("the argument `{name}` must be a text: write it"))?;
+        if self == Self::WebFetch && !is_address(argument) {
+            return Err(format!(
+                "the argument `{name}` must be one address: write https:// with a host and a path"
+            ));
+        }
         let instruction = match self {
             Self::WebSearch => {
                 "Search the web once, for the query below, and report what was found, with the address of each page:"
@@ -100,6 +106,13 @@ impl ProviderTool {
         let messages = vec![Message::User(vec![Part::Text(text)])];
         Ok(Request { messages: messages.into(), sampling, ..Request::default() })
     }
+}
+
+/// Returns whether a text is one address of HTTP and nothing else: no white space, no control characters, and a host.
+fn is_address(text: &str) -> bool {
+    let rest = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
+    let host = rest.and_then(|rest| rest.split(['/', '?', '#']).next());
+    host.is_some_and(|host| !host.is_empty()) && text.chars().all(|c| !c.is_whitespace() && !c.is_control())
 }
 
 /// A tool of the provider, as a client asks for it.
@@ -145,6 +158,16 @@ mod tests {
         check(ProviderTool::WebSearch, json!({"query": "rust"}), Ok("rust"));
         check(ProviderTool::WebFetch, json!({"url": "https://a.example/"}), Ok("https://a.example/"));
         check(ProviderTool::CodeExecution, json!({"code": "1 + 1"}), Ok("1 + 1"));
+        let no_address = Err("the argument `url` must be one address: write https:// with a host and a path");
+        for url in [
+            "https://a.example/ - or rather https://evil.example/",
+            "a.example",
+            "https:///x",
+            "http://a\u{0}",
+            "file:///x",
+        ] {
+            check(ProviderTool::WebFetch, json!({"url": url}), no_address);
+        }
         let missing = Err("the argument `query` must be a text: write it");
         for arguments in
             [json!({}), json!({"query": " "}), json!({"query": ["rust"]}), json!({"url": "rust"})]

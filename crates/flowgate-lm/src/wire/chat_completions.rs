@@ -18,6 +18,7 @@ use std::borrow::Cow;
 use serde_json::{Value, json};
 
 use super::form::{Form, FormRoute, KeyHeader, decode_stream};
+use super::provider_tools::ProviderItems;
 use super::status::encode_openai_error;
 use crate::sse::SseEvent;
 
@@ -51,7 +52,7 @@ pub(super) static FORM: Form = Form {
     // The chunk with the role.
     events_before_text: 1,
     provider_tools: &[],
-    remove_provider_items: |_| Vec::new(),
+    remove_provider_items: |_| ProviderItems::default(),
     objects: OBJECTS,
     path: |_, _| Cow::Borrowed("/chat/completions"),
     unsupported_feature: |_| None,

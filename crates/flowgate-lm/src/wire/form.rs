@@ -10,7 +10,7 @@ use std::fmt;
 use serde_json::Value;
 
 use super::known_fields::KnownFields;
-use super::provider_tools::{AnswerSource, ProviderToolForm};
+use super::provider_tools::{ProviderItems, ProviderToolForm};
 use super::{DecodeOptions, ReasoningOrder, ReceivedRequest, ResponseHead, WireError};
 use crate::Error;
 use crate::chat::{Completion, Request};
@@ -60,8 +60,8 @@ pub struct Form {
     pub(super) events_before_text: usize,
     /// The tools of the provider that servers of this format can run.
     pub(super) provider_tools: &'static [ProviderToolForm],
-    /// Removes from an answer the items that tools of the provider add to its text, and returns the sources that it names.
-    pub(super) remove_provider_items: fn(&mut Value) -> Vec<AnswerSource>,
+    /// Removes from an answer the items that tools of the provider add to its text, and returns what they say.
+    pub(super) remove_provider_items: fn(&mut Value) -> ProviderItems,
     /// The objects of requests, with the rules of their fields.
     pub(super) objects: &'static [KnownFields],
     /// Returns the path, below a server's base address, at which a model answers; if `stream` is true, in a stream.

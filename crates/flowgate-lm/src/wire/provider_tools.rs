@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::fields::{self, ObjectFields, PROVIDER_TOOL, UNLABELLED_TOOL, is_tool_type};
 use super::{Api, WireError, put};
 use crate::Error;
-use crate::chat::{Completion, ProviderTool, ProviderToolUse, ToolSpec};
+use crate::chat::{Completion, ProviderTool, ProviderToolUse, Stop, ToolSpec};
 
 /// The most sources that are listed after the text of an answer.
 const MAX_SOURCES: usize = 64;
@@ -30,6 +30,24 @@ pub(super) struct ProviderToolForm {
 
 /// A page that an answer names as a source: its title and its address.
 pub(super) type AnswerSource = (String, String);
+
+/// What the items of a provider's tool in an answer say.
+#[derive(Debug, Default)]
+pub(super) struct ProviderItems {
+    pub(super) sources: Vec<AnswerSource>,
+    /// The number of results of the tool.
+    results: usize,
+    /// The number of results that are errors.
+    failures: usize,
+}
+
+impl ProviderItems {
+    /// Counts a result of the tool; `has_succeeded` is false if it is an error.
+    pub(super) fn note_result(&mut self, has_succeeded: bool) {
+        self.results += 1;
+        self.failures += usize::from(!has_succeeded);
+    }
+}
 
 /// Returns a declaration that has no restrictions; `None` if there are any.
 pub(super) fn unrestricted(wanted: &ProviderToolUse, declaration: Value) -> Option<Value> {
@@ -94,15 +112,28 @@ pub(super) fn declare(api: Api, wanted: &ProviderToolUse, body: &mut Value) -> b
 }
 
 /// Decodes the answer to a request that declares a tool of the provider. Its text is that of the answer, followed by the
-/// sources that the answer names. An answer to any other request must not contain what this function removes.
+/// sources that the answer names; an answer without a text has no sources either. An answer to any other request must
+/// not contain what this function removes.
 ///
 /// # Errors
-/// As for [`Api::decode_response`]; also if the answer has calls, since no function was offered.
+/// As for [`Api::decode_response`]; also if the answer has calls, since no function was offered, if it is incomplete, and
+/// if the tool failed or did not run: a text about the failure is no output of the tool.
 pub(super) fn decode_answer(api: Api, mut body: Value) -> Result<Completion, Error> {
-    let mut sources = (api.form().remove_provider_items)(&mut body);
+    let ProviderItems { mut sources, results, failures } = (api.form().remove_provider_items)(&mut body);
     let mut completion = api.decode_response(&body)?;
     if !completion.calls.is_empty() {
         return Err(Error::Malformed("the answer calls a tool that was not offered"));
+    }
+    if completion.stop != Stop::End {
+        return Err(Error::ToolFailed("the answer was refused or cut off"));
+    }
+    match (results, failures) {
+        (0, _) => return Err(Error::ToolFailed("it was not used")),
+        (_, 1..) => return Err(Error::ToolFailed("the provider reports an error of it")),
+        _ => {}
+    }
+    if completion.text.trim().is_empty() {
+        return Ok(completion);
     }
     sources.retain(|(_, address)| !address.is_empty());
     sources.sort();
@@ -178,6 +209,54 @@ mod tests {
         check(Api::Messages, &body, &expected);
     }
 
+    /// A text beside a failure is no output of the tool, and neither is one from the model's memory.
+    #[test]
+    fn a_tool_that_failed_or_did_not_run_is_an_error() {
+        let failed = |why: &str| {
+            Error::ToolFailed(match why {
+                "error" => "the provider reports an error of it",
+                "unused" => "it was not used",
+                _ => "the answer was refused or cut off",
+            })
+        };
+        let messages = |result: Value, stop: &str| {
+            json!({"content": [
+                {"type": "web_search_tool_result", "tool_use_id": "s1", "content": result},
+                {"type": "text", "text": "I know it."},
+            ], "stop_reason": stop})
+        };
+        let error = json!({"type": "web_search_tool_result_error", "error_code": "max_uses_exceeded"});
+        check(Api::Messages, &messages(error, "end_turn"), &failed("error").to_string());
+        check(Api::Messages, &messages(json!([]), "max_tokens"), &failed("stop").to_string());
+        let page = json!({"type": "web_fetch_result", "url": "https://a.example/"});
+        check(Api::Messages, &messages(page, "end_turn"), "I know it.");
+        let text = json!({"content": [{"type": "text", "text": "I know it."}], "stop_reason": "end_turn"});
+        check(Api::Messages, &text, &failed("unused").to_string());
+        let responses = |status: &str| {
+            json!({"status": "completed", "output": [
+                {"type": "web_search_call", "id": "w1", "status": status},
+                {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "I know it.",
+                    "annotations": []}]},
+            ]})
+        };
+        check(Api::Responses, &responses("completed"), "I know it.");
+        check(Api::Responses, &responses("failed"), &failed("error").to_string());
+        let gemini = |candidate: Value| {
+            let mut whole = json!({"content": {"role": "model", "parts": [{"text": "I know it."}]}, "finishReason": "STOP"});
+            whole.as_object_mut().unwrap().extend(candidate.as_object().unwrap().clone());
+            json!({"candidates": [whole]})
+        };
+        check(Api::GenerateContent, &gemini(json!({})), &failed("unused").to_string());
+        check(Api::GenerateContent, &gemini(json!({"groundingMetadata": {}})), "I know it.");
+        let fetched = |status: &str| json!({"urlContextMetadata": {"urlMetadata": [{"retrievedUrl": "https://a.example/", "urlRetrievalStatus": status}]}});
+        check(Api::GenerateContent, &gemini(fetched("URL_RETRIEVAL_STATUS_SUCCESS")), "I know it.");
+        check(
+            Api::GenerateContent,
+            &gemini(fetched("URL_RETRIEVAL_STATUS_ERROR")),
+            &failed("error").to_string(),
+        );
+    }
+
     /// What other answers must not contain is removed from these alone.
     #[test]
     fn other_answers_with_a_tool_of_the_provider_stay_errors() {
@@ -203,6 +282,9 @@ mod tests {
             let mut body = json!({"tools": [{"name": "send"}]});
             let is_declared = declare(api, wanted, &mut body);
             assert_eq!(is_declared.then(|| body["tools"].to_string()).as_deref(), expected, "{api:?}");
+            // The model must use the tool where the format can say so.
+            let must_use = is_declared && matches!(api, Api::Messages | Api::Responses);
+            assert_eq!(body.get("tool_choice").is_some(), must_use, "{api:?}");
         };
         let search = wanted(ProviderTool::WebSearch);
         let plain = r#"[{"type":"web_search_20250305","name":"web_search","max_uses":1}]"#;

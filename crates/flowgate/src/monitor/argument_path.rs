@@ -19,12 +19,14 @@ pub(super) fn argument_of_node(document: &Document, node: NodeId) -> (String, Op
 /// Returns the name of the argument of the call that `part`, the printed path in a reason, is in. `None` if it is in no
 /// argument: a reason can also be about the decision, for example.
 pub(super) fn argument_in<'c>(call: &'c Call, part: &str) -> Option<&'c str> {
-    let is_in = |name: &&String| {
-        let path = Path(vec![PathStep::Key("arguments".into()), PathStep::Key(name.as_str().into())]);
-        let rest = part.strip_prefix(&path.to_string());
-        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[', '<']))
-    };
-    call.arguments.as_ref().ok()?.keys().find(is_in).map(String::as_str)
+    call.arguments.as_ref().ok()?.keys().map(String::as_str).find(|name| is_in_argument(part, name))
+}
+
+/// Returns whether `part`, the printed path in a reason, is in the argument with this name.
+pub(super) fn is_in_argument(part: &str, name: &str) -> bool {
+    let path = Path(vec![PathStep::Key("arguments".into()), PathStep::Key(name.into())]);
+    let rest = part.strip_prefix(&path.to_string());
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[', '<']))
 }
 
 #[cfg(test)]

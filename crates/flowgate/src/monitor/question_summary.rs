@@ -24,7 +24,11 @@ impl Question {
         let sentences =
             [effects(policy, call), influences(policy, call, reasons), disclosures(policy, call, reasons)];
         let rules = reasons.iter().filter(|reason| reason.kind == ReasonKind::Rule);
-        let rules = distinct(rules.map(|reason| format!("A rule of the policy asks: {}", reason.message)));
+        let rules = distinct(rules.map(|reason| {
+            // The author of the policy may have ended the message like a sentence.
+            let end = if reason.message.ends_with(['.', '!', '?']) { "" } else { "." };
+            format!("A rule of the policy asks: {}{end}", reason.message)
+        }));
         sentences.into_iter().flatten().chain(rules).collect::<Vec<_>>().join(" ")
     }
 }

@@ -69,6 +69,19 @@ impl Monitor {
         !applicable_statements::statements_for_tool(&self.policy.plan, tool).labels.is_empty()
     }
 
+    /// Returns whether a statement of the policy labels the outputs of this tool in particular: its pattern names the
+    /// tool, or some tools, and not all tools. A pattern that matches a name which no tool has names all.
+    pub fn labels_outputs_by_name(&self, tool: &Tool) -> bool {
+        let plan = &self.policy.plan;
+        let no_tool = Tool::local("\u{fffd}");
+        let names = |id: &PatternId| {
+            plan.patterns.get(id.0).is_some_and(|pattern| pattern.matches(tool) && !pattern.matches(&no_tool))
+        };
+        let statements = applicable_statements::statements_for_tool(plan, tool).labels;
+        let statements = statements.iter().filter_map(|index| plan.labels.get(*index));
+        statements.into_iter().any(|statement| statement.query.tools.iter().any(names))
+    }
+
     /// Returns whether the policy declares that a part of the outputs of a tool depends on no argument of the call.
     /// That such a part exists reveals that the call ran.
     pub fn has_independent_output(&self, tool: &Tool) -> bool {
@@ -171,9 +184,10 @@ impl Monitor {
     }
 
     /// Returns whether every call of a tool with this label is permitted without a question, whatever its arguments and
-    /// the trace are. True if no rule except a `log` rule can stop calls of the tool, and the label flows to the
-    /// greatest label at which the policy permits the decision to call it (`decision_bound`). `false` can also mean
-    /// that this is unknown. A rule without event variables can match at any call.
+    /// the trace are. True if no rule except a `log` rule can stop calls of the tool, no `require` for it can fail
+    /// (see `cannot_fail`), and the label flows to the greatest label at which the policy permits the decision to call
+    /// it (`decision_bound`). `false` can also mean that this is unknown. A rule without event variables can match at
+    /// any call.
     pub fn permits_any(&self, tool: &Tool, label: &Label) -> bool {
         let can_stop = |variable: &EventVariable| {
             matches!(variable.ty, Type::ToolCall | Type::Event)
@@ -184,7 +198,18 @@ impl Monitor {
         let may_be_stopped = rules.any(|rule| {
             rule.events.is_empty() || !rule.other_event_kinds.is_empty() || rule.events.iter().any(can_stop)
         });
-        !may_be_stopped && label.flows_to(&decision_bound(&self.policy.plan, tool))
+        !may_be_stopped
+            && requirements(&self.policy.plan, tool).into_iter().all(|it| self.cannot_fail(it, tool))
+            && label.flows_to(&decision_bound(&self.policy.plan, tool))
+    }
+
+    /// Returns whether a requirement can be evaluated for every call of the tool. A requirement that cannot be evaluated
+    /// denies the call. Conditions and computed bounds fail on values of the wrong type, for example, and a pattern that
+    /// matches tools of two servers always fails.
+    fn cannot_fail(&self, requirement: &Requirement, tool: &Tool) -> bool {
+        is_unconditional(&requirement.query)
+            && requirement.label.computed.is_empty()
+            && self.ambiguity_reason(&self.policy.plan, &requirement.query, Some(tool)).is_none()
     }
 
     /// Returns whether some call of a tool may be permitted at a label without a question. `false` is exact:

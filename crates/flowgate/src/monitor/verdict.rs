@@ -9,6 +9,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use super::argument_path::is_in_argument;
 use super::attribution::Attribution;
 use super::referenced_state::StoreVersions;
 use crate::label::Label;
@@ -145,6 +146,12 @@ pub struct Reason {
 }
 
 impl Reason {
+    /// Returns whether the reason is about the argument with this name, or a part of it.
+    #[must_use]
+    pub fn is_about_argument(&self, name: &str) -> bool {
+        self.part.as_deref().is_some_and(|part| is_in_argument(part, name))
+    }
+
     /// Creates a reason with no further details; the caller sets those that it knows.
     pub(super) fn new(kind: ReasonKind, action: Action, message: impl Into<String>) -> Self {
         Self {

@@ -15,7 +15,7 @@ use super::lines::{LineQueue, LineQueueReceiver, queue};
 /// The time for a server to end after its input was closed.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// A running server.
+/// A running server. It is killed, together with its children, when this value is dropped.
 pub(super) struct ServerProcess {
     /// Its output, line by line; the channel ends after the last line.
     pub(super) lines: Receiver<Vec<u8>>,
@@ -69,6 +69,13 @@ impl ServerProcess {
         // The server has ended, or has not ended in time. Its children may still run.
         let _ = self.process.start_kill();
         let _ = tokio::time::timeout(EXIT_TIMEOUT, self.process.wait()).await;
+    }
+}
+
+/// Kills the server and its children, for the ends of a session at which nothing waits for them, such as an error.
+impl Drop for ServerProcess {
+    fn drop(&mut self) {
+        let _ = self.process.start_kill();
     }
 }
 

@@ -32,6 +32,8 @@ use messages::{
     ProcessingEvent, ProcessingRequest, ProcessingResponse,
 };
 
+/// Why a request with a tool of the provider is refused.
+const PROVIDER_TOOL: &str = "the request declares a tool that the provider runs, which would run without a judgement here: leave it out";
 /// Why a request that continues an earlier answer is refused: the external processor does not make the answers, so it
 /// knows none by its id.
 const EARLIER_ANSWER: &str =
@@ -183,6 +185,10 @@ impl ExtProcStream {
             let decoded = decoded.map_err(NotPermitted::because)?;
             if decoded.previous_response.is_some() {
                 return Err(NotPermitted::because(EARLIER_ANSWER.to_owned()));
+            }
+            // The proxy sends the request to the model's server, and nothing there would run the tool.
+            if !decoded.provider_tools.is_empty() {
+                return Err(NotPermitted::because(PROVIDER_TOOL.to_owned()));
             }
             let decoded = match &target {
                 Some(target) => decoded.addressed_to(target),

@@ -199,6 +199,10 @@ fn remembered_texts_can_be_cleared_and_expire() {
     seen.forget_stale();
     assert_eq!(known(&seen), [false, true]);
     assert!(seen.take_full_sources().is_empty());
+    // A loss that was not reported yet is reported after texts were forgotten by age, too.
+    seen.full.insert("one".to_owned(), 3);
+    seen.forget_stale();
+    assert_eq!(seen.take_full_sources(), [("one".to_owned(), 3)].into());
 }
 
 /// The bounds of spans reveal what was compared, so there are few.

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::super::fields;
-use super::super::provider_tools::{AnswerSource, ProviderToolForm, source, unrestricted};
+use super::super::provider_tools::{ProviderItems, ProviderToolForm, source, unrestricted};
 use crate::chat::ProviderTool;
 
 pub(super) const PROVIDER_TOOLS: &[ProviderToolForm] = &[
@@ -28,21 +28,33 @@ pub(super) const PROVIDER_TOOLS: &[ProviderToolForm] = &[
 ];
 
 /// Removes the parts with code that the provider ran, and with its output. Returns the pages on which the text is based.
-pub(super) fn remove_provider_items(body: &mut Value) -> Vec<AnswerSource> {
-    let Some(candidates) = body.get_mut("candidates").and_then(Value::as_array_mut) else {
-        return Vec::new();
-    };
-    let mut sources = Vec::new();
+///
+/// Three items show that a tool ran: the result of code, the metadata of a search, and the status of each address that
+/// was fetched.
+pub(super) fn remove_provider_items(body: &mut Value) -> ProviderItems {
+    let mut items = ProviderItems::default();
+    let Some(candidates) = body.get_mut("candidates").and_then(Value::as_array_mut) else { return items };
     for candidate in candidates {
         if let Some(parts) = candidate.pointer_mut("/content/parts").and_then(Value::as_array_mut) {
             parts.retain(|part| {
+                if let Some(result) = part.get("codeExecutionResult") {
+                    items.note_result(fields::text(result, "outcome") == "OUTCOME_OK");
+                }
                 ["executableCode", "codeExecutionResult"].iter().all(|field| part.get(field).is_none())
             });
         }
-        let found =
-            candidate.get("groundingMetadata").and_then(|found| fields::list(found, "groundingChunks"));
-        let pages = found.unwrap_or_default().iter().filter_map(|chunk| chunk.get("web"));
-        sources.extend(pages.map(|page| source(page, "title", "uri")));
+        if let Some(found) = candidate.get("groundingMetadata") {
+            items.note_result(true);
+            let chunks = fields::list(found, "groundingChunks").unwrap_or_default();
+            let pages = chunks.iter().filter_map(|chunk| chunk.get("web"));
+            items.sources.extend(pages.map(|page| source(page, "title", "uri")));
+        }
+        let fetched =
+            candidate.get("urlContextMetadata").and_then(|found| fields::list(found, "urlMetadata"));
+        for page in fetched.unwrap_or_default() {
+            let status = fields::text(page, "urlRetrievalStatus");
+            items.note_result(status == "URL_RETRIEVAL_STATUS_SUCCESS");
+        }
     }
-    sources
+    items
 }

@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use super::super::provider_tools::{AnswerSource, ProviderToolForm, source, unrestricted};
+use super::super::provider_tools::{ProviderItems, ProviderToolForm, source, unrestricted};
 use super::super::{fields, put};
 use crate::chat::{ProviderTool, ProviderToolUse};
 
@@ -50,18 +50,21 @@ fn declare_web_tool(wanted: &ProviderToolUse, mut declaration: Value) -> Option<
     (!wanted.is_offline).then_some(declaration)
 }
 
-/// Removes the blocks of calls that the provider ran, and of their results. Returns the pages of these results.
-pub(super) fn remove_provider_items(body: &mut Value) -> Vec<AnswerSource> {
-    let Some(blocks) = body.get_mut("content").and_then(Value::as_array_mut) else { return Vec::new() };
-    let mut sources = Vec::new();
+/// Removes the blocks of calls that the provider ran, and of their results. Returns the pages of these results. The
+/// content of a result is an object in place of a list if it is no list of pages; an error has a type of its own.
+pub(super) fn remove_provider_items(body: &mut Value) -> ProviderItems {
+    let mut items = ProviderItems::default();
+    let Some(blocks) = body.get_mut("content").and_then(Value::as_array_mut) else { return items };
     blocks.retain(|block| {
         let kind = fields::text(block, "type");
         let is_result = kind.ends_with("_tool_result");
         if is_result {
+            let content = block.get("content").unwrap_or(&Value::Null);
+            items.note_result(!fields::text(content, "type").ends_with("_error"));
             let found = fields::list(block, "content").unwrap_or_default();
-            sources.extend(found.iter().map(|page| source(page, "title", "url")));
+            items.sources.extend(found.iter().map(|page| source(page, "title", "url")));
         }
         !is_result && kind != "server_tool_use"
     });
-    sources
+    items
 }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::super::provider_tools::{AnswerSource, ProviderToolForm, source, unrestricted};
+use super::super::provider_tools::{ProviderItems, ProviderToolForm, source, unrestricted};
 use super::super::{fields, put};
 use crate::chat::{ProviderTool, ProviderToolUse};
 
@@ -36,10 +36,18 @@ fn declare_search(wanted: &ProviderToolUse) -> Option<Value> {
 }
 
 /// Removes the items of calls that the provider ran. Returns the pages that the text cites.
-pub(super) fn remove_provider_items(body: &mut Value) -> Vec<AnswerSource> {
-    let Some(items) = body.get_mut("output").and_then(Value::as_array_mut) else { return Vec::new() };
-    items.retain(|item| !matches!(fields::text(item, "type"), "web_search_call" | "code_interpreter_call"));
+pub(super) fn remove_provider_items(body: &mut Value) -> ProviderItems {
+    let mut found = ProviderItems::default();
+    let Some(items) = body.get_mut("output").and_then(Value::as_array_mut) else { return found };
+    items.retain(|item| {
+        let is_call = matches!(fields::text(item, "type"), "web_search_call" | "code_interpreter_call");
+        if is_call {
+            found.note_result(fields::text(item, "status") == "completed");
+        }
+        !is_call
+    });
     let parts = items.iter().flat_map(|item| fields::list(item, "content").unwrap_or_default());
     let cited = parts.flat_map(|part| fields::list(part, "annotations").unwrap_or_default());
-    cited.map(|cited| source(cited, "title", "url")).collect()
+    found.sources = cited.map(|cited| source(cited, "title", "url")).collect();
+    found
 }

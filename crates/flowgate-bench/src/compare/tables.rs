@@ -1,0 +1,136 @@
+//! Returns the tables of the page that compares runs: the figures of each suite with their intervals, and the attack
+//! searches. [`page`](super::page) calls it.
+
+use serde_json::{Map, Value};
+
+use super::{NamedRun, text};
+use crate::games::text_table::{Table, cell, table};
+
+/// The ends of the names of fields that belong to another figure of the line: its interval, its spread, its counts.
+const PARTS_OF_FIGURES: [&str; 7] =
+    ["_low", "_high", "_half_width", "_standard_error", "_sd", "_count", "_of"];
+
+/// Returns one table for each suite, in the order of the runs, with a row for each line of figures.
+pub(super) fn figure_tables(runs: &[NamedRun]) -> Vec<Table> {
+    let mut suites: Vec<&str> = runs.iter().map(|(_, lines)| suite(lines)).collect();
+    suites.dedup();
+    let mut seen = Vec::new();
+    suites.retain(|suite| {
+        let is_new = !seen.contains(suite);
+        seen.push(*suite);
+        is_new
+    });
+    suites.into_iter().map(|suite| figure_table(suite, runs)).collect()
+}
+
+/// Returns the suite that the manifest of a run names; empty if it names none.
+fn suite(lines: &[Value]) -> &str {
+    lines.first().map(|manifest| text(manifest, "suite")).unwrap_or_default()
+}
+
+/// Returns the table of one suite. The columns are the fields of its lines: first the texts, which name the row, then
+/// the numbers. A number that no line has is no column, and a cell without its number is a dash.
+fn figure_table(name: &str, runs: &[NamedRun]) -> Table {
+    let of_suite = runs.iter().filter(|(_, lines)| suite(lines) == name);
+    let rows = of_suite.flat_map(|(run, lines)| {
+        let figures = lines.iter().filter(|line| text(line, "type") == "figures");
+        figures.flat_map(detector_lines).map(move |line| (run.as_str(), line))
+    });
+    let rows: Vec<(&str, Map<String, Value>)> = rows.collect();
+    let (mut names, mut numbers) = (Vec::<&str>::new(), Vec::<&str>::new());
+    for (field, value) in rows.iter().flat_map(|(_, line)| line) {
+        let is_part = PARTS_OF_FIGURES.iter().any(|end| field.ends_with(end));
+        let columns = match value {
+            Value::String(_) if field != "type" => &mut names,
+            Value::Number(_) if !is_part => &mut numbers,
+            _ => continue,
+        };
+        if !columns.contains(&field.as_str()) {
+            columns.push(field);
+        }
+    }
+    let header: Vec<&str> = std::iter::once("run").chain(names.clone()).chain(numbers.clone()).collect();
+    let cells = |(run, line): &(&str, Map<String, Value>)| {
+        let texts =
+            names.iter().map(|name| line.get(*name).and_then(Value::as_str).unwrap_or("-").to_owned());
+        let figures = numbers.iter().map(|name| figure_cell(line, name));
+        std::iter::once((*run).to_owned()).chain(texts).chain(figures).collect()
+    };
+    let title = if name.is_empty() { "figures".to_owned() } else { format!("figures of {name}") };
+    table(&title, &header, &rows.iter().map(cells).collect::<Vec<_>>())
+}
+
+/// Returns the cell of a figure: a whole number as it is, another one with three decimals, and its interval in brackets
+/// if the line has one.
+fn figure_cell(line: &Map<String, Value>, name: &str) -> String {
+    let number = |name: String| line.get(&name).and_then(Value::as_f64);
+    let (Some(figure), Some(value)) = (line.get(name), number(name.to_owned())) else { return cell(None) };
+    let shown = if figure.is_u64() { figure.to_string() } else { cell(Some(value)) };
+    let half = number(format!("{name}_half_width"));
+    let low = number(format!("{name}_low")).or(half.map(|half| value - half));
+    let high = number(format!("{name}_high")).or(half.map(|half| value + half));
+    match (low, high) {
+        (Some(low), Some(high)) => format!("{shown} [{}, {}]", cell(Some(low)), cell(Some(high))),
+        _ => shown,
+    }
+}
+
+/// Returns a line of figures as lines that have texts and numbers alone. The line of the suite of detectors has an
+/// object for each of its rates, and one with the detectors: it becomes a line for each detector, and one for the rule.
+/// Other lines stay as they are.
+fn detector_lines(line: &Value) -> Vec<Map<String, Value>> {
+    let line = line.as_object().cloned().unwrap_or_default();
+    let Some(detectors) = line.get("detectors").and_then(Value::as_object) else { return vec![line] };
+    let with_rates = |name: &str, fields: &Map<String, Value>| {
+        let mut flat = Map::new();
+        flat.insert("defence".to_owned(), name.into());
+        for (field, rate) in fields {
+            let number = |name: &str| rate.get(name).and_then(Value::as_f64);
+            if let (Some(found), Some(of)) = (number("found"), number("of").filter(|of| *of > 0.0)) {
+                flat.insert(field.clone(), (found / of).into());
+                flat.insert(format!("{field}_low"), number("low").into());
+                flat.insert(format!("{field}_high"), number("high").into());
+            }
+        }
+        flat
+    };
+    let each = detectors.iter().filter_map(|(name, rates)| Some(with_rates(name, rates.as_object()?)));
+    each.chain([with_rates(text(&Value::Object(line.clone()), "defence"), &line)]).collect()
+}
+
+/// Returns the points of the detectors of the suite of detectors: the name, the share of honest rows that it flags, and
+/// the share of attacks that it catches, both with their intervals.
+pub(super) fn detector_figures(line: &Value) -> Vec<Map<String, Value>> {
+    let mut lines = detector_lines(line);
+    lines.retain(|line| line.contains_key("attacks_caught"));
+    lines
+}
+
+/// Returns the table of the attack searches: for each run and defence, the tasks in which some attempt opened the
+/// channel, was a violation, and took effect, and the mean number of attempts until then. `None` if no run has a search.
+pub(super) fn search_table(runs: &[NamedRun]) -> Option<Table> {
+    let mut rows: Vec<Vec<String>> = Vec::new();
+    for (run, lines) in runs {
+        let searches: Vec<&Value> = lines.iter().filter(|line| text(line, "type") == "search").collect();
+        let mut defences: Vec<&str> = searches.iter().map(|line| text(line, "defence")).collect();
+        defences.dedup();
+        for defence in defences {
+            let of_defence = || searches.iter().filter(|line| text(line, "defence") == defence);
+            let reached = |field: &str| of_defence().filter(|line| line[field].is_u64()).count().to_string();
+            let until: Vec<f64> = of_defence().filter_map(|line| line["executed_at"].as_f64()).collect();
+            let mean = (!until.is_empty()).then(|| until.iter().sum::<f64>() / until.len() as f64);
+            rows.push(vec![
+                run.clone(),
+                defence.to_owned(),
+                of_defence().count().to_string(),
+                reached("opened_at"),
+                reached("violated_at"),
+                reached("executed_at"),
+                cell(mean),
+            ]);
+        }
+    }
+    let header =
+        ["run", "defence", "tasks", "opened", "violated", "took effect", "attempts until then, mean"];
+    (!rows.is_empty()).then(|| table("attack searches", &header, &rows))
+}

@@ -1,0 +1,62 @@
+//! Collects the approvals that a turn uses. Most of them are used when the turn is stored, since its calls run only
+//! afterwards. The approval of a call that the provider runs during the turn is committed before the call.
+//! `person_approver` adds approvals, `turn_observer` commits some, and `turn` reads what is left.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use flowgate_guard::approve::ApprovalRequest;
+
+use crate::approvals::ApprovalReference;
+
+/// The approvals that one turn uses.
+#[derive(Default)]
+pub(super) struct UsedApprovals(Mutex<Approvals>);
+
+#[derive(Default)]
+struct Approvals {
+    /// Those that are used when the turn is stored.
+    pending: Vec<ApprovalReference>,
+    /// Those that are used already.
+    committed: Vec<ApprovalReference>,
+}
+
+impl UsedApprovals {
+    fn lock(&self) -> MutexGuard<'_, Approvals> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds approvals that the turn uses.
+    pub(super) fn add(&self, approvals: impl IntoIterator<Item = ApprovalReference>) {
+        self.lock().pending.extend(approvals);
+    }
+
+    /// Takes one call from an approval of several calls equal to this one, so that it covers one call fewer. Returns
+    /// false if no approval of the turn covers the call.
+    pub(super) fn take_equal_call(&self, ask: &ApprovalRequest) -> bool {
+        let Approvals { pending, committed } = &mut *self.lock();
+        pending.iter_mut().chain(committed).any(|asked| asked.take_equal_call(ask))
+    }
+
+    /// Returns all approvals of the turn.
+    pub(super) fn all(&self) -> Vec<ApprovalReference> {
+        let approvals = self.lock();
+        approvals.pending.iter().chain(&approvals.committed).cloned().collect()
+    }
+
+    /// Returns the id of the approval of a call that is not committed yet, by the digest of the call. `None` if the
+    /// approval is committed, or was used by an earlier turn: it covers several equal calls.
+    pub(super) fn pending_id(&self, digest: &str) -> Option<String> {
+        self.lock().pending.iter().find(|asked| asked.digest == digest).map(|asked| asked.id.clone())
+    }
+
+    /// Notes that the approval with this id is committed.
+    pub(super) fn note_committed(&self, id: &str) {
+        let Approvals { pending, committed } = &mut *self.lock();
+        committed.extend(pending.extract_if(.., |asked| asked.id == id));
+    }
+
+    /// Returns the approvals that are used when the turn is stored.
+    pub(super) fn into_pending(self) -> Vec<ApprovalReference> {
+        self.0.into_inner().unwrap_or_else(PoisonError::into_inner).pending
+    }
+}
