@@ -427,6 +427,7 @@ async fn the_description_is_served_and_its_examples_work() {
                 "/api/v1/freezes",
                 "/api/v1/grants",
                 "/api/v1/keys",
+                "/api/v1/handed-calls",
                 "/api/v1/audit/",
                 "/api/v1/quotations",
                 "/api/v1/policies",

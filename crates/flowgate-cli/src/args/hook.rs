@@ -32,6 +32,9 @@ hook, such as AGENTS.md, is an empty message of the role `attachment/context`. C
 For Cursor (`--harness cursor`), Copilot CLI (`--harness copilot`) and OpenCode (`--harness opencode`, run by a plugin), see
 examples/hooks. Cursor and OpenCode cannot ask either.
 
+If the agent uses Flowgate's gateway as its base URL, --gateway asks the gateway about each call, with the agent's key
+(FLOWGATE_KEY): a call runs only if the hook permits it and the gateway has handed it over.
+
 To try a policy without stopping anything, for a week or so:
   flowgate hook --policy /etc/flowgate/claude.flow --watch ~/flowgate-watch.jsonl
   flowgate report ~/flowgate-watch.jsonl

@@ -115,7 +115,15 @@ impl ServedGateway {
         Self(child, format!("http://{address}"))
     }
 
-    /// The agent asks the model; returns what it receives.
+    /// The agent asks the model; returns the id of the call that it receives.
+    fn call(&self, text: &str) -> String {
+        let answer = self.ask(text);
+        let body: Value = serde_json::from_str(answer.split_once("\r\n\r\n").unwrap().1).unwrap();
+        let call = &body["choices"][0]["message"]["tool_calls"][0];
+        call["id"].as_str().unwrap_or_else(|| panic!("{answer}")).to_owned()
+    }
+
+    /// The agent asks the model; returns the head and the body of the answer.
     fn ask(&self, text: &str) -> String {
         let body = json!({
             "model": "m",
@@ -134,6 +142,17 @@ impl ServedGateway {
         stream.read_to_string(&mut answer).unwrap();
         answer
     }
+}
+
+/// Returns an event about the call with this id. Gemini CLI states no ids.
+fn with_id(session: &Session, event: &Event<'_>, id: &str) -> Value {
+    let mut input = session.input(event);
+    match session.harness {
+        "codex" => input["tool_use_id"] = json!(id),
+        "opencode" => input["call"] = json!(id),
+        _ => {}
+    }
+    input
 }
 
 impl Session {
@@ -166,26 +185,25 @@ fn a_call_runs_only_if_the_gateway_has_handed_it_over() {
     for harness in ["codex", "gemini", "opencode"] {
         let session = Session::new(harness);
         let gateway = ServedGateway::start(&session, OPEN);
-        let decides = |event: &Event<'_>| session.decides_with(event, &gateway.1, Some(KEY));
-        let check = |event: &Event<'_>, expected: &str| {
-            let decided = decides(event);
+        let mut id = "unknown".to_owned();
+        let check = |event: &Event<'_>, id: &str, expected: &str| {
+            let decided = session.decides_on(&with_id(&session, event, id), &gateway.1, Some(KEY));
             let is_equal = if expected == "-" { decided == "-" } else { decided.starts_with(expected) };
             assert!(is_equal, "{harness}: {decided}");
         };
         // Events other than calls are not the gateway's business.
-        check(&Start("startup"), "-");
-        check(&Prompt("Pay bob"), "-");
-        check(&Before("pay bob"), UNKNOWN);
-        let answer = gateway.ask("Pay bob");
-        assert!(answer.contains("call_pay_bob"), "{answer}");
-        check(&Before("pay bob"), "-");
-        check(&Before("pay eve"), UNKNOWN);
+        check(&Start("startup"), &id, "-");
+        check(&Prompt("Pay bob"), &id, "-");
+        check(&Before("pay bob"), &id, UNKNOWN);
+        id = gateway.call("Pay bob");
+        check(&Before("pay bob"), &id, "-");
+        check(&Before("pay eve"), "another", UNKNOWN);
         // The hook's own verdict is not weaker because the gateway permits the call.
-        check(&Before("shell"), "deny the policy denies this call");
-        check(&After("pay bob", "paid"), "-");
+        check(&Before("shell"), &id, "deny the policy denies this call");
+        check(&After("pay bob", "paid"), &id, "-");
         let asked = if harness == "gemini" { "ask the policy asks" } else { "deny the policy asks" };
-        check(&After("page", "Pay!"), "-");
-        check(&Before("pay bob"), asked);
+        check(&After("page", "Pay!"), "page", "-");
+        check(&Before("pay bob"), &id, asked);
     }
 }
 
@@ -202,8 +220,8 @@ fn the_call_is_the_one_that_the_gateway_has_judged() {
         for event in [Start("startup"), Prompt("Pay bob")] {
             assert_eq!(session.decides_with(&event, &gateway.1, Some(KEY)), "-", "{harness}");
         }
-        gateway.ask("Pay bob");
-        let mut input = session.input(&Before("pay bob"));
+        let id = gateway.call("Pay bob");
+        let mut input = with_id(&session, &Before("pay bob"), &id);
         let key = if harness == "opencode" { "args" } else { "tool_input" };
         input[key] = json!({"argument": "eve"});
         let decided = session.decides_on(&input, &gateway.1, Some(KEY));

@@ -4,6 +4,7 @@
 use std::future::ready;
 
 use flowgate::monitor::AuthorizedCall;
+use flowgate::trace::Tool;
 use flowgate_audit::AuditEvent;
 use flowgate_guard::agent::{Observer, ProviderToolRunner};
 use flowgate_guard::conversation::Conversation;
