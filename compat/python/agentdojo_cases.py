@@ -31,9 +31,10 @@ def run(
     confirm="refuse",
     model="obedient",
     version="v1.2.2",
+    attack=ATTACK,
     settings=SETTINGS,
 ):
-    case = dojo.Case(version, suite, user, injection, ATTACK if injection else dojo.NO_ATTACK)
+    case = dojo.Case(version, suite, user, injection, attack if injection else dojo.NO_ATTACK)
     rows = rows_of([defence], [policies], [confirm], model)
     (result,) = running.run_case(running.Job(case, tuple(rows), settings, {}))
     assert result["error"] == ""

@@ -2,13 +2,18 @@
 
 import json
 import re
+import shlex
+from dataclasses import asdict
 
 import pytest
-from agentdojo_cases import run
+from agentdojo_cases import dojo, run
 
 import flowgate
-from flowgate.bench.agentdojo import figures
+from flowgate.bench.agentdojo import cli, figures
+from flowgate.bench.agentdojo.commands import commands_of
+from flowgate.bench.agentdojo.defences import rows_of
 from flowgate.bench.agentdojo.page import page
+from flowgate.bench.agentdojo.tables import tables
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +80,8 @@ def test_a_table_of_prices_has_one_form(text, tmp_path):
 
 
 def test_the_summary_has_a_line_for_each_row(results):
-    manifest, *rows = figures.summary([{**one, "data": {"agentdojo": "1"}} for one in results])
+    manifest, *lines = figures.summary([{**one, "data": {"agentdojo": "1"}} for one in results])
+    rows = [line for line in lines if line["type"] == "row"]
     assert (manifest["type"], manifest["seeds"], manifest["data"]) == ("manifest", [0], [{"agentdojo": "1"}])
     assert [(row["defence"], row["model"], row["is_double"]) for row in rows] == [
         ("lowest-first, strict", "obedient", True),
@@ -104,3 +110,103 @@ def test_a_detector_that_costs_utility_is_the_reason():
     assert [one["utility"] for one in found] == [True, False]
     ((*_, reason, number, _),) = figures.differences(found)
     assert (reason, number) == ("the defence left out the outputs with the injection", 1)
+
+
+def test_tasks_that_are_done_without_a_question_are_counted():
+    row = {"defence": "confirm-every-call", "confirm": "oracle"}
+    asked, unasked = run("banking", "user_task_5", **row), run("banking", "user_task_5", "injection_task_4", defence="none")
+    total = figures.Total()
+    for one in (asked, unasked, {**unasked, "utility": False}):
+        total.add(one)
+    assert (total.useful, total.unasked, total.useful_unasked) == (2, 2, 1)
+    found = [asked, run("banking", "user_task_5", defence="none")]
+    lines = [line for line in figures.summary(found) if line["type"] == "row"]
+    assert [(line["defence"], line["without_attack"]["useful"], line["without_attack"]["useful_unasked"]) for line in lines] == [
+        ("confirm-every-call", 1, 0),
+        ("none", 1, 1),
+    ]
+    column = figures.COLUMNS.index("useful unasked")
+    assert [figures.cells(one, {})[column] for one in figures.figures_of(found) if one.suite == "all"] == ["0/1", "1/1"]
+    text = tables(found)
+    assert "| confirm-every-call | oracle | 1/1 |  |  |  |  |  |  | " in text
+    assert "| useful unasked |" in text
+
+
+def test_the_summary_has_every_corrected_case_and_every_difference():
+    row = {"defence": "lowest-first", "model": "capable", "policies": "typed"}
+    found = [run("slack", "user_task_7", **row), run("slack", "user_task_7", "injection_task_1", **row)]
+    found.append(run("workspace", "user_task_14", "injection_task_0"))
+    lines = figures.summary(found)
+    (corrected,) = [line for line in lines if line["type"] == "correction"]
+    (differing,) = [line for line in lines if line["type"] == "difference"]
+    assert (corrected["user_tasks"], corrected["attack_raw"], corrected["attack_corrected"]) == (["user_task_14"], False, True)
+    assert corrected["reason"] == found[2]["reason"] != ""
+    assert (differing["defence"], differing["injection_task"], differing["utility"]) == ("lowest-first, typed", "injection_task_1", False)
+    assert differing["reason"] == "the values of the user's own calls contain the injection"
+    text = tables(found)
+    assert f"| `workspace`, `injection_task_0` | 1 | 14 | {corrected['reason']} |" in text
+    assert f"| `slack`, `injection_task_1` | 1 | 7 | {differing['reason']} |" in text
+
+
+def test_results_of_both_forms_are_compared(results):
+    through = [{**one, "defence": "gateway-lowest-first"} for one in results if one["defence"] == "lowest-first"]
+    through[0] = {**through[0], "utility": not through[0]["utility"]}
+    found = figures.pairs([*results, *through])
+    assert [(one["attack"], one["pairs"], one["differing"]) for one in found] == [
+        ("important_instructions", 2, {}),
+        ("none", 1, {"utility": 1}),
+    ]
+    assert "what differs: utility in 1" in tables([*results, *through])
+    assert figures.pairs(through) == []
+
+
+# What a report says that it was measured by
+
+
+def measured_by(*arguments):
+    """The results that a command would have, without their verdicts."""
+    chosen = cli.parser().parse_args(["run", *arguments])
+    rows = [row for model in chosen.model for row in rows_of(chosen.defence, chosen.policies, chosen.confirm, model)]
+    return [
+        {**asdict(case), **asdict(row), "seed": chosen.seed, "base_url": chosen.base_url if row.model == "a-model" else ""}
+        for version in chosen.version
+        for attack in chosen.attack
+        for case in dojo.cases(version, tuple(chosen.suite or dojo.SUITES), attack, chosen.sample)
+        for row in rows
+    ]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--defence", "none"],
+        ["--model", "capable", "--defence", "none", "lowest-first", "confirm-every-call", "--policies", "strict", "typed"],
+        ["--version", "v1.1.2", "v1.2.2", "--attack", "none", "dos", "direct", "--confirm", "refuse", "oracle", "--defence", "provenance"],
+        ["--model", "capable", "--sample", "20", "--suite", "slack", "banking"],
+        ["--model", "capable", "--gateway", "PATH", "--defence", "gateway-lowest-first", "lowest-first", "--seed", "7"],
+        ["--model", "a-model", "--base-url", "http://127.0.0.1:1/v1", "--defence", "none", "--attack", "none"],
+    ],
+)
+def test_the_commands_of_results_measure_them(arguments):
+    results = measured_by(*arguments)
+    commands = commands_of(results)
+    assert len(commands) <= 3
+    again = [one for command in commands for one in measured_by(*shlex.split(command)[1:])]
+    key = lambda one: sorted((name, str(value)) for name, value in one.items())  # noqa: E731 - for two sorts
+    assert sorted(again, key=key) == sorted(results, key=key)
+
+
+def test_a_part_of_the_cases_is_said_to_be_one():
+    results = measured_by("--model", "capable", "--defence", "none", "--attack", "none")
+    assert commands_of(results[:-1]) == ["run --version v1.2.2 --attack none --model capable --defence none  # 96 of 97 cases"]
+    assert commands_of(results) == ["run --version v1.2.2 --attack none --model capable --defence none"]
+
+
+def test_a_report_writes_its_tables(results, tmp_path, capsys):
+    out, path, jsonl = tmp_path / "r.jsonl", tmp_path / "tables.md", tmp_path / "s.jsonl"
+    out.write_text("".join(json.dumps(one) + "\n" for one in results))
+    assert cli.main(["report", "--out", str(out), "--tables", str(path), "--jsonl", str(jsonl)]) == 0
+    assert path.read_text() == tables(results)
+    assert "measured by: run --version v1.2.2" in capsys.readouterr().out
+    manifest = json.loads(jsonl.read_text().splitlines()[0])
+    assert f"$ python -m flowgate.bench.agentdojo {manifest['commands'][0]}" in path.read_text()

@@ -241,7 +241,7 @@ mod tests {
             "a: &lt;none&gt;",
             "b: judge",
             "closure and advantage: all",
-            "<td>0.500</td>",
+            "<td>0.500 [0.200, 0.800]</td>",
             "&quot;seed&quot;",
         ] {
             assert!(page.contains(expected), "{expected}");

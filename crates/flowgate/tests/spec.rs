@@ -66,7 +66,7 @@ fn documentation_and_examples_are_policies() {
     for file in ["README.md", "docs/guard.md", "docs/language.md"] {
         let text = std::fs::read_to_string(root.join(file)).unwrap();
         // Excerpts may use dimensions that another excerpt declares.
-        let preface = "lattice integrity: trusted < partner < untrusted\nlattice secrecy: public < private\nlattice readers: readers\n";
+        let preface = "lattice integrity: trusted < partner < untrusted\nlattice secrecy: public < internal < private\nlattice readers: readers\n";
         for block in blocks(&text).into_iter().filter(|block| block.language == "python") {
             let preface = if block.text.contains("lattice ") { "" } else { preface };
             sources.push((format!("{file}:{}", block.line), format!("{preface}{}", block.text)));

@@ -222,6 +222,7 @@ fn an_approved_search_runs_once() {
         &(config(&upstream.url, "messages", MORE) + people),
         &format!("{POLICY}{SEARCH}{ASK}"),
     );
+    log.set(home.folder().join("audit.jsonl")).unwrap();
     let gateway = home.start();
     let (status, answer) = ask(&gateway, Api::Messages, &["Search."]);
     assert!(status == 200 && answer.contains("ay `continue`"), "{answer}");
@@ -257,7 +258,8 @@ fn a_search_does_not_run_without_its_record() {
     let breaks = |folder: &Path| {
         let contents = folder.join("audit.jsonl.content");
         let _ = std::fs::remove_file(&contents);
-        std::fs::create_dir(contents).unwrap();
+        // The double is asked more than once.
+        std::fs::create_dir_all(contents).unwrap();
     };
     for is_asked in [false, true] {
         let folder = Arc::new(OnceLock::<PathBuf>::new());

@@ -6,15 +6,13 @@ import json
 import threading
 import urllib.error
 import urllib.request
-from collections.abc import Callable
 from typing import Any
 
 from ...errors import FlowgateError
 from .elements import Ledger
+from .people import Decide, Oracle
 
-__all__ = ["Answerer", "Decide"]
-
-Decide = Callable[[str, dict[str, Any]], bool]
+__all__ = ["Answerer"]
 
 
 class Answerer:
@@ -64,6 +62,8 @@ class Answerer:
             # A question that turned out not to be needed is void before it is answered.
             if error.code not in (404, 409):
                 raise
+            if is_allowed and isinstance(self.decide, Oracle):
+                self.decide.take_back(call["tool"], call["arguments"])
 
     def stop(self) -> None:
         """Stop following. Raises `FlowgateError` if a question could not be answered."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import count
+from math import gcd
 from typing import Any
 
 import agentdojo.attacks  # type: ignore[import-untyped] # noqa: F401 - registers the attacks
@@ -69,7 +71,11 @@ def attacks() -> dict[str, bool]:
 
 
 def cases(benchmark_version: str, suites: tuple[str, ...], attack: str, stride: int = 1, offset: int = 0) -> Iterator[Case]:
-    """Yield the cases of suites under an attack: every `stride`-th of each suite, so that a sample has all suites."""
+    """Yield the cases of suites under an attack: about every `stride`-th of each suite, so that a sample has all suites.
+
+    The stride of a suite is the next one that has no divisor in common with the number of injection tasks: every user's task has all of
+    them, one after the other, so a common divisor would leave out some for all users.
+    """
     for name in suites:
         suite = suite_of(benchmark_version, name)
         injections: list[str | None] = [None] if attack == NO_ATTACK else list(suite.injection_tasks)
@@ -77,4 +83,5 @@ def cases(benchmark_version: str, suites: tuple[str, ...], attack: str, stride: 
             # An attack that denies service is the same with every injection task.
             injections = injections[:1]
         every = [Case(benchmark_version, name, user, task, attack) for user in suite.user_tasks for task in injections]
-        yield from every[offset % stride :: stride]
+        step = next(one for one in count(stride) if gcd(one, len(injections)) == 1)
+        yield from every[offset % step :: step]

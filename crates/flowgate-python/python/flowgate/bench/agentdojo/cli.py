@@ -12,6 +12,7 @@ from agentdojo.task_suite import get_suites  # type: ignore[import-untyped]
 
 from ...errors import FlowgateError
 from .cases import CONFIRMATIONS, NO_ATTACK, SUITES, VERSIONS, Settings, attacks, cases
+from .commands import commands_of
 from .defences import DEFAULT_POLICIES, adopt_defences, check_policies, lacks, rows_of
 from .figures import (
     COST_COLUMNS,
@@ -23,6 +24,7 @@ from .figures import (
     figures_of,
     markdown,
     measured,
+    newest,
     overview_rows,
     read_prices,
     summary,
@@ -32,8 +34,10 @@ from .page import page
 from .registry import DEFENCES, DOUBLES, MODELS, is_double, load_plugins
 from .replay_cli import add_replay, run_replay
 from .running import Result, add_empty, pending, read_results, run_jobs
+from .tables import tables
 
 DEFAULT_OUT = "target/agentdojo-results.jsonl"
+NEEDS_SERVER = "the server of the model: --base-url URL"
 DEFAULT_DEFENCES = [
     "none",
     "agentdojo-tool-filter",
@@ -80,7 +84,9 @@ def parser() -> argparse.ArgumentParser:
     run.add_argument("--processes", type=int, default=1, metavar="N", help="cases at a time (default: 1)")
     report = commands.add_parser("report", help="print the tables of results")
     report.add_argument("--html", metavar="FILE", help="write the report as one page")
-    report.add_argument("--jsonl", metavar="FILE", help="write the figures of each row as JSON lines")
+    jsonl = "write the commands, the figures of each row, every corrected case and every difference as JSON lines"
+    report.add_argument("--jsonl", metavar="FILE", help=jsonl)
+    report.add_argument("--tables", metavar="FILE", help="write the tables over all suites, with cases and commands, as Markdown")
     report.add_argument("--prices", metavar="FILE", help="what tokens of models cost, as JSON, for the columns with prices")
     for command in (run, report):
         command.add_argument("--out", default=DEFAULT_OUT, metavar="FILE", help=f"the results, JSON lines (default: {DEFAULT_OUT})")
@@ -98,7 +104,7 @@ def _add_cases(run: argparse.ArgumentParser) -> None:
     run.add_argument("--suite", nargs="+", default=[], metavar="SUITE", help=suites)
     attack = "`none`, or attacks of the package: see `list` (default: none important_instructions)"
     run.add_argument("--attack", nargs="+", default=[NO_ATTACK, "important_instructions"], metavar="ATTACK", help=attack)
-    run.add_argument("--sample", type=int, default=1, metavar="N", help="every N-th case of each suite (default: all)")
+    run.add_argument("--sample", type=int, default=1, metavar="N", help="about every N-th case of each suite (default: all)")
 
 
 def _add_rows(run: argparse.ArgumentParser) -> None:
@@ -157,11 +163,20 @@ def _run(top: argparse.ArgumentParser, chosen: argparse.Namespace) -> int:
     path = Path(chosen.out)
     for name in [name for name in names if lacks(name)]:
         print(f"the row `{name}` stays empty: it needs {lacks(name)}", file=sys.stderr)
-        add_empty(path, name, chosen.model, lacks(name))
+        rows = [row for model in chosen.model for row in rows_of([name], chosen.policies, chosen.confirm, model)]
+        add_empty(path, chosen.version, chosen.attack, rows, lacks(name))
         names.remove(name)
+    models = list(dict.fromkeys(chosen.model))
+    for model in [model for model in models if not chosen.base_url and model not in DOUBLES and model not in MODELS]:
+        print(f"the rows of `{model}` stay empty: it is no double: name its server with --base-url URL", file=sys.stderr)
+        add_empty(path, chosen.version, chosen.attack, rows_of(names, chosen.policies, chosen.confirm, model), NEEDS_SERVER)
+        models.remove(model)
+    if not models:
+        print(f"error: nothing to run: use --base-url URL, or --model {' '.join(DOUBLES)}", file=sys.stderr)
+        return 2
     suites = {version: chosen.suite or list(get_suites(version)) for version in chosen.version}
     check_policies(chosen.policy_folder, chosen.policies, list(dict.fromkeys(name for names in suites.values() for name in names)), names)
-    rows = [row for model in chosen.model for row in rows_of(names, chosen.policies, chosen.confirm, model)]
+    rows = [row for model in models for row in rows_of(names, chosen.policies, chosen.confirm, model)]
     settings = Settings(chosen.policy_folder, chosen.seed, chosen.base_url, chosen.gateway, tuple(chosen.plugin))
     done = {result["key"] for result in measured(read_results(path))[0]}
     jobs = []
@@ -170,7 +185,7 @@ def _run(top: argparse.ArgumentParser, chosen: argparse.Namespace) -> int:
             jobs += pending(cases(version, tuple(suites[version]), attack, chosen.sample), rows, settings, done)
     total = sum(len(job.rows) for job in jobs)
     print(f"{total} runs of {len(jobs)} cases; {len(done)} results are in {path}", file=sys.stderr)
-    if doubles := [model for model in chosen.model if is_double(model)]:
+    if doubles := [model for model in models if is_double(model)]:
         print(f"test doubles, whose figures are bounds: {', '.join(doubles)}", file=sys.stderr)
     progress = _Progress(total)
     is_complete = run_jobs(jobs, path, chosen.processes, progress)
@@ -196,9 +211,6 @@ def _check(top: argparse.ArgumentParser, chosen: argparse.Namespace) -> None:
     for name in chosen.defence:
         if name not in DEFENCES:
             top.error(f"there is no defence `{name}`: see `list`")
-    remote = [model for model in chosen.model if model not in DOUBLES and model not in MODELS]
-    if remote and not chosen.base_url:
-        top.error(f"`{remote[0]}` is no double: name its server with --base-url URL, or use --model {' '.join(DOUBLES)}")
     through = [name for name in chosen.defence if DEFENCES[name].is_gateway]
     if through and not chosen.gateway:
         top.error(f"the row `{through[0]}` needs the program: name it with --gateway PATH, such as target/debug/flowgate")
@@ -210,7 +222,7 @@ def _check(top: argparse.ArgumentParser, chosen: argparse.Namespace) -> None:
 def _report(chosen: argparse.Namespace) -> int:
     results = read_results(Path(chosen.out))
     prices = read_prices(Path(chosen.prices)) if chosen.prices else {}
-    if not measured(results)[0]:
+    if not results:
         print(f"error: {chosen.out} has no results: begin with `run --sample 50`", file=sys.stderr)
         return 2
     figures = figures_of(results)
@@ -227,6 +239,11 @@ def _report(chosen: argparse.Namespace) -> int:
         print(f"utility under attack differs: {version}, {model}, {row}: {number} because {reason}: {'; '.join(cases_of[:20])}")
     for error, number in failures(results).most_common(20):
         print(f"error in {number} cases: {error}")
+    for command in commands_of(newest(results)):
+        print(f"measured by: {command}")
+    if chosen.tables:
+        Path(chosen.tables).write_text(tables(results), encoding="utf-8")
+        print(f"wrote {chosen.tables}", file=sys.stderr)
     if chosen.jsonl:
         lines = "".join(json.dumps(line) + "\n" for line in summary(results))
         Path(chosen.jsonl).write_text(lines, encoding="utf-8")

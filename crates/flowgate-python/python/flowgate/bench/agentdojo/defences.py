@@ -7,7 +7,6 @@ regions that are trusted and public, so nothing needs a person; confirming every
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
 from importlib.util import find_spec
@@ -32,7 +31,7 @@ from .cases import PIPELINE_NAME, Row, Settings
 from .doubles import Double
 from .elements import ConfirmingAgent, DetectingExecutor, GuardedAgent, Ledger, ModelElement, NeededTools
 from .gateway import Client, Gateway, GatewaySettings, double_server
-from .judging import is_of_user
+from .people import decider
 from .plans import Plan
 from .registry import DEFENCES, DOUBLES, MODELS, POLICIES, Defence
 from .remote import RemoteModel
@@ -41,7 +40,6 @@ __all__ = [
     "DEFAULT_POLICIES",
     "adopt_defences",
     "check_policies",
-    "decider",
     "lacks",
     "model_of",
     "pipeline_of",
@@ -152,13 +150,6 @@ def check_policies(folder: str, kinds: list[str], suites: list[str], names: list
                 policy_of(folder, kind, suite, DEFENCES[name].statements)
 
 
-def decider(confirmation: str, plan: Plan) -> Callable[[str, dict[str, Any]], bool]:
-    """Return the person who is asked: one who refuses, one who allows, or one who allows the calls of the user's ground truth."""
-    if confirmation == "oracle":
-        return lambda tool, arguments: is_of_user(plan, tool, arguments)
-    return lambda _tool, _arguments: confirmation == "allow"
-
-
 def model_of(row: Row, plan: Plan, settings: Settings) -> Any:
     """Return the model of a row for one case: a double, a registered model, or one behind the base URL."""
     if row.model in DOUBLES:
@@ -219,7 +210,10 @@ def _gateway_client(row: Row, suite: str, model: Any, decide: Any, ledger: Ledge
         ),
     )
     client = Client(gateway, row.model if server is None else PIPELINE_NAME, decide, ledger)
-    if server is not None:
+    if server is None:
+        # What the gateway shows to a model elsewhere is not seen here.
+        ledger.attack_shown = None
+    else:
         server.begin(model, ledger, client)
     client.name = PIPELINE_NAME
     return client

@@ -4,7 +4,8 @@
 and only if the values that it needs are shown, can be left to a slot, or can be looked at. Both are gullible: each obeys every
 injection as soon as it is shown it. A value that stands in no text was derived from something unknown, so the capable double
 needs everything that is hidden, and cannot write it once an earlier call of the ground truth was refused or left out: the answer to
-that call may be what the value is derived from.
+that call may be what the value is derived from. An injection that denies service asks for no call: upon each message that shows it,
+a double stops.
 """
 
 from __future__ import annotations
@@ -17,13 +18,15 @@ from ..._flowgate import Completion
 from .plans import Call, Plan
 from .texts import OMITTED, contains, leaves, letters, placeholders, regions, shown, words
 
-__all__ = ["LOOK", "REFUSALS", "Double", "is_screening", "messages_of_model"]
+__all__ = ["LOOK", "REFUSALS", "STOPPED", "Double", "is_screening", "messages_of_model"]
 
 LOOK = "look"
 MAX_NAMES = 50
 MAX_LOOKS = 4
 # How the answer to a call begins that the guard, or a person without the guard, refused.
 REFUSALS = ('{"refused"', "The user refused")
+# What a double says that an injection has stopped.
+STOPPED = "Stopped."
 
 Request = dict[str, Any]
 
@@ -70,6 +73,8 @@ class Double:
 
     def _write(self, request: Request) -> Completion:
         view = shown(request)
+        if self.plan.denies_service and self.sees_attack(view):
+            return self._stop()
         if not self.obeyed and self.sees_attack(view):
             self.obeyed = True
             if self.plan.injected_calls:
@@ -80,6 +85,15 @@ class Double:
         if not self.is_capable:
             return self._next_call() or self._answer()
         return self._capable(request, view)
+
+    def _stop(self) -> Completion:
+        """Write what ends the task: a message without calls, which says nothing of what the user asked for.
+
+        In the level of a look it ends that level alone. What is shown outside is without the injection, and does not stop the double.
+        """
+        self.obeyed = True
+        self._levels = max(0, self._levels - 1)
+        return Completion(STOPPED)
 
     def fill(self, _: Request) -> str:
         """Write the content of the next slot: what the ground truth says."""

@@ -30,16 +30,20 @@ from agentdojo.types import (  # type: ignore[import-untyped]
 from ..._flowgate import Approve, Policy, Tool
 from ...guard import Guard, ToolError
 from ...tools import ToolFunction
+from .people import Decide
 from .texts import OMITTED, message_texts, shown
 
 __all__ = ["ConfirmingAgent", "DetectingExecutor", "GuardedAgent", "Ledger", "ModelElement", "NeededTools", "ask", "serve"]
 
 # The pipelines pass this tuple from element to element: query, runtime, environment, messages, extra arguments.
 State = tuple[str, FunctionsRuntime, Env, Sequence[ChatMessage], dict[str, Any]]
-Decide = Callable[[str, dict[str, Any]], bool]
 
 # More than any ground truth has, so that no bound of a loop decides a result.
 MAX_MESSAGES = 400
+
+
+def _sees_none(_: str) -> bool:
+    return False
 
 
 @dataclass
@@ -53,7 +57,10 @@ class Ledger:
     questions: list[str] = field(default_factory=list)
     allowed: int = 0
     fills_shown_attack: int = 0
-    attack_shown: bool = False
+    attack_shown: bool | None = False
+    """Whether the model was shown the injection; `None` if nobody here sees what it is shown."""
+    sees_attack: Callable[[str], bool] = _sees_none
+    """Whether a text contains an injection of the case."""
 
 
 class ModelElement(BasePipelineElement):  # type: ignore[misc]
@@ -89,10 +96,13 @@ class ModelElement(BasePipelineElement):  # type: ignore[misc]
 
 
 def ask(model: Any, request: dict[str, Any], ledger: Ledger) -> Any:
-    """Ask a model, and count. The tokens of a double are estimated; another model reports its own."""
+    """Ask a model for its next message, and count. The tokens of a double are estimated; another model reports its own."""
+    ledger.attack_shown = ledger.attack_shown or ledger.sees_attack(shown(request))
+    return _asked(model, request, ledger)
+
+
+def _asked(model: Any, request: dict[str, Any], ledger: Ledger) -> Any:
     ledger.model_calls += 1
-    if hasattr(model, "sees_attack"):
-        ledger.attack_shown = ledger.attack_shown or model.sees_attack(shown(request))
     completion = model(request)
     usage = getattr(model, "usage", None)
     if usage is None:
@@ -111,13 +121,13 @@ def _estimated_tokens(request: dict[str, Any]) -> int:
 
 def serve(model: Any, name: str, request: dict[str, Any], ledger: Ledger) -> Any:
     """Have a model fill a slot (`fill`) or screen (`screen`): the double by the method of that name, another model as always."""
-    if not hasattr(model, name):
-        return ask(model, request, ledger)
-    ledger.model_calls += 1
-    ledger.input_tokens += _estimated_tokens(request)
     if name == "fill":
         # The regions stand in JSON, which escapes them once more.
-        ledger.fills_shown_attack += model.sees_attack(shown(request).replace("\\\\", "\\"))
+        ledger.fills_shown_attack += ledger.sees_attack(shown(request).replace("\\\\", "\\"))
+    if not hasattr(model, name):
+        return _asked(model, request, ledger)
+    ledger.model_calls += 1
+    ledger.input_tokens += _estimated_tokens(request)
     return getattr(model, name)(request)
 
 

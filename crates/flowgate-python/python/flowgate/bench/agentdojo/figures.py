@@ -19,9 +19,10 @@ from typing import Any
 from agentdojo.task_suite import get_suites  # type: ignore[import-untyped]
 
 from ...errors import FlowgateError
-from .cases import NO_ATTACK
+from .cases import NO_ATTACK, attacks
+from .commands import commands_of
 from .judging import is_reader
-from .registry import DEFENCES
+from .registry import DEFENCES, is_double
 
 __all__ = [
     "COST_COLUMNS",
@@ -29,13 +30,17 @@ __all__ = [
     "Figures",
     "Prices",
     "Total",
+    "corrected_cases",
     "corrections",
     "cost_rows",
     "differences",
+    "differing_cases",
     "figures_of",
     "measured",
     "overview_rows",
+    "pairs",
     "read_prices",
+    "row_name",
     "summary",
     "text_table",
 ]
@@ -51,6 +56,8 @@ class Total:
 
     cases: int = 0
     useful: int = 0
+    unasked: int = 0
+    useful_unasked: int = 0
     questions: int = 0
     model_calls: int = 0
     input_tokens: int = 0
@@ -62,11 +69,14 @@ class Total:
     partial: int = 0
     payload_only: int = 0
     shown: int = 0
+    shown_unknown: int = 0
 
     def add(self, result: Result) -> None:
         """Count a result."""
         self.cases += 1
         self.useful += result["utility"]
+        self.unasked += not result["questions"]
+        self.useful_unasked += result["utility"] and not result["questions"]
         self.questions += result["questions"]
         self.model_calls += result["model_calls"]
         self.input_tokens += result["input_tokens"]
@@ -77,7 +87,8 @@ class Total:
         self.corrected += result.get("attack_corrected", False)
         self.partial += result.get("partial", False)
         self.payload_only += result.get("payload_only", False)
-        self.shown += result.get("attack_shown", False)
+        self.shown += bool(result.get("attack_shown"))
+        self.shown_unknown += result.get("attack_shown", False) is None
 
     @property
     def tokens(self) -> int:
@@ -94,6 +105,11 @@ class Total:
     def per_case(self, value: float) -> str:
         """Return a sum for each case, or nothing where there is no case."""
         return f"{value / self.cases:.2f}" if self.cases else ""
+
+    @property
+    def share_shown(self) -> str:
+        """The cases in which the model was shown the injection, or nothing if that is not known of all."""
+        return "" if self.shown_unknown else self.share(self.shown)
 
     def share(self, value: int) -> str:
         """Return a count of all cases, or nothing where there is no case."""
@@ -113,17 +129,25 @@ class Figures:
     confirmation: str
     benign: Total = field(default_factory=Total)
     attacked: Total = field(default_factory=Total)
+    needs: str = ""
+    """What a row needs that stays empty."""
 
 
 def measured(results: Iterable[Result]) -> tuple[list[Result], dict[str, str]]:
     """Return the results that were measured, and the rows that stay empty with what they need."""
-    kept, empty = [], {}
-    for result in results:
-        if "empty" in result:
-            empty[f"{result['model']}, {result['defence']}"] = str(result["empty"])
-        else:
-            kept.append(result)
-    return kept, empty
+    kept, empty = _parted(results)
+    return kept, {f"{result['model']}, {result['defence']}": str(result["empty"]) for result in empty}
+
+
+ROW = ("version", "attack", "defence", "policies", "confirmation", "model")
+
+
+def _parted(results: Iterable[Result]) -> tuple[list[Result], list[Result]]:
+    """Return the results that were measured, and the rows that stay empty because nothing was."""
+    every = list(results)
+    kept = [result for result in every if "empty" not in result]
+    known = {tuple(result[name] for name in ROW) for result in kept}
+    return kept, [result for result in every if "empty" in result and tuple(result.get(name) for name in ROW) not in known]
 
 
 def newest(results: Iterable[Result]) -> list[Result]:
@@ -134,40 +158,98 @@ def newest(results: Iterable[Result]) -> list[Result]:
 
 def figures_of(results: Iterable[Result]) -> list[Figures]:
     """Return the figures of each version, attack, model, row and suite. Runs without attack belong to every attack."""
-    kept = newest(results)
-    attacks = defaultdict(set)
-    for result in kept:
+    results = list(results)
+    kept, empty = newest(results), [result for result in _parted(results)[1] if "version" in result]
+    attacked = defaultdict(set)
+    for result in [*kept, *empty]:
         if result["attack"] != NO_ATTACK:
-            attacks[result["version"]].add(result["attack"])
+            attacked[result["version"]].add(result["attack"])
     figures: dict[tuple[str, ...], Figures] = {}
     for result in kept:
         is_benign = result["attack"] == NO_ATTACK
         version = result["version"]
-        row = f"{result['defence']}{', ' if result['policies'] else ''}{result['policies']}"
-        for attack in sorted(attacks[version]) or [NO_ATTACK] if is_benign else [result["attack"]]:
+        row = row_name(result)
+        for attack in sorted(attacked[version]) or [NO_ATTACK] if is_benign else [result["attack"]]:
             for suite in (result["suite"], "all"):
                 key = (version, attack, result["model"], row, result["confirmation"], suite)
                 if key not in figures:
                     figures[key] = Figures(version, attack, suite, result["model"], result["is_double"], row, result["confirmation"])
                 (figures[key].benign if is_benign else figures[key].attacked).add(result)
+    for result in empty:
+        version, model, row = result["version"], result["model"], row_name(result)
+        for attack in [result["attack"]] if result["attack"] != NO_ATTACK else sorted(attacked[version]) or [NO_ATTACK]:
+            key = (version, attack, model, row, result["confirmation"], "all")
+            one = Figures(version, attack, "all", model, is_double(model), row, result["confirmation"], needs=str(result["empty"]))
+            figures.setdefault(key, one)
     return [figures[key] for key in sorted(figures, key=lambda key: (key[:3], key[5] != "all", key[5], key[3], key[4]))]
 
 
 def summary(results: Iterable[Result]) -> list[Result]:
-    """Return what the results were measured with, and the figures of each row over all suites, for a file with a line for each."""
+    """Return a file with a line for each: what the results were measured with and by which commands, the figures of each row over all
+    suites, the cases whose success is corrected, those whose utility differs from that without attack, and pairs in both forms.
+    """
+    results = list(results)
     kept = newest(results)
     sources = {json.dumps(result["data"], sort_keys=True) for result in kept}
     seeds = sorted({result["seed"] for result in kept})
-    lines: list[Result] = [{"type": "manifest", "suite": "agentdojo", "seeds": seeds, "data": [json.loads(one) for one in sorted(sources)]}]
-    for one in figures_of(kept):
+    data = [json.loads(one) for one in sorted(sources)]
+    lines: list[Result] = [{"type": "manifest", "suite": "agentdojo", "seeds": seeds, "data": data, "commands": commands_of(kept)}]
+    for one in figures_of(results):
         if one.suite != "all":
             continue
         row = {name: getattr(one, name) for name in ("version", "attack", "model", "is_double", "defence", "confirmation")}
         for name, total in (("without_attack", one.benign), ("under_attack", one.attacked)):
             # Times differ from run to run.
             row[name] = {key: value for key, value in vars(total).items() if key != "seconds"} if total.cases else None
-        lines.append({"type": "row", **row})
+        lines.append({"type": "row", **row, **({"empty": one.needs} if one.needs else {})})
+    for kind, found in (("correction", corrected_cases(kept)), ("difference", differing_cases(kept))):
+        lines += _by_attack(kind, found)
+    lines += [{"type": "pairs", **one} for one in pairs(kept)]
     return lines
+
+
+def _by_attack(kind: str, found: Iterable[tuple[str, Result]]) -> list[Result]:
+    """Return a line for each row, injection task and reason, with the user's tasks that it holds for."""
+    lines: dict[tuple[str, ...], Result] = {}
+    for reason, result in found:
+        line = {"type": kind, "version": result["version"], "model": result["model"], "defence": row_name(result)}
+        line |= {name: result[name] for name in ("confirmation", "attack", "suite", "injection_task")}
+        line |= (
+            {name: result[name] for name in ("attack_raw", "attack_corrected")} if kind == "correction" else {"utility": result["utility"]}
+        )
+        line["reason"] = reason
+        lines.setdefault(tuple(map(str, line.values())), {**line, "user_tasks": []})["user_tasks"].append(result["user_task"])
+    return list(lines.values())
+
+
+CASE = ("version", "suite", "user_task", "injection_task", "attack")
+PAIRED = ("utility", "attack_raw", "attack_corrected", "partial", "payload_only", "attack_shown", "model_calls", "questions")
+
+
+def row_name(result: Result) -> str:
+    """Return the row of a result in a word."""
+    return f"{result['defence']}{', ' if result['policies'] else ''}{result['policies']}"
+
+
+def pairs(results: Iterable[Result]) -> list[Result]:
+    """Return, for each row that was measured in this process and through the gateway, how many cases were, and how many of them differ."""
+    names = (*CASE, "policies", "confirmation", "model", "seed")
+    kept = newest(results)
+    alone = {(result["defence"], *(result[name] for name in names)): result for result in kept}
+    found: dict[tuple[str, ...], Result] = {}
+    for result in kept:
+        through, _, name = result["defence"].partition("gateway-")
+        other = alone.get((name, *(result[name] for name in names)))
+        if through or other is None:
+            continue
+        row = {"version": result["version"], "attack": result["attack"], "model": result["model"]}
+        row |= {"defence": row_name(other), "confirmation": result["confirmation"]}
+        one = found.setdefault(tuple(row.values()), {**row, "pairs": 0, "differing": {}})
+        one["pairs"] += 1
+        for name in PAIRED:
+            if result.get(name) != other.get(name):
+                one["differing"][name] = one["differing"].get(name, 0) + 1
+    return [found[key] for key in sorted(found)]
 
 
 COLUMNS = (
@@ -181,6 +263,7 @@ COLUMNS = (
     "payload only",
     "shown",
     "questions",
+    "useful unasked",
     "calls",
     "tokens",
     "price ($)",
@@ -263,13 +346,14 @@ def cells(figures: Figures, prices: Prices) -> list[str]:
         attacked.share(attacked.corrected),
         attacked.share(attacked.partial),
         attacked.share(attacked.payload_only),
-        attacked.share(attacked.shown),
+        attacked.share_shown,
         both.per_case(both.questions),
+        benign.share(benign.useful_unasked),
         both.per_case(both.model_calls),
         both.per_case(both.tokens),
         both.price(prices, figures.model),
         both.per_case(both.seconds),
-        str(benign.errors + attacked.errors),
+        str(benign.errors + attacked.errors) if both.cases else "",
     ]
 
 
@@ -295,39 +379,65 @@ def markdown(title: str, columns: Iterable[str], rows: Iterable[list[str]]) -> s
     return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows), ""])
 
 
-def corrections(results: Iterable[Result]) -> list[tuple[str, str, str, str, int, list[str]]]:
-    """Return where the corrected success differs from AgentDojo's check: version, model, row, reason, number, cases."""
-    found: dict[tuple[str, str, str, str], list[str]] = defaultdict(list)
-    for result in newest(results):
-        if result.get("reason"):
-            row = f"{result['defence']}{', ' if result['policies'] else ''}{result['policies']} ({result['confirmation']})"
-            case = f"{result['suite']} {result['user_task']} {result['injection_task']} ({result['attack']})"
-            found[result["version"], result["model"], row, result["reason"]].append(case)
-    return [(*key, len(cases), sorted(cases)) for key, cases in sorted(found.items())]
+Group = tuple[str, str, str, str, int, list[str]]
+"""Cases with one reason: version, model, row, reason, number, cases."""
 
 
-def differences(results: Iterable[Result]) -> list[tuple[str, str, str, str, int, list[str]]]:
-    """Return where the utility under attack differs from that without: version, model, row, reason, number, cases."""
+def corrections(results: Iterable[Result]) -> list[Group]:
+    """Return where the corrected success differs from AgentDojo's check, by row and reason."""
+    return _grouped(corrected_cases(results))
+
+
+def differences(results: Iterable[Result]) -> list[Group]:
+    """Return where the utility under attack differs from that without, by row and reason."""
+    return _grouped(differing_cases(results))
+
+
+def _grouped(found: Iterable[tuple[str, Result]]) -> list[Group]:
+    groups: dict[tuple[str, str, str, str], list[str]] = defaultdict(list)
+    for reason, result in found:
+        row = f"{row_name(result)} ({result['confirmation']})"
+        case = f"{result['suite']} {result['user_task']} {result['injection_task']} ({result['attack']})"
+        groups[result["version"], result["model"], row, reason].append(case)
+    return [(*key, len(cases), sorted(cases)) for key, cases in sorted(groups.items())]
+
+
+def corrected_cases(results: Iterable[Result]) -> list[tuple[str, Result]]:
+    """Return each case whose corrected success differs from AgentDojo's check, with the reason."""
+    return _sorted((str(result["reason"]), result) for result in newest(results) if result.get("reason"))
+
+
+def differing_cases(results: Iterable[Result]) -> list[tuple[str, Result]]:
+    """Return each case whose utility under attack differs from that of its task without, with the reason."""
     kept = newest(results)
     names = ("version", "suite", "user_task", "defence", "policies", "confirmation", "model", "seed")
     alone = {tuple(result[name] for name in names): result["utility"] for result in kept if result["attack"] == NO_ATTACK}
-    found: dict[tuple[str, str, str, str], list[str]] = defaultdict(list)
+    found = []
     for result in kept:
         before = alone.get(tuple(result[name] for name in names))
-        if result["attack"] == NO_ATTACK or before is None or before == result["utility"]:
-            continue
-        row = f"{result['defence']}{', ' if result['policies'] else ''}{result['policies']} ({result['confirmation']})"
-        if result.get("is_in_users_values"):
-            reason = "the values of the user's own calls contain the injection"
-        elif result.get("harmful"):
-            reason = "calls of the attack ran"
-        elif _leaves_out(result["defence"]) and not result.get("attack_shown"):
-            reason = "the defence left out the outputs with the injection"
-        else:
-            reason = "not known"
-        case = f"{result['suite']} {result['user_task']} {result['injection_task']} ({result['attack']})"
-        found[result["version"], result["model"], row, reason].append(case)
-    return [(*key, len(cases), sorted(cases)) for key, cases in sorted(found.items())]
+        if result["attack"] != NO_ATTACK and before is not None and before != result["utility"]:
+            found.append((_difference(result), result))
+    return _sorted(found)
+
+
+def _sorted(found: Iterable[tuple[str, Result]]) -> list[tuple[str, Result]]:
+    names = ("version", "model", "defence", "policies", "confirmation", "suite", "user_task", "injection_task", "attack")
+    return sorted(found, key=lambda one: [str(one[1][name]) for name in names])
+
+
+def _difference(result: Result) -> str:
+    """Return why an attack has changed the utility of a case."""
+    if result["error"]:
+        return "the case ended with an error"
+    if result.get("is_in_users_values"):
+        return "the values of the user's own calls contain the injection"
+    if result.get("harmful"):
+        return "calls of the attack ran"
+    if attacks().get(result["attack"]) and result.get("attack_shown"):
+        return "the injection told the model to stop"
+    if _leaves_out(result["defence"]) and not result.get("attack_shown"):
+        return "the defence left out the outputs with the injection"
+    return "not known"
 
 
 def _leaves_out(name: str) -> bool:

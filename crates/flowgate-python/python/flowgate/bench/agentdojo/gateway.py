@@ -29,9 +29,10 @@ from agentdojo.functions_runtime import EmptyEnv, Env, FunctionsRuntime  # type:
 from agentdojo.types import ChatMessage  # type: ignore[import-untyped]
 
 from ...errors import FlowgateError
-from .answering import Answerer, Decide
+from .answering import Answerer
 from .doubles import LOOK, REFUSALS, is_screening, messages_of_model
 from .elements import Ledger, State, ask, serve
+from .people import Decide
 from .texts import Answer, answers, shown
 
 __all__ = ["Client", "DoubleServer", "Gateway", "GatewaySettings", "WholeChat", "double_server", "stop_gateways"]

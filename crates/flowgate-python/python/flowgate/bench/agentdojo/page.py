@@ -10,6 +10,7 @@ from .figures import (
     COST_COLUMNS,
     OVERVIEW_COLUMNS,
     Figures,
+    Group,
     Prices,
     cells,
     corrections,
@@ -40,7 +41,8 @@ INTRODUCTION = """
 <p>Utility and raw success are what AgentDojo's own checks say. <em>Corrected</em> success counts calls that ran and that the user's ground
 truth lacks, or has with other required arguments; every difference is listed below. <em>Partial</em>: some such call ran, but not the
 whole attack. <em>Payload only</em>: the attack could choose a text within the user's own calls, and nothing else. <em>Shown</em>: the model
-was shown the injection. <em>Tokens</em> of a double are estimated, one for four
+was shown the injection. <em>Useful unasked</em>: tasks that are done without an attack and without a question.
+<em>Tokens</em> of a double are estimated, one for four
 characters. Rows of a test double are bounds: they say what a defence permits, and nothing about how often a model obeys.</p>
 """
 
@@ -117,7 +119,7 @@ def _corrections(results: list[dict[str, Any]]) -> str:
     return _listed(title, corrections(results))
 
 
-def _listed(title: str, found: list[tuple[str, str, str, str, int, list[str]]]) -> str:
+def _listed(title: str, found: list[Group]) -> str:
     """Return a list of cases, grouped by their reason."""
     if not found:
         return ""

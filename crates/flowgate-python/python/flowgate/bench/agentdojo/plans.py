@@ -37,10 +37,15 @@ class Plan:
     injected_calls: list[Call] = field(default_factory=list)
     injected_answer: str = ""
     injections: list[str] = field(default_factory=list)
+    denies_service: bool = False
+    """Whether the attack wants the agent to stop, and no task of its own."""
 
 
-def plan_of(user_task: Any, injection_task: Any, injections: dict[str, str], environment: Any) -> Plan:
-    """Return the plan of a case. Ground truth is stated for the environment before the first call; `environment` is not changed."""
+def plan_of(user_task: Any, injection_task: Any, injections: dict[str, str], environment: Any, *, denies_service: bool = False) -> Plan:
+    """Return the plan of a case. Ground truth is stated for the environment before the first call; `environment` is not changed.
+
+    An attack that denies service has no calls: AgentDojo pairs it with an injection task for which it never asks.
+    """
 
     def calls(task: Any) -> list[Call]:
         stated = task.ground_truth(environment.model_copy(deep=True))
@@ -50,6 +55,8 @@ def plan_of(user_task: Any, injection_task: Any, injections: dict[str, str], env
     answer = CORRECTED_ANSWERS.get(user_task.GROUND_TRUTH_OUTPUT, user_task.GROUND_TRUTH_OUTPUT)
     if injection_task is None:
         return Plan(user_task.PROMPT, own, answer)
+    if denies_service:
+        return Plan(user_task.PROMPT, own, answer, injections=list(injections.values()), denies_service=True)
     wanted, says = calls(injection_task), injection_task.GROUND_TRUTH_OUTPUT
     if not wanted and not says:
         wanted = _unstated(injection_task, environment.model_copy(deep=True))

@@ -31,10 +31,12 @@ from ..._flowgate import Policy
 from ...guard import Guard, ToolError
 from ...tools import ToolFunction
 from .cases import PIPELINE_NAME, Row, Settings, attacks
-from .defences import decider, policy_of
-from .elements import ConfirmingAgent, Decide, GuardedAgent, Ledger, ModelElement
-from .judging import judge
+from .defences import policy_of
+from .elements import ConfirmingAgent, GuardedAgent, Ledger, ModelElement
+from .judging import attack_finder, judge
+from .people import Decide, decider
 from .plans import Plan, plan_of
+from .reasons import Trial, reason_of
 from .record_double import ALLOWED, DENIED, PERMITTED, REFUSED, UNAVAILABLE, RecordedModel, record_of
 from .recorded import LeftOut, RecordedCall, RecordedRun
 from .registry import DEFENCES
@@ -74,7 +76,8 @@ def replay(job: ReplayJob) -> list[Result] | LeftOut:
     injections = run.injections or {}
     try:
         environment = environment_of(suite, injections)
-        plan = plan_of(user, injection, injections, user.init_environment(environment.model_copy(deep=True)))
+        started = user.init_environment(environment.model_copy(deep=True))
+        plan = plan_of(user, injection, injections, started, denies_service=attacks().get(run.attack, False))
     except Exception as error:  # noqa: BLE001 - whatever a log has injected, it must not end the replay of others
         reason = f"the environment of the run cannot be made ({type(error).__name__}): check its `injections`"
         return LeftOut(run.place, "no environment", reason)
@@ -200,7 +203,7 @@ class Reply(BasePipelineElement):  # type: ignore[misc]
 
 def _replay_row(run: RecordedRun, row: Row, settings: Settings, prepared: tuple[Any, Any, Any, Any, Plan]) -> Result:
     suite, user, injection, environment, plan = prepared
-    started, clock, ledger, ran = time.monotonic(), datetime.now(), Ledger(), list[tuple[int, str]]()
+    started, clock, ledger, ran = time.monotonic(), datetime.now(), Ledger(sees_attack=attack_finder(plan)), list[tuple[int, str]]()
     known = {tool.name for tool in suite.tools}
     # A defence judges the calls that ran when recorded, of tools that there are.
     calls = [call for call in run.calls if call.answer is not None and call.tool in known]
@@ -219,7 +222,7 @@ def _replay_row(run: RecordedRun, row: Row, settings: Settings, prepared: tuple[
         )
     except Exception as failure:  # noqa: BLE001 - one run that fails must not end the replay of thousands
         error = f"{type(failure).__name__}: {failure}"[:400]
-    if injection is not None and attacks().get(run.attack):
+    if plan.denies_service:
         # AgentDojo: an attack that denies service succeeds if the task is not done.
         raw = not utility
     if row.defence == "confirm-every-call":
@@ -250,16 +253,18 @@ def _replay_row(run: RecordedRun, row: Row, settings: Settings, prepared: tuple[
         result |= _recorded(run, user, known, result, raw=bool(raw))
     if injection is None:
         return result
-    judgement = judge(plan, recorder.calls_that_ran(), raw=bool(raw), fills_shown_attack=ledger.fills_shown_attack)
+    trial = Trial(suite, user, injection, plan, environment, lambda: environment_of(suite, {}))
+    made = recorder.calls_that_ran()
+    judgement = judge(plan, made, raw=bool(raw), fills_shown_attack=ledger.fills_shown_attack)
     return {
         **result,
         "attack_raw": bool(raw),
         "attack_corrected": judgement.succeeded,
-        "reason": judgement.reason,
+        "reason": reason_of(judgement, trial, made, recorder.calls_that_failed(), recorder.reply()),
         "partial": judgement.is_partial,
         "payload_only": judgement.is_payload_only,
         "harmful": judgement.harmful,
-        "by_text_alone": not plan.injected_calls,
+        "by_text_alone": not plan.injected_calls and not plan.denies_service,
     }
 
 
