@@ -32,7 +32,7 @@ pub(super) struct TurnObserver<'a> {
     pub(super) name: &'a str,
     pub(super) approvals: &'a ApprovalService,
     pub(super) presence: &'a ClientPresence,
-    /// Runs the calls of tools of the provider; and says of a tool why the provider runs no calls of it in this turn.
+    /// Runs the calls of tools of the provider; and returns why the provider runs no calls of a tool in this turn.
     pub(super) provider_tools: (&'a dyn ProviderToolRunner, &'a (dyn Fn(&Tool) -> Option<String> + Sync)),
     pub(super) stream: &'a mut Option<OutgoingReply>,
     /// The text of the model's earlier replies in this turn, which precedes the streamed reply.
