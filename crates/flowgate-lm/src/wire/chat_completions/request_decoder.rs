@@ -372,7 +372,7 @@ mod tests {
         check(r#""tools":[{"type":"function"}]"#, "`tools[0].function` is not an object");
         check(
             r#""tool_choice":{"type":"allowed_tools"}"#,
-            "`tool_choice.type` chooses among tools; declare only those that the model may call in `tools`",
+            "`tool_choice.type` is a choice among tools; declare only those that the model may call in `tools`",
         );
         check(r#""model":1"#, "`model` is not a string");
         let message = |message: &str, expected: &str| check(&format!(r#""messages":[{message}]"#), expected);

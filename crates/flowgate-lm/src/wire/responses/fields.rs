@@ -9,8 +9,7 @@ use super::super::known_fields::{KnownFields, known_fields};
 const CACHING: &str = "affects only caching and cost";
 const END_USER: &str = "identifies the end user to the provider";
 const ITEM_ID: &str = "identifies an item of an earlier answer, whose content is in the item";
-pub(super) const PROVIDER_STATE: &str =
-    "refers to state at the provider, which has no label; send the content itself";
+const PROVIDER_STATE: &str = "refers to state at the provider, which has no label; send the content itself";
 const DIRECT: &str =
     "is supported only as `direct`: code at the provider would make calls without a judgement";
 const ASYNC: &str = "is supported only as false: the provider would continue before the tool has answered";

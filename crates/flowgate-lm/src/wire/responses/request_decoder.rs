@@ -10,8 +10,8 @@ use super::super::tool_forms::custom_arguments;
 use super::super::{ReceivedRequest, WireError, add_call, extension, parse_image_url};
 use super::fields::{
     CALL, CUSTOM_CALL, FILE_PART, FILE_PART_OF_USER, IMAGE_PART, IMAGE_PART_OF_USER, JSON_FORMAT, MESSAGE,
-    OUTPUT, PROVIDER_STATE, REASONING, REFUSAL_PART, REFUSAL_PART_OF_USER, REQUEST, SCHEMA_FORMAT,
-    STREAM_OPTIONS, TEXT, TEXT_FORMAT, TEXT_PART, TEXT_PART_OF_USER, THOUGHT, USER,
+    OUTPUT, REASONING, REFUSAL_PART, REFUSAL_PART_OF_USER, REQUEST, SCHEMA_FORMAT, STREAM_OPTIONS, TEXT,
+    TEXT_FORMAT, TEXT_PART, TEXT_PART_OF_USER, THOUGHT, USER,
 };
 use super::tools::{ReceivedTools, called_name, read_choice};
 use crate::chat::{
@@ -219,10 +219,12 @@ fn item_problem(kind: &str) -> &'static str {
     ];
     let of_a_schema_of_the_provider = ["computer_call", "local_shell_call", "shell_call", "apply_patch_call"];
     match kind {
-        "item_reference" => PROVIDER_STATE,
+        "item_reference" => {
+            "is a reference to state at the provider, which has no label; send the item itself"
+        }
         _ if of_the_provider.into_iter().any(|known| kind.starts_with(known)) => PROVIDER_RECORD,
         _ if of_a_schema_of_the_provider.into_iter().any(|known| kind.starts_with(known)) => {
-            "belongs to a tool whose arguments only the provider describes; declare a function, and send its calls"
+            "is about a tool whose arguments only the provider describes; declare a function, and send its calls"
         }
         _ if kind.starts_with("compaction") => {
             "is text that only the provider can read, so no rule can judge it; send the messages themselves"
@@ -442,7 +444,7 @@ mod tests {
         for (kind, problem) in [
             (
                 "item_reference",
-                "refers to state at the provider, which has no label; send the content itself",
+                "is a reference to state at the provider, which has no label; send the item itself",
             ),
             (
                 "mcp_call",
@@ -450,7 +452,7 @@ mod tests {
             ),
             (
                 "shell_call_output",
-                "belongs to a tool whose arguments only the provider describes; declare a function, and send its calls",
+                "is about a tool whose arguments only the provider describes; declare a function, and send its calls",
             ),
             (
                 "compaction",
@@ -468,7 +470,7 @@ mod tests {
         }
         check(
             r#""tool_choice":{"type":"allowed_tools","mode":"auto","tools":[]}"#,
-            "`tool_choice.type` chooses among tools; declare only those that the model may call in `tools`",
+            "`tool_choice.type` is a choice among tools; declare only those that the model may call in `tools`",
         );
         check(r#""input":3"#, "`input` is not a list");
         check(r#""input":null"#, "`input` is missing");
