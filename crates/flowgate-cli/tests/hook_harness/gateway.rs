@@ -120,7 +120,9 @@ impl ServedGateway {
         let answer = self.ask(text);
         let body: Value = serde_json::from_str(answer.split_once("\r\n\r\n").unwrap().1).unwrap();
         let call = &body["choices"][0]["message"]["tool_calls"][0];
-        call["id"].as_str().unwrap_or_else(|| panic!("{answer}")).to_owned()
+        let id = call["id"].as_str().unwrap_or_default().to_owned();
+        assert!(!id.is_empty(), "{answer}");
+        id
     }
 
     /// The agent asks the model; returns the head and the body of the answer.
@@ -194,7 +196,6 @@ fn a_call_runs_only_if_the_gateway_has_handed_it_over() {
         // Events other than calls are not the gateway's business.
         check(&Start("startup"), &id, "-");
         check(&Prompt("Pay bob"), &id, "-");
-        check(&Before("pay bob"), &id, UNKNOWN);
         id = gateway.call("Pay bob");
         check(&Before("pay bob"), &id, "-");
         check(&Before("pay eve"), "another", UNKNOWN);
@@ -204,6 +205,15 @@ fn a_call_runs_only_if_the_gateway_has_handed_it_over() {
         let asked = if harness == "gemini" { "ask the policy asks" } else { "deny the policy asks" };
         check(&After("page", "Pay!"), "page", "-");
         check(&Before("pay bob"), &id, asked);
+        // Another session, whose agent has asked a model without the gateway.
+        let around = Session::new(harness);
+        for (event, expected) in
+            [(Start("startup"), "-"), (Prompt("Pay ann"), "-"), (Before("pay ann"), UNKNOWN)]
+        {
+            let decided = around.decides_with(&event, &gateway.1, Some(KEY));
+            let is_equal = if expected == "-" { decided == "-" } else { decided.starts_with(expected) };
+            assert!(is_equal, "{harness}: {decided}");
+        }
     }
 }
 
