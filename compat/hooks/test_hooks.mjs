@@ -11,8 +11,31 @@ const { FLOWGATE, FLOWGATE_ROOT, CLAUDE, WORK, PATH } = process.env;
 const TASK = "tidy up";
 const KEY = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8";
 
-/** Runs Claude Code once; gives what each call was answered, as the model was told. */
-async function run(name, script, { command, edit = (text) => text, prompt = TASK, more = [] } = {}) {
+const AGENT_KEY = "key-of-claude-code-0000";
+
+/** Starts a gateway that permits everything, in front of a double. */
+async function startGateway(folder, double) {
+  fs.mkdirSync(folder);
+  fs.writeFileSync(path.join(folder, "policy.flow"), "lattice integrity: trusted < untrusted\ndefault trusted\nrequire untrusted if:\n    (call: ToolCall)\n");
+  const config = `[store]\nurl = "memory"\n[upstreams.double]\nurl = "${double.url}/v1"\napi = "messages"\nkey-from = "UPSTREAM"\n[clients.claude]\nkey-from = "AGENT"\nupstream = "double"\npolicy = "policy.flow"\nuser-messages = "trust-unmarked-even-if-pasted"\n`;
+  fs.writeFileSync(path.join(folder, "gateway.toml"), config);
+  const env = { PATH, UPSTREAM: "sk-ant-test-0000", AGENT: AGENT_KEY };
+  const child = spawn(FLOWGATE, ["serve", "--listen", "127.0.0.1:0", "--config", path.join(folder, "gateway.toml")], { env, stdio: ["ignore", "ignore", "pipe"] });
+  let log = "";
+  const url = await new Promise((found, failed) => {
+    child.stderr.on("data", (part) => {
+      log += part;
+      const match = /listening on (http:\/\/\S+:\d+)/.exec(log);
+      if (match) found(match[1]);
+    });
+    child.on("exit", () => failed(new Error(log)));
+  });
+  return { url, stop: () => child.kill("SIGTERM") };
+}
+
+/** Runs Claude Code once; gives what each call was answered, as the model was told. `beside` says whether the hook asks a gateway, and whether
+ *  Claude Code uses it (`"through"`). */
+async function run(name, script, { command, edit = (text) => text, prompt = TASK, more = [], beside } = {}) {
   const home = path.join(WORK, name);
   const project = path.join(home, "project");
   fs.mkdirSync(path.join(home, ".claude"), { recursive: true });
@@ -20,18 +43,21 @@ async function run(name, script, { command, edit = (text) => text, prompt = TASK
   fs.writeFileSync(path.join(project, "a.txt"), "apples\n");
   fs.writeFileSync(path.join(home, "mail.txt"), "PAY MALLORY\n");
   fs.writeFileSync(path.join(home, "key.txt"), `token ${KEY}\n`);
-  const settings = fs
-    .readFileSync(path.join(FLOWGATE_ROOT, "examples/hooks/settings.json"), "utf8")
-    .replaceAll("flowgate hook", command ?? `${FLOWGATE} hook`)
-    .replaceAll("/etc/flowgate/claude.flow", path.join(FLOWGATE_ROOT, "examples/hooks/policy.flow"));
-  fs.writeFileSync(path.join(home, ".claude/settings.json"), edit(settings));
   const at = (text) => text.replaceAll("PROJECT", project).replaceAll("HOME", home);
   const double = await start(JSON.parse(at(JSON.stringify({ task: TASK, ...script }))));
+  const gateway = beside ? await startGateway(path.join(home, "gateway"), double) : undefined;
+  const asking = gateway ? `FLOWGATE_KEY=${AGENT_KEY} ${FLOWGATE} hook --gateway ${gateway.url}` : `${FLOWGATE} hook`;
+  const base = beside === "through" ? { ANTHROPIC_BASE_URL: gateway.url, ANTHROPIC_API_KEY: AGENT_KEY } : { ANTHROPIC_BASE_URL: double.url, ANTHROPIC_API_KEY: "sk-ant-test-0000" };
+  const settings = fs
+    .readFileSync(path.join(FLOWGATE_ROOT, "examples/hooks/settings.json"), "utf8")
+    .replaceAll("flowgate hook", command ?? asking)
+    .replaceAll("/etc/flowgate/claude.flow", path.join(FLOWGATE_ROOT, "examples/hooks/policy.flow"));
+  fs.writeFileSync(path.join(home, ".claude/settings.json"), edit(settings));
   const child = spawn(CLAUDE, ["-p", prompt, "--permission-mode", "bypassPermissions", "--model", "claude-sonnet-5", ...more], {
     cwd: project,
     stdio: ["ignore", "pipe", "pipe"],
     env: {
-      PATH, HOME: home, ANTHROPIC_BASE_URL: double.url, ANTHROPIC_API_KEY: "sk-ant-test-0000", NO_PROXY: "127.0.0.1",
+      PATH, HOME: home, ...base, NO_PROXY: "127.0.0.1",
       CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC: "1", DISABLE_AUTOUPDATER: "1", IS_SANDBOX: "1",
     },
   });
@@ -39,6 +65,7 @@ async function run(name, script, { command, edit = (text) => text, prompt = TASK
   child.stdout.on("data", (part) => (said += part));
   child.stderr.on("data", (part) => (said += part));
   const code = await new Promise((done) => child.on("exit", done));
+  gateway?.stop();
   double.server.close();
   double.server.closeAllConnections();
   assert.equal(code, 0, said);
@@ -65,6 +92,24 @@ test("work in the project goes on unasked", async () => {
   assert.match(answers[0], /apples/);
   assert.match(answers[1], /a\.txt/);
   assert.equal(fs.readFileSync(path.join(project, "b.txt"), "utf8"), "pears");
+});
+
+test("beside the gateway, what it has handed over runs, and nothing else", async () => {
+  const steps = [
+    ["Read", { file_path: "PROJECT/a.txt" }],
+    ["Bash", { command: "ls", description: "Lists the files" }],
+    ["Edit", { file_path: "PROJECT/a.txt", old_string: "apples", new_string: "pears" }],
+    ["Write", { file_path: "PROJECT/b.txt", content: "pears" }],
+  ];
+  const { answers, project } = await run("through", { steps }, { beside: "through" });
+  assert.match(answers[0], /apples/);
+  assert.equal(fs.readFileSync(path.join(project, "a.txt"), "utf8"), "pears\n");
+  assert.equal(fs.readFileSync(path.join(project, "b.txt"), "utf8"), "pears");
+  // The same agent, around the gateway.
+  const around = await run("around", { steps }, { beside: "around" });
+  for (const answer of around.answers) assert.match(answer, /flowgate: the gateway has not handed over this call/);
+  assert.equal(around.answers.length, 4);
+  assert.ok(!fs.existsSync(path.join(around.project, "b.txt")));
 });
 
 test("after a stranger's words, somebody is asked, and nobody is there", async () => {

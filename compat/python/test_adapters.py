@@ -14,6 +14,8 @@ lattice integrity: trusted < untrusted
 label message as trusted if:
     (message: Message)
     message.role in ["system", "user"]
+label tool as trusted if:
+    (tool: Tool)
 label out.content as untrusted if:
     (out: ToolOutput) is tool:read_page
 label out.content as trusted if:
@@ -229,12 +231,10 @@ def agentdojo_run(steps, decide=None):
 # The Microsoft Agent Framework
 
 
-def agent_framework_run(steps, decide=None):
+def framework_client(steps):
     import agent_framework as af
 
-    from flowgate.adapters.agent_framework import FlowgateMiddleware
-
-    bank, steps, questions = Bank(), list(steps), []
+    steps = list(steps)
 
     class Client(af.FunctionInvocationLayer, af.ChatMiddlewareLayer, af.BaseChatClient):
         def _inner_get_response(self, *, messages, stream, options, **_):
@@ -249,17 +249,59 @@ def agent_framework_run(steps, decide=None):
 
             return respond()
 
+    return Client()
+
+
+def agent_framework_run(steps, decide=None):
+    import agent_framework as af
+
+    from flowgate.adapters.agent_framework import FlowgateMiddleware
+
+    bank, questions = Bank(), []
+
     async def approve(question):
         questions.append(question)
         return bool(decide)
 
     guard = FlowgateMiddleware(POLICY, approve=approve)
-    agent = af.Agent(Client(), instructions="You pay.", tools=[bank.read_page, bank.pay], middleware=guard.middleware)
+    client = framework_client(steps)
+    agent = af.Agent(client, instructions="You pay.", tools=[bank.read_page, bank.pay], middleware=guard.middleware)
     result = asyncio.run(agent.run("Read x, and pay Ann."))
     return bank, questions, result.text, guard.session.monitor
 
 
-FRAMEWORKS = [agent_framework_run, agents_run, langgraph_run, langgraph_async_run, pydantic_ai_run, agentdojo_run]
+# The Microsoft Agent Framework, by AGENT-HOOKS-0.1
+
+
+def agent_hooks_run(steps, decide=None):
+    import agent_framework as af
+
+    from flowgate.adapters.agent_hooks import FlowgateInterceptor
+
+    bank, questions, monitors = Bank(), [], []
+
+    class Guard(FlowgateInterceptor):
+        """Keeps the monitor of the session, which the interceptor forgets at its end."""
+
+        def intercept(self, context):
+            verdict = super().intercept(context)
+            session = self.session(context["session"]["id"])
+            monitors.extend([session.monitor] if session and not monitors else [])
+            return verdict
+
+    async def approve(question):
+        questions.append(question)
+        return bool(decide)
+
+    guard = Guard(POLICY, approve=approve)
+    bundle = af.create_agent_hooks_middleware([guard], resolver=guard, timeout=None)
+    client = framework_client(steps)
+    agent = af.Agent(client, instructions="You pay.", tools=[bank.read_page, bank.pay], middleware=[bundle])
+    result = asyncio.run(agent.run("Read x, and pay Ann."))
+    return bank, questions, result.text, monitors[0]
+
+
+FRAMEWORKS = [agent_framework_run, agent_hooks_run, agents_run, langgraph_run, langgraph_async_run, pydantic_ai_run, agentdojo_run]
 
 
 @pytest.mark.parametrize("run", FRAMEWORKS)

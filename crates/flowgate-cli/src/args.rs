@@ -80,7 +80,7 @@ pub(crate) use extended::ExtendedArgs;
 #[cfg(feature = "bench")]
 pub(crate) use games::{GamesArgs, ReportFormat};
 #[cfg(feature = "run")]
-pub(crate) use hook::{Harness, HookArgs};
+pub(crate) use hook::{AGENT_KEY, Harness, HookArgs};
 #[cfg(feature = "run")]
 pub(crate) use init::InitArgs;
 pub(crate) use labels::{LabelsArgs, LabelsFormat};

@@ -1,9 +1,11 @@
-//! Calls the HTTP routes that a running gateway has for people, with the key of a person. `flowgate approvals`,
-//! `flowgate keys` and `flowgate explain --question` use it.
+//! Calls the HTTP routes that a running gateway has for people, with the key of a person: `flowgate approvals`,
+//! `flowgate keys` and `flowgate explain --question` use it. `flowgate hook` calls the route for hooks, with the key of the
+//! agent.
 //!
 //! No redirect is followed and no proxy is used, so the key reaches only the address that the person names. The key
 //! comes from a file or the environment, never from the command line, which other users of the machine can read.
 
+use std::path::Path;
 use std::time::Duration;
 
 use flowgate_lm::remote::Authorities;
@@ -11,7 +13,7 @@ use serde_json::Value;
 use ureq::http::{Request, Response};
 use ureq::tls::{Certificate, RootCerts, TlsConfig};
 
-use crate::args::{GatewayArgs, PERSON_KEY};
+use crate::args::{AGENT_KEY, GatewayArgs, HookArgs, PERSON_KEY};
 use crate::input::{self, InputError};
 use crate::output::Console;
 
@@ -50,6 +52,14 @@ impl GatewayError {
     }
 }
 
+impl GatewayError {
+    /// Returns the message alone.
+    pub(crate) fn into_sentence(self) -> String {
+        let (Self::Refused(sentence) | Self::Failed(sentence)) = self;
+        sentence
+    }
+}
+
 /// A gateway, and the key with which it is asked.
 pub(crate) struct GatewayClient {
     agent: ureq::Agent,
@@ -65,7 +75,35 @@ impl GatewayClient {
     /// # Errors
     /// If no key is given, or two; if a file cannot be read; or if the address is not one of HTTP or HTTPS.
     pub(crate) fn new(options: &GatewayArgs, output: &mut Console) -> Result<Self, InputError> {
-        let address = options.gateway.trim_end_matches('/').to_owned();
+        let key = read_key(options.key_file.as_deref(), PERSON_KEY, "a person")?;
+        Self::with_key(&options.gateway, options.ca_file.as_deref(), key, output)
+    }
+
+    /// Creates a client of the gateway at `address` for the hook of an agent, with the agent's key.
+    ///
+    /// # Errors
+    /// As for [`new`](Self::new).
+    pub(crate) fn for_hook(
+        address: &str,
+        options: &HookArgs,
+        output: &mut Console,
+    ) -> Result<Self, InputError> {
+        let key = read_key(options.key_file.as_deref(), AGENT_KEY, "the agent")?;
+        Self::with_key(address, options.ca_file.as_deref(), key, output)
+    }
+
+    /// Creates a client of the gateway at `address` with a key. `ca_file` has the certificates of the authorities that may
+    /// vouch for the gateway, instead of the well-known ones.
+    ///
+    /// # Errors
+    /// If the file cannot be read, or the address is not one of HTTP or HTTPS.
+    fn with_key(
+        address: &str,
+        ca_file: Option<&Path>,
+        key: String,
+        output: &mut Console,
+    ) -> Result<Self, InputError> {
+        let address = address.trim_end_matches('/').to_owned();
         let uri: Option<ureq::http::Uri> = address.parse().ok();
         let host = uri.as_ref().and_then(|uri| uri.host()).unwrap_or_default();
         let is_local = matches!(host, "localhost" | "127.0.0.1" | "[::1]" | "::1");
@@ -82,7 +120,7 @@ impl GatewayClient {
                 return Err(InputError(message));
             }
         }
-        let tls = match &options.ca_file {
+        let tls = match ca_file {
             None => TlsConfig::default(),
             Some(path) => {
                 // At most 16 MiB.
@@ -91,7 +129,6 @@ impl GatewayClient {
                 trusted(&authorities.map_err(named)?)
             }
         };
-        let key = person_key(options)?;
         let config = ureq::Agent::config_builder()
             .http_status_as_error(false)
             // A redirect could send the key to another address.
@@ -221,27 +258,27 @@ pub(crate) fn encode(text: &str) -> String {
     encoded
 }
 
-/// Returns the key of the person, from the file of the arguments or from [`PERSON_KEY`].
-fn person_key(options: &GatewayArgs) -> Result<String, InputError> {
-    let (text, source) = match (&options.key_file, std::env::var(PERSON_KEY)) {
+/// Returns the key of `owner`, such as "a person", from the file or from the environment variable.
+fn read_key(file: Option<&Path>, variable: &str, owner: &str) -> Result<String, InputError> {
+    let (text, source) = match (file, std::env::var(variable)) {
         (Some(_), Ok(_)) => {
             return Err(InputError(format!(
-                "the key is given twice: leave out `--key-file`, or unset the environment variable {PERSON_KEY}"
+                "the key is given twice: leave out `--key-file`, or unset the environment variable {variable}"
             )));
         }
         // Any error: a variable that is absent or not valid UTF-8 does not matter beside the file.
         (Some(file), Err(_)) => (input::bounded_text(file, 1 << 16)?, file.display().to_string()),
-        (None, Ok(text)) => (text, PERSON_KEY.to_owned()),
+        (None, Ok(text)) => (text, variable.to_owned()),
         (None, Err(std::env::VarError::NotPresent)) => {
             return Err(InputError(format!(
-                "there is no key of a person: set the environment variable {PERSON_KEY}, or use `--key-file FILE`"
+                "there is no key of {owner}: set the environment variable {variable}, or use `--key-file FILE`"
             )));
         }
-        (None, Err(error)) => return Err(InputError(format!("{PERSON_KEY}: {error}"))),
+        (None, Err(error)) => return Err(InputError(format!("{variable}: {error}"))),
     };
     let key = text.trim();
     if key.is_empty() {
-        return Err(InputError(format!("{source}: the key is empty; give the key of a person")));
+        return Err(InputError(format!("{source}: the key is empty; give the key of {owner}")));
     }
     if key.chars().any(|c| !c.is_ascii_graphic()) {
         return Err(InputError(format!(

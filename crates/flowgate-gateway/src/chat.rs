@@ -20,6 +20,7 @@
 //! * `report`: writes its log line; `turn_trace`: records its spans.
 //! * `embeddings`: answers a request for embeddings, if the policy permits it.
 //! * `guardrail`: judges chats that run through another gateway.
+//! * `handed_calls`: remembers the calls that clients received, for the hooks of coding agents.
 //! * `model_list`: answers a request for the list of models; `count_tokens`: answers a request for a number of tokens.
 //!
 //! These modules use:
@@ -48,6 +49,7 @@ pub(crate) mod error_reply;
 mod fallback_model;
 mod frozen_approvals;
 pub(crate) mod guardrail;
+pub(crate) mod handed_calls;
 pub(crate) mod headers;
 mod maintenance;
 mod model_error;
@@ -103,6 +105,7 @@ use crate::witness::HeadDestinations;
 use clients::Clients;
 use conversations::Conversations;
 use guardrail::remembered_chats::RememberedChats;
+use handed_calls::HandedCalls;
 
 /// The state that all model routes share.
 #[derive(Debug)]
@@ -131,6 +134,8 @@ pub(crate) struct ModelRoutes {
     pub(crate) telemetry: Telemetry,
     /// The chats of other gateways whose answers were not judged yet.
     remembered_chats: Arc<RememberedChats>,
+    /// The calls that clients received with the last turns of their conversations.
+    handed_calls: Arc<HandedCalls>,
     /// The evaluations of stored conversations that people have begun.
     pub(crate) reviews: ReviewRuns,
     /// The sections of the configuration file that are in force until the process ends.
@@ -246,6 +251,7 @@ impl ModelRoutes {
             metrics,
             telemetry,
             remembered_chats: Arc::default(),
+            handed_calls: Arc::default(),
             reviews: ReviewRuns::default(),
             fixed_sections,
             retention: store.retention,

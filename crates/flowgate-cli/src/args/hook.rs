@@ -6,6 +6,9 @@ use std::path::PathBuf;
 use super::parameter;
 use crate::predicate_args::PredicateArgs;
 
+/// The environment variable with the key of an agent for the gateway.
+pub(crate) const AGENT_KEY: &str = "FLOWGATE_KEY";
+
 pub(super) const HOOK_HELP: &str = "\
 For Claude Code, in ~/.claude/settings.json, with the policy where the agent cannot write:
   {\"hooks\": {
@@ -28,6 +31,9 @@ hook, such as AGENTS.md, is an empty message of the role `attachment/context`. C
 
 For Cursor (`--harness cursor`), Copilot CLI (`--harness copilot`) and OpenCode (`--harness opencode`, run by a plugin), see
 examples/hooks. Cursor and OpenCode cannot ask either.
+
+If the agent uses Flowgate's gateway as its base URL, --gateway asks the gateway about each call, with the agent's key
+(FLOWGATE_KEY): a call runs only if the hook permits it and the gateway has handed it over.
 
 To try a policy without stopping anything, for a week or so:
   flowgate hook --policy /etc/flowgate/claude.flow --watch ~/flowgate-watch.jsonl
@@ -90,6 +96,16 @@ pub(crate) struct HookArgs {
     pub(crate) parameters: Vec<(String, serde_json::Value)>,
     #[command(flatten)]
     pub(crate) answering: PredicateArgs,
+    /// The gateway that the agent uses as its base URL: a call runs only if the gateway has handed it over as well. For Claude Code, Codex,
+    /// Gemini CLI and OpenCode.
+    #[arg(long, value_name = "URL")]
+    pub(crate) gateway: Option<String>,
+    /// A file that contains the key of the agent for the gateway; alternatively, set FLOWGATE_KEY.
+    #[arg(long, value_name = "FILE", requires = "gateway")]
+    pub(crate) key_file: Option<PathBuf>,
+    /// The certificates (PEM) of the authorities that may vouch for the gateway, instead of the well-known ones.
+    #[arg(long, value_name = "FILE", requires = "gateway")]
+    pub(crate) ca_file: Option<PathBuf>,
     /// The largest size of a session's transcripts, including sub-agents, or of its file, in MiB. Everything is denied in a longer session.
     #[arg(long, default_value_t = 64, value_name = "MIB", value_parser = clap::value_parser!(u32).range(1..=1024), help_heading = "Limits")]
     pub(crate) max_transcript: u32,

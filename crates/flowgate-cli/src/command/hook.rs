@@ -6,11 +6,13 @@
 //!
 //! * `transcript`, `session`: read the transcript of Claude Code and replay it in a monitor.
 //! * `harness`, `session_log`, `logged`: read the events of other agents, record and replay them.
+//! * `gateway`: asks the gateway that the agent uses, too.
 //! * `answer`: formats the answer.
 //!
 //! With `--watch`, the answer is recorded instead, and nothing is stopped.
 
 mod answer;
+mod gateway;
 mod harness;
 mod logged;
 mod session;
@@ -35,6 +37,7 @@ use crate::input::InputError;
 use crate::output::Console;
 use crate::policy_file::load_policy;
 use answer::HookAnswer;
+use gateway::AgentCall;
 use harness::EventError;
 use logged::LogSettings;
 use transcript::PendingEvent;
@@ -187,14 +190,22 @@ fn work(options: &HookArgs, worker_sender: &SyncSender<WorkerMessage>) {
             return;
         }
     };
-    let tool = hook_input.get("tool_name").and_then(Value::as_str);
-    let tool = tool.and_then(transcript::unambiguous_tool).map(|tool| tool.to_string());
+    let tool_name = hook_input.get("tool_name").and_then(Value::as_str);
+    let tool = tool_name.and_then(transcript::unambiguous_tool).map(|tool| tool.to_string());
     let _ = worker_sender.send(WorkerMessage::Event(event, tool));
     let answer =
         judge(options, event, &hook_input).unwrap_or_else(|why| HookAnswer::from_failure(event, &why));
     let answer = match never_asks(options) {
         Some(why) => answer.deny_question(why),
         None => answer,
+    };
+    let answer = match (event, tool_name, hook_input.get("tool_input")) {
+        (HookEvent::PreToolUse, Some(tool), Some(arguments)) => {
+            let id = hook_input.get("tool_use_id").and_then(Value::as_str);
+            gateway::stricter(options, AgentCall { id, tool, arguments }, answer)
+        }
+        // A call without a name or arguments is denied already.
+        _ => answer,
     };
     // The tool has run, so a blocked output is replaced before the model receives it.
     let answer = if event == HookEvent::PostToolUse {
@@ -235,6 +246,7 @@ fn work_by_log(
             folder: session_folder(options)?,
             limit,
             never_asks: never_asks(options),
+            stricter: &|call, answer| gateway::stricter(options, call, answer),
             is_watching: options.watch.is_some(),
         };
         logged::judge(monitor, options.harness, event, &settings)

@@ -5,6 +5,8 @@
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
 
 mod forms;
+#[cfg(feature = "gateway")]
+mod gateway;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};

@@ -246,6 +246,7 @@ impl ModelRoutes {
         let outcome = outcome.and_then(|completion| persisted.map(|()| completion));
         if let Ok(completion) = &outcome {
             report.trace.set_completion(completion);
+            self.handed_calls.note(&client.spec.name, handle.name(), &completion.calls);
         }
         // Sends the end of the reply.
         match (outcome, stream) {

@@ -6,11 +6,15 @@
 //! the provider run a permitted call in a request of its own, which contains the arguments of the call and nothing else of
 //! the chat. The output is labelled as the policy says. `clients` asks [`accepted_tools`] which tools a client may declare;
 //! `turn` runs them.
+//!
+//! A turn that a person's decision continues has the tools of the request that began it. The request that continues it
+//! may leave a tool of the provider out, or declare a function of the client with the same name. A call runs where the
+//! model's tool ran when the turn began, or not at all: the client never receives a call of a tool of the provider.
 
 use flowgate::monitor::{AuthorizedCall, Monitor};
 use flowgate::trace::Tool;
 use flowgate_guard::agent::ProviderToolRunner;
-use flowgate_guard::conversation::ToolAnswer;
+use flowgate_guard::conversation::{Conversation, ToolAnswer};
 use flowgate_lm::chat::{ProviderTool, ProviderToolUse};
 use flowgate_lm::{BoxFuture, ChatModel, Error, ignore_deltas};
 
@@ -39,6 +43,8 @@ pub(super) fn accepted_tools(client: &ClientSettings) -> Vec<ProviderTool> {
 /// The tools of the provider that a request declares, each with the model whose server runs it.
 pub(super) struct ProviderTools<M> {
     tools: Vec<(Tool, ProviderTool, M)>,
+    /// The tools of the provider that the turn has, and that the request does not declare.
+    undeclared: Vec<Tool>,
 }
 
 impl<M: ChatModel> ProviderTools<M> {
@@ -50,7 +56,37 @@ impl<M: ChatModel> ProviderTools<M> {
     ) -> Self {
         let named =
             |(wanted, model): (&ProviderToolUse, M)| (client.tool_of(wanted.tool.name()), wanted.tool, model);
-        Self { tools: wanted.iter().zip(models).map(named).collect() }
+        Self { tools: wanted.iter().zip(models).map(named).collect(), undeclared: Vec::new() }
+    }
+
+    /// Compares the tools with those that the model has in `conversation`. A tool that it has as a function of the client
+    /// is one of the client, whatever this request declares; a tool of the provider that this request does not
+    /// declare does not run.
+    pub(super) fn compare_with_offer(&mut self, client: &ClientSettings, conversation: &Conversation) {
+        // A tool that is not on offer counts as one of the provider: its calls do not reach the client.
+        let is_clients = |identity: &Tool, tool: ProviderTool| {
+            let spec = tool.spec();
+            conversation.offered_tool(identity).is_some_and(|offered| {
+                offered.description != spec.description || offered.parameters != spec.parameters
+            })
+        };
+        self.tools.retain(|(identity, tool, _)| !is_clients(identity, *tool));
+        let identified = ProviderTool::ALL.into_iter().map(|tool| (client.tool_of(tool.name()), tool));
+        let is_declared = |identity: &Tool| self.tools.iter().any(|(known, ..)| known == identity);
+        self.undeclared = identified
+            .filter(|(identity, tool)| !is_declared(identity) && !is_clients(identity, *tool))
+            .map(|(identity, _)| identity)
+            .collect();
+    }
+
+    /// Returns why calls of `tool` do not run: it is a tool of the provider that the request does not declare.
+    pub(super) fn refusal(&self, tool: &Tool) -> Option<String> {
+        self.undeclared.contains(tool).then(|| {
+            format!(
+                "the provider runs `{tool}`, and the request that continues the turn does not declare it: declare it in \
+                 every request of the chat"
+            )
+        })
     }
 
     /// Has the provider run a call of `tool`.
@@ -58,6 +94,9 @@ impl<M: ChatModel> ProviderTools<M> {
     /// # Errors
     /// If the client has disconnected. Any other failure is an error of the tool.
     async fn run(&self, call: &AuthorizedCall) -> Result<ToolAnswer, Error> {
+        if let Some(why) = self.refusal(&call.call().tool) {
+            return Ok(ToolAnswer::error(format!("the call did not run: {why}")));
+        }
         let found = self.tools.iter().find(|(tool, ..)| *tool == call.call().tool);
         let (Some((_, tool, model)), Ok(arguments)) = (found, &call.call().arguments) else {
             return Ok(ToolAnswer::error("the call did not run: its arguments are invalid"));
@@ -79,7 +118,7 @@ impl<M: ChatModel> ProviderTools<M> {
 
 impl<M: ChatModel> ProviderToolRunner for ProviderTools<M> {
     fn runs(&self, tool: &Tool) -> bool {
-        self.tools.iter().any(|(known, ..)| known == tool)
+        self.tools.iter().any(|(known, ..)| known == tool) || self.undeclared.contains(tool)
     }
 
     fn call(&self, call: AuthorizedCall) -> BoxFuture<'_, Result<ToolAnswer, Error>> {

@@ -58,6 +58,7 @@ impl ModelRoutes {
             metrics: Arc::clone(&self.metrics),
             telemetry: self.telemetry.clone(),
             remembered_chats: Arc::clone(&self.remembered_chats),
+            handed_calls: Arc::clone(&self.handed_calls),
             // Evaluations that run under the earlier routes end there.
             reviews: ReviewRuns::default(),
             // Those that the running process opened at its start, whatever the file has now.

@@ -203,7 +203,7 @@ pub(crate) async fn run(
         .collect();
     let provider_models =
         provider_models.iter().map(|model| UpstreamModel::new(model, presence, &upstream_micros));
-    let provider_tools = ProviderTools::new(&client.spec, &decoded.provider_tools, provider_models);
+    let mut provider_tools = ProviderTools::new(&client.spec, &decoded.provider_tools, provider_models);
     let remote = with_fallback(remote, &decoded.model, None, &calls);
 
     // Compared with the freezes after the turn: calls that depend on consents or grants frozen meanwhile are withheld.
@@ -298,6 +298,7 @@ pub(crate) async fn run(
         report.explained = Some(explanation);
     }
     drop(history);
+    provider_tools.compare_with_offer(&client.spec, &session.conversation);
     // The agent runs until the turn ends or waits.
     let model = ToolChoiceModel::new(&remote, &request.choice);
     let begun = Instant::now();
@@ -306,7 +307,7 @@ pub(crate) async fn run(
         name,
         approvals,
         presence,
-        provider_tools: &provider_tools,
+        provider_tools: (&provider_tools, &|tool| provider_tools.refusal(tool)),
         stream,
         before: String::new(),
         recalled: session.recalled.clone(),

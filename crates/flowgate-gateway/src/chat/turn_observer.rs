@@ -4,6 +4,7 @@
 use std::future::ready;
 
 use flowgate::monitor::AuthorizedCall;
+use flowgate::trace::Tool;
 use flowgate_audit::AuditEvent;
 use flowgate_guard::agent::{Observer, ProviderToolRunner};
 use flowgate_guard::conversation::{CallVerdict, Conversation};
@@ -31,8 +32,8 @@ pub(super) struct TurnObserver<'a> {
     pub(super) name: &'a str,
     pub(super) approvals: &'a ApprovalService,
     pub(super) presence: &'a ClientPresence,
-    /// Runs the calls of tools of the provider.
-    pub(super) provider_tools: &'a dyn ProviderToolRunner,
+    /// Runs the calls of tools of the provider; and returns why the provider runs no calls of a tool in this turn.
+    pub(super) provider_tools: (&'a dyn ProviderToolRunner, &'a (dyn Fn(&Tool) -> Option<String> + Sync)),
     pub(super) stream: &'a mut Option<OutgoingReply>,
     /// The text of the model's earlier replies in this turn, which precedes the streamed reply.
     pub(super) before: String,
@@ -199,13 +200,17 @@ impl Observer for TurnObserver<'_> {
             if let Some(reason) = reason {
                 return Err(reason);
             }
-            if !self.provider_tools.runs(tool) {
+            let (runner, refusal) = self.provider_tools;
+            if let Some(why) = refusal(tool) {
+                return Err(why);
+            }
+            if !runner.runs(tool) {
                 return Ok(());
             }
             if self.runs >= MAX_PROVIDER_CALLS {
                 return Err(format!(
                     "the provider has run {MAX_PROVIDER_CALLS} calls in this turn, the most that one turn may have: end \
-                    the turn, and continue in the next one"
+                     the turn, and continue in the next one"
                 ));
             }
             self.runs += 1;

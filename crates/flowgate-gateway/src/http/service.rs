@@ -234,6 +234,7 @@ impl GatewayService {
             ServiceRoute::Model(api) => return self.turn(api, None, request).await,
             ServiceRoute::CountTokens(api) => self.count_tokens(api, request).await,
             ServiceRoute::Embeddings => return self.embeddings(request).await,
+            ServiceRoute::HandedCall => self.handed_call(request).await,
             ServiceRoute::ExternalProcessor => return self.process_externally(request).await,
             ServiceRoute::Guardrail => return self.guardrail(request).await,
             ServiceRoute::ModelMethod(api) => return self.model_method(api, request).await,

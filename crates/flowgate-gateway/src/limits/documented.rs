@@ -105,6 +105,10 @@ fn documented_defaults_are_those_of_the_code() {
             "bytes of the chats of one client that await an answer elsewhere",
             mib(crate::chat::guardrail::remembered_chats::MAX_BYTES),
         ),
+        (
+            "bytes of the calls of one client that hooks can ask about",
+            mib(crate::chat::handed_calls::MAX_BYTES),
+        ),
         ("spans that wait for the collector", crate::telemetry::export::MAX_WAITING.to_string()),
         (
             "cancelled requests that are remembered",

@@ -11,6 +11,7 @@ mod audit_log;
 mod audit_losses;
 mod audit_witness;
 mod budgets;
+mod bypass;
 mod certificates;
 mod chats;
 mod client_certificates;

@@ -317,6 +317,102 @@ fn a_turn_has_at_most_sixteen_searches() {
     assert_eq!(upstream.bodies().iter().filter(|body| declares_search(body)).count(), 16);
 }
 
+/// What a request declares under the name of the search.
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum DeclaredSearch {
+    Nothing,
+    OfTheClient,
+    OfTheProvider,
+}
+
+/// The body of [`body`], with this declaration of the search.
+fn body_with(api: Api, texts: &[&str], declared: DeclaredSearch) -> (&'static str, String) {
+    let (path, body) = body(api, texts);
+    let mut body: Value = serde_json::from_str(&body).unwrap();
+    let tools = body["tools"].as_array_mut().unwrap();
+    let schema = json!({"type": "object"});
+    match declared {
+        DeclaredSearch::OfTheProvider => {}
+        DeclaredSearch::Nothing => drop(tools.remove(0)),
+        DeclaredSearch::OfTheClient => {
+            tools[0] = match api {
+                Api::Messages => json!({"name": "web_search", "input_schema": schema}),
+                Api::GenerateContent => {
+                    json!({"functionDeclarations": [{"name": "web_search", "parametersJsonSchema": schema}]})
+                }
+                _ => json!({"type": "function", "name": "web_search", "parameters": schema, "strict": false}),
+            };
+        }
+    }
+    (path, body.to_string())
+}
+
+/// The text of an answer.
+fn answer_text(api: Api, answer: &str) -> String {
+    let answer: Value = serde_json::from_str(answer).unwrap();
+    let pointer = match api {
+        Api::Messages => "/content/0/text",
+        Api::GenerateContent => "/candidates/0/content/parts/0/text",
+        _ => "/output/0/content/0/text",
+    };
+    answer.pointer(pointer).and_then(Value::as_str).unwrap_or_else(|| panic!("{answer}")).to_owned()
+}
+
+/// A person decides about a search, and the request that continues the turn declares the search in another way: an
+/// approved search of the provider never reaches the client, and one of the client never the provider.
+#[test]
+fn an_approved_search_runs_where_it_was_declared_or_not_at_all() {
+    use DeclaredSearch::{Nothing, OfTheClient, OfTheProvider};
+    const ASK: &str = "ask \"searches are confirmed\" if:\n    (call: ToolCall) is tool:web_search\n";
+    // What the first and the second request declare, and how often the provider and the client search.
+    let rows = [
+        (OfTheProvider, OfTheProvider, 1, 0),
+        (OfTheProvider, Nothing, 0, 0),
+        (OfTheProvider, OfTheClient, 0, 0),
+        (OfTheClient, OfTheClient, 0, 1),
+        (OfTheClient, OfTheProvider, 0, 1),
+        (OfTheClient, Nothing, 0, 1),
+    ];
+    for (api, name) in APIS {
+        for (first, second, at_provider, at_client) in rows {
+            let at = format!("{name}: {first:?}, then {second:?}");
+            let upstream = UpstreamDouble::new(searches);
+            let people = "[people.bob]\nkey-from = \"bob\"\nrole = \"admin\"\n[approvals]\nwait-seconds = 0\n\
+                 [audit]\nfile = \"audit.jsonl\"\n";
+            let home = GatewayHome::new(
+                &(config(&upstream.url, name, MORE) + people),
+                &format!("{POLICY}{SEARCH}{ASK}"),
+            );
+            let gateway = home.start();
+            let key = format!("Bearer {KEY}");
+            let send = |texts: &[&str], declared: DeclaredSearch| {
+                let (path, body) = body_with(api, texts, declared);
+                gateway.post(path, &[("authorization", &key)], &body)
+            };
+            let (status, answer) = send(&["Search."], first);
+            assert!(status == 200 && answer.contains("ay `continue`"), "{at}: {answer}");
+            let bob = PersonClient(&gateway, "bob");
+            assert_eq!(bob.says(&bob.first(), "allow").0, 200, "{at}");
+            let (status, answer) = send(&["Search.", &answer_text(api, &answer), "continue"], second);
+            assert_eq!(status, 200, "{at}: {answer}");
+            let bodies = upstream.bodies();
+            let ran = bodies.iter().filter(|body| declares_search(body)).count();
+            assert_eq!(
+                (ran, usize::from(answer.contains("web_search"))),
+                (at_provider, at_client),
+                "{at}: {answer}"
+            );
+            let audit = std::fs::read_to_string(home.folder().join("audit.jsonl")).unwrap();
+            let used = audit.matches("\"kind\":\"approval-used\"").count();
+            assert_eq!(used, at_provider + at_client, "{at}: {audit}");
+            if used == 0 {
+                assert!(audit.contains("does not declare it: declare it in every request"), "{at}: {audit}");
+                assert!(answer.contains("Done."), "{at}: {answer}");
+            }
+        }
+    }
+}
+
 /// A consent that is withdrawn after the turn has begun stops a search that was permitted, since the search could depend
 /// on it.
 #[test]

@@ -55,6 +55,11 @@ impl Conversation {
         self.tools.is_described(tools)
     }
 
+    /// Returns the tool with this identity as it is on offer; `None` if it is not.
+    pub fn offered_tool(&self, tool: &Tool) -> Option<&OfferedTool> {
+        self.tools.offered(tool)
+    }
+
     /// Replaces the tools on offer. A turn starts at the strictest requirement of the tools on offer, at most the
     /// clearance of the model, so this base label is computed anew; it applies from the next turn on.
     ///

@@ -63,6 +63,11 @@ impl ToolOffer {
             })
     }
 
+    /// Returns the tool with this identity as it was offered last; `None` if it was not.
+    pub(super) fn offered(&self, tool: &Tool) -> Option<&OfferedTool> {
+        self.accepted.as_ref()?.iter().map(|offered| &**offered).find(|offered| offered.tool == *tool)
+    }
+
     /// Replaces the offer.
     ///
     /// # Errors

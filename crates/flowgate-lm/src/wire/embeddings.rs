@@ -7,7 +7,7 @@
 use serde_json::{Number, Value, json};
 
 use super::WireError;
-use super::fields::{NOT_SUPPORTED, ObjectFields, count};
+use super::fields::{ObjectFields, count};
 use super::known_fields::FieldRule::{Dropped, Read};
 use super::known_fields::{DecodeOptions, KnownFields, ListedField, known_fields, listed_rows};
 use crate::Error;
@@ -113,7 +113,7 @@ impl EmbeddingsRequest {
         let format = match body.optional_text("encoding_format")? {
             None | Some("float") => EmbeddingFormat::Float,
             Some("base64") => EmbeddingFormat::Base64,
-            Some(_) => return body.field_error("encoding_format", NOT_SUPPORTED),
+            Some(_) => return body.field_error("encoding_format", "is not `float` or `base64`"),
         };
         let (model, dimensions) = (body.text("model")?.to_owned(), body.whole_number("dimensions")?);
         Ok(Self { model, texts, format, dimensions })
@@ -217,7 +217,7 @@ mod tests {
         check(r#"{"input": "a"}"#, Err("model"));
         check(
             r#"{"model": "e", "input": "a", "encoding_format": "int8"}"#,
-            Err("`encoding_format` is not supported"),
+            Err("`encoding_format` is not `float` or `base64`"),
         );
         check(r#"{"model": "e", "input": "a", "more": 1}"#, Err("`more` is not known"));
         let many = vec!["a"; MAX_TEXTS + 1];

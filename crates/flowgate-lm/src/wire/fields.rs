@@ -47,8 +47,19 @@ impl fmt::Display for FieldPath {
 /// message.
 pub(super) const EXTENSION: &str = "flowgate";
 
-/// The problem of a value that the format may define, but that the gateway does not support.
-pub(super) const NOT_SUPPORTED: &str = "is not supported";
+/// The problem of a part of a message that is neither a text nor a document nor an image.
+pub(super) const UNKNOWN_PART: &str = "is a kind of content that no rule can judge; send it as text";
+
+/// The problem of an item or a block about a tool that the provider has run.
+pub(super) const PROVIDER_RECORD: &str =
+    "is the record of a tool that the provider has run, whose output has no label; leave it out";
+
+/// The problem of a choice among some of the declared tools.
+pub(super) const ALLOWED_TOOLS: &str =
+    "is a choice among tools; declare only those that the model may call in `tools`";
+
+/// The problem of a custom tool, or a call of one, in the form of chat completions.
+pub(super) const CUSTOM_TOOL: &str = "is supported in the Responses API only; declare a function";
 
 /// The problem of a field that no declaration names.
 const UNKNOWN: &str = "is not known";

@@ -13,6 +13,7 @@ use flowgate::trace::{Call, Message, Output, TraceEntry};
 use serde_json::Value;
 
 use super::answer::{HookAnswer, content};
+use super::gateway::AgentCall;
 use super::harness::{HarnessEvent, HarnessEventKind, ToolUse};
 use super::session_log::{LoggedEvent, SessionLog, delete_old};
 use super::{HookEvent, session};
@@ -22,14 +23,15 @@ use crate::args::Harness;
 const CONTEXT: &str = "attachment/context";
 
 /// The settings of sessions.
-#[derive(Debug)]
-pub(super) struct LogSettings {
+pub(super) struct LogSettings<'a> {
     /// The folder of the files.
     pub(super) folder: PathBuf,
     /// The largest size of a file, in bytes.
     pub(super) limit: u64,
     /// The reason why no person can be asked; `None` if one can.
     pub(super) never_asks: Option<&'static str>,
+    /// Returns the stricter one of an answer to a call and that of the gateway, if the agent uses one.
+    pub(super) stricter: &'a dyn Fn(AgentCall<'_>, HookAnswer) -> HookAnswer,
     /// Whether the hook only watches (`--watch`): a denied call then runs all the same.
     pub(super) is_watching: bool,
 }
@@ -44,7 +46,7 @@ pub(super) fn judge(
     mut monitor: Monitor,
     harness: Harness,
     event: HarnessEvent,
-    settings: &LogSettings,
+    settings: &LogSettings<'_>,
 ) -> Result<HookAnswer, String> {
     let mut log = SessionLog::open(&settings.folder, harness, &event.session, settings.limit)?;
     if let HarnessEventKind::Start { is_resumed } = event.kind {
@@ -73,6 +75,10 @@ pub(super) fn judge(
             if let Some(why) = settings.never_asks {
                 answer = answer.deny_question(why);
             }
+            let tool = tool_use.tool.to_string();
+            let agent_call =
+                AgentCall { id: tool_use.id.as_deref(), tool: &tool, arguments: &tool_use.arguments };
+            let answer = (settings.stricter)(agent_call, answer);
             log.append(logged_call(&answer, tool_use, settings.is_watching))?;
             Ok(answer)
         }

@@ -107,6 +107,21 @@ impl GatewayService {
         routes.count_tokens(&received, &read.bytes)
     }
 
+    /// Answers a question of a coding agent's hook about a call, on the thread of the connection. Returns the error to send
+    /// if the request is refused.
+    pub(super) async fn handed_call(self: &Arc<Self>, request: Request) -> Result<HttpReply, HttpReply> {
+        let message = "this gateway has no clients, so it hands over no calls: its operator can enable them with `--config`";
+        let routes = self.models().ok_or_else(|| HttpReply::detail(StatusCode::NOT_FOUND, message))?;
+        let (head, body) = request.into_parts();
+        let caller = routes.authenticate(&head.headers, certificate_of(&head.extensions)).await;
+        let caller = caller.map_err(|failure| {
+            HttpReply::detail(failure.status, &failure.message).annotate(failure.detail)
+        })?;
+        protect_connection(&head.extensions);
+        let read = self.receive(&head.headers, body).await?;
+        Ok(routes.report_call(&caller, &read.bytes))
+    }
+
     /// Serves a request for embeddings, as one of the turns of its client. Returns the error to send if the request is
     /// refused before its body is read.
     pub(super) async fn embeddings(self: &Arc<Self>, request: Request) -> Result<Response, HttpReply> {

@@ -20,6 +20,8 @@ pub(crate) enum ServiceRoute {
     Model(Api),
     CountTokens(Api),
     Embeddings,
+    /// A question of a hook about a call.
+    HandedCall,
     /// A judgement for another gateway.
     Guardrail,
     /// Judgements for Envoy, over gRPC.
@@ -68,7 +70,7 @@ impl ServiceRoute {
     pub(super) fn has_own_access(self) -> bool {
         match self {
             Self::Health | Self::OpenApi | Self::Model(_) | Self::CountTokens(_) => true,
-            Self::ModelMethod(_) | Self::Models | Self::Embeddings => true,
+            Self::ModelMethod(_) | Self::Models | Self::Embeddings | Self::HandedCall => true,
             Self::Guardrail | Self::ExternalProcessor => true,
             Self::Questions | Self::QuestionEvents | Self::Question => true,
             Self::Decide | Self::DecideSeveral => true,
@@ -101,7 +103,7 @@ pub(crate) static ROUTES: LazyLock<Vec<(Method, &str, ServiceRoute)>> = LazyLock
 });
 
 /// The routes that do not depend on a wire form.
-const OTHER_ROUTES: [(Method, &str, ServiceRoute); 44] = [
+const OTHER_ROUTES: [(Method, &str, ServiceRoute); 45] = [
     (Method::POST, "/api/v1/policy/load", ServiceRoute::Load),
     (Method::POST, "/api/v1/policy/check", ServiceRoute::Check),
     (Method::POST, "/api/v1/policy/check/batch", ServiceRoute::Batch),
@@ -110,6 +112,7 @@ const OTHER_ROUTES: [(Method, &str, ServiceRoute); 44] = [
     (Method::GET, "/health", ServiceRoute::Health),
     (Method::GET, "/metrics", ServiceRoute::Metrics),
     (Method::POST, "/v1/embeddings", ServiceRoute::Embeddings),
+    (Method::POST, "/api/v1/handed-calls", ServiceRoute::HandedCall),
     (Method::POST, "/beta/litellm_basic_guardrail_api", ServiceRoute::Guardrail),
     (Method::POST, "/envoy.service.ext_proc.v3.ExternalProcessor/Process", ServiceRoute::ExternalProcessor),
     (Method::GET, "/v1/models", ServiceRoute::Models),

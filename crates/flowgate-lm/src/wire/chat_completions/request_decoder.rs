@@ -2,7 +2,9 @@
 //! tools and the settings.
 
 use super::super::documents;
-use super::super::fields::{NOT_SUPPORTED, ObjectFields, UNKNOWN_EFFORT, UNKNOWN_TOOL};
+use super::super::fields::{
+    ALLOWED_TOOLS, CUSTOM_TOOL, ObjectFields, UNKNOWN_EFFORT, UNKNOWN_PART, UNKNOWN_TOOL,
+};
 use super::super::known_fields::{DecodeOptions, KnownFields};
 use super::super::output_format::{read_format, read_named_schema};
 use super::super::{ReceivedRequest, ToolForms, WireError, extension, parse_image_url};
@@ -164,12 +166,18 @@ fn read_message(message: &ObjectFields<'_>) -> Result<Message, WireError> {
                 is_error: extension::is_error(message)?,
             })
         }
-        _ => message.field_error("role", NOT_SUPPORTED),
+        "function" => {
+            message.field_error("role", "is the old form of `tool`; use this role, with `tool_call_id`")
+        }
+        _ => message.field_error("role", "is not `system`, `developer`, `user`, `assistant` or `tool`"),
     }
 }
 
 /// Decodes a tool call of an assistant message.
 fn read_call(call: &ObjectFields<'_>) -> Result<ToolCall, WireError> {
+    if call.optional_text("type")? == Some("custom") {
+        return call.field_error("type", CUSTOM_TOOL);
+    }
     call.reject_unsupported(&CALL)?;
     let function = call.object("function")?;
     function.reject_unsupported(&CALLED)?;
@@ -230,7 +238,7 @@ fn read_parts(
                 let pdf = documents::parse_pdf(file.text("file_data")?);
                 pdf.map_or_else(|| file.field_error("file_data", documents::ONLY_PDF), Ok)
             }
-            _ => part.field_error("type", NOT_SUPPORTED),
+            _ => part.field_error("type", UNKNOWN_PART),
         }
     };
     message.objects("content")?.map(part).collect()
@@ -242,7 +250,7 @@ fn read_tool(tool: &ObjectFields<'_>) -> Result<Option<ToolSpec>, WireError> {
         "function" => {}
         kind if tool.drops_tool(kind) => return Ok(None),
         "custom" => {
-            return tool.field_error("type", "is supported in the Responses API only; declare a function");
+            return tool.field_error("type", CUSTOM_TOOL);
         }
         _ => return tool.field_error("type", UNKNOWN_TOOL),
     }
@@ -264,11 +272,15 @@ fn read_choice(body: &ObjectFields<'_>) -> Result<ToolChoice, WireError> {
             "auto" => Ok(ToolChoice::Auto),
             "required" => Ok(ToolChoice::Any),
             "none" => Ok(ToolChoice::None),
-            _ => body.field_error("tool_choice", NOT_SUPPORTED),
+            _ => body.field_error("tool_choice", "is not `auto`, `required` or `none`"),
         },
         Some(_) => {
             let choice = body.object("tool_choice")?;
-            choice.reject_unsupported(&CHOICE)?;
+            match choice.optional_text("type")? {
+                Some("allowed_tools") => return choice.field_error("type", ALLOWED_TOOLS),
+                Some("custom") => return choice.field_error("type", CUSTOM_TOOL),
+                _ => choice.reject_unsupported(&CHOICE)?,
+            }
             let chosen = choice.object("function")?;
             chosen.reject_unsupported(&CHOSEN)?;
             Ok(ToolChoice::Tool(chosen.text("name")?.to_owned()))
@@ -360,11 +372,18 @@ mod tests {
         check(r#""tools":[{"type":"function"}]"#, "`tools[0].function` is not an object");
         check(
             r#""tool_choice":{"type":"allowed_tools"}"#,
-            "`tool_choice.type` is supported only as `function`",
+            "`tool_choice.type` is a choice among tools; declare only those that the model may call in `tools`",
         );
         check(r#""model":1"#, "`model` is not a string");
         let message = |message: &str, expected: &str| check(&format!(r#""messages":[{message}]"#), expected);
-        message(r#"{"role":"function","content":""}"#, "`messages[0].role` is not supported");
+        message(
+            r#"{"role":"function","content":""}"#,
+            "`messages[0].role` is the old form of `tool`; use this role, with `tool_call_id`",
+        );
+        message(
+            r#"{"role":"other","content":""}"#,
+            "`messages[0].role` is not `system`, `developer`, `user`, `assistant` or `tool`",
+        );
         message(
             r#"{"role":"user","content":"","name":"n"}"#,
             "`messages[0].name` names a participant, which is text for the model without a label; put it into the content",

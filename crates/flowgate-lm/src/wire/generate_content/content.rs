@@ -2,7 +2,7 @@
 //! requests ([`super::request_decoder`]) uses this file.
 
 use super::super::documents;
-use super::super::fields::{NOT_SUPPORTED, ObjectFields};
+use super::super::fields::ObjectFields;
 use super::super::{MAX_CALLS, WireError, is_image, is_plain};
 use super::fields::{
     BLOB, CALL, CONTENT_OF_MODEL, CONTENT_OF_USER, OUTPUT, OUTPUT_PART, PART_OF_MODEL, PART_OF_SYSTEM,
@@ -72,7 +72,10 @@ impl ContentReader {
             Some("model") => self.read_model(content),
             None | Some("user") => self.read_user(content, false),
             Some("function") => self.read_user(content, true),
-            Some(_) => content.field_error("role", NOT_SUPPORTED),
+            Some(_) => content.field_error(
+                "role",
+                "is not `user`, `model` or `function`; send a system message in `systemInstruction`",
+            ),
         }
     }
 

@@ -1,7 +1,7 @@
 //! Decodes requests of Gemini's API, as the gateway receives them from its clients: the chat and the settings. The
 //! contents of the chat and the tools have their own files ([`super::content`], [`super::tools`]).
 
-use super::super::fields::{NOT_SUPPORTED, ObjectFields};
+use super::super::fields::ObjectFields;
 use super::super::known_fields::DecodeOptions;
 use super::super::output_format::{checked_schema, read_schema};
 use super::super::{ReceivedRequest, ToolForms, WireError};
@@ -117,7 +117,7 @@ fn read_output_format(config: &ObjectFields<'_>) -> Result<Option<OutputFormat>,
         (None | Some("text/plain"), Some(_)) => {
             config.field_error("responseMimeType", "must be `application/json` if there is a schema")
         }
-        (Some(_), _) => config.field_error("responseMimeType", NOT_SUPPORTED),
+        (Some(_), _) => config.field_error("responseMimeType", "is not `text/plain` or `application/json`"),
     }
 }
 

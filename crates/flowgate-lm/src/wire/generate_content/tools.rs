@@ -2,7 +2,7 @@
 //! (`toolConfig`). The decoder of requests ([`super::request_decoder`]) uses this file.
 
 use super::super::WireError;
-use super::super::fields::{NOT_SUPPORTED, ObjectFields};
+use super::super::fields::ObjectFields;
 use super::super::provider_tools::{accepted, add_provider_tools};
 use super::fields::{CHOICE, FUNCTION, OF_PROVIDER, TOOL, TOOL_CONFIG};
 use super::provider_tools::PROVIDER_TOOLS;
@@ -87,6 +87,6 @@ pub(super) fn read_choice(body: &ObjectFields<'_>, tools: &[ToolSpec]) -> Result
             "allowedFunctionNames",
             "is supported only with all tools, or with one tool and the mode `ANY`; declare only these tools",
         ),
-        _ => choice.field_error("mode", NOT_SUPPORTED),
+        _ => choice.field_error("mode", "is not `AUTO`, `ANY`, `NONE` or `VALIDATED`"),
     }
 }

@@ -2,7 +2,7 @@
 //! decoder of requests ([`super::request_decoder`]) uses this file for every message.
 
 use super::super::documents;
-use super::super::fields::{NOT_SUPPORTED, ObjectFields};
+use super::super::fields::{ObjectFields, PROVIDER_RECORD, UNKNOWN_PART};
 use super::super::known_fields::KnownFields;
 use super::super::{NO_IMAGE, WireError, is_image, is_plain};
 use super::fields::{
@@ -26,7 +26,7 @@ pub(super) fn read_texts(object: &ObjectFields<'_>, key: &str) -> Result<Vec<Par
         if block.text("type")? == "text" {
             read_part(block)
         } else {
-            block.field_error("type", NOT_SUPPORTED)
+            block.field_error("type", "is not `text`, and only texts may be here")
         }
     };
     blocks(object, key)?.iter().map(text).collect()
@@ -109,7 +109,19 @@ fn refuse_elsewhere<T>(source: &ObjectFields<'_>) -> Result<T, WireError> {
         "file" => source.reject_unsupported(&FILE)?,
         _ => {}
     }
-    source.field_error("type", NOT_SUPPORTED)
+    source.field_error("type", "is not a source with the content itself; send it in base64")
+}
+
+/// Returns the problem of a block of the type `kind`, which is not among those that may be at its place.
+pub(super) fn block_problem(kind: &str) -> &'static str {
+    let is_record = matches!(kind, "server_tool_use" | "mcp_tool_use" | "mcp_tool_listing")
+        || kind.ends_with("_tool_result");
+    match kind {
+        _ if is_record => PROVIDER_RECORD,
+        "thinking" | "redacted_thinking" | "tool_use" => "belongs to a message of the model; send it in one",
+        "tool_result" => "belongs to a message of the user; send it in one",
+        _ => UNKNOWN_PART,
+    }
 }
 
 /// Decodes a block with a text or an image. The block is not in a message of the user, so it may not declare its
@@ -153,7 +165,7 @@ pub(super) fn read_part_with(
                 _ => refuse_elsewhere(&source),
             }
         }
-        _ => block.field_error("type", NOT_SUPPORTED),
+        kind => block.field_error("type", block_problem(kind)),
     }
 }
 
@@ -223,7 +235,7 @@ mod tests {
             ),
             (
                 r#"{"type":"content","content":[{"type":"image","source":{}}]}"#,
-                "`messages[0].content[0].source.content[0].type` is not supported",
+                "`messages[0].content[0].source.content[0].type` is not `text`, and only texts may be here",
             ),
             (
                 r#"{"type":"url","url":"https://example.org/a.pdf"}"#,
@@ -235,7 +247,10 @@ mod tests {
                 "`messages[0].content[0].source.file_id` refers to state at the provider, which has no label; send the \
                 content itself",
             ),
-            (r#"{"type":"other"}"#, "`messages[0].content[0].source.type` is not supported"),
+            (
+                r#"{"type":"other"}"#,
+                "`messages[0].content[0].source.type` is not a source with the content itself; send it in base64",
+            ),
         ] {
             block("user", &format!(r#"{{"type":"document","title":"t","source":{document}}}"#), expected);
         }

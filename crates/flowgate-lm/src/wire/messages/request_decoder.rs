@@ -2,7 +2,7 @@
 //! settings. The contents of messages and the tools have their own files ([`super::content`], [`super::tools`]).
 
 use super::super::documents;
-use super::super::fields::{NOT_SUPPORTED, ObjectFields, UNKNOWN_EFFORT};
+use super::super::fields::{ObjectFields, UNKNOWN_EFFORT};
 use super::super::known_fields::DecodeOptions;
 use super::super::output_format::{read_format, read_schema};
 use super::super::provider_tools::add_provider_tools;
@@ -213,7 +213,8 @@ fn read_message(
                     } else if let Part::Text(part) = read_part(&block)? {
                         text.push_str(&part);
                     } else {
-                        return block.field_error("type", NOT_SUPPORTED);
+                        return block
+                            .field_error("type", "is an image, which a message of the model cannot contain");
                     }
                 }
             }
@@ -224,7 +225,7 @@ fn read_message(
             messages.push(Message::System(read_texts(message, "content")?));
             Ok(())
         }
-        _ => message.field_error("role", NOT_SUPPORTED),
+        _ => message.field_error("role", "is not `user`, `assistant` or `system`"),
     }
 }
 
@@ -480,11 +481,26 @@ mod tests {
             r#""messages":[{"role":"assistant","content":"s","flowgate":{"source":"typed"}}]"#,
             "`messages[0].flowgate` is not known",
         );
-        check(r#""messages":[{"role":"tool","content":"s"}]"#, "`messages[0].role` is not supported");
+        check(
+            r#""messages":[{"role":"tool","content":"s"}]"#,
+            "`messages[0].role` is not `user`, `assistant` or `system`",
+        );
         let block = |role: &str, block: &str, expected: &str| {
             check(&format!(r#""messages":[{{"role":"{role}","content":[{block}]}}]"#), expected);
         };
-        block("assistant", r#"{"type":"document"}"#, "`messages[0].content[0].type` is not supported");
+        block(
+            "assistant",
+            r#"{"type":"document"}"#,
+            "`messages[0].content[0].type` is a kind of content that no rule can judge; send it as text",
+        );
+        for kind in ["server_tool_use", "web_search_tool_result", "mcp_tool_result"] {
+            block(
+                "assistant",
+                &format!(r#"{{"type":"{kind}"}}"#),
+                "`messages[0].content[0].type` is the record of a tool that the provider has run, whose output has no \
+                label; leave it out",
+            );
+        }
         block(
             "user",
             r#"{"type":"image","source":{"type":"url","url":"https://example.org/a.png"}}"#,
@@ -497,7 +513,11 @@ mod tests {
             "`messages[0].content[0].source.media_type` has a media type that does not begin with `image/`; send a PDF \
             as a document",
         );
-        block("user", r#"{"type":"thinking"}"#, "`messages[0].content[0].type` is not supported");
+        block(
+            "user",
+            r#"{"type":"thinking"}"#,
+            "`messages[0].content[0].type` belongs to a message of the model; send it in one",
+        );
         block(
             "assistant",
             r#"{"type":"thinking","notes":"n"}"#,

@@ -2,7 +2,7 @@
 //! (`tool_choice`). The decoder of requests ([`super::request_decoder`]) uses this file.
 
 use super::super::WireError;
-use super::super::fields::{NOT_SUPPORTED, ObjectFields, UNKNOWN_TOOL, is_tool_type};
+use super::super::fields::{ObjectFields, UNKNOWN_TOOL, is_tool_type};
 use super::super::provider_tools::{accepted, provider_tool_problem};
 use super::fields::{CHOICE, OF_PROVIDER, TOOL};
 use super::provider_tools::PROVIDER_TOOLS as RUN_BY_SERVER;
@@ -72,7 +72,7 @@ pub(super) fn read_choice(body: &ObjectFields<'_>) -> Result<(ToolChoice, bool),
         "any" => ToolChoice::Any,
         "none" => ToolChoice::None,
         "tool" => ToolChoice::Tool(choice.text("name")?.to_owned()),
-        _ => return choice.field_error("type", NOT_SUPPORTED),
+        _ => return choice.field_error("type", "is not `auto`, `any`, `none` or `tool`"),
     };
     Ok((choice, single_call))
 }

@@ -2,7 +2,7 @@
 //! and the settings. The tools have their own file ([`super::tools`]).
 
 use super::super::documents;
-use super::super::fields::{NOT_SUPPORTED, ObjectFields, UNKNOWN_EFFORT};
+use super::super::fields::{ObjectFields, PROVIDER_RECORD, UNKNOWN_EFFORT, UNKNOWN_PART};
 use super::super::known_fields::{DecodeOptions, KnownFields};
 use super::super::output_format::{read_format, read_named_schema};
 use super::super::provider_tools::add_provider_tools;
@@ -177,7 +177,7 @@ fn read_item(
                     }
                     Message::Assistant { text, calls: Vec::new(), thoughts: Vec::new() }
                 }
-                _ => return item.field_error("role", NOT_SUPPORTED),
+                _ => return item.field_error("role", "is not `user`, `assistant`, `system` or `developer`"),
             });
         }
         // Dropped, so that a client cannot write text into the model's reasoning: the gateway has its own copy.
@@ -201,9 +201,38 @@ fn read_item(
                 is_error: extension::is_error(item)?,
             });
         }
-        Some(_) => return item.field_error("type", NOT_SUPPORTED),
+        Some(kind) => return item.field_error("type", item_problem(kind)),
     }
     Ok(())
+}
+
+/// Returns the problem of an item of the type `kind`, which is not among those that are decoded.
+fn item_problem(kind: &str) -> &'static str {
+    let of_the_provider = [
+        "web_search_call",
+        "file_search_call",
+        "code_interpreter_call",
+        "image_generation_call",
+        "tool_search_",
+        "mcp_",
+        "program",
+    ];
+    let of_a_schema_of_the_provider = ["computer_call", "local_shell_call", "shell_call", "apply_patch_call"];
+    match kind {
+        "item_reference" => {
+            "is a reference to state at the provider, which has no label; send the item itself"
+        }
+        _ if of_the_provider.into_iter().any(|known| kind.starts_with(known)) => PROVIDER_RECORD,
+        _ if of_a_schema_of_the_provider.into_iter().any(|known| kind.starts_with(known)) => {
+            "is about a tool whose arguments only the provider describes; declare a function, and send its calls"
+        }
+        _ if kind.starts_with("compaction") => {
+            "is text that only the provider can read, so no rule can judge it; send the messages themselves"
+        }
+        _ => {
+            "is not a known type of item; send messages, and calls of functions and custom tools with their outputs"
+        }
+    }
 }
 
 /// The fields that parts may have: texts, refusals, images and files, in this order.
@@ -273,7 +302,7 @@ fn read_parts(
                 let pdf = documents::parse_pdf(part.text("file_data")?);
                 pdf.map_or_else(|| part.field_error("file_data", documents::ONLY_PDF), Ok)
             }
-            _ => part.field_error("type", NOT_SUPPORTED),
+            _ => part.field_error("type", UNKNOWN_PART),
         }
     };
     item.objects(key)?.map(part).collect()
@@ -383,8 +412,10 @@ mod tests {
         );
         check(
             r#""tool_choice":{"type":"file_search"}"#,
-            "`tool_choice.type` is neither `function` nor `custom`",
+            "`tool_choice.type` is a tool that the provider runs, and what it returns would reach the model without a label; \
+            leave it out",
         );
+        check(r#""tool_choice":{"type":"shell"}"#, "`tool_choice.type` is neither `function` nor `custom`");
         for (format, problem) in [
             (r#"{"type":"grammar"}"#, "type` is not `text`, `json_object` or `json_schema`"),
             (r#"{"type":"text","schema":{}}"#, "schema` is not known"),
@@ -410,7 +441,37 @@ mod tests {
             r#""background":true"#,
             "`background` is supported only as false: a reply is judged before it is sent",
         );
-        check(r#""input":[{"type":"item_reference","id":"i"}]"#, "`input[0].type` is not supported");
+        for (kind, problem) in [
+            (
+                "item_reference",
+                "is a reference to state at the provider, which has no label; send the item itself",
+            ),
+            (
+                "mcp_call",
+                "is the record of a tool that the provider has run, whose output has no label; leave it out",
+            ),
+            (
+                "shell_call_output",
+                "is about a tool whose arguments only the provider describes; declare a function, and send its calls",
+            ),
+            (
+                "compaction",
+                "is text that only the provider can read, so no rule can judge it; send the messages themselves",
+            ),
+            (
+                "new",
+                "is not a known type of item; send messages, and calls of functions and custom tools with their outputs",
+            ),
+        ] {
+            check(
+                &format!(r#""input":[{{"type":"{kind}","id":"i"}}]"#),
+                &format!("`input[0].type` {problem}"),
+            );
+        }
+        check(
+            r#""tool_choice":{"type":"allowed_tools","mode":"auto","tools":[]}"#,
+            "`tool_choice.type` is a choice among tools; declare only those that the model may call in `tools`",
+        );
         check(r#""input":3"#, "`input` is not a list");
         check(r#""input":null"#, "`input` is missing");
         check(

@@ -4,7 +4,7 @@
 
 use std::collections::HashSet;
 
-use super::super::fields::{NOT_SUPPORTED, ObjectFields, UNKNOWN_TOOL, is_tool_type};
+use super::super::fields::{ALLOWED_TOOLS, ObjectFields, UNKNOWN_TOOL, is_tool_type};
 use super::super::provider_tools::{accepted, provider_tool_problem};
 use super::super::tool_forms::{ToolForm, custom_schema, qualified_name};
 use super::super::{ToolForms, WireError};
@@ -158,12 +158,18 @@ pub(super) fn read_choice(body: &ObjectFields<'_>) -> Result<ToolChoice, WireErr
             "auto" => Ok(ToolChoice::Auto),
             "required" => Ok(ToolChoice::Any),
             "none" => Ok(ToolChoice::None),
-            _ => body.field_error("tool_choice", NOT_SUPPORTED),
+            _ => body.field_error("tool_choice", "is not `auto`, `required` or `none`"),
         },
         Some(_) => {
             let choice = body.object("tool_choice")?;
-            choice.reject_unsupported(&CHOICE)?;
             let kind = choice.text("type")?;
+            match PROVIDER_TOOLS.into_iter().find(|known| is_tool_type(kind, known)) {
+                _ if kind == "allowed_tools" => return choice.field_error("type", ALLOWED_TOOLS),
+                Some(known) if accepted(&choice, RUN_BY_SERVER, kind).is_none() => {
+                    return choice.field_error("type", provider_tool_problem(RUN_BY_SERVER, known));
+                }
+                _ => choice.reject_unsupported(&CHOICE)?,
+            }
             if let Some(tool) = accepted(&choice, RUN_BY_SERVER, kind) {
                 return Ok(ToolChoice::Tool(tool.name().to_owned()));
             }

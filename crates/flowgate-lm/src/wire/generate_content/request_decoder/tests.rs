@@ -291,7 +291,7 @@ fn unknown_fields_are_refused_by_name() {
     config(json!({"newSetting": 1}), "`generationConfig.newSetting` is not known");
     config(
         json!({"responseMimeType": "text/x.enum"}),
-        "`generationConfig.responseMimeType` is not supported",
+        "`generationConfig.responseMimeType` is not `text/plain` or `application/json`",
     );
     config(
         json!({"responseJsonSchema": {}}),
@@ -334,7 +334,10 @@ fn unknown_fields_are_refused_by_name() {
         "`toolConfig.functionCallingConfig.allowedFunctionNames` is supported only with all tools, or with one tool and the \
         mode `ANY`; declare only these tools",
     );
-    choice(json!({"mode": "SOME"}), "`toolConfig.functionCallingConfig.mode` is not supported");
+    choice(
+        json!({"mode": "SOME"}),
+        "`toolConfig.functionCallingConfig.mode` is not `AUTO`, `ANY`, `NONE` or `VALIDATED`",
+    );
     let function = |function: Value, expected: &str| {
         check(json!({"tools": [{"functionDeclarations": [function]}]}), expected);
     };
@@ -354,7 +357,11 @@ fn unknown_fields_are_refused_by_name() {
     let part = |role: &str, part: Value, expected: &str| {
         check(json!({"contents": [{"role": role, "parts": [part]}]}), expected);
     };
-    part("system", json!({"text": "a"}), "`contents[0].role` is not supported");
+    part(
+        "system",
+        json!({"text": "a"}),
+        "`contents[0].role` is not `user`, `model` or `function`; send a system message in `systemInstruction`",
+    );
     part("user", json!({}), "`contents[0].parts[0].text` is missing");
     part("user", json!({"text": "a", "newField": 1}), "`contents[0].parts[0].newField` is not known");
     part(

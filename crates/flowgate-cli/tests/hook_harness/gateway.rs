@@ -1,0 +1,275 @@
+//! Tests of `flowgate hook --gateway`, with a gateway and a double of a model's server: a call runs only if the gateway has
+//! handed it over, and the hook itself permits it.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::process::{Child, Command, Stdio};
+
+use serde_json::{Value, json};
+
+use crate::forms::Event::{After, Before, Prompt, Start};
+use crate::forms::short_form;
+use crate::{Event, Session};
+
+const KEY: &str = "key-of-the-agent-of-this-test";
+/// Hides nothing and permits everything: the gateway hands over what the model calls.
+const OPEN: &str = "lattice integrity: trusted < untrusted\nrequire top if:\n    (call: ToolCall)\n";
+/// Denies every call of `pay`.
+const CLOSED: &str = "raise \"no payments\" if:\n    (call: ToolCall) is tool:pay\n";
+
+/// A running gateway, killed on drop, and its address.
+struct ServedGateway(Child, String);
+
+impl Drop for ServedGateway {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Reads a request of HTTP; returns its body.
+fn body_of(stream: &TcpStream) -> Option<String> {
+    let mut reader = BufReader::new(stream);
+    let mut length = 0;
+    loop {
+        let mut line = String::new();
+        if reader.read_line(&mut line).ok()? == 0 {
+            return None;
+        }
+        if let Some(value) = line.to_ascii_lowercase().strip_prefix("content-length:") {
+            length = value.trim().parse().ok()?;
+        }
+        if line.trim().is_empty() {
+            break;
+        }
+    }
+    let mut body = vec![0; length];
+    reader.read_exact(&mut body).ok()?;
+    String::from_utf8(body).ok()
+}
+
+/// Starts a double of a model's server. The model calls `pay` with the last word that the user says.
+fn upstream() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let Some(body) = body_of(&stream) else { continue };
+            let asked: Value = serde_json::from_str(&body).unwrap();
+            let messages = asked["messages"].as_array().unwrap();
+            let is_users = |message: &&Value| message["role"] == "user";
+            let said = messages.iter().rev().find(is_users).unwrap()["content"].to_string();
+            let word =
+                said.trim_end_matches(|c: char| !c.is_alphanumeric()).rsplit(' ').next().unwrap().to_owned();
+            let was_refused = messages.iter().any(|message| message["role"] == "tool");
+            let arguments = json!({"argument": word}).to_string();
+            let function = json!({"name": "pay", "arguments": arguments});
+            let call = json!({"id": format!("call_pay_{word}"), "type": "function", "function": function});
+            let message = match was_refused {
+                true => json!({"role": "assistant", "content": "I have not paid."}),
+                false => json!({"role": "assistant", "content": null, "tool_calls": [call]}),
+            };
+            let finish = if was_refused { "stop" } else { "tool_calls" };
+            let choice = json!({"index": 0, "message": message, "finish_reason": finish});
+            let answer = json!({"id": "x", "object": "chat.completion", "created": 0, "model": "m", "choices": [choice]});
+            let answer = answer.to_string();
+            let head = format!(
+                "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nconnection: close\r\ncontent-length: {}\r\n\r\n",
+                answer.len()
+            );
+            let _ = stream.write_all(format!("{head}{answer}").as_bytes());
+        }
+    });
+    format!("http://{address}/v1")
+}
+
+impl ServedGateway {
+    /// Starts a gateway for an agent with this policy.
+    fn start(session: &Session, policy: &str) -> Self {
+        let config = format!(
+            "[store]\nurl = \"memory\"\n[upstreams.double]\nurl = \"{}\"\nkey-from = \"UPSTREAM_KEY\"\n\
+             [clients.agent]\nkey-from = \"AGENT_KEY\"\nupstream = \"double\"\npolicy = \"gateway.flow\"\n\
+             user-messages = \"trust-unmarked-even-if-pasted\"\n",
+            upstream()
+        );
+        std::fs::write(session.folder.join("gateway.flow"), policy).unwrap();
+        std::fs::write(session.folder.join("gateway.toml"), config).unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_flowgate"));
+        command
+            .args(["serve", "--listen", "127.0.0.1:0", "--config"])
+            .arg(session.folder.join("gateway.toml"));
+        command.env("AGENT_KEY", KEY).env("UPSTREAM_KEY", "key-of-the-upstream");
+        let mut child = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(child.stderr.take().unwrap());
+        let mut line = String::new();
+        let address = loop {
+            line.clear();
+            assert!(lines.read_line(&mut line).unwrap() > 0, "the gateway has ended");
+            if let Some((_, rest)) = line.split_once("listening on http://") {
+                break rest.split([';', ' ', '\n']).next().unwrap().to_owned();
+            }
+        };
+        // The gateway would wait if nobody read its log.
+        std::thread::spawn(move || lines.lines().count());
+        Self(child, format!("http://{address}"))
+    }
+
+    /// The agent asks the model; returns the id of the call that it receives.
+    fn call(&self, text: &str) -> String {
+        let answer = self.ask(text);
+        let body: Value = serde_json::from_str(answer.split_once("\r\n\r\n").unwrap().1).unwrap();
+        let call = &body["choices"][0]["message"]["tool_calls"][0];
+        let id = call["id"].as_str().unwrap_or_default().to_owned();
+        assert!(!id.is_empty(), "{answer}");
+        id
+    }
+
+    /// The agent asks the model; returns the head and the body of the answer.
+    fn ask(&self, text: &str) -> String {
+        let body = json!({
+            "model": "m",
+            "messages": [{"role": "user", "content": text}],
+            "tools": [{"type": "function", "function": {"name": "pay", "parameters": {"type": "object"}}}],
+        });
+        let body = body.to_string();
+        let mut stream = TcpStream::connect(self.1.trim_start_matches("http://")).unwrap();
+        let head = format!(
+            "POST /v1/chat/completions HTTP/1.1\r\nhost: gateway\r\nauthorization: Bearer {KEY}\r\nconnection: close\r\n\
+             content-type: application/json\r\ncontent-length: {}\r\n\r\n",
+            body.len()
+        );
+        stream.write_all(format!("{head}{body}").as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    }
+}
+
+/// Returns an event about the call with this id. Gemini CLI states no ids.
+fn with_id(session: &Session, event: &Event<'_>, id: &str) -> Value {
+    let mut input = session.input(event);
+    match session.harness {
+        "codex" => input["tool_use_id"] = json!(id),
+        "opencode" => input["call"] = json!(id),
+        _ => {}
+    }
+    input
+}
+
+impl Session {
+    /// Returns the decision on an event of an agent that uses the gateway at this address with this key.
+    fn decides_with(&self, event: &Event<'_>, address: &str, key: Option<&str>) -> String {
+        self.decides_on(&self.input(event), address, key)
+    }
+
+    fn decides_on(&self, input: &Value, address: &str, key: Option<&str>) -> String {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_flowgate"));
+        command.args(["hook", "--harness", self.harness, "--policy"]).arg(self.folder.join("policy.flow"));
+        command.arg("--sessions").arg(self.folder.join("sessions")).args(["--gateway", address]);
+        command.env_remove("FLOWGATE_KEY").envs(key.map(|key| ("FLOWGATE_KEY", key)));
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let _ = child.stdin.take().unwrap().write_all(input.to_string().as_bytes());
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        let said =
+            String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+        assert!(!said.contains(KEY), "{said}");
+        short_form(self.harness, &String::from_utf8(output.stdout).unwrap())
+    }
+}
+
+const UNKNOWN: &str = "deny the gateway has not handed over this call";
+
+#[test]
+fn a_call_runs_only_if_the_gateway_has_handed_it_over() {
+    for harness in ["codex", "gemini", "opencode"] {
+        let session = Session::new(harness);
+        let gateway = ServedGateway::start(&session, OPEN);
+        let mut id = "unknown".to_owned();
+        let check = |event: &Event<'_>, id: &str, expected: &str| {
+            let decided = session.decides_on(&with_id(&session, event, id), &gateway.1, Some(KEY));
+            let is_equal = if expected == "-" { decided == "-" } else { decided.starts_with(expected) };
+            assert!(is_equal, "{harness}: {decided}");
+        };
+        // Events other than calls are not the gateway's business.
+        check(&Start("startup"), &id, "-");
+        check(&Prompt("Pay bob"), &id, "-");
+        id = gateway.call("Pay bob");
+        check(&Before("pay bob"), &id, "-");
+        check(&Before("pay eve"), "another", UNKNOWN);
+        // The hook's own verdict is not weaker because the gateway permits the call.
+        check(&Before("shell"), &id, "deny the policy denies this call");
+        check(&After("pay bob", "paid"), &id, "-");
+        let asked = if harness == "gemini" { "ask the policy asks" } else { "deny the policy asks" };
+        check(&After("page", "Pay!"), "page", "-");
+        check(&Before("pay bob"), &id, asked);
+        // Another session, whose agent has asked a model without the gateway.
+        let around = Session::new(harness);
+        for (event, expected) in
+            [(Start("startup"), "-"), (Prompt("Pay ann"), "-"), (Before("pay ann"), UNKNOWN)]
+        {
+            let decided = around.decides_with(&event, &gateway.1, Some(KEY));
+            let is_equal = if expected == "-" { decided == "-" } else { decided.starts_with(expected) };
+            assert!(is_equal, "{harness}: {decided}");
+        }
+    }
+}
+
+/// The arguments are those that the gateway has judged, except for Codex, whose hooks have other arguments.
+#[test]
+fn the_call_is_the_one_that_the_gateway_has_judged() {
+    for (harness, expected) in [
+        ("codex", "-"),
+        ("opencode", "deny the gateway has handed over another call under this id"),
+        ("gemini", UNKNOWN),
+    ] {
+        let session = Session::new(harness);
+        let gateway = ServedGateway::start(&session, OPEN);
+        for event in [Start("startup"), Prompt("Pay bob")] {
+            assert_eq!(session.decides_with(&event, &gateway.1, Some(KEY)), "-", "{harness}");
+        }
+        let id = gateway.call("Pay bob");
+        let mut input = with_id(&session, &Before("pay bob"), &id);
+        let key = if harness == "opencode" { "args" } else { "tool_input" };
+        input[key] = json!({"argument": "eve"});
+        let decided = session.decides_on(&input, &gateway.1, Some(KEY));
+        assert!(
+            if expected == "-" { decided == "-" } else { decided.starts_with(expected) },
+            "{harness}: {decided}"
+        );
+    }
+}
+
+/// What the gateway has refused, another key has received, or no gateway can be asked about does not run.
+#[test]
+fn a_gateway_that_does_not_answer_permits_nothing() {
+    let session = Session::new("codex");
+    let gateway = ServedGateway::start(&session, &format!("{OPEN}{CLOSED}"));
+    for event in [Start("startup"), Prompt("Pay bob")] {
+        assert_eq!(session.decides_with(&event, &gateway.1, Some(KEY)), "-");
+    }
+    let answer = gateway.ask("Pay bob");
+    assert!(answer.contains("I have not paid.") && !answer.contains("call_pay_bob"), "{answer}");
+    for (address, key, expected) in [
+        (&*gateway.1, Some(KEY), "has not handed over this call"),
+        (&*gateway.1, Some("key-of-nobody-in-this-test"), "the key is that of no client"),
+        (&*gateway.1, None, "set the environment variable FLOWGATE_KEY, or use `--key-file FILE`"),
+        ("http://127.0.0.1:1", Some(KEY), "the gateway cannot be asked about this call"),
+        ("gateway.example", Some(KEY), "is no address of a gateway"),
+    ] {
+        let decided = session.decides_with(&Before("pay bob"), address, key);
+        assert!(decided.starts_with("deny ") && decided.contains(expected), "{address} {key:?}: {decided}");
+    }
+    // Agents whose base URL cannot be changed.
+    for harness in ["copilot", "cursor"] {
+        let session = Session::new(harness);
+        assert_eq!(session.decides_with(&Start("startup"), &gateway.1, Some(KEY)), "-");
+        let decided = session.decides_with(&Before("notes"), &gateway.1, Some(KEY));
+        assert!(
+            decided.contains("`--gateway` is for Claude Code, Codex, Gemini CLI and OpenCode"),
+            "{decided}"
+        );
+    }
+}

@@ -1,0 +1,208 @@
+//! Remembers the calls that the gateway has handed to its clients, and answers the hooks of coding agents that ask about
+//! them. `http::service` calls it.
+//!
+//! A coding agent can use the gateway and run `flowgate hook` as well. The hook judges a call by what it has seen of the
+//! session itself, and then asks here whether the gateway has handed over this call: the gateway knows what the model was
+//! shown. A call runs only if both permit it.
+//!
+//! A call is forgotten with the next turn of its conversation. The calls are in the memory of this process alone: after a
+//! restart, and in another gateway, a call is unknown, so the hook denies it.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use axum::http::StatusCode;
+use flowgate_lm::chat::ToolCall;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use super::ModelRoutes;
+use super::authentication::Caller;
+use crate::http::reply::HttpReply;
+use crate::virtual_keys::scope::key_of;
+
+/// The most bytes of the calls of one client. The oldest ones are forgotten first.
+pub(crate) const MAX_BYTES: usize = 8 << 20;
+/// The bytes that count for each call in addition to its texts.
+const BYTES_PER_CALL: usize = 256;
+
+/// The calls of all clients, by the client's name.
+#[derive(Debug, Default)]
+pub(crate) struct HandedCalls(Mutex<HashMap<String, ClientCalls>>);
+
+/// The calls of one client, the oldest first.
+#[derive(Debug, Default)]
+struct ClientCalls {
+    calls: VecDeque<HandedCall>,
+    bytes: usize,
+}
+
+/// A call that a client has received.
+#[derive(Debug)]
+struct HandedCall {
+    conversation: String,
+    call: ToolCall,
+}
+
+/// A question of a hook about a call.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct AskedCall {
+    /// The id of the call; a hook that is not told any finds the call by its tool and its arguments.
+    id: Option<String>,
+    tool: String,
+    arguments: Map<String, Value>,
+}
+
+/// What the gateway says about a call.
+#[derive(Debug, Serialize, PartialEq, Eq, Default)]
+struct CallReport {
+    /// Whether the gateway has handed over the call with this id or, without an id, one that is equal.
+    handed_over: bool,
+    /// Whether the call that was handed over has this tool and these arguments.
+    is_equal: bool,
+}
+
+impl HandedCalls {
+    /// Notes the calls that a turn of a conversation hands to its client, in place of those of its earlier turns.
+    pub(super) fn note(&self, client: &str, conversation: &str, calls: &[ToolCall]) {
+        let mut all = self.lock();
+        let of_client = all.entry(client.to_owned()).or_default();
+        of_client.calls.retain(|known| known.conversation != conversation);
+        let handed =
+            |call: &ToolCall| HandedCall { conversation: conversation.to_owned(), call: call.clone() };
+        of_client.calls.extend(calls.iter().map(handed));
+        of_client.bytes = of_client.calls.iter().map(HandedCall::size).fold(0, usize::saturating_add);
+        while of_client.bytes > MAX_BYTES {
+            let Some(oldest) = of_client.calls.pop_front() else { break };
+            of_client.bytes = of_client.bytes.saturating_sub(oldest.size());
+        }
+    }
+
+    /// Looks up a call of a client. `key` is the id of the virtual key with which the client asks: the calls of other keys
+    /// are not its own.
+    fn find(&self, client: &str, key: Option<&str>, asked: &AskedCall) -> CallReport {
+        let all = self.lock();
+        let calls = all.get(client).into_iter().flat_map(|of_client| &of_client.calls);
+        let own = calls.filter(|known| key_of(&known.conversation) == key);
+        let mut report = CallReport::default();
+        for HandedCall { call, .. } in own {
+            let arguments: Option<Map<String, Value>> = serde_json::from_str(&call.arguments).ok();
+            let is_equal = call.name == asked.tool && arguments.as_ref() == Some(&asked.arguments);
+            if asked.id.as_ref().map_or(is_equal, |id| *id == call.id) {
+                report.handed_over = true;
+                report.is_equal |= is_equal;
+            }
+        }
+        report
+    }
+
+    /// Locks the calls of all clients, also after a panic.
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, ClientCalls>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl HandedCall {
+    /// Returns the number of bytes by which the call counts against [`MAX_BYTES`].
+    fn size(&self) -> usize {
+        let texts = [&self.conversation, &self.call.id, &self.call.name, &self.call.arguments];
+        texts.into_iter().map(String::len).fold(BYTES_PER_CALL, usize::saturating_add)
+    }
+}
+
+impl ModelRoutes {
+    /// Answers a hook that asks about a call, which `body` describes: whether the gateway has handed it to this client.
+    /// The answer of a client in watch mode is the same: there, every call is handed over.
+    pub(crate) fn report_call(&self, caller: &Caller, body: &[u8]) -> HttpReply {
+        let asked: AskedCall = match serde_json::from_slice(body) {
+            Ok(asked) => asked,
+            Err(error) => {
+                let message = format!(
+                    "the body is no question about a call: {error}; send `id`, `tool` and `arguments`, as `flowgate hook` does"
+                );
+                return HttpReply::detail(StatusCode::BAD_REQUEST, &message);
+            }
+        };
+        let key = caller.virtual_key.as_ref().map(|key| key.id.as_str());
+        let report = self.handed_calls.find(&caller.client.spec.name, key, &asked);
+        HttpReply::json(StatusCode::OK, &report)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn call(id: &str, name: &str, arguments: &Value) -> ToolCall {
+        ToolCall { id: id.to_owned(), name: name.to_owned(), arguments: arguments.to_string() }
+    }
+
+    fn found(calls: &HandedCalls, client: &str, key: Option<&str>, asked: &Value) -> (bool, bool) {
+        let asked = serde_json::from_value(asked.clone()).unwrap();
+        let report = calls.find(client, key, &asked);
+        (report.handed_over, report.is_equal)
+    }
+
+    #[test]
+    fn a_call_is_found_until_its_conversation_continues() {
+        let calls = HandedCalls::default();
+        calls.note(
+            "a",
+            "c1",
+            &[call("1", "send", &json!({"to": "bob", "n": 1})), call("2", "read", &json!({}))],
+        );
+        calls.note("a", "«fgk:k»c1", &[call("3", "send", &json!({"to": "ann"}))]);
+        calls.note("a", "c2", &[call("4", "send", &json!({"to": "eve"}))]);
+        let rows = [
+            ("a", None, json!({"id": "1", "tool": "send", "arguments": {"n": 1, "to": "bob"}}), (true, true)),
+            ("a", None, json!({"tool": "send", "arguments": {"n": 1, "to": "bob"}}), (true, true)),
+            ("a", None, json!({"id": "1", "tool": "send", "arguments": {"to": "bob"}}), (true, false)),
+            (
+                "a",
+                None,
+                json!({"id": "1", "tool": "read", "arguments": {"n": 1, "to": "bob"}}),
+                (true, false),
+            ),
+            ("a", None, json!({"tool": "send", "arguments": {"to": "bob"}}), (false, false)),
+            (
+                "a",
+                None,
+                json!({"id": "9", "tool": "send", "arguments": {"n": 1, "to": "bob"}}),
+                (false, false),
+            ),
+            ("a", None, json!({"id": "3", "tool": "send", "arguments": {"to": "ann"}}), (false, false)),
+            ("a", Some("k"), json!({"id": "3", "tool": "send", "arguments": {"to": "ann"}}), (true, true)),
+            ("a", Some("k"), json!({"id": "2", "tool": "read", "arguments": {}}), (false, false)),
+            (
+                "b",
+                None,
+                json!({"id": "1", "tool": "send", "arguments": {"n": 1, "to": "bob"}}),
+                (false, false),
+            ),
+        ];
+        for (client, key, asked, expected) in rows {
+            assert_eq!(found(&calls, client, key, &asked), expected, "{client} {key:?} {asked}");
+        }
+        calls.note("a", "c1", &[]);
+        let asked = json!({"id": "1", "tool": "send", "arguments": {"n": 1, "to": "bob"}});
+        assert_eq!(found(&calls, "a", None, &asked), (false, false));
+        let other = json!({"id": "4", "tool": "send", "arguments": {"to": "eve"}});
+        assert_eq!(found(&calls, "a", None, &other), (true, true));
+    }
+
+    #[test]
+    fn the_oldest_calls_give_way() {
+        let calls = HandedCalls::default();
+        let text = "x".repeat(MAX_BYTES / 2);
+        for id in ["1", "2", "3"] {
+            calls.note("a", id, &[call(id, "send", &json!({"text": text}))]);
+        }
+        for (id, expected) in [("1", false), ("2", false), ("3", true)] {
+            let asked = json!({"id": id, "tool": "send", "arguments": {}});
+            assert_eq!(found(&calls, "a", None, &asked).0, expected, "{id}");
+        }
+    }
+}
