@@ -237,7 +237,9 @@ pub(crate) async fn run(
                 report.waits = asked.map(|asked| WaitingStatus { question: asked.id });
                 return Ok(completion);
             }
-            Decision::AllowOnce | Decision::AllowForConversation => person.used.extend(asked),
+            Decision::AllowOnce | Decision::AllowForConversation | Decision::AllowByAll => {
+                person.used.extend(asked);
+            }
             Decision::Deny => person.refused.extend(asked),
             // There is no answer to note, and the call does not run.
             Decision::Unanswered | Decision::Unasked => {}
