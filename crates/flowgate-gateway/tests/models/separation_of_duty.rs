@@ -49,7 +49,8 @@ fn home(upstream: &UpstreamDouble, wait: u32, policy: &str, more: &str) -> Gatew
     let person = |name: &str, more: &str| {
         format!("[people.{name}]\nkey-from = \"{name}\"\nrole = \"approver\"\n{more}")
     };
-    let people = person("ann", "") + &person("bob", "") + &person("cy", "") + &person("dan", "tenants = [\"x\"]\n");
+    let people =
+        person("ann", "") + &person("bob", "") + &person("cy", "") + &person("dan", "tenants = [\"x\"]\n");
     let more = format!("user-messages = \"trust-unmarked-even-if-pasted\"\n{more}");
     let text = config(&upstream.url, "chat-completions", &more);
     let home = GatewayHome::new(
@@ -98,7 +99,13 @@ fn a_call_runs_when_everybody_has_approved() {
         let summary = question["call"]["summary"].as_str().unwrap();
         assert!(summary.contains("It needs the approval of `ann` and `bob`."), "{summary}");
         // Whose approval is not needed cannot give it.
-        decides(&cy, &question, "allow", 403, "needs the approval of `ann`, `bob`, and yours counts for none");
+        decides(
+            &cy,
+            &question,
+            "allow",
+            403,
+            "needs the approval of `ann`, `bob`, and yours counts for none",
+        );
         let question = open(&bob, &[], true);
         decides(&bob, &question, "grant", 409, "for one call only");
         decides(&bob, &question, "grant-lasting", 409, "cannot be granted beyond its conversation");
@@ -115,7 +122,8 @@ fn a_call_runs_when_everybody_has_approved() {
         assert_eq!(agent.ran, ["read {}".to_owned(), format!("send {PAYMENT}")], "{api:?}");
         // Both decisions are in the audit log, each with its person.
         let log = std::fs::read_to_string(home.folder().join("audit.jsonl")).unwrap();
-        let decided = |who: &str| log.lines().filter(|line| line.contains("\"decided\"") && line.contains(who)).count();
+        let decided =
+            |who: &str| log.lines().filter(|line| line.contains("\"decided\"") && line.contains(who)).count();
         assert_eq!((decided("\"ann\""), decided("\"bob\""), decided("\"cy\"")), (1, 1, 0), "{log}");
     }
 }
@@ -164,14 +172,20 @@ fn decisions_on_several_questions_count_for_their_person() {
     let upstream = UpstreamDouble::new(pays);
     let gateway = home(&upstream, 0, POLICY, "").start();
     let mut agent = asks(&gateway, Api::ChatCompletions, "Pay the contract.");
-    for (name, status, state) in [("cy", 403, Value::Null), ("ann", 200, json!("open")), ("bob", 200, json!("allowed"))]
+    for (name, status, state) in
+        [("cy", 403, Value::Null), ("ann", 200, json!("open")), ("bob", 200, json!("allowed"))]
     {
         let person = PersonClient(&gateway, name);
         let question = person.first();
-        let body = json!({"decisions": [{"id": question["id"], "decision": "allow", "digest": question["digest"]}]});
+        let body =
+            json!({"decisions": [{"id": question["id"], "decision": "allow", "digest": question["digest"]}]});
         let (_, body) = person.post("/api/v1/approvals", &body);
         let result = serde_json::from_str::<Value>(&body).unwrap()["results"][0].clone();
-        assert_eq!((&result["status"], &result["question"]["state"]), (&json!(status), &state), "{name}: {body}");
+        assert_eq!(
+            (&result["status"], &result["question"]["state"]),
+            (&json!(status), &state),
+            "{name}: {body}"
+        );
     }
     assert_eq!(agent.says("continue"), "Paid.");
 }
@@ -193,5 +207,8 @@ fn what_cannot_be_approved_does_not_run() {
     let gateway = home(&upstream, 0, &unlabelled, "").start();
     let mut agent = TestAgent::new(&gateway, Api::ChatCompletions, false, KEY);
     assert_eq!(agent.says("Pay the contract."), "Paid.");
-    assert_eq!((agent.ran.as_slice(), PersonClient(&gateway, "bob").open().len()), (["read {}".to_owned()].as_slice(), 0));
+    assert_eq!(
+        (agent.ran.as_slice(), PersonClient(&gateway, "bob").open().len()),
+        (["read {}".to_owned()].as_slice(), 0)
+    );
 }
