@@ -114,7 +114,7 @@ pub(crate) enum BenchCommand {
         #[arg(long, default_value_t = 1, value_name = "NUMBER")]
         seed: u64,
         /// The file for the weights; replaced if it exists.
-        #[arg(value_name = "WEIGHTS")]
+        #[arg(value_name = "FILE")]
         weights: PathBuf,
     },
     /// Run AgentDojo with defences around a model, judged by AgentDojo's own checks. Needs the Python package.

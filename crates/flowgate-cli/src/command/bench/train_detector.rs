@@ -6,7 +6,7 @@ use std::path::Path;
 use flowgate_bench::detectors::learned::{MEASURED_TEXTS, TRAINING_TEXTS, measure, train};
 use flowgate_lm::Error;
 
-use crate::input::InputError;
+use crate::input::{InputError, describe_io_error};
 use crate::output::Console;
 use crate::progress::{INTERRUPTED, Progress};
 
@@ -16,6 +16,10 @@ const PASSES: usize = 12;
 /// Trains the detector with `seed`, and writes its weights to `file`. Returns 0, or [`INTERRUPTED`] after an interrupt, which
 /// writes nothing.
 pub(crate) fn run(seed: u64, file: &Path, output: &mut Console) -> Result<u8, InputError> {
+    let failed =
+        |error: &std::io::Error| InputError(format!("{}: {}", file.display(), describe_io_error(error)));
+    // Before the training, so that nobody waits in vain; the old content stays until there are weights.
+    std::fs::OpenOptions::new().append(true).create(true).open(file).map_err(|error| failed(&error))?;
     let progress = Progress::over_steps(PASSES, "pass", output);
     let trained = train(seed, &mut || {
         progress.step();
@@ -28,7 +32,7 @@ pub(crate) fn run(seed: u64, file: &Path, output: &mut Console) -> Result<u8, In
         trained => trained.map_err(|error| InputError(error.to_string()))?,
     };
     let bytes = classifier.to_bytes();
-    std::fs::write(file, &bytes).map_err(|error| InputError(format!("{}: {error}", file.display())))?;
+    std::fs::write(file, &bytes).map_err(|error| failed(&error))?;
     let figures = measure(&classifier, seed);
     output.line(&format!(
         "{} bytes of weights, trained on {TRAINING_TEXTS} generated texts with seed {seed}",
