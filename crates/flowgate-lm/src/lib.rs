@@ -78,4 +78,4 @@ pub use region_features::{
 pub use remote::RemoteModel;
 pub use score::{Prefix, Score, ScoreRequest, ScoredToken, ScoringModel};
 pub use scripted::ScriptedModel;
-pub use text_classifier::{ClassifiedText, TextClassifier};
+pub use text_classifier::{ClassifiedText, TextClassifier, TextLabelModel};

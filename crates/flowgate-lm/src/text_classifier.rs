@@ -25,6 +25,28 @@ const FORMAT: &str = "flowgate-text-classifier 1";
 /// The most labels that a file may have.
 const MAX_LABELS: usize = 64;
 
+/// A model that says which labels apply to a text: a [`TextClassifier`], or a model in a folder (feature `local`).
+pub trait TextLabelModel: Send + Sync {
+    /// Returns the labels, in the order of the probabilities.
+    fn labels(&self) -> Vec<&str>;
+
+    /// Returns for each label the probability that it applies to the text.
+    ///
+    /// # Errors
+    /// If the model fails, or cannot read the text.
+    fn label_probabilities(&self, text: &str) -> Result<Vec<f64>, Error>;
+}
+
+impl TextLabelModel for TextClassifier {
+    fn labels(&self) -> Vec<&str> {
+        Self::labels(self).collect()
+    }
+
+    fn label_probabilities(&self, text: &str) -> Result<Vec<f64>, Error> {
+        Ok(self.probabilities(text))
+    }
+}
+
 /// A text with the labels that apply to it: one entry for each label of the classifier.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClassifiedText {

@@ -8,7 +8,7 @@
 use std::sync::LazyLock;
 
 use flowgate::detect::Classifier;
-use flowgate_lm::{Error, TextClassifier};
+use flowgate_lm::{Error, TextClassifier, TextLabelModel};
 use serde_json::{Value, json};
 
 use super::generated::{PhraseHalf, texts};
@@ -30,19 +30,22 @@ static SHIPPED: LazyLock<Option<TextClassifier>> = LazyLock::new(|| TextClassifi
 
 /// A classifier with learned weights, in the form in which policies and programs use classifiers.
 #[derive(Debug, Clone)]
-pub struct LearnedClassifier(TextClassifier);
+pub struct LearnedClassifier<M>(M);
 
-impl LearnedClassifier {
-    /// Wraps a trained classifier.
-    pub fn new(classifier: TextClassifier) -> Self {
-        Self(classifier)
+impl<M: TextLabelModel> LearnedClassifier<M> {
+    /// Wraps a model: a trained [`TextClassifier`], or one in a folder.
+    pub fn new(model: M) -> Self {
+        Self(model)
     }
 }
 
-impl Classifier for LearnedClassifier {
-    /// Returns each label whose probability is at least one half.
+impl<M: TextLabelModel> Classifier for LearnedClassifier<M> {
+    /// Returns each label whose probability is at least one half. If the model fails on the text, returns every label with
+    /// the probability 1, so that no text escapes a rule by being unreadable.
     fn classify(&self, text: &str) -> Vec<(String, f64)> {
-        let found = self.0.labels().zip(self.0.probabilities(text));
+        let labels = self.0.labels();
+        let probabilities = self.0.label_probabilities(text).unwrap_or_else(|_| vec![1.0; labels.len()]);
+        let found = labels.into_iter().zip(probabilities);
         found
             .filter(|(_, probability)| *probability >= THRESHOLD)
             .map(|(label, probability)| (label.to_owned(), probability))
@@ -152,6 +155,25 @@ mod tests {
             let call = Call::from_json(text, Tool::local("send"), &json!({"text": text}).to_string());
             assert_eq!(monitor.judge(call).judgement().outcome(), expected, "{text}");
         }
+    }
+
+    /// A model that can read nothing.
+    struct Broken;
+
+    impl TextLabelModel for Broken {
+        fn labels(&self) -> Vec<&str> {
+            vec!["a", "b"]
+        }
+
+        fn label_probabilities(&self, _: &str) -> Result<Vec<f64>, Error> {
+            Err(Error::Unsupported("this text"))
+        }
+    }
+
+    #[test]
+    fn a_failure_reports_every_label() {
+        let found = LearnedClassifier::new(Broken).classify("hello");
+        assert_eq!(found, [("a".to_owned(), 1.0), ("b".to_owned(), 1.0)]);
     }
 
     #[test]

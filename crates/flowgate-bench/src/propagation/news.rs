@@ -284,8 +284,11 @@ impl NewsSet {
                     let facts = next_fact..next_fact + question.facts.len();
                     next_fact = facts.end;
                     for (fact, (legit, fake)) in facts.clone().zip(&question.facts) {
-                        let sides = stated.iter_mut().zip([*legit, *fake]);
-                        sides.filter(|(_, states)| *states).for_each(|(side, _)| drop(side.insert(fact)));
+                        for (side, states) in stated.iter_mut().zip([*legit, *fake]) {
+                            if states {
+                                side.insert(fact);
+                            }
+                        }
                     }
                     questions.push(AskedPair {
                         pair: number,
