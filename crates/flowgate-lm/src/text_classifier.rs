@@ -1,5 +1,5 @@
-//! A small classifier of texts with learned weights: [`TextClassifier`], a logistic regression over hashed words, pairs of
-//! words and pieces of words. It needs no feature of this crate, and its weights take a few ten kilobytes. Flowgate's own
+//! A small classifier of texts with learned weights: [`TextClassifier`], a logistic regression over hashed words and
+//! pairs of words. It needs no feature of this crate, and its weights take a few ten kilobytes. Flowgate's own
 //! detector of prompt injections is one (`flowgate bench train-detector`); a program can train others.
 //!
 //! It weighs which words occur and not what they mean, so it can be deceived, and it misses what it has not seen in
@@ -11,6 +11,8 @@ use crate::Error;
 const BUCKETS: usize = 1 << 14;
 /// The passes over the examples.
 const PASSES: u64 = 12;
+/// The logit of a text without evidence. It is not trained, so that a text of unknown words has no label.
+const PRIOR: f64 = -1.0;
 /// The size of the first steps of the training.
 const RATE: f64 = 0.5;
 /// The words of one window: a text is classified window by window, and the highest score counts, so that much other text
@@ -245,7 +247,6 @@ fn train_class(
 ) -> Result<TextClass, Error> {
     let mut weights = vec![0.0_f64; BUCKETS];
     let mut squares = vec![1e-6_f64; BUCKETS];
-    let (mut bias, mut bias_square) = (0.0_f64, 1e-6_f64);
     for pass in 0..PASSES {
         // Another order in each pass: that of the hashes.
         let mut order: Vec<(u64, usize)> =
@@ -254,7 +255,8 @@ fn train_class(
         for (_, index) in order {
             let (Some(active), Some(target)) = (features.get(index), targets.get(index)) else { continue };
             let share = share(active.len());
-            let logit = bias + active.iter().filter_map(|feature| weights.get(*feature)).sum::<f64>() * share;
+            let logit =
+                PRIOR + active.iter().filter_map(|feature| weights.get(*feature)).sum::<f64>() * share;
             let error = probability(logit) - f64::from(u8::from(*target));
             let gradient = error * share;
             for feature in active {
@@ -265,8 +267,6 @@ fn train_class(
                 *square += gradient * gradient;
                 *weight -= RATE * gradient / square.sqrt();
             }
-            bias_square += error * error;
-            bias -= RATE * error / bias_square.sqrt();
         }
         if step() {
             return Err(Error::Cancelled);
@@ -281,7 +281,7 @@ fn train_class(
     let class = TextClass {
         label: label.to_owned(),
         scale: scale as f32,
-        bias: bias as f32,
+        bias: PRIOR as f32,
         weights: weights.iter().map(|weight| (weight / scale).round() as i8).collect(),
     };
     Ok(class)
@@ -325,8 +325,7 @@ fn letter(c: char) -> char {
     }
 }
 
-/// Returns the features of a window, each once: its words, pairs of neighbouring words, and the pieces of four characters
-/// of its words.
+/// Returns the features of a window, each once: its words, and pairs of neighbouring words.
 fn features(window: &[String]) -> Vec<usize> {
     let bucket = |kind: u64, text: &[&str]| {
         let parts: Vec<u64> = std::iter::once(kind).chain(text.iter().map(|part| hash_text(part))).collect();
@@ -334,12 +333,6 @@ fn features(window: &[String]) -> Vec<usize> {
     };
     let mut found: Vec<usize> = window.iter().map(|word| bucket(1, &[word])).collect();
     found.extend(window.array_windows().map(|[first, second]| bucket(2, &[first, second])));
-    for word in window {
-        // The marks at the ends tell the beginning of a word from its middle.
-        let marked: Vec<char> =
-            std::iter::once('^').chain(word.chars()).chain(std::iter::once('$')).collect();
-        found.extend(marked.windows(4).map(|piece| bucket(3, &[&piece.iter().collect::<String>()])));
-    }
     found.sort_unstable();
     found.dedup();
     found

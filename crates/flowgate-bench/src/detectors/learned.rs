@@ -25,7 +25,7 @@ pub const MEASURED_TEXTS: usize = 2_000;
 /// The probability from which a text counts as an injection, as in policies.
 const THRESHOLD: f64 = 0.5;
 
-/// The shipped classifier; `None` if its weights are damaged, which a test excludes.
+/// The shipped classifier; `None` if its weights are damaged, which `tests/results.rs` excludes.
 static SHIPPED: LazyLock<Option<TextClassifier>> = LazyLock::new(|| TextClassifier::from_bytes(WEIGHTS).ok());
 
 /// A classifier with learned weights, in the form in which policies and programs use classifiers.
@@ -112,32 +112,6 @@ mod tests {
     use flowgate::trace::{Call, Tool};
 
     use super::*;
-
-    /// The shipped weights are those of the command, and their figures are those that `docs/bench.md` states.
-    #[test]
-    fn the_shipped_weights_repeat() {
-        let trained = train(1, &mut || false).unwrap();
-        if std::env::var_os("UPDATE_GOLDEN").is_some() {
-            let file = concat!(env!("CARGO_MANIFEST_DIR"), "/data/injection-classifier.bin");
-            std::fs::write(file, trained.to_bytes()).unwrap();
-            println!("{:?}", measure(&trained, 1));
-            return;
-        }
-        let shipped = SHIPPED.as_ref().unwrap();
-        assert!(
-            trained.to_bytes() == WEIGHTS,
-            "train again: flowgate bench train-detector --seed 1 --output FILE"
-        );
-        assert!(WEIGHTS.len() < 20_000, "{}", WEIGHTS.len());
-        assert_eq!(measure(shipped, 1), measure(&trained, 1));
-        let HeldOutFigures { found, flagged } = measure(shipped, 1);
-        assert_eq!((found.of, flagged.of), (MEASURED_TEXTS / 2, MEASURED_TEXTS / 2));
-        // It has learned more than one of the two kinds.
-        assert!(
-            found.hits * 10 > found.of * 7 && flagged.hits * 10 < flagged.of * 3,
-            "{found:?} {flagged:?}"
-        );
-    }
 
     /// A policy calls the classifier as a predicate.
     #[test]

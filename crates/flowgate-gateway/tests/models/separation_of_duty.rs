@@ -32,16 +32,17 @@ require duty() if:
 
 const PAYMENT: &str = r#"{"to":"eve","body":"100"}"#;
 
-/// Reads the contract, then sends the payment as often as the user says.
+/// Reads the contract, and after that sends the payment as often as the user says.
 fn pays(request: &Request) -> Completion {
     let text = text_of(request);
     if text.contains("\"send\"") {
-        return says(if text.contains("refused") { "I may not." } else { "Paid." });
+        return says(if text.contains("refused") || text.contains("deny") { "I may not." } else { "Paid." });
+    }
+    if !text.contains("\"read\"") {
+        return calls(&[("read", "{}")]);
     }
     let payments = if text.contains("twice") { 2 } else { 1 };
-    let mut made = vec![("read", "{}")];
-    made.extend(std::iter::repeat_n(("send", PAYMENT), payments));
-    calls(&made)
+    calls(&vec![("send", PAYMENT); payments])
 }
 
 /// Returns a home with the approvers ann, bob and cy, all of the same tenant, and dan of another one.
@@ -51,13 +52,13 @@ fn home(upstream: &UpstreamDouble, wait: u32, policy: &str, more: &str) -> Gatew
     };
     let people =
         person("ann", "") + &person("bob", "") + &person("cy", "") + &person("dan", "tenants = [\"x\"]\n");
-    let more = format!("user-messages = \"trust-unmarked-even-if-pasted\"\n{more}");
+    // The model sees the contract, so that what it writes then depends on it.
+    let more = format!("method = \"everything\"\nuser-messages = \"trust-unmarked-even-if-pasted\"\n{more}");
     let text = config(&upstream.url, "chat-completions", &more);
-    let home = GatewayHome::new(
+    GatewayHome::new(
         &(text + &people + &format!("[audit]\nfile = \"audit.jsonl\"\n[approvals]\nwait-seconds = {wait}\n")),
         policy,
-    );
-    home
+    )
 }
 
 /// Returns the question that is open for a person, and checks who must approve and who has.
@@ -206,7 +207,7 @@ fn what_cannot_be_approved_does_not_run() {
     let unlabelled = POLICY.replace("as duty(\"ann\", \"bob\")", "as duty.top");
     let gateway = home(&upstream, 0, &unlabelled, "").start();
     let mut agent = TestAgent::new(&gateway, Api::ChatCompletions, false, KEY);
-    assert_eq!(agent.says("Pay the contract."), "Paid.");
+    assert_eq!(agent.says("Pay the contract."), "I may not.");
     assert_eq!(
         (agent.ran.as_slice(), PersonClient(&gateway, "bob").open().len()),
         (["read {}".to_owned()].as_slice(), 0)
