@@ -132,9 +132,9 @@ mod tests {
     }
 
     /// A model that can read nothing.
-    struct Broken;
+    struct FailingModel;
 
-    impl TextLabelModel for Broken {
+    impl TextLabelModel for FailingModel {
         fn labels(&self) -> Vec<&str> {
             vec!["a", "b"]
         }
@@ -146,7 +146,7 @@ mod tests {
 
     #[test]
     fn a_failure_reports_every_label() {
-        let found = LearnedClassifier::new(Broken).classify("hello");
+        let found = LearnedClassifier::new(FailingModel).classify("hello");
         assert_eq!(found, [("a".to_owned(), 1.0), ("b".to_owned(), 1.0)]);
     }
 

@@ -165,9 +165,9 @@ pub(super) mod tests {
     }
 
     /// A model that gives each word the vector (its length, 1), and adds a token at the beginning.
-    struct Words;
+    struct WordLengthModel;
 
-    impl HiddenStateModel for Words {
+    impl HiddenStateModel for WordLengthModel {
         fn layer_count(&self) -> usize {
             3
         }
@@ -186,7 +186,7 @@ pub(super) mod tests {
 
     #[test]
     fn hidden_states_are_averaged_without_added_tokens() {
-        let found = MeanHiddenState(&Words).embed(&["ab abcd", ""]).unwrap();
+        let found = MeanHiddenState(&WordLengthModel).embed(&["ab abcd", ""]).unwrap();
         assert_eq!(found, [vec![6.0, 2.0], vec![100.0, 100.0]]);
     }
 }
