@@ -23,6 +23,7 @@ mod agentdyn;
 mod arguments;
 mod case;
 mod double;
+pub(crate) mod fake_news;
 mod figures;
 mod files;
 mod injecagent;
@@ -43,6 +44,7 @@ use flowgate::policy::Policy;
 use flowgate_guard::conversation::Method;
 
 pub use case::{BenchmarkCorpus, CallPurpose, CorpusCase, CorpusTool, ScriptedCall, ToolSet};
+pub use fake_news::{NewsPair, NewsPairs, PairQuestion, load_news_pairs};
 pub use figures::{CaseRow, CorpusFigures, FateCounts, figures};
 pub use files::{CorpusFolder, ReadFile};
 pub use mails::load_mails;

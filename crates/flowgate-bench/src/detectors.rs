@@ -6,6 +6,8 @@
 
 mod feedback;
 mod figures;
+pub mod generated;
+pub mod learned;
 mod manifest;
 pub mod report;
 
@@ -69,8 +71,9 @@ struct Detector {
 }
 
 /// The detectors, in the order of the columns of the table.
-const DETECTORS: [Detector; 6] = [
+const DETECTORS: [Detector; 7] = [
     Detector { name: "injection", counts: false, detect: injection },
+    Detector { name: "learned", counts: false, detect: learned },
     Detector { name: "hidden", counts: true, detect: hidden },
     Detector { name: "moderation", counts: false, detect: moderation },
     Detector { name: "pii", counts: true, detect: |text| count_kinds(detect::personal_data(text)) },
@@ -87,6 +90,13 @@ fn count_kinds(findings: impl IntoIterator<Item = detect::Finding>) -> DetectorR
 fn injection(text: &str) -> DetectorResult {
     let found = injection::find(text);
     DetectorResult { score: found.score, ..count_kinds(found.findings) }
+}
+
+/// Detects prompt injections by the small classifier with learned weights.
+fn learned(text: &str) -> DetectorResult {
+    let score = learned::score(text);
+    let kinds = if score >= 0.5 { vec![learned::LABEL.to_owned()] } else { Vec::new() };
+    DetectorResult { score, kinds }
 }
 
 /// Detects invisible characters, and text that HTML hides.

@@ -12,7 +12,7 @@
 //! |---|---|
 //! | `question.rs` | defines labelled documents, the facts that they state, questions, and the ground truth |
 //! | `key_value.rs`, `news.rs`, `agent_set.rs` | generate or read the three data sets |
-//! | `retrieve.rs` | finds the documents for a question by TF-IDF |
+//! | `retrieve.rs`, `embeddings.rs` | find the documents for a question: by TF-IDF, by the vectors of a model |
 //! | `double.rs` | implements test doubles of models that score texts, answer, and cite documents |
 //! | `method.rs` | applies the methods that find labels |
 //! | `tune.rs` | chooses λ, the loss of utility that a method tolerates, on questions that the report leaves out |
@@ -24,6 +24,7 @@
 mod agent_set;
 pub mod double;
 mod drawing;
+pub mod embeddings;
 pub mod key_value;
 mod manifest;
 pub mod measure;
@@ -40,6 +41,7 @@ pub mod tune;
 
 pub use agent_set::{TOOLS, agent_questions};
 pub use double::{AnswerDouble, CitingDouble, CopyModel, CopyingErrors};
+pub use embeddings::{MeanHiddenState, TextEmbedder};
 pub(crate) use manifest::DOUBLE;
 pub use manifest::{manifest, model_manifest};
 pub use method::{LabelMethod, Models, SearchParameters, apply};

@@ -61,6 +61,8 @@ pub enum ScreenerScore {
     JacobianBound,
     /// The bound of [`JacobianBound`](Self::JacobianBound), divided by the sum of the bounds of all regions.
     JacobianShare,
+    /// The low-rank estimate of what the output reveals of the region ([`JacobianModel`]), in nats.
+    JacobianLowRank,
     /// The probability of the output after this region alone.
     LeaveOneIn,
     /// The network of RTBAS, section 7.2, which reads the features of all regions.
@@ -74,7 +76,7 @@ pub enum ScreenerScore {
 
 impl ScreenerScore {
     /// All screeners.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::SharedValues,
         Self::Peak,
         Self::Sum,
@@ -84,6 +86,7 @@ impl ScreenerScore {
         Self::AttentionMass,
         Self::JacobianBound,
         Self::JacobianShare,
+        Self::JacobianLowRank,
         Self::LeaveOneIn,
         Self::Network,
         Self::NetworkExtended,
@@ -102,6 +105,7 @@ impl ScreenerScore {
             Self::Margin => "saliency/margin",
             Self::JacobianBound => "jacobian/bound",
             Self::JacobianShare => "jacobian/share",
+            Self::JacobianLowRank => "jacobian/low-rank",
             Self::LeaveOneIn => "leave-one-in",
             Self::Network => "network",
             Self::NetworkExtended => "network/extended",

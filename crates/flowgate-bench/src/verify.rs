@@ -185,6 +185,10 @@ fn verify_propagation(manifest: &Value, lines: &[Value]) -> Result<Verification,
     };
     let doubles: Vec<CopyingErrors> =
         string_list(manifest, "doubles")?.iter().map(double).collect::<Result<_, _>>()?;
+    if manifest.get("files").is_some() {
+        return Err("line 1: the run read articles from a folder, which is not part of it; repeat it with `flowgate bench propagation \
+                    --news FOLDER`, and compare the lines".to_owned());
+    }
     let suite = PropagationSuite::new(seed, size)?;
     let mut results = Vec::new();
     for double in &doubles {

@@ -4,7 +4,10 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 use std::path::Path;
+use std::sync::Arc;
 
+use flowgate::policy::Policy;
+use flowgate_bench::detectors::{self, learned};
 use flowgate_bench::games::adaptive::{SearchSettings, search};
 use flowgate_bench::games::{Defence, GameSuite, ModelDouble, Runner};
 use flowgate_bench::verify::verify;
@@ -28,7 +31,41 @@ fn agents_repeat() {
 
 #[test]
 fn detectors_repeat() {
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+        write_detectors();
+    }
     check("detectors.jsonl");
+}
+
+/// Records the run of the detectors again, as `flowgate bench detectors --format jsonl` does.
+fn write_detectors() {
+    let policy = Arc::new(Policy::parse(detectors::POLICY).unwrap());
+    let rows = detectors::rows().unwrap();
+    let judged = detectors::JudgedRow::all(&policy, &rows, &mut || false).unwrap();
+    let figures = detectors::DetectorFigures::of(&judged);
+    let manifest = detectors::manifest(1, detectors::BUILTIN, detectors::POLICY);
+    let lines = detectors::report::lines(&judged, &figures, detectors::BUILTIN, 1);
+    let text: String = std::iter::once(&manifest).chain(&lines).map(|line| format!("{line}\n")).collect();
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../results/detectors.jsonl");
+    std::fs::write(path, text).unwrap();
+}
+
+/// The weights that ship are those of `flowgate bench train-detector --seed 1`, and have learned both kinds of texts.
+#[test]
+fn the_detector_that_ships_repeats() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("data/injection-classifier.bin");
+    let trained = learned::train(1, &mut || false).unwrap();
+    let figures = learned::measure(&trained, 1);
+    println!("{}", figures.to_json());
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+        std::fs::write(&path, trained.to_bytes()).unwrap();
+    }
+    let weights = std::fs::read(path).unwrap();
+    assert!(trained.to_bytes() == weights, "run this test with UPDATE_GOLDEN=1");
+    assert!(weights.len() < 20_000, "{}", weights.len());
+    let learned::HeldOutFigures { found, flagged } = figures;
+    assert_eq!((found.of, flagged.of), (learned::MEASURED_TEXTS / 2, learned::MEASURED_TEXTS / 2));
+    assert!(found.hits * 10 > found.of * 5 && flagged.hits * 10 < flagged.of * 3, "{found:?} {flagged:?}");
 }
 
 #[test]

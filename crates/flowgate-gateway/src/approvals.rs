@@ -44,8 +44,8 @@ use tokio::sync::watch;
 
 use crate::config::{ApprovalSettings, ClientSettings};
 use crate::database::{
-    AskOutcome, Database, DatabaseError, HIDDEN_MEMBER, NewQuestion, QuestionLimit, QuestionOrigin,
-    QuestionState, StoredQuestion,
+    APPROVERS, AskOutcome, Database, DatabaseError, HIDDEN_MEMBER, NewQuestion, QuestionLimit,
+    QuestionOrigin, QuestionState, StoredQuestion,
 };
 use crate::http::client_presence::ClientPresence;
 use crate::identity::pending_logins::PendingLogins;
@@ -140,6 +140,15 @@ impl ApprovalReference {
             is_for_several: times > 1,
             turn: None,
             remaining_calls: times.saturating_sub(1),
+        }
+    }
+
+    /// Returns the decision by which the answer, if it allows, allows one call: with [`Decision::AllowByAll`], everybody
+    /// has approved who must.
+    pub(crate) fn allowing_decision(&self) -> Decision {
+        match self.content.get(APPROVERS) {
+            Some(_) => Decision::AllowByAll,
+            None => Decision::AllowOnce,
         }
     }
 
@@ -381,7 +390,15 @@ impl ApprovalService {
             let (state, is_granted) = match self.store.question(&asked.id).await {
                 Ok(question) => {
                     is_failing = false;
-                    question.map_or((None, false), |question| (Some(question.state), question.is_granted))
+                    question.map_or((None, false), |question| {
+                        // An allowed question that somebody has not approved who must allows nothing.
+                        let is_allowed = question.state == QuestionState::Allowed;
+                        let state = match is_allowed && !question.missing_approvers().is_empty() {
+                            true => QuestionState::Void,
+                            false => question.state,
+                        };
+                        (Some(state), question.is_granted)
+                    })
                 }
                 Err(error) => {
                     // The next reading is retried, but the operator may have to act on the cause. One line for each
@@ -404,7 +421,7 @@ impl ApprovalService {
                     break Decision::Undecided;
                 }
                 Some(QuestionState::Allowed) if is_granted => break Decision::AllowForConversation,
-                Some(QuestionState::Allowed) => break Decision::AllowOnce,
+                Some(QuestionState::Allowed) => break asked.allowing_decision(),
                 Some(QuestionState::Denied) => break Decision::Deny,
                 Some(QuestionState::Open) if Instant::now() >= until => break Decision::Undecided,
                 Some(QuestionState::Open) => {}

@@ -76,7 +76,7 @@ pub use error::{DatabaseError, MigrationError};
 pub(crate) use freeze_kind::FreezeKind;
 pub(crate) use lasting_grants::{GrantCandidate, GrantLimits, NewGrant, StoredGrant};
 pub(crate) use questions::{
-    AskOutcome, AskedLimits, DecideError, HIDDEN_MEMBER, MAX_OFFERED, NewQuestion, QuestionLimit,
+    APPROVERS, AskOutcome, AskedLimits, DecideError, HIDDEN_MEMBER, MAX_OFFERED, NewQuestion, QuestionLimit,
     QuestionLimits, QuestionOrigin, QuestionState, StoredQuestion, WithdrawnGrant,
 };
 pub(crate) use quotations::{NewShownTexts, ShownText};

@@ -55,6 +55,8 @@ pub struct ApprovalRequest {
     pub carries: Value,
     /// The label of each reason, by the names of its elements.
     pub reasons_carry: Vec<Value>,
+    /// The people who must all approve, sorted; empty if the approval of any person suffices.
+    pub approvers: Vec<String>,
     /// The longest grant that the policy lets a person give in answer.
     pub grant_scope: GrantScope,
     /// The arguments whose values may differ in the further calls that a grant covers.
@@ -91,6 +93,7 @@ impl ApprovalRequest {
         self.digest == other.digest
             && (&self.tool, &self.arguments, &self.label, self.decided, &self.state, &self.carries)
                 == (&other.tool, &other.arguments, &other.label, other.decided, &other.state, &other.carries)
+            && self.approvers == other.approvers
             && reasons(self) == reasons(other)
             && texts(self) == texts(other)
     }
@@ -125,6 +128,10 @@ pub enum Decision {
     /// [`Monitor::approve_for_session`](flowgate::monitor::Monitor::approve_for_session). If the question is not
     /// [grantable](ApprovalRequest::is_grantable), the call may run once.
     AllowForConversation,
+    /// The call may run, once: everybody whom [`ApprovalRequest::approvers`] names has approved it. Only a program that
+    /// counts each approval for the person who gave it may say so; [`AllowOnce`](Self::AllowOnce) is an approval of one
+    /// unnamed person, with which such a call does not run.
+    AllowByAll,
     /// The call must not run.
     #[serde(rename = "refuse", alias = "deny")]
     Deny,
@@ -155,7 +162,7 @@ impl From<PersonDecision> for Decision {
 impl Decision {
     /// Whether the call may run.
     pub fn allows(self) -> bool {
-        matches!(self, Self::AllowOnce | Self::AllowForConversation)
+        matches!(self, Self::AllowOnce | Self::AllowForConversation | Self::AllowByAll)
     }
 }
 
@@ -247,6 +254,7 @@ mod tests {
         for (decision, stored, other, allows) in [
             (Decision::AllowOnce, "allow", "allow_once", true),
             (Decision::AllowForConversation, "allow_for_conversation", "allow_for_conversation", true),
+            (Decision::AllowByAll, "allow_by_all", "allow_by_all", true),
             (Decision::Deny, "refuse", "deny", false),
             (Decision::Unanswered, "silent", "unanswered", false),
             (Decision::Unasked, "unasked", "unasked", false),

@@ -12,6 +12,11 @@
 //! The trace is estimated from a few random projections: for signs `z`, the gradient of `(√F z) · logits` has the
 //! expected squared length `tr(J' F J)`. Each projection costs one backward pass.
 //!
+//! The determinant is estimated from the same gradients: `J' F J` is approximated by the mean of the products `g g'` of the
+//! `k` gradients `g`, a matrix of rank `k`. Its determinant is that of a matrix of `k` rows, which has the inner products of
+//! the gradients within the region. This estimate is never above that of the trace, and does not grow with every token
+//! of a long region; with few projections, it is too low where the true rank is higher, so it orders regions and is no bound.
+//!
 //! *GIF: Locally Sound Geometric Information Flow Control for LLMs* (arXiv 2606.23277) bounds information flow by the
 //! Jacobian and the local geometry of the output as well. This bound was derived from that idea and not from the
 //! paper, so it is not GIF, and GIF's figures do not apply to it.
@@ -50,6 +55,9 @@ pub struct InformationBounds {
     /// The bound of each token in nats, in the same order, for noise whose standard deviation is the root mean square
     /// of the embeddings' entries.
     pub bounds: Vec<f64>,
+    /// The inner products of the gradients of the projections, within each token: rows of a symmetric matrix, scaled so
+    /// that their diagonal has the sum of twice the bound. Empty if the model does not compute them.
+    pub products: Vec<Vec<f64>>,
 }
 
 impl InformationBounds {
@@ -64,6 +72,57 @@ impl InformationBounds {
         };
         regions.iter().map(bound).collect()
     }
+
+    /// Returns for each region, a range of bytes of the prompt, the low-rank estimate of what the output reveals about it,
+    /// in nats: half the logarithm of the determinant. It is between 0 and [`of_regions`](Self::of_regions). A model
+    /// that computes no products has the bounds of the trace here.
+    #[must_use]
+    pub fn low_rank_of_regions(&self, regions: &[Range<usize>]) -> Vec<f64> {
+        if self.products.len() != self.tokens.len() {
+            return self.of_regions(regions);
+        }
+        let estimate = |region: &Range<usize>| {
+            let tokens = self.tokens.iter().zip(&self.products);
+            let own = tokens.filter(|(token, _)| !token.is_empty() && region.contains(&token.start));
+            // The products of a region are the sums of those of its tokens.
+            let sum = own.fold(Vec::new(), |mut sum: Vec<f64>, (_, products)| {
+                sum.resize(products.len().max(sum.len()), 0.0);
+                sum.iter_mut().zip(products).for_each(|(sum, product)| *sum += product);
+                sum
+            });
+            half_log_determinant(sum)
+        };
+        regions.iter().map(estimate).collect()
+    }
+}
+
+/// Returns half the logarithm of the determinant of the identity plus a symmetric matrix without negative eigenvalues, given by
+/// its rows. It is the sum of the logarithms of the diagonal of its Cholesky factor.
+fn half_log_determinant(mut matrix: Vec<f64>) -> f64 {
+    let size = matrix.len().isqrt();
+    for index in 0..size {
+        if let Some(entry) = matrix.get_mut(index * size + index) {
+            *entry += 1.0;
+        }
+    }
+    let mut half_log = 0.0;
+    // Eliminates one row after the other; the pivots are the squares of the diagonal of the factor.
+    for pivot_row in 0..size {
+        let at = |matrix: &[f64], row: usize, column: usize| matrix.get(row * size + column).copied();
+        // At least 1 for such a matrix; rounding must not make it negative.
+        let pivot = at(&matrix, pivot_row, pivot_row).unwrap_or(1.0).max(f64::MIN_POSITIVE);
+        half_log += pivot.ln() / 2.0;
+        for row in pivot_row + 1..size {
+            let factor = at(&matrix, row, pivot_row).unwrap_or_default() / pivot;
+            for column in pivot_row..size {
+                let above = at(&matrix, pivot_row, column).unwrap_or_default();
+                if let Some(entry) = matrix.get_mut(row * size + column) {
+                    *entry -= factor * above;
+                }
+            }
+        }
+    }
+    half_log
 }
 
 #[cfg(test)]
@@ -72,8 +131,35 @@ mod tests {
 
     #[test]
     fn a_region_has_the_sum_of_its_tokens() {
-        let bounds =
-            InformationBounds { tokens: vec![0..0, 0..2, 2..5, 5..6], bounds: vec![8.0, 1.0, 2.0, 4.0] };
-        assert_eq!(bounds.of_regions(&[0..2, 2..6, 3..6, 6..9]), [1.0, 6.0, 4.0, 0.0]);
+        let bounds = InformationBounds {
+            tokens: vec![0..0, 0..2, 2..5, 5..6],
+            bounds: vec![8.0, 1.0, 2.0, 4.0],
+            products: Vec::new(),
+        };
+        let regions = [0..2, 2..6, 3..6, 6..9];
+        assert_eq!(bounds.of_regions(&regions), [1.0, 6.0, 4.0, 0.0]);
+        // Without products, the trace is all that is known.
+        assert_eq!(bounds.low_rank_of_regions(&regions), [1.0, 6.0, 4.0, 0.0]);
+    }
+
+    /// Two gradients: equal ones reveal one direction, orthogonal ones two, and the determinant tells them apart.
+    #[test]
+    fn the_low_rank_estimate_counts_directions() {
+        let equal = vec![3.0, 3.0, 3.0, 3.0];
+        let orthogonal = vec![3.0, 0.0, 0.0, 3.0];
+        let bounds = InformationBounds {
+            tokens: vec![0..1, 1..2, 2..3],
+            bounds: vec![3.0, 3.0, 3.0],
+            products: vec![equal.clone(), equal, orthogonal],
+        };
+        let found = bounds.low_rank_of_regions(&[0..1, 0..2, 2..3, 0..3, 5..6]);
+        // The determinants of the identity plus the sums, by hand.
+        let expected =
+            [7.0_f64, 13.0, 16.0, 10.0 * 10.0 - 6.0 * 6.0, 1.0].map(|determinant| determinant.ln() / 2.0);
+        for (found, expected) in found.iter().zip(expected) {
+            assert!((found - expected).abs() < 1e-12, "{found} {expected}");
+        }
+        let traces = bounds.of_regions(&[0..1, 0..2, 2..3, 0..3, 5..6]);
+        assert!(found.iter().zip(traces).all(|(estimate, trace)| *estimate <= trace));
     }
 }

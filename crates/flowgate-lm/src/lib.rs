@@ -19,6 +19,8 @@
 //!
 //! [`json`] and [`sse`] parse JSON and event streams for [`wire`] and for the gateway.
 //!
+//! [`TextClassifier`] is a small classifier of texts with weights that a program trains itself.
+//!
 //! [`ChatModel`] and [`ScoringModel`] are asynchronous. A synchronous caller uses [`block_on`].
 //!
 //! # Features
@@ -53,6 +55,7 @@ pub mod remote;
 mod score;
 mod scripted;
 pub mod sse;
+mod text_classifier;
 pub mod wire;
 
 pub use block_on::block_on;
@@ -75,3 +78,4 @@ pub use region_features::{
 pub use remote::RemoteModel;
 pub use score::{Prefix, Score, ScoreRequest, ScoredToken, ScoringModel};
 pub use scripted::ScriptedModel;
+pub use text_classifier::{ClassifiedText, TextClassifier, TextLabelModel};

@@ -16,6 +16,7 @@
 //! | `score.rs`, `inside.rs`, `jacobian.rs`, `generate.rs`, `continuation.rs` | implement the traits of models: scores; hidden states and attention; bounds of information; chats; continuations |
 //! | `train.rs` | trains small models |
 //! | `classifier.rs` | decides from attention which regions an output depends on |
+//! | `text_labels.rs` | classifies texts |
 //! | `template.rs` | renders a chat as a prompt |
 //! | `blocking.rs` | locates blocked texts in that prompt |
 //! | `tool_calls.rs` | finds the calls in a generated text |
@@ -64,6 +65,7 @@ mod score;
 mod template;
 #[cfg(test)]
 mod tests;
+mod text_labels;
 mod tokenizer;
 mod tool_calls;
 pub mod train;
@@ -87,6 +89,7 @@ use self::weights::safetensors::SafetensorsFolder;
 use self::weights::{WeightSource, Weights};
 
 pub use load_error::LoadError;
+pub use text_labels::LocalTextClassifier;
 
 /// Where and how a local model is evaluated.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -150,15 +153,24 @@ impl LocalModel {
         if is_gguf {
             Self::load_gguf(path, device, settings)
         } else {
-            Self::load_folder(path, device, settings)
+            let has_output = true;
+            Self::load_folder(path, device, settings, has_output)
         }
     }
 
-    /// Loads the model of a folder in Hugging Face's form. A missing `generation_config.json` is no error.
-    fn load_folder(folder: &Path, device: Device, settings: &LocalSettings) -> Result<Self, LoadError> {
+    /// Loads the model of a folder in Hugging Face's form. A missing `generation_config.json` is no error. Without
+    /// `has_output`, the folder has no matrix of the output, so the model gives hidden states alone.
+    fn load_folder(
+        folder: &Path,
+        device: Device,
+        settings: &LocalSettings,
+        has_output: bool,
+    ) -> Result<Self, LoadError> {
         let config_file = folder.join("config.json");
         let map: Map<String, Value> = file::read_json(&config_file)?;
-        let config = hugging_face::read(&config_file, &map, settings.context)?;
+        let mut config = hugging_face::read(&config_file, &map, settings.context)?;
+        // A tied output needs no matrix of its own.
+        config.is_tied |= !has_output;
         let tokenizer = TextTokenizer::read(&folder.join("tokenizer.json"))?;
         let template = ChatTemplate::read(folder)?;
         let generation: Option<Map<String, Value>> =

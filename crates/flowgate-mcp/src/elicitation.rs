@@ -50,6 +50,9 @@ pub enum ProxyDecision {
     /// The call may run, once.
     #[serde(rename = "yes", alias = "allow_once")]
     AllowOnce,
+    /// The call may run, once: everybody whom the question names has approved it.
+    #[serde(rename = "yes_by_all")]
+    AllowByAll,
     /// The call must not run.
     #[serde(rename = "no", alias = "deny")]
     Deny,
@@ -70,6 +73,7 @@ impl ProxyDecision {
     pub fn new(decision: Decision, question: Option<String>) -> Self {
         match (decision, question) {
             (Decision::AllowOnce | Decision::AllowForConversation, Some(_)) => Self::AllowOnce,
+            (Decision::AllowByAll, Some(_)) => Self::AllowByAll,
             (Decision::Deny, _) => Self::Deny,
             (Decision::Unasked, _) => Self::Unasked,
             (Decision::Undecided, Some(question)) => Self::Undecided(question),
@@ -77,6 +81,7 @@ impl ProxyDecision {
                 Decision::Unanswered
                 | Decision::AllowOnce
                 | Decision::AllowForConversation
+                | Decision::AllowByAll
                 | Decision::Undecided,
                 _,
             ) => Self::Unanswered,
@@ -100,6 +105,7 @@ impl From<&ProxyDecision> for Decision {
     fn from(decision: &ProxyDecision) -> Self {
         match decision {
             ProxyDecision::AllowOnce => Self::AllowOnce,
+            ProxyDecision::AllowByAll => Self::AllowByAll,
             ProxyDecision::Deny => Self::Deny,
             ProxyDecision::Unanswered => Self::Unanswered,
             ProxyDecision::Unasked => Self::Unasked,
@@ -344,8 +350,14 @@ impl Proxy {
         }
         self.client_requests.remove(&id);
         let refusal = match decision {
-            ProxyDecision::AllowOnce => {
-                match monitor.approve(*question).and_then(|permit| monitor.redeem(permit)) {
+            ProxyDecision::AllowOnce | ProxyDecision::AllowByAll => {
+                // The caller vouches that everybody has approved whom the question names.
+                let approvers = match decision {
+                    ProxyDecision::AllowByAll => question.approvers(),
+                    _ => Vec::new(),
+                };
+                let permit = monitor.approve_by(*question, &approvers);
+                match permit.and_then(|permit| monitor.redeem(permit)) {
                     Ok(authorized) => return self.run(id, PermittedRequest::from(&authorized), pending),
                     Err(denial) => self.judgement_refusal(monitor, "deny", denial.judgement()),
                 }

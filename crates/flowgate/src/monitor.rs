@@ -6,6 +6,7 @@
 //! `labelling` labels events, `call_examination` judges a call, and `verdict` defines the result.
 
 mod applicable_statements;
+mod approvers;
 mod argument_path;
 mod attribution;
 mod call_examination;
@@ -332,11 +333,18 @@ impl Monitor {
     ///
     /// The call is judged again in the current state. It is denied if a reason denies it, or if a reason asks that the
     /// question did not list. The approval is void if, since the question, this session has written to a store that the
-    /// call touches, or another session to a store whose state the call refers to.
+    /// call touches, or another session to a store whose state the call refers to. The approval counts for nobody in
+    /// particular, so it does not suffice if [certain people](Question::approvers) must approve.
     ///
     /// # Errors
     /// Returns the denial if the call must not run after all.
     pub fn approve(&mut self, question: Question) -> Result<Permit, Denial> {
+        self.approve_by(question, &[])
+    }
+
+    /// Turns an approval into a permit, as [`approve`](Self::approve) does. The caller has checked that everybody who
+    /// must approve has.
+    fn approve_counted(&mut self, question: Question) -> Result<Permit, Denial> {
         self.withdraw_dropped_permits();
         if !Arc::ptr_eq(&self.session_identity, &question.session_identity) {
             return Err(self.stale_denial(

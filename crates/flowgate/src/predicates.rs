@@ -11,6 +11,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use serde_json::Value;
 
+use crate::detect::Classifier;
+
 /// Answers one predicate with a value, or with the reason why there is none.
 type PredicateFunction = dyn Fn(&[Value]) -> Result<Value, String> + Send + Sync;
 
@@ -52,6 +54,44 @@ impl Predicates {
         answer: impl Fn(&[Value]) -> Result<Value, String> + Send + Sync + 'static,
     ) {
         self.functions.insert(name.into(), Arc::new(answer));
+    }
+
+    /// Defines a predicate that a classifier answers, such as a detector with learned weights: the score of `category` in
+    /// the text that is the first argument, and 0 if the classifier does not report the category. The policy declares it as
+    /// `extern NAME(text: str) -> float`.
+    ///
+    /// ```
+    /// use flowgate::detect::Classifier;
+    /// use flowgate::predicates::Predicates;
+    ///
+    /// struct Loudness;
+    ///
+    /// impl Classifier for Loudness {
+    ///     fn classify(&self, text: &str) -> Vec<(String, f64)> {
+    ///         if text.contains('!') { vec![("loud".to_owned(), 0.9)] } else { Vec::new() }
+    ///     }
+    /// }
+    ///
+    /// let mut predicates = Predicates::new();
+    /// predicates.define_classifier("loud", Loudness, "loud");
+    /// ```
+    pub fn define_classifier(
+        &mut self,
+        name: impl Into<String>,
+        classifier: impl Classifier + Send + Sync + 'static,
+        category: impl Into<String>,
+    ) {
+        let category = category.into();
+        self.define(name, move |arguments| {
+            let text = arguments.first().and_then(Value::as_str);
+            let text = text.ok_or("a classifier answers about a text; declare the parameter as `str`")?;
+            let scores = classifier.classify(text);
+            let score = scores.iter().find(|(found, _)| *found == category).map_or(0.0, |(_, score)| *score);
+            // A number that is not finite has no form in JSON.
+            serde_json::Number::from_f64(score)
+                .map(Value::Number)
+                .ok_or_else(|| "the classifier's score is not a finite number; repair it".to_owned())
+        });
     }
 }
 
@@ -211,6 +251,40 @@ raise \"not a customer\" if:
         assert_eq!(verdict(&mut again, "ann@example.org"), "permit");
         assert_eq!(verdict(&mut again, "eve@example.org"), "not a customer");
         assert!(verdict(&mut again, "bob@example.org").contains("the extern predicate `is_customer` has no implementation; name a service or a module for it with `--predicate`, or register a function for it in the program that embeds the monitor"));
+    }
+
+    /// The score of a classifier is a condition like any other, and one that is no number fails.
+    #[test]
+    fn a_classifier_answers() {
+        struct Scores;
+        impl Classifier for Scores {
+            fn classify(&self, text: &str) -> Vec<(String, f64)> {
+                match text {
+                    "shout" => vec![("quiet".to_owned(), 0.1), ("loud".to_owned(), 0.9)],
+                    "whisper" => vec![("quiet".to_owned(), 0.9)],
+                    "broken" => vec![("loud".to_owned(), f64::NAN)],
+                    _ => Vec::new(),
+                }
+            }
+        }
+        let source = "extern loud(text: str) -> float\nraise \"too loud\" if:\n    (call: ToolCall)\n    \
+                      loud(call.arguments.to) > 0.5\n";
+        let mut monitor = Monitor::new(Arc::new(Policy::parse(source).unwrap()));
+        let mut predicates = Predicates::new();
+        predicates.define_classifier("loud", Scores, "loud");
+        monitor.set_predicates(predicates, Vec::new());
+        for (text, expected) in [
+            ("shout", "too loud"),
+            ("whisper", "permit"),
+            ("nothing", "permit"),
+            (
+                "broken",
+                "the rule cannot be evaluated: the extern predicate `loud` failed: the classifier's score is not a \
+                 finite number; repair it",
+            ),
+        ] {
+            assert_eq!(verdict(&mut monitor, text), expected, "{text}");
+        }
     }
 
     /// A permit is judged again when it is redeemed, if the predicates were replaced since.

@@ -279,13 +279,16 @@ impl TraceBlockRun<'_> {
                 let index = self.permits.iter().position(|(known, _)| known == rest).expect("a permit");
                 drop(self.permits.remove(index));
             }
+            // `approve ID by NAME, NAME`: each of them approves.
             "approve" | "grant" => {
                 let (id, expected) = rest.split_once(" # ").unwrap();
+                let (id, names) = id.split_once(" by ").unwrap_or((id, ""));
+                let names: Vec<String> = names.split(", ").map(str::to_owned).collect();
                 let index = self.questions.iter().position(|(known, _)| known == id).expect("a question");
                 let (_, question) = self.questions.remove(index);
                 let permit = match word {
                     "grant" => self.monitor.approve_for_session(question),
-                    _ => self.monitor.approve(question),
+                    _ => self.monitor.approve_by(question, &names),
                 };
                 let result = permit.and_then(|permit| self.monitor.redeem(permit));
                 self.ran(id, result, expected);

@@ -25,7 +25,8 @@ pub fn model_manifest(suite: &PropagationSuite, size: Size, model: &str) -> Valu
 /// texts.
 pub fn manifest(suite: &PropagationSuite, size: Size, doubles: &[CopyingErrors]) -> Value {
     let questions = suite.questions().map(|(set, question)| format!("{} {question:?}", set.name()));
-    json!({
+    let files = suite.files().iter().map(|file| json!({"path": file.path, "sha256": file.sha256}));
+    let mut manifest = json!({
         "type": "manifest",
         "suite": "permissive-propagation",
         "version": env!("CARGO_PKG_VERSION"),
@@ -35,7 +36,12 @@ pub fn manifest(suite: &PropagationSuite, size: Size, doubles: &[CopyingErrors])
         "model": DOUBLE,
         "doubles": doubles.iter().map(|double| double.name()).collect::<Vec<_>>(),
         "sha256": { "data": digest(questions), "code": code_digest() },
-    })
+    });
+    // Only a run on articles of a folder has files.
+    if let (Some(fields), false) = (manifest.as_object_mut(), suite.files().is_empty()) {
+        fields.insert("files".to_owned(), files.collect::<Value>());
+    }
+    manifest
 }
 
 #[cfg(test)]

@@ -42,7 +42,7 @@ pub struct TunedSet {
 }
 
 /// The methods that run on each data set, in the order of the tables.
-const PLAN: [(DataSet, &[LabelMethod]); 6] = [
+const PLAN: [(DataSet, &[LabelMethod]); 7] = [
     (
         DataSet::KeyValue,
         &[LabelMethod::Naive, LabelMethod::HittingSet, LabelMethod::Shapley, LabelMethod::Knn],
@@ -50,6 +50,7 @@ const PLAN: [(DataSet, &[LabelMethod]); 6] = [
     (DataSet::KeyValueSmall, &[LabelMethod::Literal, LabelMethod::HittingSet]),
     (DataSet::KeyValueUnseen, &[LabelMethod::Naive, LabelMethod::HittingSet, LabelMethod::Knn]),
     (DataSet::News(Retriever::Perfect), &[LabelMethod::Naive, LabelMethod::HittingSet, LabelMethod::Knn]),
+    (DataSet::News(Retriever::Embeddings), &[LabelMethod::Naive, LabelMethod::HittingSet, LabelMethod::Knn]),
     (
         DataSet::Agents { is_generated: false },
         &[LabelMethod::Naive, LabelMethod::HittingSet, LabelMethod::Knn],
@@ -91,7 +92,8 @@ impl PropagationSuite {
     /// Returns the number of steps of a run with a model, by which the command line shows progress: one for each
     /// question under each method, one for each setting that is tried, and one for Table 4.
     pub fn model_steps(&self, models: Models<'_>) -> usize {
-        let rows: usize = plan(models).map(|(set, _)| self.of(set).len()).sum();
+        let rows: usize =
+            plan(models).filter(|(set, _)| self.has(*set)).map(|(set, _)| self.of(set).len()).sum();
         rows + self.tuning_steps(models.states.is_some()) + usize::from(models.answers.is_some())
     }
 
@@ -155,11 +157,16 @@ impl PropagationSuite {
         let grids: Vec<(DataSet, GridPoint)> = grids.collect();
         let parameters_of = |set: DataSet| {
             // Small contexts have the phrasing of the large ones. The agent conversations have no tuning questions, so their parameters are fixed.
-            let tuned_as = if set == DataSet::KeyValueSmall { DataSet::KeyValue } else { set };
+            // All retrievers find articles for the same questions.
+            let tuned_as = match set {
+                DataSet::KeyValueSmall => DataSet::KeyValue,
+                DataSet::News(_) => DataSet::News(Retriever::Perfect),
+                set => set,
+            };
             parameters.iter().find(|(tuned, _)| *tuned == tuned_as).map_or(FIXED, |(_, best)| *best)
         };
         let mut labels = Vec::new();
-        for (set, method) in plan(models) {
+        for (set, method) in plan(models).filter(|(set, _)| self.has(*set)) {
             let mut outcomes = Vec::new();
             for question in self.of(set) {
                 let completion = match (set, models.answers) {
@@ -237,7 +244,7 @@ mod tests {
         });
         let results = results.unwrap().unwrap();
         assert_eq!(steps, suite.model_steps(models));
-        assert_eq!(results.labels.len(), plan(models).count());
+        assert_eq!(results.labels.len(), plan(models).filter(|(set, _)| suite.has(*set)).count());
         let text = model_tables(&results);
         for expected in [
             "a model",

@@ -1,12 +1,17 @@
 //! Generates the news data set (Permissive Information-Flow Analysis, section 4.5): pairs of a trusted and an untrusted
 //! article on the same event, with facts that only one of them states, and facts that both state. The label of an
-//! answer can be improved if the trusted article suffices for it. The templates are the project's own.
+//! answer can be improved if the trusted article suffices for it. The templates are the project's own; a set can also be made of
+//! articles that were read from a folder.
 //! `suite.rs` generates a [`NewsSet`].
 
 use std::collections::BTreeSet;
 
+use flowgate_lm::Error;
+
+use super::embeddings::{EmbeddingIndex, TextEmbedder};
 use super::question::{DocumentQuestion, Fact, SourceDocument, integrity_labels};
 use super::retrieve::TfIdf;
+use crate::corpora::NewsPairs;
 use crate::games::random::SeededRandom;
 
 /// The number of pairs of the data set.
@@ -197,17 +202,20 @@ pub enum Retriever {
     Perfect,
     /// The articles whose words are most similar to those of the question, by TF-IDF. They may miss a fact of the answer.
     TfIdf,
+    /// The articles whose embeddings are most similar to that of the question. They may miss a fact of the answer.
+    Embeddings,
 }
 
 impl Retriever {
-    /// Both retrievers.
-    pub const ALL: [Self; 2] = [Self::Perfect, Self::TfIdf];
+    /// The retrievers that need no model.
+    pub const WITHOUT_MODEL: [Self; 2] = [Self::Perfect, Self::TfIdf];
 
     /// Returns the name for reports.
     pub fn name(self) -> &'static str {
         match self {
             Self::Perfect => "perfect",
             Self::TfIdf => "tf-idf",
+            Self::Embeddings => "embeddings",
         }
     }
 }
@@ -255,17 +263,88 @@ impl NewsSet {
         Some(Self { articles, asked })
     }
 
-    /// Returns the questions, each with the [`CONTEXT`] articles that a retriever finds. The seed determines the random articles of the perfect retriever.
-    pub fn questions(&self, retriever: Retriever, seed: u64) -> Vec<DocumentQuestion> {
+    /// Makes the set of the first `pairs` pairs with questions: the legitimate article of each is trusted, the fake one is
+    /// not. Every fourth of them is for tuning, and all others are reported. Returns the set that is reported, and the one
+    /// for tuning. `None` if the labels cannot be built, or there are fewer than two pairs with questions.
+    pub fn of_pairs(found: &NewsPairs, pairs: usize) -> Option<[Self; 2]> {
+        let [trusted, untrusted] = integrity_labels()?;
+        let asked: BTreeSet<usize> = found.questions.iter().map(|question| question.pair).collect();
+        let asked: Vec<usize> = asked.into_iter().take(pairs).collect();
+        // The first of each four is for tuning, so there is one from two pairs on.
+        let is_tuning =
+            |pair: &usize| asked.iter().position(|known| known == pair).map(|place| place % 4 == 0);
+        let mut next_fact = 0;
+        let mut build = |tunes: bool| {
+            let (mut articles, mut questions) = (Vec::new(), Vec::new());
+            for pair in asked.iter().filter(|pair| is_tuning(pair) == Some(tunes)) {
+                let source = found.pairs.get(*pair)?;
+                let mut stated = [BTreeSet::new(), BTreeSet::new()];
+                let number = articles.len() / 2;
+                for question in found.questions.iter().filter(|question| question.pair == *pair) {
+                    let facts = next_fact..next_fact + question.facts.len();
+                    next_fact = facts.end;
+                    for (fact, (legit, fake)) in facts.clone().zip(&question.facts) {
+                        for (side, states) in stated.iter_mut().zip([*legit, *fake]) {
+                            if states {
+                                side.insert(fact);
+                            }
+                        }
+                    }
+                    questions.push(AskedPair {
+                        pair: number,
+                        text: question.text.clone(),
+                        answer: question.answer.clone(),
+                        needs: facts.collect(),
+                    });
+                }
+                let [of_legit, of_fake] = stated;
+                articles.push(SourceDocument { text: source.legit.clone(), label: trusted, facts: of_legit });
+                articles.push(SourceDocument { text: source.fake.clone(), label: untrusted, facts: of_fake });
+            }
+            (!questions.is_empty()).then_some(Self { articles, asked: questions })
+        };
+        let tuning = build(true)?;
+        Some([build(false)?, tuning])
+    }
+
+    /// Returns the questions, each with both articles of its pair and random others, [`CONTEXT`] in all. The seed determines the
+    /// random articles.
+    pub fn perfect_questions(&self, seed: u64) -> Vec<DocumentQuestion> {
         // Another stream of random numbers than that of the articles, since both can have the same seed.
         let mut random = SeededRandom::new(seed, STREAM + 1);
-        let texts: Vec<&str> = self.articles.iter().map(|article| article.text.as_str()).collect();
-        let index = TfIdf::new(&texts);
-        let question = |asked: &AskedPair| {
-            let found = match retriever {
-                Retriever::TfIdf => index.nearest(&asked.text, CONTEXT),
-                Retriever::Perfect => self.pair_and_others(asked.pair, &mut random),
-            };
+        let found = self.asked.iter().map(|asked| self.pair_and_others(asked.pair, &mut random)).collect();
+        self.questions_with(found)
+    }
+
+    /// Returns the questions, each with the [`CONTEXT`] articles whose words are most similar to those of the question.
+    pub fn tf_idf_questions(&self) -> Vec<DocumentQuestion> {
+        let index = TfIdf::new(&self.texts());
+        self.questions_with(self.asked.iter().map(|asked| index.nearest(&asked.text, CONTEXT)).collect())
+    }
+
+    /// Returns the questions, each with the [`CONTEXT`] articles whose embeddings are most similar to that of the question.
+    ///
+    /// # Errors
+    /// If the model fails, or its embeddings cannot be compared.
+    pub fn embedded_questions(&self, embedder: &dyn TextEmbedder) -> Result<Vec<DocumentQuestion>, Error> {
+        let index = EmbeddingIndex::new(embedder, &self.texts())?;
+        let asked: Vec<&str> = self.asked.iter().map(|asked| asked.text.as_str()).collect();
+        Ok(self.questions_with(index.nearest(embedder, &asked, CONTEXT)?))
+    }
+
+    /// Returns the number of articles and of questions.
+    pub(super) fn counts(&self) -> [usize; 2] {
+        [self.articles.len(), self.asked.len()]
+    }
+
+    /// Returns the texts of all articles.
+    fn texts(&self) -> Vec<&str> {
+        self.articles.iter().map(|article| article.text.as_str()).collect()
+    }
+
+    /// Returns the questions, each with the articles at the positions that `found` has for it.
+    fn questions_with(&self, found: Vec<Vec<usize>>) -> Vec<DocumentQuestion> {
+        let question = |(asked, found): (&AskedPair, Vec<usize>)| {
             let documents = found.iter().filter_map(|article| self.articles.get(*article).cloned()).collect();
             DocumentQuestion {
                 text: asked.text.clone(),
@@ -275,7 +354,7 @@ impl NewsSet {
                 asks_first: false,
             }
         };
-        self.asked.iter().map(question).collect()
+        self.asked.iter().zip(found).map(question).collect()
     }
 
     /// Returns the indices of both articles of a pair, followed by random others. Together they are [`CONTEXT`]
@@ -318,14 +397,17 @@ fn values(topic: &Topic, random: &mut SeededRandom) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::embeddings::tests::Letters;
     use super::*;
+    use crate::corpora::fake_news::tests::folder;
+    use crate::corpora::load_news_pairs;
 
     #[test]
     fn the_questions_have_computed_labels() {
         let set = NewsSet::generate(1, PAIRS).unwrap();
-        let questions = set.questions(Retriever::Perfect, 1);
+        let questions = set.perfect_questions(1);
         assert_eq!((set.articles.len(), questions.len()), (2 * PAIRS, ASKED.len() * PAIRS));
-        assert_eq!(questions, NewsSet::generate(1, PAIRS).unwrap().questions(Retriever::Perfect, 1));
+        assert_eq!(questions, NewsSet::generate(1, PAIRS).unwrap().perfect_questions(1));
         let [trusted, untrusted] = integrity_labels().unwrap();
         for (question, facts) in questions.iter().zip(ASKED.iter().cycle()) {
             let span = question.span().unwrap();
@@ -346,12 +428,45 @@ mod tests {
     #[test]
     fn the_retriever_finds_articles_by_words() {
         let set = NewsSet::generate(2, 40).unwrap();
-        let questions = set.questions(Retriever::TfIdf, 2);
+        let questions = set.tf_idf_questions();
         let found = |question: &&DocumentQuestion| {
             question.needs.iter().all(|fact| question.documents.iter().any(|d| d.facts.contains(fact)))
         };
         let all = questions.iter().filter(found).count();
         assert!(2 * all > questions.len(), "{all} of {}", questions.len());
         assert!(questions.iter().all(|question| question.documents.len() == CONTEXT));
+        // Letters are a poorer representation than words, and the number of articles is the same.
+        let embedded = set.embedded_questions(&Letters).unwrap();
+        assert_eq!(embedded.len(), questions.len());
+        assert!(embedded.iter().all(|question| question.documents.len() == CONTEXT));
+        assert!(embedded.iter().filter(found).count() > 0);
+    }
+
+    /// Facts that one article states decide the label; no pair is both for tuning and reported.
+    #[test]
+    fn pairs_of_a_folder_become_questions() {
+        let found = load_news_pairs(&folder("")).unwrap();
+        let [reported, tuning] = NewsSet::of_pairs(&found, 240).unwrap();
+        assert_eq!((reported.asked.len(), tuning.asked.len()), (2, 1));
+        let [trusted, untrusted] = integrity_labels().unwrap();
+        for (question, expected) in reported
+            .perfect_questions(1)
+            .iter()
+            .chain(&tuning.perfect_questions(1))
+            .zip([trusted, untrusted, trusted])
+        {
+            let span = question.span().unwrap();
+            let truth = question.truth(&span);
+            assert_eq!(
+                truth.iter().map(|e| span.label(*e)).collect::<Vec<_>>(),
+                [expected],
+                "{}",
+                question.text
+            );
+        }
+        for question in &reported.asked {
+            assert!(tuning.asked.iter().all(|other| other.text != question.text), "{}", question.text);
+        }
+        assert!(NewsSet::of_pairs(&found, 1).is_none(), "a single pair cannot be divided");
     }
 }

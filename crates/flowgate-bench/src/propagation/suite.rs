@@ -8,6 +8,7 @@ use flowgate_lm::Error;
 
 use super::agent_set::agent_questions;
 use super::double::{AnswerDouble, CitingDouble, CopyModel, CopyingErrors};
+use super::embeddings::TextEmbedder;
 use super::key_value::{self, PAPER, Phrasing, UNSEEN};
 use super::measure::{LabelFigures, LabelOutcome, Spread};
 use super::method::{LabelMethod, Models, SearchParameters, apply, literal_cost};
@@ -15,6 +16,7 @@ use super::news::{self, NewsSet, Retriever};
 use super::question::{DocumentQuestion, integrity_labels};
 use super::regenerate::{Alignment, Degradation, align, degrade, endorse};
 use super::tune::{FIXED, GridPoint, LAMBDAS, THRESHOLDS, tune};
+use crate::corpora::{NewsPairs, ReadFile};
 use crate::games::interval::Rate;
 use crate::tokens::count_lines;
 
@@ -65,6 +67,7 @@ impl DataSet {
             Self::KeyValueUnseen => "key-value/unseen",
             Self::News(Retriever::Perfect) => "news/perfect",
             Self::News(Retriever::TfIdf) => "news/tf-idf",
+            Self::News(Retriever::Embeddings) => "news/embeddings",
             Self::Agents { is_generated: false } => "agents/given",
             Self::Agents { is_generated: true } => "agents/generated",
         }
@@ -123,8 +126,14 @@ pub struct PropagationSuite {
     /// Key-value questions with few documents.
     small: Vec<DocumentQuestion>,
     unseen: Vec<DocumentQuestion>,
-    /// The questions about the news, with the articles that each retriever of [`Retriever::ALL`] finds.
+    /// The articles, and the questions about them.
+    articles: NewsSet,
+    /// The questions about the news, with the articles that each retriever of [`Retriever::WITHOUT_MODEL`] finds.
     news: [Vec<DocumentQuestion>; 2],
+    /// The same with the articles that a model's embeddings find; empty without a model.
+    embedded: Vec<DocumentQuestion>,
+    /// The files of the articles, if they are not generated.
+    files: Vec<ReadFile>,
     agents: Vec<DocumentQuestion>,
     /// The key-value questions and the questions about news on which parameters are tuned, and nothing is reported.
     pub(super) tuning: (Vec<DocumentQuestion>, Vec<DocumentQuestion>),
@@ -147,9 +156,8 @@ impl PropagationSuite {
                 format!("no key-value questions can be built from the seed {seed}; use another seed")
             })
         };
-        let news = |seed, pairs, retriever: Retriever| {
-            let set = NewsSet::generate(seed, pairs);
-            set.map(|set| set.questions(retriever, seed)).ok_or_else(|| {
+        let news = |seed, pairs| {
+            NewsSet::generate(seed, pairs).ok_or_else(|| {
                 "the labels of the news articles cannot be built; this is a defect of Flowgate; please report it".to_owned()
             })
         };
@@ -157,19 +165,72 @@ impl PropagationSuite {
         // Tuning takes half as many questions as are reported and, below, a quarter of the pairs, but at least one of
         // each.
         let tuning_count = (size.questions / 2).max(1);
+        let articles = news(seed, size.pairs)?;
         Ok(Self {
             seed,
             key_value: key_value(seed, size.questions, key_value::CONTEXT, &[PAPER])?,
             small: key_value(seed, size.questions, key_value::SMALL_CONTEXT, &[PAPER])?,
             unseen: key_value(seed, size.questions, key_value::CONTEXT, &UNSEEN)?,
             unseen_tuning: key_value(tuning_seed, tuning_count, key_value::CONTEXT, &UNSEEN)?,
-            news: [news(seed, size.pairs, Retriever::Perfect)?, news(seed, size.pairs, Retriever::TfIdf)?],
+            news: [articles.perfect_questions(seed), articles.tf_idf_questions()],
+            articles,
+            embedded: Vec::new(),
+            files: Vec::new(),
             agents: agent_questions()?,
             tuning: (
                 key_value(tuning_seed, tuning_count, key_value::CONTEXT, &[PAPER])?,
-                news(tuning_seed, (size.pairs / 4).max(1), Retriever::Perfect)?,
+                news(tuning_seed, (size.pairs / 4).max(1))?.perfect_questions(tuning_seed),
             ),
         })
+    }
+
+    /// Replaces the generated articles by those of a folder: the first `pairs` pairs with questions, of which some are for
+    /// tuning.
+    ///
+    /// # Errors
+    /// If fewer than two pairs with questions are left, so that they cannot be divided.
+    pub fn with_news_pairs(mut self, found: &NewsPairs, pairs: usize) -> Result<Self, String> {
+        let [reported, tuning] = NewsSet::of_pairs(found, pairs)
+            .ok_or("the articles have questions about fewer than two pairs; use more pairs")?;
+        self.news = [reported.perfect_questions(self.seed), reported.tf_idf_questions()];
+        self.tuning.1 = tuning.perfect_questions(self.seed ^ TUNING);
+        self.articles = reported;
+        self.files.clone_from(&found.files);
+        self.embedded.clear();
+        Ok(self)
+    }
+
+    /// Adds the data set `news/embeddings`: the questions about the news with the articles that a model's embeddings find.
+    ///
+    /// # Errors
+    /// If the model fails, or its embeddings cannot be compared.
+    pub fn add_embeddings(&mut self, embedder: &dyn TextEmbedder) -> Result<(), Error> {
+        self.embedded = self.articles.embedded_questions(embedder)?;
+        Ok(())
+    }
+
+    /// Returns the number of requests that [`add_embeddings`](Self::add_embeddings) sends to a server which embeds `at_once`
+    /// texts in one request.
+    pub fn embedding_requests(&self, at_once: usize) -> usize {
+        let [articles, questions] = self.articles.counts();
+        let at_once = at_once.max(1);
+        articles.div_ceil(at_once) + questions.div_ceil(at_once)
+    }
+
+    /// Returns the files of the articles; none if the articles are generated.
+    pub fn files(&self) -> &[ReadFile] {
+        &self.files
+    }
+
+    /// Returns whether the suite has questions of a data set: only with a model's embeddings does it have those that they
+    /// find.
+    pub(super) fn has(&self, set: DataSet) -> bool {
+        set != DataSet::News(Retriever::Embeddings) || !self.embedded.is_empty()
+    }
+
+    /// Returns the methods that run on each data set of the suite.
+    fn plan(&self) -> impl Iterator<Item = (DataSet, LabelMethod)> + '_ {
+        plan().into_iter().filter(|(set, _)| self.has(*set))
     }
 
     /// Returns the seed.
@@ -180,7 +241,7 @@ impl PropagationSuite {
     /// Returns all questions that are reported, with the data set of each. The agent conversations occur once, although two data sets use them.
     pub fn questions(&self) -> impl Iterator<Item = (DataSet, &DocumentQuestion)> {
         let agents = DataSet::Agents { is_generated: false };
-        let news = Retriever::ALL.map(DataSet::News);
+        let news = Retriever::WITHOUT_MODEL.into_iter().chain([Retriever::Embeddings]).map(DataSet::News);
         let key_value = [DataSet::KeyValue, DataSet::KeyValueSmall, DataSet::KeyValueUnseen];
         let sets = key_value.into_iter().chain([agents]).chain(news);
         sets.flat_map(|set| self.of(set).iter().map(move |question| (set, question)))
@@ -190,7 +251,7 @@ impl PropagationSuite {
     /// [`run`](Self::run) calls its callback once for each step, except one: the question that introspection shows as
     /// an example is counted here and not run.
     pub fn steps(&self) -> usize {
-        let plan: usize = plan().iter().map(|(set, _)| self.of(*set).len()).sum();
+        let plan: usize = self.plan().map(|(set, _)| self.of(set).len()).sum();
         // Both tuning sets have a grid of λ for two methods, and one of thresholds.
         let grid = 2 * LAMBDAS.len() + THRESHOLDS.len();
         // Alignment, attack and endorsement together are the last step.
@@ -206,6 +267,7 @@ impl PropagationSuite {
             DataSet::KeyValueUnseen => &self.unseen,
             DataSet::News(Retriever::Perfect) => perfect,
             DataSet::News(Retriever::TfIdf) => tf_idf,
+            DataSet::News(Retriever::Embeddings) => &self.embedded,
             DataSet::Agents { .. } => &self.agents,
         }
     }
@@ -239,7 +301,7 @@ impl PropagationSuite {
         let grids = grids.chain(grid(DataSet::News(Retriever::Perfect), news_grid)).collect();
         // Measure each planned method on its data set.
         let mut labels = Vec::new();
-        for (set, method) in plan() {
+        for (set, method) in self.plan() {
             let parameters = match set {
                 DataSet::KeyValue | DataSet::KeyValueSmall | DataSet::KeyValueUnseen => key_value,
                 DataSet::News(_) => news,
@@ -336,11 +398,12 @@ impl PropagationSuite {
 pub(super) fn plan() -> Vec<(DataSet, LabelMethod)> {
     use LabelMethod::{HittingSet, Introspection, Knn, Literal, Naive, Shapley};
     let [given, generated] = [false, true].map(|is_generated| DataSet::Agents { is_generated });
-    let sets: [(DataSet, &[LabelMethod]); 6] = [
+    let sets: [(DataSet, &[LabelMethod]); 7] = [
         (DataSet::KeyValue, &[Naive, HittingSet, Shapley, Knn, Introspection]),
         (DataSet::KeyValueSmall, &[Literal, HittingSet]),
         (DataSet::News(Retriever::Perfect), &[Naive, HittingSet, Knn, Introspection]),
         (DataSet::News(Retriever::TfIdf), &[Naive, HittingSet, Knn, Introspection]),
+        (DataSet::News(Retriever::Embeddings), &[Naive, HittingSet, Knn, Introspection]),
         (generated, &[Naive, HittingSet, Introspection]),
         (given, &[HittingSet, Knn]),
     ];
@@ -349,7 +412,10 @@ pub(super) fn plan() -> Vec<(DataSet, LabelMethod)> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::embeddings::tests::Letters;
     use super::*;
+    use crate::corpora::fake_news::tests::folder;
+    use crate::corpora::load_news_pairs;
 
     const SMALL: Size = Size { questions: 4, pairs: 4 };
 
@@ -363,7 +429,7 @@ mod tests {
             false
         });
         let results = results.unwrap().unwrap();
-        assert_eq!(results.labels.len(), plan().len());
+        assert_eq!(results.labels.len(), suite.plan().count());
         // The example of introspection has no step.
         assert_eq!(steps + 1, suite.steps());
         let row = |set, method| {
@@ -384,5 +450,32 @@ mod tests {
         let again = PropagationSuite::new(1, SMALL).unwrap().run(CopyingErrors::Exact, &mut || false);
         assert_eq!(again.unwrap().unwrap(), results);
         assert_eq!(suite.run(CopyingErrors::Exact, &mut || true).unwrap(), None);
+    }
+
+    /// Embeddings add rows and change no other; articles of a folder replace the generated ones.
+    #[test]
+    fn embeddings_and_articles_of_a_folder_have_rows() {
+        let mut suite = PropagationSuite::new(1, SMALL).unwrap();
+        let without = suite.run(CopyingErrors::Exact, &mut || false).unwrap().unwrap();
+        suite.add_embeddings(&Letters).unwrap();
+        let mut steps = 0;
+        let with = suite.run(CopyingErrors::Exact, &mut || {
+            steps += 1;
+            false
+        });
+        let with = with.unwrap().unwrap();
+        assert_eq!(steps + 1, suite.steps());
+        let (added, others): (Vec<&LabelRow>, Vec<&LabelRow>) =
+            with.labels.iter().partition(|row| row.set.name() == "news/embeddings");
+        assert_eq!((added.len(), others), (4, without.labels.iter().collect()));
+
+        let found = load_news_pairs(&folder("")).unwrap();
+        let suite = PropagationSuite::new(1, SMALL).unwrap().with_news_pairs(&found, 3).unwrap();
+        let results = suite.run(CopyingErrors::Exact, &mut || false).unwrap().unwrap();
+        let news = results.labels.iter().filter(|row| row.set == DataSet::News(Retriever::Perfect));
+        assert!(news.clone().count() > 0 && news.clone().all(|row| row.figures.exact.of == 2));
+        assert_eq!(suite.files().len(), found.files.len());
+        let error = PropagationSuite::new(1, SMALL).unwrap().with_news_pairs(&found, 1).unwrap_err();
+        assert!(error.contains("fewer than two pairs"), "{error}");
     }
 }

@@ -51,7 +51,8 @@ pub(super) fn score(model: &dyn InsideModel, case: &DependencyCase, seed: u64) -
     let request =
         JacobianRequest { prompt: &case.prompt, continuation: &case.output, projections: PROJECTIONS, seed };
     // Screeners by the bound on information, as it is and as a share of the sum over the regions.
-    let bounds = model.information_bounds(&request)?.of_regions(&case.regions);
+    let information = model.information_bounds(&request)?;
+    let bounds = information.of_regions(&case.regions);
     let total: f64 = bounds.iter().sum();
     let shares = bounds.iter().map(|bound| if total > 0.0 { bound / total } else { 0.0 }).collect();
     // In the order of `ScreenerScore::ALL`, without the network, which is trained later.
@@ -65,6 +66,7 @@ pub(super) fn score(model: &dyn InsideModel, case: &DependencyCase, seed: u64) -
         of_all(|region| region.mean_mass),
         bounds,
         shares,
+        information.low_rank_of_regions(&case.regions),
         leave_one_in(model, case)?,
     ];
     Ok(ScoredCase { scores, summaries, depends: case.depends.clone() })

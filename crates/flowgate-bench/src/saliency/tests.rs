@@ -26,7 +26,7 @@ impl JacobianModel for DigitModel {
     fn information_bounds(&self, request: &JacobianRequest<'_>) -> Result<InformationBounds, Error> {
         let tokens = (0..request.prompt.len()).map(|at| at..at + 1).collect();
         let bounds = request.prompt.bytes().map(|byte| f64::from(u8::from(byte.is_ascii_digit()))).collect();
-        Ok(InformationBounds { tokens, bounds })
+        Ok(InformationBounds { tokens, bounds, products: Vec::new() })
     }
 }
 

@@ -104,6 +104,19 @@ pub(crate) enum BenchCommand {
         #[arg(long)]
         dry_run: bool,
     },
+    /// Train the small detector of prompt injections that `bench detectors` measures, and write its weights.
+    ///
+    /// It is a logistic regression over words, trained on texts that the program generates from the seed. The seed 1 gives the weights that ship. The
+    /// figures are of phrases that were not trained.
+    #[command(after_help = TRAIN_DETECTOR_HELP)]
+    TrainDetector {
+        /// The seed of the texts and of their order.
+        #[arg(long, default_value_t = 1, value_name = "NUMBER")]
+        seed: u64,
+        /// The file for the weights; replaced if it exists.
+        #[arg(value_name = "FILE")]
+        weights: PathBuf,
+    },
     /// Run AgentDojo with defences around a model, judged by AgentDojo's own checks. Needs the Python package.
     ///
     /// The command starts `python3 -m flowgate.bench.agentdojo` with the arguments that follow. Without a model behind a URL, test doubles take part, and
@@ -215,11 +228,21 @@ Exit codes:
   2    no run could be replayed, or the Python package is not installed
   130  interrupted by Ctrl-C; the figures are those of the runs so far";
 
+const TRAIN_DETECTOR_HELP: &str = "\
+Examples:
+  flowgate bench train-detector weights.bin              the weights that ship
+  flowgate bench train-detector --seed 2 weights.bin     others, of other texts
+
+Exit codes:
+  0    the weights are written
+  2    the command line or the file cannot be used
+  130  interrupted by Ctrl-C";
+
 const INJECTIONS_HELP: &str = "\
 Examples:
   flowgate bench injections PromptShield                 a clone of the data set
   flowgate bench injections PromptShield --format json   with ROC curves, and a paired
-                                                         test of the two detectors
+                                                         test of the detectors
 
 How to read the table:
   area             the probability that an injection scores higher than another text

@@ -13,13 +13,16 @@ Examples:
   flowgate bench propagation --format csv > figures.csv   figures for other programs
   flowgate bench propagation --format jsonl > run.jsonl   figures, tuning grids and attacks
   flowgate bench propagation --seed 7                     other documents and questions
+  flowgate bench propagation --news fakeNewsDataset       the public articles, with questions
+                                                          of yours in questions.jsonl
 
 The data sets, which are generated from the seed or written by us:
   key-value/14  persons with numbers and dates in 128 documents, each with its own
                 label; 14 documents for each question, all minimal labels asked for
   key-value/8   the same with 8 documents, on which Algorithm 1 runs to the letter
   news/...      a trusted and an untrusted article on one event, and others; found
-                by a perfect retriever, or by TF-IDF, which may miss one
+                by a perfect retriever, or by TF-IDF, which may miss one; with
+                `--embeddings-model` or `--local` also by embeddings
   agents/...    40 requests that call a retrieval tool, with a trusted and an
                 untrusted result; the answer is given, or the double writes it
 
@@ -74,10 +77,25 @@ pub(crate) struct PropagationArgs {
     /// The number of pairs of news articles, from 3 to 1000.
     #[arg(long, default_value_t = 240, value_name = "NUMBER", value_parser = clap::value_parser!(u16).range(3..=1000))]
     pub(crate) pairs: u16,
+    /// A folder with the public pairs of legitimate and fake articles (fakeNewsDataset) and `questions.jsonl`, in place of the generated articles.
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) news: Option<std::path::PathBuf>,
+    /// The name of a model on a server whose embeddings also find articles.
+    #[cfg(feature = "run")]
+    #[arg(long, value_name = "NAME", requires = "embeddings_url")]
+    pub(crate) embeddings_model: Option<String>,
+    /// The address of the server of the embeddings, such as http://localhost:8080/v1.
+    #[cfg(feature = "run")]
+    #[arg(long, value_name = "URL", requires = "embeddings_model")]
+    pub(crate) embeddings_url: Option<String>,
+    /// The environment variable that contains the key of the server of the embeddings.
+    #[cfg(feature = "run")]
+    #[arg(long, value_name = "VARIABLE", requires = "embeddings_model")]
+    pub(crate) embeddings_key_from: Option<String>,
     /// The format of the result.
     #[arg(long, value_enum, default_value_t = ReportFormat::Text)]
     pub(crate) format: ReportFormat,
-    /// Run nothing, and say how many requests to a model the run would cost: none, since no model of a server takes part.
+    /// Run nothing, and say how many requests to a model the run would cost.
     #[arg(long)]
     pub(crate) dry_run: bool,
 }

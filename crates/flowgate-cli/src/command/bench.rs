@@ -6,7 +6,8 @@
 //! * `privacy` measures defences on tasks with private data.
 //! * `propagation` measures how low the labels of answers about documents can be.
 //! * `screeners` measures screeners that read the attention of a model.
-//! * `corpus` measures a drafted policy on public benchmarks, and `injections` detectors on labelled texts.
+//! * `corpus` measures a drafted policy on public benchmarks, and `injections` detectors on labelled texts;
+//!   `train-detector` trains one.
 //! * `agentdojo` and `replay` start the Python package, which has these measurements.
 //! * `model` provides the model of a measurement.
 //! * `compare` writes a page that compares recorded measurements, and `verify` repeats one.
@@ -27,6 +28,7 @@ mod propagation;
 mod python;
 #[cfg(feature = "local")]
 pub(crate) mod screeners;
+mod train_detector;
 mod verify;
 
 use crate::args::BenchCommand;
@@ -50,6 +52,7 @@ pub(crate) fn run(bench: &BenchCommand, output: &mut Console) -> Result<u8, Inpu
         BenchCommand::Injections { folder, seed, format, dry_run } => {
             injections::run(folder, *seed, (*format, *dry_run), output)
         }
+        BenchCommand::TrainDetector { seed, weights } => train_detector::run(*seed, weights, output),
         BenchCommand::Agentdojo { interpreter, arguments } => python::run(interpreter, None, arguments),
         BenchCommand::Replay { interpreter, arguments } => {
             python::run(interpreter, Some("replay"), arguments)

@@ -448,6 +448,59 @@ fn a_corpus_is_read_from_a_folder() {
     check(&["bench", "corpus", "--help"], 0, "How to read the table:");
 }
 
+/// The detector that the command trains is the one that ships.
+#[test]
+#[cfg(feature = "bench")]
+fn a_detector_is_trained() {
+    let weights = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("weights.bin");
+    check(&["bench", "train-detector", name(&weights)], 0, "harmless texts flagged");
+    let shipped = concat!(env!("CARGO_MANIFEST_DIR"), "/../flowgate-bench/data/injection-classifier.bin");
+    assert!(std::fs::read(&weights).unwrap() == std::fs::read(shipped).unwrap());
+}
+
+/// The form of the articles is tested where they are read; here the exit codes, and requests for embeddings.
+#[test]
+#[cfg(all(feature = "bench", feature = "run"))]
+fn propagation_reads_articles_of_a_folder() {
+    let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("fake-news");
+    let _ = std::fs::remove_dir_all(&folder);
+    let mut questions = String::new();
+    for kind in ["legit", "fake"] {
+        std::fs::create_dir_all(folder.join(kind)).unwrap();
+        for pair in 1..4 {
+            let text = format!("The bridge {pair} has {pair}00 metres.");
+            std::fs::write(folder.join(kind).join(format!("biz0{pair}.{kind}.txt")), text).unwrap();
+        }
+    }
+    let run = |more: &[&'static str]| {
+        let folder = name(&folder).to_owned();
+        let first = ["bench", "propagation", "--double", "copy", "--questions", "2", "--pairs", "3"];
+        let words = first.into_iter().chain(["--news", &folder]).chain(more.iter().copied());
+        let output = flowgate(&words.collect::<Vec<_>>());
+        (output.status.code(), text(&output))
+    };
+    let (code, said) = run(&[]);
+    assert_eq!((code, said.contains("questions.jsonl: there is no such file")), (Some(2), true), "{said}");
+    for pair in 1..4 {
+        questions += &format!(
+            "{{\"pair\": \"biz0{pair}\", \"question\": \"how long is the bridge {pair}\", \"answer\": \"it has {pair}00 metres\", \"facts\": [[\"legit\", \"fake\"]]}}\n"
+        );
+    }
+    std::fs::write(folder.join("questions.jsonl"), questions).unwrap();
+    let (code, said) = run(&["--format", "jsonl"]);
+    assert_eq!((code, said.contains("legit/biz01.legit.txt")), (Some(0), true), "{said}");
+    // Six articles less those for tuning, and the questions about them: a request each.
+    let server = ["--embeddings-model", "e", "--embeddings-url", "http://127.0.0.1:9", "--dry-run"];
+    let (code, said) = run(&server);
+    assert_eq!(
+        (code, said.contains("the run would send 2 requests for embeddings")),
+        (Some(0), true),
+        "{said}"
+    );
+    let (code, said) = run(server.get(..4).unwrap());
+    assert_eq!((code, said.contains("the embeddings: ")), (Some(2), true), "{said}");
+}
+
 /// The form of the texts is tested where they are read; here the formats and the exit codes.
 #[test]
 #[cfg(feature = "bench")]

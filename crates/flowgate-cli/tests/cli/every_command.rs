@@ -140,6 +140,10 @@ fn a_file_that_is_not_there_is_reported_in_one_way() {
         #[cfg(feature = "bench")]
         ("bench injections", "<FOLDER>", vec!["MISSING"]),
         #[cfg(feature = "bench")]
+        ("bench train-detector", "<FILE>", vec!["MISSING"]),
+        #[cfg(feature = "bench")]
+        ("bench propagation", "--news", vec!["--news", "MISSING"]),
+        #[cfg(feature = "bench")]
         ("bench games", "--background", vec!["--background", "MISSING"]),
         #[cfg(feature = "bench")]
         ("bench games", "--attack-texts", vec!["--attack-texts", "MISSING"]),

@@ -17,7 +17,7 @@ use super::ApprovalService;
 use super::lasting_grants::{GrantOffer, GrantTerms, NO_TERMS};
 use super::routes::{database_error_reply, may_grant, not_found_reply, read};
 use crate::config::{Person, Role};
-use crate::database::{DecideError, NewGrant, StoredQuestion};
+use crate::database::{DecideError, NewGrant, QuestionState, StoredQuestion};
 use crate::http::reply::HttpReply;
 
 /// The most decisions in one request.
@@ -177,6 +177,11 @@ impl ApprovalService {
         let conflict = |message: &str| Err(HttpReply::detail(StatusCode::CONFLICT, message));
         match decided {
             Ok(question) => {
+                if question.state == QuestionState::Open {
+                    // Others must approve as well: their event streams show that one has.
+                    self.wake_waiters();
+                    return Ok(self.question_json(&question, person));
+                }
                 let waited = question.decided.saturating_sub(question.asked);
                 let after = Duration::from_millis(waited.try_into().unwrap_or_default());
                 self.metrics.count_decision(&question.client, decision.name(), after);
@@ -226,6 +231,7 @@ impl ApprovalService {
                 person who may read all of it may allow it";
             return refuse(StatusCode::FORBIDDEN, message);
         }
+        check_approver(person, question, decision)?;
         Ok(grant)
     }
 
@@ -263,6 +269,37 @@ impl ApprovalService {
             .map(Some)
             .map_err(|fault| (StatusCode::CONFLICT, fault))
     }
+}
+
+/// Checks that a permission counts: if certain people must approve the question, that the person is one of them, and has
+/// not approved yet. A denial always counts.
+fn check_approver(
+    person: &Person,
+    question: &StoredQuestion,
+    decision: PersonDecision,
+) -> Result<(), Rejection> {
+    let approvers = question.approvers();
+    if !decision.allows() || approvers.is_empty() || question.state != QuestionState::Open {
+        return Ok(());
+    }
+    let names =
+        |names: &[String]| names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
+    if !approvers.contains(&person.name) {
+        let message = format!(
+            "this question needs the approval of {}, and yours counts for none of them: you may deny it",
+            names(&approvers)
+        );
+        return Err((StatusCode::FORBIDDEN, message));
+    }
+    let missing = question.missing_approvers();
+    if !missing.contains(&person.name) {
+        let message = format!(
+            "you have approved this question already: it waits for the approval of {}",
+            names(&missing)
+        );
+        return Err((StatusCode::CONFLICT, message));
+    }
+    Ok(())
 }
 
 /// Checks that the number of decisions is between 1 and [`MAX_DECISIONS`], and that no two are on the same question:

@@ -434,6 +434,7 @@ mod tests {
             grant_scope: GrantScope::Always,
             grants_class: false,
             categories: Vec::new(),
+            approvers: Vec::new(),
             events: Vec::new(),
         };
         ApprovalRequest {
@@ -449,6 +450,7 @@ mod tests {
             state: "s".to_owned(),
             carries: json!({"integrity": "untrusted"}),
             reasons_carry: Vec::new(),
+            approvers: Vec::new(),
             grant_scope: GrantScope::Always,
             changeable: vec!["body".to_owned()],
             expires: Duration::from_secs(60),

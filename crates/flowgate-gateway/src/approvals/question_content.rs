@@ -5,7 +5,7 @@ use flowgate_guard::approve::{ApprovalRequest, Excerpt};
 use serde_json::{Value, json};
 
 use super::lasting_grants::OFFER;
-use crate::database::HIDDEN_MEMBER;
+use crate::database::{APPROVERS, HIDDEN_MEMBER};
 
 /// The member of a question's content with the number of equal calls that the question is about, if there are several.
 pub(super) const TIMES: &str = "times";
@@ -66,6 +66,10 @@ pub(crate) fn shown_content(ask: &ApprovalRequest) -> Value {
         "reasons": reasons,
         "excerpts": ask.excerpts.iter().map(excerpt).collect::<Vec<_>>(),
     });
+    // The people who must all approve, if any person does not suffice.
+    if let (Some(shown), false) = (shown.as_object_mut(), ask.approvers.is_empty()) {
+        shown.insert(APPROVERS.to_owned(), ask.approvers.clone().into());
+    }
     // The number of equal calls that the answer is for, if there are several.
     if let (Some(shown), 2..) = (shown.as_object_mut(), ask.times) {
         shown.insert(TIMES.to_owned(), ask.times.into());

@@ -303,6 +303,12 @@ impl ApprovalService {
         let offer = GrantOffer::of_question(question);
         let may_decide = question.state == QuestionState::Open
             && person.decides_for(&question.tenant, self.people.owner(&question.client));
+        // Who must approve follows from the label, so only a reader of the whole question learns it.
+        let approvers = if is_fully_readable { question.approvers() } else { Vec::new() };
+        let approved_by: &[String] = if is_fully_readable { &question.approved_by } else { &[] };
+        let may_allow = may_decide
+            && is_fully_readable
+            && (approvers.is_empty() || question.missing_approvers().contains(&person.name));
         json!({
             "id": question.id,
             "state": question.state.name(),
@@ -317,7 +323,9 @@ impl ApprovalService {
             // 0 and empty texts are stored for what has not happened.
             "decided": (question.decided != 0).then_some(question.decided),
             "you_may_decide": may_decide,
-            "you_may_allow": may_decide && is_fully_readable,
+            "approvers": approvers,
+            "approved_by": approved_by,
+            "you_may_allow": may_allow,
             "you_may_grant": may_decide && is_fully_readable && may_grant(question),
             // The names of the arguments whose values may differ under a grant.
             "grant_leaves_open": changeable_arguments(question),

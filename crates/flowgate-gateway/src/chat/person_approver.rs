@@ -57,7 +57,10 @@ impl<'a> PersonApprover<'a> {
     /// Returns copies of the answers of this turn that cover further calls: a person answered several equal calls at
     /// once, and some of them are still to come in the message of the model.
     pub(super) fn answers_for_further_calls(&self) -> Vec<(ApprovalReference, Decision)> {
-        let used = self.used.all().into_iter().map(|asked| (asked, Decision::AllowOnce));
+        let used = self.used.all().into_iter().map(|asked| {
+            let decision = asked.allowing_decision();
+            (asked, decision)
+        });
         let refused = self.refused.iter().map(|asked| (asked.clone(), Decision::Deny));
         let earlier = self.earlier.iter().cloned();
         let all = used.chain(refused).chain(earlier);
@@ -68,8 +71,8 @@ impl<'a> PersonApprover<'a> {
     /// person has to be asked.
     fn take_answer(&mut self, ask: &ApprovalRequest) -> Option<Decision> {
         // First the answers that the turn has used or received, then those of earlier requests about the same message.
-        if self.used.take_equal_call(ask) {
-            return Some(Decision::AllowOnce);
+        if let Some(decision) = self.used.take_equal_call(ask) {
+            return Some(decision);
         }
         if self.refused.iter_mut().any(|asked| asked.take_equal_call(ask)) {
             return Some(Decision::Deny);
@@ -121,7 +124,9 @@ impl Approver for PersonApprover<'_> {
                 };
             self.asked.extend(asked.as_ref().map(|_| ask.digest.clone()));
             match decision {
-                Decision::AllowOnce | Decision::AllowForConversation => self.used.add(asked),
+                Decision::AllowOnce | Decision::AllowForConversation | Decision::AllowByAll => {
+                    self.used.add(asked);
+                }
                 Decision::Undecided => (self.question, self.upcoming) = (asked, ask.upcoming.len()),
                 Decision::Deny => self.refused.extend(asked),
                 // The call is refused without an answer of a person, so there is no answer to note.

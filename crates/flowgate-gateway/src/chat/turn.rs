@@ -242,7 +242,9 @@ pub(crate) async fn run(
                 report.waits = asked.map(|asked| WaitingStatus { question: asked.id });
                 return Ok(completion);
             }
-            Decision::AllowOnce | Decision::AllowForConversation => used_approvals.add(asked),
+            Decision::AllowOnce | Decision::AllowForConversation | Decision::AllowByAll => {
+                used_approvals.add(asked);
+            }
             Decision::Deny => person.refused.extend(asked),
             // There is no answer to note, and the call does not run.
             Decision::Unanswered | Decision::Unasked => {}

@@ -4,7 +4,7 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use flowgate_guard::approve::ApprovalRequest;
+use flowgate_guard::approve::{ApprovalRequest, Decision};
 
 use crate::approvals::ApprovalReference;
 
@@ -31,10 +31,11 @@ impl UsedApprovals {
     }
 
     /// Takes one call from an approval of several calls equal to this one, so that it covers one call fewer. Returns
-    /// false if no approval of the turn covers the call.
-    pub(super) fn take_equal_call(&self, ask: &ApprovalRequest) -> bool {
+    /// the decision of the approval; `None` if no approval of the turn covers the call.
+    pub(super) fn take_equal_call(&self, ask: &ApprovalRequest) -> Option<Decision> {
         let Approvals { pending, committed } = &mut *self.lock();
-        pending.iter_mut().chain(committed).any(|asked| asked.take_equal_call(ask))
+        let mut approvals = pending.iter_mut().chain(committed);
+        approvals.find_map(|asked| asked.take_equal_call(ask).then(|| asked.allowing_decision()))
     }
 
     /// Returns all approvals of the turn.

@@ -10,7 +10,7 @@ use super::transaction::{Access, SqlColumn};
 /// The migrations in order: number, name and SQL. A migration that has been released never changes. Each backend
 /// replaces `{number}` (the type of a key that numbers its rows) and `{in_one_place}` (an option that stores the rows
 /// in the index of the key) by its own SQL.
-pub(super) const MIGRATIONS: [(i64, &str, &str); 13] = [
+pub(super) const MIGRATIONS: [(i64, &str, &str); 14] = [
     (1, "conversations", include_str!("../../migrations/1_conversations.sql")),
     (2, "questions", include_str!("../../migrations/2_questions.sql")),
     (3, "tools", include_str!("../../migrations/3_tools.sql")),
@@ -24,6 +24,7 @@ pub(super) const MIGRATIONS: [(i64, &str, &str); 13] = [
     (11, "virtual keys", include_str!("../../migrations/11_virtual_keys.sql")),
     (12, "encryption", include_str!("../../migrations/12_encryption.sql")),
     (13, "conversation grants", include_str!("../../migrations/13_conversation_grants.sql")),
+    (14, "approvers", include_str!("../../migrations/14_approvers.sql")),
 ];
 
 impl Database {

@@ -4,6 +4,7 @@
 //! transaction that persists the turn in which its call is sent. So no crash of a gateway loses an approval or lets it
 //! be used twice.
 
+mod approvers;
 mod asking;
 mod conversation_grants;
 mod limits;
@@ -17,6 +18,8 @@ use flowgate::monitor::PersonDecision;
 use serde::Deserialize as _;
 use serde_json::Value;
 
+pub(crate) use self::approvers::APPROVERS;
+use self::approvers::{count_approval, read_approved_by};
 use self::asking::QuestionToAsk;
 use self::conversation_grants::GRANTED;
 pub(crate) use self::conversation_grants::WithdrawnGrant;
@@ -84,7 +87,9 @@ pub(crate) struct StoredQuestion {
     pub(crate) asked: i64,
     /// The time at which it expires, in milliseconds since 1970.
     pub(crate) expires: i64,
-    /// The person who decided; empty if it is undecided.
+    /// The people who have approved a question that several people must approve.
+    pub(crate) approved_by: Vec<String>,
+    /// The person who decided, the last one if several approved; empty if it is undecided.
     pub(crate) decided_by: String,
     /// The time of the decision, in milliseconds since 1970; 0 if it is undecided.
     pub(crate) decided: i64,
@@ -155,7 +160,7 @@ pub(crate) const HIDDEN_MEMBER: &str = "flowgate";
 /// of a question has ended, even if [`Database::expire`] has not marked it yet.
 const COLUMNS: &str = "id, client, name, tenant, digest, content, \
     CASE WHEN state IN ('open', 'allowed') AND {expired} THEN 'expired' ELSE state END, \
-    asked, expires, decided_by, decided, change, granted, turn, lasting_grant, basis";
+    asked, expires, decided_by, decided, change, granted, turn, lasting_grant, basis, approved_by";
 
 impl Database {
     /// Stores a question, unless an equal question is open or its approval is still unused, or a limit is reached.
@@ -293,7 +298,7 @@ impl Database {
                 );
                 let mut rows = tx.query(&sql, &[state.name().into(), (&tenant).into(), limit.into()]).await?;
                 // The column after `COLUMNS`: the number of questions in this state, with those beyond the limit.
-                let total = rows.first().map_or(Ok(0), |row| row.integer(16))?;
+                let total = rows.first().map_or(Ok(0), |row| row.integer(17))?;
                 let mut listed = read_all(&mut rows, &cipher)?;
                 listed.sort_by_key(|question| std::cmp::Reverse(question.asked));
                 Ok((listed, total.saturating_sub(i64::try_from(rows.len()).unwrap_or(i64::MAX))))
@@ -303,7 +308,8 @@ impl Database {
     }
 
     /// Stores the decision of the person `who` on a question, if it is open and has the digest that the person was
-    /// shown. Calls `record` before the decision is committed and can take effect; if `record` fails, nothing is
+    /// shown. If several people must approve it, an approval counts for the person who gave it, and the question
+    /// stays open until all of them have approved. Calls `record` before the decision is committed and can take effect; if `record` fails, nothing is
     /// stored. `grant` is stored with a [lasting grant](PersonDecision::AllowLasting). Returns the decided question;
     /// the inner error says why it could not be decided.
     pub(crate) async fn decide(
@@ -322,6 +328,26 @@ impl Database {
                     let allow = decision.allows();
                     let state = if allow { QuestionState::Allowed } else { QuestionState::Denied };
                     let change = next_change(tx).await?;
+                    // Of people who must all approve, only the last approval decides the question.
+                    if allow && let Some(asked) = read_question(tx, &question, &cipher).await? {
+                        let is_open = asked.state == QuestionState::Open && asked.digest == shown_digest;
+                        let counted = match is_open {
+                            true => count_approval(tx, &asked, &who, change).await?,
+                            false => None,
+                        };
+                        match counted {
+                            None => {
+                                tx.discard();
+                                return Ok(None);
+                            }
+                            Some(true) => {}
+                            Some(false) => {
+                                let head: Option<NewerLogHead> = step.take(()).await?;
+                                update_log_head(tx, head.as_ref()).await?;
+                                return Ok(Some(head));
+                            }
+                        }
+                    }
                     let sql = "UPDATE questions SET state = ?1, decided_by = ?2, decided = {now}, change = ?3, granted = ?6 \
                                WHERE id = ?4 AND digest = ?5 AND state = 'open' AND {unexpired}";
                     let values = [
@@ -538,5 +564,6 @@ fn read(row: &mut SqlRow, cipher: &ContentCipher) -> Result<StoredQuestion, Data
         turn: QuestionOrigin::turns_of_column(row.integer(13)?),
         lasting_grant: row.text(14)?,
         config_fingerprint: row.text(15)?,
+        approved_by: read_approved_by(&row.text(16)?)?,
     })
 }

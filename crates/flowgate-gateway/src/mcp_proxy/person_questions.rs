@@ -110,7 +110,8 @@ impl McpExchange<'_> {
         session.is_abandoned = answered.is_err();
         let ApprovalOutcome { decision, asked } = answered?;
         let decision = ProxyDecision::new(decision, asked.as_ref().map(|asked| asked.id.clone()));
-        let allowed = asked.filter(|_| decision == ProxyDecision::AllowOnce);
+        let allowed =
+            asked.filter(|_| matches!(decision, ProxyDecision::AllowOnce | ProxyDecision::AllowByAll));
         // A second call with the same arguments in this message is a new question.
         session.used_approvals.extend(allowed.clone());
         Ok((decision, allowed))

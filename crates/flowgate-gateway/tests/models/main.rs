@@ -56,6 +56,7 @@ mod reasoning;
 mod reload;
 mod request_quotas;
 mod safeguards;
+mod separation_of_duty;
 mod servers;
 mod servers_attacked;
 mod servers_failing;

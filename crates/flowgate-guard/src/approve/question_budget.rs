@@ -56,7 +56,9 @@ impl QuestionCount {
     /// nothing.
     pub fn settle(&mut self, decision: Decision) {
         match decision {
-            Decision::AllowOnce | Decision::AllowForConversation => self.refused_in_row = 0,
+            Decision::AllowOnce | Decision::AllowForConversation | Decision::AllowByAll => {
+                self.refused_in_row = 0
+            }
             Decision::Deny | Decision::Unanswered | Decision::Unasked => {
                 self.refused_in_row = self.refused_in_row.saturating_add(1);
             }

@@ -66,6 +66,7 @@ impl Conversation {
             },
             carries: self.monitor.to_names(&carries),
             reasons_carry: reasons_carry.iter().map(|label| self.monitor.to_names(label)).collect(),
+            approvers: question.approvers(),
             grant_scope: question.grant_scope(),
             changeable: self.monitor.changeable_arguments(question),
             expires: self.settings.expires,

@@ -365,6 +365,7 @@ impl Conversation {
             Decision::Unasked => "no person was asked, because there were too many questions",
             Decision::AllowOnce
             | Decision::AllowForConversation
+            | Decision::AllowByAll
             | Decision::Unanswered
             | Decision::Undecided => "no answer",
         };
@@ -388,9 +389,14 @@ impl Conversation {
         let approved = question.call().map(|call| (call.tool.clone(), self.settings.key.digest_of(call)));
         self.turn.approve(approved);
         let is_granted = decision == Decision::AllowForConversation && question.is_grantable();
-        let approved = match is_granted {
-            true => self.monitor.approve_for_session(*question),
-            false => self.monitor.approve(*question),
+        let approved = match (is_granted, decision) {
+            (true, _) => self.monitor.approve_for_session(*question),
+            // The approver vouches that everybody has approved whom the question names.
+            (false, Decision::AllowByAll) => {
+                let approvers = question.approvers();
+                self.monitor.approve_by(*question, &approvers)
+            }
+            (false, _) => self.monitor.approve(*question),
         };
         match approved {
             Ok(permit) => self.phase = ConversationPhase::Redeeming { index, permit: Box::new(permit) },

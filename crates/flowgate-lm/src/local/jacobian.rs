@@ -50,8 +50,19 @@ impl JacobianModel for LocalModel {
                 "the text of {tokens} tokens is too long for gradients; shorten it"
             )));
         }
-        let mut bounds = token_bounds(&self.decoder, inputs, steps, (request.projections, request.seed))
-            .map_err(failed)?;
+        // The gradients of all projections are in memory at the same time as well.
+        let gradients = [request.projections, inputs.len(), config.width];
+        let gradients = gradients.iter().try_fold(1_usize, |product, factor| product.checked_mul(*factor));
+        if gradients.is_none_or(|entries| entries > MAX_ENTRIES) {
+            return Err(Error::Failed(format!(
+                "{} projections of a text of {} tokens are too many; use fewer",
+                request.projections,
+                inputs.len()
+            )));
+        }
+        let (mut bounds, mut products) =
+            token_bounds(&self.decoder, inputs, steps, (request.projections, request.seed))
+                .map_err(failed)?;
         if bounds.iter().any(|bound| !bound.is_finite()) {
             return Err(Error::Failed(
                 "a gradient of the model is not a number, so its weights are damaged; download them again"
@@ -62,18 +73,20 @@ impl JacobianModel for LocalModel {
         bounds.truncate(pair.boundary);
         let mut tokens = pair.text.spans;
         tokens.truncate(pair.boundary);
-        Ok(InformationBounds { tokens, bounds })
+        products.truncate(pair.boundary);
+        Ok(InformationBounds { tokens, bounds, products })
     }
 }
 
 /// Estimates for each input token how much the output reveals about it at most, in nats. Uses `projections` random
-/// projections, which `seed` determines. The last `steps` inputs generate the tokens of the output.
+/// projections, which `seed` determines. The last `steps` inputs generate the tokens of the output. Also returns for each token the
+/// inner products of the gradients, scaled like twice the bound.
 pub(super) fn token_bounds(
     decoder: &Decoder,
     inputs: &[u32],
     steps: usize,
     (projections, seed): (usize, u64),
-) -> Result<Vec<f64>> {
+) -> Result<(Vec<f64>, Vec<Vec<f64>>)> {
     let device = decoder.device();
     let added = Var::zeros((1, inputs.len(), decoder.config().width), DType::F32, device)?;
     let mut probe = Probe {
@@ -100,7 +113,7 @@ pub(super) fn token_bounds(
     let probabilities = ops::softmax(&logits.detach(), D::Minus1)?;
     let roots = probabilities.sqrt()?;
     let mut random = SplitMix::new(seed);
-    let mut sums = vec![0.0_f64; inputs.len()];
+    let mut found = Vec::with_capacity(projections);
     for _ in 0..projections {
         let signs = random_signs(&mut random, logits.dims2()?, &logits)?;
         // The root of the Fisher information times the signs: √p z - p (√p · z).
@@ -113,14 +126,19 @@ pub(super) fn token_bounds(
                 "the embeddings have no gradient; this is a defect of Flowgate; please report it".to_owned(),
             ));
         };
-        let lengths = gradient.squeeze(0)?.sqr()?.sum(D::Minus1)?.to_vec1::<f32>()?;
-        sums.iter_mut().zip(lengths).for_each(|(sum, length)| *sum += f64::from(length));
+        found.push(gradient.squeeze(0)?.detach());
     }
-    // The bound is half the variance times the expected squared length of the gradient, of which `sums` has one sample
-    // for each projection (`jacobian.rs` of this crate derives it).
+    // For each token a matrix with a row for each projection, and the inner products of these rows.
+    let found = Tensor::stack(&found, 1)?;
+    let products = found.matmul(&found.transpose(1, 2)?)?.flatten_from(1)?.to_vec2::<f32>()?;
+    // The bound is half the variance times the expected squared length of the gradient, of which the diagonal has one
+    // sample for each projection (`jacobian.rs` of this crate derives it).
     #[expect(clippy::cast_precision_loss, reason = "projections are few")]
-    let scale = variance / 2.0 / projections as f64;
-    Ok(sums.into_iter().map(|sum| sum * scale).collect())
+    let scale = variance / projections as f64;
+    let products: Vec<Vec<f64>> =
+        products.iter().map(|row| row.iter().map(|product| f64::from(*product) * scale).collect()).collect();
+    let bounds = products.iter().map(|row| row.iter().step_by(projections + 1).sum::<f64>() / 2.0).collect();
+    Ok((bounds, products))
 }
 
 /// Returns a tensor of random signs, 1 and -1, of this shape, on the device of the tensor `like`.

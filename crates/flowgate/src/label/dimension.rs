@@ -30,7 +30,7 @@ impl Dimension {
             DimensionKind::Order(lattice) => lattice.width(),
             DimensionKind::Set(names) => names.len(),
             // One extra bit represents all other names, so that no list of names equals the whole universe.
-            DimensionKind::OpenSet | DimensionKind::Readers => MAX_OPEN_NAMES + 1,
+            DimensionKind::OpenSet | DimensionKind::Readers | DimensionKind::Approvers => MAX_OPEN_NAMES + 1,
             DimensionKind::Time => 0,
         }
     }
@@ -59,6 +59,8 @@ pub enum DimensionKind {
     OpenSet,
     /// The principals who may read the text, from an open universe; join is intersection.
     Readers,
+    /// The people who must all approve what depends on the text, from an open universe; join is union.
+    Approvers,
     /// The time at which the text was written; older is higher, and unknown is top.
     Time,
 }

@@ -91,9 +91,14 @@ impl NameTable {
         let bottom = || Some(space.dimension_bottom(index));
         let top = || Some(space.dimension_top(index));
         match (kind, label_use) {
-            (DimensionKind::Set(_) | DimensionKind::OpenSet, ComputedLabelUse::Data) if unknown => top(),
+            (
+                DimensionKind::Set(_) | DimensionKind::OpenSet | DimensionKind::Approvers,
+                ComputedLabelUse::Data,
+            ) if unknown => top(),
             // In a requirement, a name without a bit is left out, which permits less.
-            (DimensionKind::Set(_) | DimensionKind::OpenSet, _) => Some(space.dimension_bits(index, known())),
+            (DimensionKind::Set(_) | DimensionKind::OpenSet | DimensionKind::Approvers, _) => {
+                Some(space.dimension_bits(index, known()))
+            }
             (DimensionKind::Readers, ComputedLabelUse::Requirement) if unknown || names.is_empty() => {
                 bottom()
             }

@@ -38,7 +38,10 @@ impl Space {
                         lattice.names().iter().find(is_its_label).map_or(TOP, String::as_str).into()
                     }
                     DimensionKind::Time => self.seconds(&part, index).map_or(Value::from(TOP), Value::from),
-                    DimensionKind::Set(_) | DimensionKind::OpenSet | DimensionKind::Readers => {
+                    DimensionKind::Set(_)
+                    | DimensionKind::OpenSet
+                    | DimensionKind::Readers
+                    | DimensionKind::Approvers => {
                         self.set_names(&part, index, name_table).map_or(Value::from(TOP), Value::from)
                     }
                 }
@@ -69,7 +72,10 @@ impl Space {
                     Some(self.dimension_bottom(index))
                 }
                 // As the label of data, unknown names are rounded up.
-                DimensionKind::Set(_) | DimensionKind::OpenSet | DimensionKind::Readers => {
+                DimensionKind::Set(_)
+                | DimensionKind::OpenSet
+                | DimensionKind::Readers
+                | DimensionKind::Approvers => {
                     name_table.set(self, &dimension.name, &list(value)?, ComputedLabelUse::Data)
                 }
             });

@@ -170,13 +170,22 @@ impl Space {
         indices.fold(DimensionSet::NONE, |dims, (index, _)| dims.union(DimensionSet::single(index)))
     }
 
+    /// Returns the dimensions whose names are people who must approve.
+    pub fn approvers(&self) -> DimensionSet {
+        let indices = self.dimensions.iter().enumerate().filter(|(_, d)| d.kind == DimensionKind::Approvers);
+        indices.fold(DimensionSet::NONE, |dims, (index, _)| dims.union(DimensionSet::single(index)))
+    }
+
     /// Returns the binary logarithm of the number of labels, rounded up for each dimension: the most bits of
     /// information that the choice of a label can reveal.
     pub fn bits(&self) -> usize {
         let bits = |dimension: &Dimension| match &dimension.kind {
             DimensionKind::Order(lattice) => lattice.names().len().next_power_of_two().ilog2() as usize,
             DimensionKind::Time => 64,
-            DimensionKind::Set(_) | DimensionKind::OpenSet | DimensionKind::Readers => dimension.width(),
+            DimensionKind::Set(_)
+            | DimensionKind::OpenSet
+            | DimensionKind::Readers
+            | DimensionKind::Approvers => dimension.width(),
         };
         self.dimensions.iter().map(bits).sum()
     }
@@ -295,6 +304,7 @@ impl Space {
                 DimensionKind::Set(_)
                 | DimensionKind::OpenSet
                 | DimensionKind::Readers
+                | DimensionKind::Approvers
                 | DimensionKind::Time => {
                     let mut both = a;
                     both.bits.iter_mut().zip(b.bits).for_each(|(word, other)| *word &= other);

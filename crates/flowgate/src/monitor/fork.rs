@@ -65,7 +65,7 @@ impl Monitor {
     fn run_if_approved(&mut self, entry: TraceEntry, attribution: Attribution) {
         let permit = match self.judge_entry(entry, attribution) {
             Verdict::Permit(permit) => Some(permit),
-            Verdict::Confirm(question) => self.approve(question).ok(),
+            Verdict::Confirm(question) => self.approve_counted(question).ok(),
             Verdict::Deny(_) => None,
         };
         // A call that is denied after all does not run.

@@ -17,7 +17,8 @@ const QUOTED: usize = 80;
 
 impl Question {
     /// Returns a few sentences for the person who decides: what the call would do, which text may have chosen its
-    /// values, what it would disclose, and the messages of rules that ask. The sentences quote arguments.
+    /// values, what it would disclose, the messages of rules that ask, and whose approval it needs. The sentences quote
+    /// arguments.
     pub fn summary(&self, policy: &Policy) -> String {
         let Some(call) = self.call() else { return String::new() };
         let reasons = &self.judgement().reasons;
@@ -29,7 +30,10 @@ impl Question {
             let end = if reason.message.ends_with(['.', '!', '?']) { "" } else { "." };
             format!("A rule of the policy asks: {}{end}", reason.message)
         }));
-        sentences.into_iter().flatten().chain(rules).collect::<Vec<_>>().join(" ")
+        let approvers: Vec<String> =
+            self.approvers().iter().map(|name| format!("`{}`", escaped(name))).collect();
+        let approvers = enumerate(&approvers).map(|names| format!("It needs the approval of {names}."));
+        sentences.into_iter().flatten().chain(rules).chain(approvers).collect::<Vec<_>>().join(" ")
     }
 }
 

@@ -373,7 +373,8 @@ impl Monitor {
                 for (consent, _) in consents.iter().zip(&in_consent).filter(|(_, mask)| is_in(mask, id)) {
                     // The intersection: the exceeded dimensions that the consent is about. Of these, it covers those in
                     // which the label of the part flows to the label of the consent.
-                    let covered = over.without(over.without(consent.label.dims));
+                    // A consent stands for no person's approval.
+                    let covered = over.without(over.without(consent.label.dims)).without(space.approvers());
                     let covered = covered.without(space.exceeded_dimensions(
                         &node.label,
                         &consent.label.label,
@@ -402,11 +403,13 @@ impl Monitor {
                     continue;
                 }
                 let statement = bound.map(|bound| bound.span.clone());
-                if reasons.iter().filter(|reason| reason.kind != ReasonKind::Consent).count() >= MAX_REASONS {
-                    return reasons;
-                }
+                // A reason that names a further person who must approve is never left out.
+                let adds_approver = self.adds_approver(&reasons, &label, bound, over);
+                let count = reasons.iter().filter(|reason| reason.kind != ReasonKind::Consent).count();
                 // An argument has several nodes, but is reported once for each bound.
-                if reasons.iter().any(|r| r.part.as_deref() == Some(&part) && r.statement == statement) {
+                let is_reported =
+                    reasons.iter().any(|r| r.part.as_deref() == Some(&part) && r.statement == statement);
+                if (count >= MAX_REASONS || is_reported) && !adds_approver {
                     continue;
                 }
                 reasons.push(self.excess_reason(
@@ -420,6 +423,24 @@ impl Monitor {
             }
         }
         reasons
+    }
+
+    /// Returns whether an excess in the dimensions `over` needs the approval of a person whom none of `reasons` names, or
+    /// cannot be approved, while none of `reasons` denies.
+    fn adds_approver(
+        &self,
+        reasons: &[Reason],
+        label: &Label,
+        upper_bound: Option<&UpperBound>,
+        over: DimensionSet,
+    ) -> bool {
+        let allowed = upper_bound.map_or(Label::BOTTOM, |upper_bound| upper_bound.label.label);
+        match self.approvers_of_excess(label, &allowed, over) {
+            None => reasons.iter().all(|reason| reason.action != Action::Deny),
+            Some(names) => {
+                names.iter().any(|name| !reasons.iter().any(|reason| reason.approvers.contains(name)))
+            }
+        }
     }
 
     /// Returns the reason that a part of the call, which carries `label`, exceeds a bound in the dimensions `over`.
@@ -458,11 +479,21 @@ impl Monitor {
                 ),
             ),
         };
-        let action = if upper_bound.is_some_and(|upper_bound| upper_bound.denies) {
+        let approvers = self.approvers_of_excess(label, &greatest_allowed, over);
+        let message = match &approvers {
+            Some(_) => message,
+            None => {
+                format!("{message}; it names nobody who could approve, so label it with the people who must")
+            }
+        };
+        let action = if approvers.is_none() || upper_bound.is_some_and(|upper_bound| upper_bound.denies) {
             Action::Deny
         } else {
             Action::Ask
         };
+        let approvers = approvers.unwrap_or_default();
+        // Each approval of a label over people counts for one call.
+        let grant = upper_bound.map(|bound| &bound.grant).filter(|_| over.without(space.approvers()) == over);
         // A strict bound applies to everything that the agent has seen, not only to what the method attributes to the
         // decision, except if a view shows exactly what that was.
         let is_strict = upper_bound.is_some_and(|upper_bound| upper_bound.is_strict)
@@ -473,13 +504,14 @@ impl Monitor {
             None => &attribution.decision,
         };
         // The dimensions of confidentiality, whose phrases are the categories of the reason.
-        let secret = over.without(space.integrity());
+        let secret = over.without(space.integrity()).without(space.approvers());
         Reason {
             statement: upper_bound.map(|upper_bound| upper_bound.span.clone()),
             part: Some(part),
             regions: self.exceeding_regions(event, source, &greatest_allowed, over),
-            grant_scope: upper_bound.map_or(GrantScope::Call, |upper_bound| upper_bound.grant.scope),
-            grants_class: upper_bound.is_some_and(|upper_bound| upper_bound.grant.is_by_class),
+            grant_scope: grant.map_or(GrantScope::Call, |grant| grant.scope),
+            grants_class: grant.is_some_and(|grant| grant.is_by_class),
+            approvers,
             categories: space.describe(label, secret, &self.name_table),
             label: carried,
             required: allowed,

@@ -141,6 +141,9 @@ pub struct Reason {
     pub grants_class: bool,
     /// The elements of `label` in the dimensions of confidentiality: the kinds of confidential data in the part.
     pub categories: Vec<String>,
+    /// The people who must all approve the call despite this reason, sorted. Empty if one approval of any person
+    /// suffices.
+    pub approvers: Vec<String>,
     /// The events that a rule refers to.
     pub events: Vec<EventId>,
 }
@@ -166,6 +169,7 @@ impl Reason {
             grant_scope: GrantScope::Call,
             grants_class: false,
             categories: Vec::new(),
+            approvers: Vec::new(),
             events: Vec::new(),
         }
     }
@@ -309,6 +313,16 @@ impl Question {
     /// Returns how the call was judged.
     pub fn judgement(&self) -> &Judgement {
         &self.judgement
+    }
+
+    /// Returns the people who must all approve the call, sorted, each once; empty if one approval of any person
+    /// suffices: see [`Monitor::approve_by`](super::Monitor::approve_by).
+    pub fn approvers(&self) -> Vec<String> {
+        let reasons = &self.judgement.reasons;
+        let mut names: Vec<String> = reasons.iter().flat_map(|reason| reason.approvers.clone()).collect();
+        names.sort_unstable();
+        names.dedup();
+        names
     }
 
     /// Returns a text that represents the state to which the call refers. It differs once other sessions have

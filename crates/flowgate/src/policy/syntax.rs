@@ -96,6 +96,8 @@ pub(crate) enum DimensionOrder {
     Set(Option<Vec<Name>>),
     /// `readers`
     Readers,
+    /// `approvers`
+    Approvers,
     /// `time`
     Time,
 }
@@ -112,6 +114,7 @@ impl DimensionOrder {
             Self::Edges(paths) => ("edges", paths.iter().map(|path| texts(path)).collect()),
             Self::Set(names) => ("set", names.iter().map(|names| texts(names)).collect()),
             Self::Readers => ("readers", Vec::new()),
+            Self::Approvers => ("approvers", Vec::new()),
             Self::Time => ("time", Vec::new()),
         }
     }

@@ -4,14 +4,21 @@
 //! The questions, the methods and the measures are in `flowgate_bench::propagation`; this module shows progress and
 //! chooses the format.
 
+use flowgate_bench::corpora::load_news_pairs;
 use flowgate_bench::document::by_kind;
 use flowgate_bench::games::report::csv;
+#[cfg(feature = "run")]
+use flowgate_bench::propagation::TextEmbedder;
 use flowgate_bench::propagation::report::{figure_rows, lines, page, tables};
 #[cfg(feature = "local")]
 use flowgate_bench::propagation::report::{model_lines, model_page, model_rows, model_tables};
 use flowgate_bench::propagation::{CopyingErrors, DoubleResults, PropagationSuite, Size, manifest};
 #[cfg(feature = "local")]
-use flowgate_bench::propagation::{Models, model_manifest};
+use flowgate_bench::propagation::{MeanHiddenState, Models, model_manifest};
+#[cfg(feature = "run")]
+use flowgate_lm::wire::embeddings::{Embedding, EmbeddingsRequest};
+#[cfg(feature = "run")]
+use flowgate_lm::{Error, block_on};
 use serde_json::json;
 
 #[cfg(feature = "local")]
@@ -19,24 +26,45 @@ use flowgate_guard::propagation::ContinuedAnswers;
 #[cfg(feature = "local")]
 use std::path::Path;
 
+use super::corpus::Folder;
 use super::model::print_no_requests;
 use crate::args::{PropagationArgs, ReportFormat};
 use crate::input::InputError;
 use crate::output::Console;
+#[cfg(feature = "run")]
+use crate::output::plural;
 use crate::progress::{INTERRUPTED, Progress};
 
 /// Runs `flowgate bench propagation` with each double of the options. Returns 0, or [`INTERRUPTED`] after an
 /// interrupt.
 pub(crate) fn run(options: &PropagationArgs, output: &mut Console) -> Result<u8, InputError> {
     let size = Size { questions: options.questions.into(), pairs: options.pairs.into() };
-    let suite = PropagationSuite::new(options.seed, size).map_err(InputError)?;
+    let mut suite = PropagationSuite::new(options.seed, size).map_err(InputError)?;
+    if let Some(path) = &options.news {
+        let problem = |problem: &dyn std::fmt::Display| InputError(format!("{}: {problem}", path.display()));
+        let found = load_news_pairs(&Folder::open(path)?).map_err(|error| problem(&error))?;
+        suite = suite.with_news_pairs(&found, size.pairs).map_err(|error| problem(&error))?;
+    }
     #[cfg(feature = "local")]
     if let Some(path) = &options.local {
-        return run_local((&suite, size), path, (options.format, options.dry_run), output);
+        return run_local((&mut suite, size), path, (options.format, options.dry_run), output);
     }
+    #[cfg(feature = "run")]
+    let embedder = ServerEmbedder::new(options)?;
     if options.dry_run {
+        #[cfg(feature = "run")]
+        if embedder.is_some() {
+            let requests = suite.embedding_requests(EMBEDDED_AT_ONCE);
+            output.line(&format!("the run would send {} for embeddings", plural(requests, "request")));
+            return Ok(0);
+        }
         print_no_requests(None, output);
         return Ok(0);
+    }
+    #[cfg(feature = "run")]
+    if let Some(embedder) = &embedder {
+        let failed = |error| InputError(format!("the embeddings: {error}"));
+        suite.add_embeddings(embedder).map_err(failed)?;
     }
     let doubles =
         if options.doubles.is_empty() { CopyingErrors::ALL.to_vec() } else { options.doubles.clone() };
@@ -82,6 +110,59 @@ pub(crate) fn run(options: &PropagationArgs, output: &mut Console) -> Result<u8,
     Ok(if is_interrupted { INTERRUPTED } else { 0 })
 }
 
+/// The most texts in one request for embeddings.
+#[cfg(feature = "run")]
+const EMBEDDED_AT_ONCE: usize = 64;
+
+/// A model on a server that gives embeddings.
+#[cfg(feature = "run")]
+struct ServerEmbedder {
+    remote: flowgate_lm::RemoteModel,
+    model: String,
+}
+
+#[cfg(feature = "run")]
+impl ServerEmbedder {
+    /// Returns the model that the options name; `None` if they name none.
+    ///
+    /// # Errors
+    /// If the address or the key cannot be used.
+    fn new(options: &PropagationArgs) -> Result<Option<Self>, InputError> {
+        let (Some(model), Some(url)) = (&options.embeddings_model, &options.embeddings_url) else {
+            return Ok(None);
+        };
+        let remote = flowgate_lm::RemoteModel::new(flowgate_lm::wire::Api::ChatCompletions, url, model);
+        let mut remote = remote.map_err(|error| InputError(format!("--embeddings-url {url}: {error}")))?;
+        if let Some(variable) = &options.embeddings_key_from {
+            let key = crate::command::run::key(variable)?;
+            remote = remote.key(key.trim()).map_err(|error| InputError(error.to_string()))?;
+        }
+        Ok(Some(Self { remote, model: model.clone() }))
+    }
+}
+
+#[cfg(feature = "run")]
+impl TextEmbedder for ServerEmbedder {
+    /// Requests the embeddings, a bounded number of texts at once.
+    fn embed(&self, texts: &[&str]) -> Result<Vec<Vec<f64>>, Error> {
+        let mut vectors = Vec::with_capacity(texts.len());
+        for texts in texts.chunks(EMBEDDED_AT_ONCE) {
+            let texts = texts.iter().map(|text| (*text).to_owned()).collect();
+            let request =
+                EmbeddingsRequest { model: self.model.clone(), texts, ..EmbeddingsRequest::default() };
+            for embedding in block_on(self.remote.embed(&request))?.embeddings {
+                let Embedding::Numbers(numbers) = embedding else {
+                    return Err(Error::Failed(
+                        "the server gave an embedding that is no list of numbers".to_owned(),
+                    ));
+                };
+                vectors.push(numbers.iter().map(|number| number.as_f64().unwrap_or(f64::NAN)).collect());
+            }
+        }
+        Ok(vectors)
+    }
+}
+
 /// The most tokens of an answer that a model writes.
 #[cfg(feature = "local")]
 const ANSWER_TOKENS: usize = 64;
@@ -90,12 +171,15 @@ const ANSWER_TOKENS: usize = 64;
 /// its steps.
 #[cfg(feature = "local")]
 fn run_local(
-    (suite, size): (&PropagationSuite, Size),
+    (suite, size): (&mut PropagationSuite, Size),
     path: &Path,
     (format, is_dry_run): (ReportFormat, bool),
     output: &mut Console,
 ) -> Result<u8, InputError> {
     let (model, name) = crate::local_model::load(path)?;
+    // The model also finds articles, by its own hidden states.
+    let failed = |error| InputError(format!("{name}: {error}"));
+    suite.add_embeddings(&MeanHiddenState(&model)).map_err(failed)?;
     // Special tokens and errors do not matter here: the counts are for reports of cost.
     let count = |text: &str| model.count_tokens(text).unwrap_or_default();
     // `None`: no chats are needed, since the method that asks the model itself (introspection) is not measured here.

@@ -496,7 +496,7 @@ const PLAIN: [&str; 12] = [
     "identity: one id began_empty",
     "lasting_grants: id client tenant basis who granted expires calls_a_day amount sum_a_day day calls sum",
     "probe: one content",
-    "questions: id client name tenant digest state asked expires turn decided_by decided change granted lasting_grant basis",
+    "questions: id client name tenant digest state asked expires turn decided_by decided change granted lasting_grant basis approved_by",
     "seen: client number source kept characters",
     "turns: conversation number bytes",
 ];

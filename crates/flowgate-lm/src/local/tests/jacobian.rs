@@ -55,8 +55,10 @@ fn expected(model: &LocalModel, token: usize) -> f64 {
 fn bounds_are_divergences_of_small_changes() {
     for name in ["llama", "qwen3", "opt", "flowgate"] {
         let model = tiny::model(&tiny::configuration(name));
-        let bounds = token_bounds(&model.decoder, &INPUTS, STEPS, (96, 5)).unwrap();
-        assert_eq!(bounds, token_bounds(&model.decoder, &INPUTS, STEPS, (96, 5)).unwrap());
+        let found = token_bounds(&model.decoder, &INPUTS, STEPS, (96, 5)).unwrap();
+        assert_eq!(found, token_bounds(&model.decoder, &INPUTS, STEPS, (96, 5)).unwrap());
+        let (bounds, products) = found;
+        assert!(products.iter().all(|row| row.len() == 96 * 96), "{name}");
         for token in [0, 2, 4, 5] {
             let expected = expected(&model, token);
             let ratio = bounds[token] / expected;
@@ -73,7 +75,9 @@ fn regions_before_the_output_have_bounds() {
     let found = model.information_bounds(&request).unwrap();
     assert_eq!(found.tokens.len(), found.bounds.len());
     assert_eq!(found.tokens.last().map(|token| token.end), Some(request.prompt.len()));
-    assert!(found.of_regions(&[0..5, 5..11]).iter().all(|bound| *bound > 0.0));
+    let (traces, estimates) = (found.of_regions(&[0..5, 5..11]), found.low_rank_of_regions(&[0..5, 5..11]));
+    assert!(traces.iter().zip(estimates).all(|(trace, estimate)| 0.0 < estimate && estimate <= *trace));
+    assert_eq!(found.products.len(), found.tokens.len());
     let error = |request: JacobianRequest<'_>| model.information_bounds(&request).unwrap_err().to_string();
     assert!(error(JacobianRequest { projections: 0, ..request }).contains("from 1 to 256"));
     assert!(error(JacobianRequest { continuation: "", ..request }).contains("give both"));

@@ -32,8 +32,10 @@ impl Space {
         Some(match &dimension.kind {
             // The bits of a label of this space always are those of an element.
             DimensionKind::Order(lattice) => lattice.element(&bits).unwrap_or("?").to_owned(),
-            DimensionKind::OpenSet if all_set => format!("any {name}"),
-            DimensionKind::Set(_) | DimensionKind::OpenSet => format!("{name}({})", names(true)),
+            DimensionKind::OpenSet | DimensionKind::Approvers if all_set => format!("any {name}"),
+            DimensionKind::Set(_) | DimensionKind::OpenSet | DimensionKind::Approvers => {
+                format!("{name}({})", names(true))
+            }
             DimensionKind::Readers if none_set => format!("{name}: everyone"),
             DimensionKind::Readers if all_set => format!("{name}: nobody"),
             DimensionKind::Readers => format!("{name}({})", names(false)),

@@ -44,6 +44,13 @@ impl Compiler<'_> {
                 None if name.text == "integrity" => Purpose::Integrity,
                 None => Purpose::Secrecy,
             };
+            if *order == DimensionOrder::Approvers && purpose == Purpose::Integrity {
+                let message = format!("the dimension `{}` is one of approvers and of integrity", name.text);
+                let help = "`payload` and `endorse` would lift what people must approve: rename it, or leave \
+                    `(integrity)` out";
+                let _ = self.fail::<()>("label", &name.span, message, help);
+                continue;
+            }
             if let Ok(kind) = self.dimension_kind(name, order) {
                 dimensions.push(Dimension::new(&name.text, purpose, kind));
                 spans.push(name.span.clone());
@@ -60,11 +67,12 @@ impl Compiler<'_> {
     }
 
     /// Compiles the order of a dimension: chains of named elements (`a < b < c`), which must form a lattice; sets of
-    /// names that the policy lists (`set of a, b`) or not (`set`); readers; or time.
+    /// names that the policy lists (`set of a, b`) or not (`set`); readers; approvers; or time.
     fn dimension_kind(&mut self, name: &Name, order: &DimensionOrder) -> CompileResult<DimensionKind> {
         match order {
             DimensionOrder::Set(None) => Ok(DimensionKind::OpenSet),
             DimensionOrder::Readers => Ok(DimensionKind::Readers),
+            DimensionOrder::Approvers => Ok(DimensionKind::Approvers),
             DimensionOrder::Time => Ok(DimensionKind::Time),
             DimensionOrder::Set(Some(names)) => {
                 for (index, element) in names.iter().enumerate() {

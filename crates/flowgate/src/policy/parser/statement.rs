@@ -318,8 +318,8 @@ impl Parser<'_> {
         Ok(StatementKind::Predicate { name, parameters, body })
     }
 
-    /// Parses `lattice NAME [(PURPOSE)]: ORDER`, where the order is `set`, `set of a, b`, `readers`, `time` or a list
-    /// of chains such as `a < b < c`.
+    /// Parses `lattice NAME [(PURPOSE)]: ORDER`, where the order is `set`, `set of a, b`, `readers`, `approvers`, `time` or a
+    /// list of chains such as `a < b < c`.
     fn lattice(&mut self) -> ParseResult<StatementKind> {
         self.advance();
         let name = self.name("the name of a dimension")?;
@@ -331,7 +331,7 @@ impl Parser<'_> {
             None
         };
         self.expect(Token::Colon, "`:`")?;
-        // An element can be called `set`, `readers` or `time` too, so the token after the word decides.
+        // An element can be called `set`, `readers`, `approvers` or `time` too, so the token after the word decides.
         let order = match (self.peek_word(), self.peek_at(1)) {
             ("set", Token::Newline | Token::End) => {
                 self.advance();
@@ -349,6 +349,10 @@ impl Parser<'_> {
             ("readers", Token::Newline | Token::End) => {
                 self.advance();
                 DimensionOrder::Readers
+            }
+            ("approvers", Token::Newline | Token::End) => {
+                self.advance();
+                DimensionOrder::Approvers
             }
             ("time", Token::Newline | Token::End) => {
                 self.advance();

@@ -1,0 +1,256 @@
+//! Reads the pairs of legitimate and fake articles of *Automatic Detection of Fake News* (Pérez-Rosas et al., 2018), from which *Permissive
+//! Information-Flow Analysis*, section 4.5, makes its news data set, and questions about them.
+//! [`NewsSet::of_pairs`](crate::propagation::NewsSet::of_pairs) makes the data set of them.
+//!
+//! The folder is `fakeNewsDataset` as its authors publish it, or one that contains it: `legit/NAME.legit.txt` and `fake/NAME.fake.txt` are
+//! one pair. Their questions are not public, so the folder also has a file `questions.jsonl`, one object a line:
+//!
+//! ```json
+//! {"pair": "biz01", "question": "What does the tablet cost?", "answer": "It costs 300 dollars.", "facts": [["legit", "fake"]]}
+//! ```
+//!
+//! `facts` has one list for each fact that the answer states: the articles of the pair that state it, `legit`, `fake` or both.
+
+use std::collections::BTreeSet;
+
+use super::files::{CorpusFiles, CorpusFolder, ReadFile};
+use super::reading::{CorpusError, LocatedValue, parse_json};
+
+/// The file with the questions.
+const QUESTIONS: &str = "questions.jsonl";
+/// The folder of the data set, which may be in the given one.
+const DATA_SET: &str = "fakeNewsDataset";
+/// The most characters of an article that is read.
+const MAX_ARTICLE: usize = 100_000;
+
+/// Articles in pairs, and questions about them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewsPairs {
+    /// The pairs, in the order of their names.
+    pub pairs: Vec<NewsPair>,
+    /// The questions, in the order of the file.
+    pub questions: Vec<PairQuestion>,
+    /// The files that were read.
+    pub files: Vec<ReadFile>,
+}
+
+/// Two articles on one topic.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewsPair {
+    /// The name, such as `biz01`.
+    pub name: String,
+    /// The legitimate article, on one line.
+    pub legit: String,
+    /// The fake article, on one line.
+    pub fake: String,
+}
+
+/// A question about a pair.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PairQuestion {
+    /// The position of the pair.
+    pub pair: usize,
+    /// The question.
+    pub text: String,
+    /// The answer.
+    pub answer: String,
+    /// For each fact of the answer whether the legitimate article states it, and whether the fake one does.
+    pub facts: Vec<(bool, bool)>,
+}
+
+/// Reads the pairs and the questions from a folder.
+///
+/// # Errors
+/// If files are missing or have another form. The error names the file, the line and field in it, and what was expected.
+pub fn load_news_pairs(folder: &dyn CorpusFolder) -> Result<NewsPairs, CorpusError> {
+    let mut files = CorpusFiles::new(folder);
+    let is_above = files.folders("")?.iter().any(|name| name == DATA_SET);
+    let root = if is_above { format!("{DATA_SET}/") } else { String::new() };
+    let legit_folder = format!("{root}legit");
+    let names = files.list(&legit_folder, ".legit.txt")?;
+    if names.is_empty() {
+        let problem =
+            "there are no articles `NAME.legit.txt`; give the folder fakeNewsDataset of the public data set";
+        return Err(CorpusError::new(&legit_folder, problem.to_owned()));
+    }
+    let mut pairs = Vec::new();
+    for file in names {
+        let name = file.trim_end_matches(".legit.txt").to_owned();
+        let legit = article(&mut files, &format!("{legit_folder}/{file}"))?;
+        let fake = article(&mut files, &format!("{root}fake/{name}.fake.txt"))?;
+        pairs.push(NewsPair { name, legit, fake });
+    }
+    let inner = format!("{root}{QUESTIONS}");
+    let what = "questions about the pairs, one JSON object a line with pair, question, answer and facts";
+    let (place, text) = files.first_of(&[QUESTIONS, &inner], what)?;
+    let mut questions = Vec::new();
+    for (index, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
+        questions.push(question(&format!("{place}:{}", index + 1), line, &pairs)?);
+    }
+    let asked: BTreeSet<usize> = questions.iter().map(|question| question.pair).collect();
+    if asked.len() < 2 {
+        let problem = "there are questions about fewer than two pairs; some tune the parameters and others are reported, so write more";
+        return Err(CorpusError::new(&place, problem.to_owned()));
+    }
+    Ok(NewsPairs { pairs, questions, files: files.into_read() })
+}
+
+/// Reads one article as one line of text.
+///
+/// # Errors
+/// If the file is missing, has no words or is too long.
+fn article(files: &mut CorpusFiles<'_>, path: &str) -> Result<String, CorpusError> {
+    let (_, text) = files.first_of(&[path], "both articles of each pair")?;
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let article = words.join(" ");
+    if article.is_empty() || article.chars().count() > MAX_ARTICLE {
+        let problem =
+            format!("the article has no words, or more than {MAX_ARTICLE} characters; download it again");
+        return Err(CorpusError::new(path, problem));
+    }
+    Ok(article)
+}
+
+/// Reads the question on one line. `place` names the file and the line.
+fn question(place: &str, line: &str, pairs: &[NewsPair]) -> Result<PairQuestion, CorpusError> {
+    let value = match parse_json(place, line) {
+        Ok(value) => value,
+        Err(_) => {
+            let problem =
+                "the line is not valid JSON; write one object with pair, question, answer and facts";
+            return Err(CorpusError::new(place, problem.to_owned()));
+        }
+    };
+    let item = LocatedValue::root(place, &value);
+    let name = item.text_of("pair")?;
+    let Some(pair) = pairs.iter().position(|pair| pair.name == name) else {
+        return Err(item.field("pair")?.problem("there is no pair of articles with this name"));
+    };
+    // A text with at least one word, on one line.
+    let words = |field: &str| {
+        let words: Vec<&str> = item.text_of(field)?.split_whitespace().collect();
+        match words.is_empty() {
+            true => Err(item.field(field)?.problem("expected a text with words")),
+            false => Ok(words.join(" ")),
+        }
+    };
+    let facts = item.field("facts")?;
+    let items = facts.items()?;
+    if items.is_empty() {
+        return Err(facts.problem("expected a list for each fact of the answer; there is none"));
+    }
+    let fact = |holders: &LocatedValue<'_>| {
+        let mut stated = (false, false);
+        for holder in holders.items()? {
+            match holder.text()? {
+                "legit" => stated.0 = true,
+                "fake" => stated.1 = true,
+                _ => return Err(holder.problem("expected `legit` or `fake`")),
+            }
+        }
+        match stated {
+            (false, false) => {
+                Err(holders.problem("expected the articles that state the fact; there is none"))
+            }
+            stated => Ok(stated),
+        }
+    };
+    let facts = items.iter().map(fact).collect::<Result<_, _>>()?;
+    Ok(PairQuestion { pair, text: words("question")?, answer: words("answer")?, facts })
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    /// Three pairs with a question on each, below a prefix.
+    pub(crate) fn folder(prefix: &str) -> BTreeMap<String, String> {
+        let mut files = BTreeMap::new();
+        let mut questions = String::new();
+        for (name, (price, facts)) in ["biz01", "biz02", "tech01"].iter().zip([
+            (300, r#"[["legit", "fake"]]"#),
+            (400, r#"[["legit"]]"#),
+            (500, r#"[["legit"], ["fake"]]"#),
+        ]) {
+            let text = |kind: &str| {
+                format!("Tablet {name}\n\nThe tablet costs {price} dollars, says the {kind} one.\n")
+            };
+            files.insert(format!("{prefix}legit/{name}.legit.txt"), text("first"));
+            files.insert(format!("{prefix}fake/{name}.fake.txt"), text("second"));
+            questions += &format!(
+                "{{\"pair\": \"{name}\", \"question\": \"What does the tablet {name} cost?\", \"answer\": \"it costs {price} dollars\", \"facts\": {facts}}}\n\n"
+            );
+        }
+        files.insert(format!("{prefix}questions.jsonl"), questions);
+        files
+    }
+
+    #[test]
+    fn pairs_and_questions_are_read() {
+        for prefix in ["", "fakeNewsDataset/"] {
+            let found = load_news_pairs(&folder(prefix)).unwrap();
+            let names: Vec<&str> = found.pairs.iter().map(|pair| pair.name.as_str()).collect();
+            assert_eq!(names, ["biz01", "biz02", "tech01"], "{prefix}");
+            assert_eq!(
+                found.pairs[0].fake,
+                "Tablet biz01 The tablet costs 300 dollars, says the second one."
+            );
+            let facts: Vec<_> = found.questions.iter().map(|question| question.facts.clone()).collect();
+            assert_eq!(facts, [vec![(true, true)], vec![(true, false)], vec![(true, false), (false, true)]]);
+            assert_eq!((found.files.len(), found.questions[2].pair), (7, 2));
+        }
+    }
+
+    #[test]
+    fn other_forms_are_errors_with_their_place() {
+        let check = |change: &dyn Fn(&mut BTreeMap<String, String>), expected: &str| {
+            let mut files = folder("");
+            change(&mut files);
+            let error = load_news_pairs(&files).unwrap_err().to_string();
+            assert!(error.starts_with(expected), "{error}, expected {expected}");
+        };
+        check(&|files| files.clear(), "legit: there are no articles `NAME.legit.txt`; give the folder");
+        check(
+            &|files| drop(files.remove("fake/biz02.fake.txt")),
+            "fake/biz02.fake.txt: there is no such file; the folder must have both articles",
+        );
+        let set = |name: &'static str, text: &'static str| {
+            move |files: &mut BTreeMap<String, String>| drop(files.insert(name.to_owned(), text.to_owned()))
+        };
+        check(&set("legit/biz01.legit.txt", " \n"), "legit/biz01.legit.txt: the article has no words");
+        check(
+            &|files| drop(files.remove(QUESTIONS)),
+            "questions.jsonl: there is no such file; the folder must have questions about the pairs",
+        );
+        for (line, expected) in [
+            ("\n{", "questions.jsonl:2: the line is not valid JSON; write one object"),
+            ("[]", "questions.jsonl:1: expected an object, found a list"),
+            ("{}", "questions.jsonl:1: expected a field `pair`; there is none"),
+            (r#"{"pair": "x"}"#, "questions.jsonl:1: pair: there is no pair of articles with this name"),
+            (r#"{"pair": "biz01"}"#, "questions.jsonl:1: expected a field `facts`; there is none"),
+            (r#"{"pair": "biz01", "facts": []}"#, "questions.jsonl:1: facts: expected a list for each fact"),
+            (r#"{"pair": "biz01", "facts": [[]]}"#, "questions.jsonl:1: facts[0]: expected the articles"),
+            (
+                r#"{"pair": "biz01", "facts": [["real"]]}"#,
+                "questions.jsonl:1: facts[0][0]: expected `legit` or `fake`",
+            ),
+            (r#"{"pair": "biz01", "facts": [["fake"]]}"#, "questions.jsonl:1: expected a field `question`"),
+            (
+                r#"{"pair": "biz01", "facts": [["fake"]], "question": " "}"#,
+                "questions.jsonl:1: question: expected a text with words",
+            ),
+            (
+                r#"{"pair": "biz01", "facts": [["fake"]], "question": "a", "answer": 1}"#,
+                "questions.jsonl:1: answer: expected a text, found a number",
+            ),
+            (
+                r#"{"pair": "biz01", "facts": [["fake"]], "question": "a", "answer": "b"}"#,
+                "questions.jsonl: there are questions about fewer than two pairs",
+            ),
+        ] {
+            check(&set(QUESTIONS, line), expected);
+        }
+    }
+}

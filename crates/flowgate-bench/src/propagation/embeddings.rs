@@ -1,0 +1,192 @@
+//! Finds the documents whose embeddings are most similar to that of a question, by the cosine: the realistic retriever of
+//! *Permissive Information-Flow Analysis*, section 5.2. The embeddings come from a model in this process, or from a server.
+//! [`PropagationSuite::add_embeddings`](super::PropagationSuite::add_embeddings) uses it.
+
+use flowgate_lm::{Error, HiddenStateModel};
+
+/// A model that represents texts by vectors.
+pub trait TextEmbedder {
+    /// Returns one vector for each text, all of the same length.
+    ///
+    /// # Errors
+    /// If the model fails.
+    fn embed(&self, texts: &[&str]) -> Result<Vec<Vec<f64>>, Error>;
+}
+
+/// Represents a text by the mean of its tokens' hidden states in the last layer.
+#[derive(Clone, Copy)]
+pub struct MeanHiddenState<'a>(pub &'a dyn HiddenStateModel);
+
+impl std::fmt::Debug for MeanHiddenState<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("MeanHiddenState").finish_non_exhaustive()
+    }
+}
+
+impl TextEmbedder for MeanHiddenState<'_> {
+    /// Evaluates each text. Tokens that the model adds itself do not count, unless there are no others.
+    fn embed(&self, texts: &[&str]) -> Result<Vec<Vec<f64>>, Error> {
+        let mean = |text: &&str| {
+            let states = self.0.hidden_states(text, self.0.layer_count())?;
+            let is_added = |index: usize| states.tokens.get(index).is_none_or(std::ops::Range::is_empty);
+            let of_text = (0..states.vectors.len()).filter(|index| !is_added(*index)).count();
+            let mut sum: Vec<f64> = Vec::new();
+            for (index, vector) in states.vectors.iter().enumerate() {
+                if of_text > 0 && is_added(index) {
+                    continue;
+                }
+                sum.resize(vector.len().max(sum.len()), 0.0);
+                sum.iter_mut().zip(vector).for_each(|(sum, value)| *sum += f64::from(*value));
+            }
+            // The cosine does not depend on the length, so the sum serves as the mean.
+            Ok(sum)
+        };
+        texts.iter().map(mean).collect()
+    }
+}
+
+/// An index of documents by their vectors.
+#[derive(Debug, Clone)]
+pub(super) struct EmbeddingIndex {
+    /// The vector of each document, of length 1.
+    documents: Vec<Vec<f64>>,
+}
+
+impl EmbeddingIndex {
+    /// Indexes documents.
+    ///
+    /// # Errors
+    /// If the model fails, or does not give one vector of finite numbers for each text, all of one length.
+    pub(super) fn new(embedder: &dyn TextEmbedder, texts: &[&str]) -> Result<Self, Error> {
+        Ok(Self { documents: vectors(embedder, texts, None)? })
+    }
+
+    /// Returns for each question the indices of the `count` documents that are most similar to it, best first. Documents
+    /// with equal similarity are in the order of the index.
+    ///
+    /// # Errors
+    /// As for [`new`](Self::new); also if a vector has another length than those of the documents.
+    pub(super) fn nearest(
+        &self,
+        embedder: &dyn TextEmbedder,
+        questions: &[&str],
+        count: usize,
+    ) -> Result<Vec<Vec<usize>>, Error> {
+        let asked = vectors(embedder, questions, self.documents.first().map(Vec::len))?;
+        let nearest = |question: &Vec<f64>| {
+            let similarity =
+                |document: &Vec<f64>| document.iter().zip(question).map(|(a, b)| a * b).sum::<f64>();
+            let mut ranked: Vec<(usize, f64)> = self.documents.iter().map(similarity).enumerate().collect();
+            ranked.sort_by(|(_, a), (_, b)| b.total_cmp(a));
+            ranked.into_iter().take(count).map(|(index, _)| index).collect()
+        };
+        Ok(asked.iter().map(nearest).collect())
+    }
+}
+
+/// Returns the vector of each text, scaled to the length 1; a vector of zeros stays as it is. Checks what the model gives:
+/// `expected` is the length that the vectors must have, if it is known.
+fn vectors(
+    embedder: &dyn TextEmbedder,
+    texts: &[&str],
+    expected: Option<usize>,
+) -> Result<Vec<Vec<f64>>, Error> {
+    let fail = |problem: String| Err(Error::Failed(problem));
+    let mut vectors = embedder.embed(texts)?;
+    if vectors.len() != texts.len() {
+        return fail(format!("the model gave {} embeddings for {} texts", vectors.len(), texts.len()));
+    }
+    let expected = expected.or_else(|| vectors.first().map(Vec::len)).unwrap_or_default();
+    for (index, vector) in vectors.iter_mut().enumerate() {
+        let length = vector.iter().map(|value| value * value).sum::<f64>().sqrt();
+        if vector.len() != expected || !length.is_finite() {
+            return fail(format!(
+                "embedding {index} has another length than the others, or numbers that are not finite; use another model"
+            ));
+        }
+        if length > 0.0 {
+            vector.iter_mut().for_each(|value| *value /= length);
+        }
+    }
+    Ok(vectors)
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use flowgate_lm::HiddenStates;
+
+    use super::*;
+
+    /// Represents a text by how often each letter occurs in it.
+    pub(in crate::propagation) struct Letters;
+
+    impl TextEmbedder for Letters {
+        fn embed(&self, texts: &[&str]) -> Result<Vec<Vec<f64>>, Error> {
+            let count = |text: &str, letter: char| text.chars().filter(|c| *c == letter).count() as f64;
+            Ok(texts.iter().map(|text| ('a'..='z').map(|letter| count(text, letter)).collect()).collect())
+        }
+    }
+
+    #[test]
+    fn similar_texts_are_found() {
+        let index = EmbeddingIndex::new(&Letters, &["abc", "aab", "xyz", ""]).unwrap();
+        for (question, expected) in [("aaab", vec![1, 0]), ("zyx", vec![2, 0]), ("", vec![0, 1, 2, 3])] {
+            let found = index.nearest(&Letters, &[question], expected.len()).unwrap();
+            assert_eq!(found, [expected], "{question}");
+        }
+    }
+
+    /// Returns fixed vectors.
+    struct Fixed(Vec<Vec<f64>>);
+
+    impl TextEmbedder for Fixed {
+        fn embed(&self, _: &[&str]) -> Result<Vec<Vec<f64>>, Error> {
+            Ok(self.0.clone())
+        }
+    }
+
+    #[test]
+    fn odd_embeddings_are_errors() {
+        for (given, expected) in [
+            (vec![vec![1.0]], "gave 1 embeddings for 2 texts"),
+            (vec![vec![1.0], vec![1.0, 2.0]], "embedding 1 has another length"),
+            (
+                vec![vec![1.0], vec![f64::NAN]],
+                "embedding 1 has another length than the others, or numbers that are not finite",
+            ),
+            (vec![vec![f64::INFINITY], vec![1.0]], "embedding 0"),
+        ] {
+            let error = EmbeddingIndex::new(&Fixed(given), &["a", "b"]).unwrap_err().to_string();
+            assert!(error.contains(expected), "{error}");
+        }
+        let index = EmbeddingIndex::new(&Fixed(vec![vec![1.0]]), &["a"]).unwrap();
+        let error = index.nearest(&Fixed(vec![vec![1.0, 2.0]]), &["q"], 1).unwrap_err().to_string();
+        assert!(error.contains("embedding 0 has another length"), "{error}");
+    }
+
+    /// A model that gives each word the vector (its length, 1), and adds a token at the beginning.
+    struct WordLengthModel;
+
+    impl HiddenStateModel for WordLengthModel {
+        fn layer_count(&self) -> usize {
+            3
+        }
+
+        fn hidden_states(&self, text: &str, layer: usize) -> Result<HiddenStates, Error> {
+            assert_eq!(layer, 3);
+            let words = text.split_whitespace();
+            let (mut tokens, mut vectors) = (vec![0..0], vec![vec![100.0, 100.0]]);
+            for word in words {
+                tokens.push(0..word.len());
+                vectors.push(vec![word.len() as f32, 1.0]);
+            }
+            Ok(HiddenStates { tokens, vectors })
+        }
+    }
+
+    #[test]
+    fn hidden_states_are_averaged_without_added_tokens() {
+        let found = MeanHiddenState(&WordLengthModel).embed(&["ab abcd", ""]).unwrap();
+        assert_eq!(found, [vec![6.0, 2.0], vec![100.0, 100.0]]);
+    }
+}

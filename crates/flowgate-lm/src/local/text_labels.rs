@@ -1,0 +1,126 @@
+//! Classifies texts with a model in a folder: [`LocalTextClassifier`], for detectors of prompt injections, of topics and of
+//! harmful language with learned weights. A program can define a predicate of policies by it.
+//!
+//! The folder is that of a model for *sequence classification* as Hugging Face distributes it: the files of a decoder that
+//! this crate supports, without the matrix of the output, and the matrix `score.weight` with a row for each label. The
+//! labels are `id2label` of `config.json`.
+
+use std::path::Path;
+
+use candle_core::Device;
+use serde_json::{Map, Value};
+
+use super::load_error::LoadError;
+use super::weights::safetensors::SafetensorsFolder;
+use super::{LocalModel, LocalSettings, device, file};
+use crate::{Error, HiddenStateModel, TextLabelModel};
+
+/// The name of the matrix with a row for each label.
+const SCORE: &str = "score.weight";
+/// The most labels of a model.
+const MAX_LABELS: usize = 10_000;
+
+/// A model that classifies texts, evaluated in this process.
+#[derive(Debug)]
+pub struct LocalTextClassifier {
+    model: LocalModel,
+    labels: Vec<String>,
+    /// The row of each label.
+    rows: Vec<Vec<f32>>,
+    /// Whether several labels can apply to a text; otherwise their probabilities sum to 1.
+    is_multiple: bool,
+}
+
+impl LocalTextClassifier {
+    /// Loads the model of a folder. The files need not be trusted: malformed ones are an error, and memory is bounded by
+    /// their size.
+    ///
+    /// # Errors
+    /// If a file is missing, cut off or malformed, or the kind of model is not supported. The error names the file, and the
+    /// tensor or field.
+    pub fn load(folder: &Path, settings: &LocalSettings) -> Result<Self, LoadError> {
+        let has_output = false;
+        let model =
+            LocalModel::load_folder(folder, device(folder, settings.processor)?, settings, has_output)?;
+        let config_file = folder.join("config.json");
+        let map: Map<String, Value> = file::read_json(&config_file)?;
+        let labels = labels(&map).map_err(|problem| LoadError::new(&config_file, problem))?;
+        let width = model.decoder.config().width;
+        let score = SafetensorsFolder::open(folder)?.tensor(SCORE, &[labels.len(), width], &Device::Cpu)?;
+        let rows = score.to_vec2::<f32>().map_err(|error| {
+            LoadError::of_tensor(folder, SCORE, format_args!("cannot be converted: {error}"))
+        })?;
+        let is_multiple =
+            map.get("problem_type").and_then(Value::as_str) == Some("multi_label_classification");
+        Ok(Self { model, labels, rows, is_multiple })
+    }
+}
+
+impl TextLabelModel for LocalTextClassifier {
+    fn labels(&self) -> Vec<&str> {
+        self.labels.iter().map(String::as_str).collect()
+    }
+
+    /// Evaluates the whole text; the score of a label is the product of its row with the hidden state of the last token.
+    fn label_probabilities(&self, text: &str) -> Result<Vec<f64>, Error> {
+        let states = self.model.hidden_states(text, self.model.layer_count())?;
+        let Some(last) = states.vectors.last() else {
+            return Err(Error::Unsupported("a text without tokens; give a text with words"));
+        };
+        let product = |row: &Vec<f32>| -> f64 {
+            row.iter().zip(last).map(|(weight, value)| f64::from(*weight) * f64::from(*value)).sum()
+        };
+        let scores: Vec<f64> = self.rows.iter().map(product).collect();
+        if scores.iter().any(|score| !score.is_finite()) {
+            return Err(Error::Failed(
+                "a score of the model is not a number, so its weights are damaged; download them again"
+                    .to_owned(),
+            ));
+        }
+        if self.is_multiple {
+            return Ok(scores.iter().map(|score| 1.0 / (1.0 + (-score).exp())).collect());
+        }
+        // The highest score is subtracted, so that no exponential overflows.
+        let highest = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        let exponentials: Vec<f64> = scores.iter().map(|score| (score - highest).exp()).collect();
+        let sum: f64 = exponentials.iter().sum();
+        Ok(exponentials.iter().map(|exponential| exponential / sum).collect())
+    }
+}
+
+/// Returns the labels of a configuration, in the order of their numbers.
+fn labels(config: &Map<String, Value>) -> Result<Vec<String>, String> {
+    let form = "expected `id2label`, an object with a text for each number from 0 on";
+    let names = config.get("id2label").and_then(Value::as_object).ok_or(form)?;
+    if names.is_empty() || names.len() > MAX_LABELS {
+        return Err(format!("`id2label` has {} labels; supported are 1 to {MAX_LABELS}", names.len()));
+    }
+    let label = |number: usize| names.get(&number.to_string()).and_then(Value::as_str).map(str::to_owned);
+    (0..names.len()).map(label).collect::<Option<Vec<String>>>().ok_or_else(|| form.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn labels_are_read_by_their_numbers() {
+        for (config, expected) in [
+            (json!({"id2label": {"1": "b", "0": "a"}}), Ok(vec!["a".to_owned(), "b".to_owned()])),
+            (json!({}), Err("expected `id2label`")),
+            (json!({"id2label": ["a"]}), Err("expected `id2label`")),
+            (json!({"id2label": {}}), Err("`id2label` has 0 labels")),
+            (json!({"id2label": {"0": "a", "2": "c"}}), Err("expected `id2label`")),
+            (json!({"id2label": {"0": 1}}), Err("expected `id2label`")),
+        ] {
+            let found = labels(config.as_object().unwrap());
+            match (found, expected) {
+                (Ok(found), Ok(expected)) => assert_eq!(found, expected),
+                (Err(found), Err(expected)) => assert!(found.starts_with(expected), "{found}"),
+                (found, expected) => panic!("{found:?} {expected:?}"),
+            }
+        }
+    }
+}
