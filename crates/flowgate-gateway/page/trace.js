@@ -1,7 +1,7 @@
 // One conversation: its regions with their labels, what a step of the model saw, and the verdicts on calls with the
 // regions that influenced them.
 
-import { h, show, announce } from "./dom.js";
+import { announce, h, sentence, show } from "./dom.js";
 import { request } from "./api.js";
 
 const KINDS = { message: (source) => `message of ${source}`, call: (source) => `call of ${source}`, answer: (source) => (source ? `answer of ${source}` : "answer without a call"), description: (source) => `description of ${source}` };
@@ -90,7 +90,7 @@ export async function view(content, { left }, client, conversation) {
       h("pre", {}, verdict.arguments, verdict.is_cut ? " […]" : ""),
       verdict.label.length > 0 ? h("p", {}, "The call carries: ", h("span", { class: "label" }, verdict.label.join(", "))) : null,
       verdict.reasons.map((reason) => [
-        h("p", {}, `The policy ${reason.action}: ${reason.message}`, reason.line === null ? "" : ` (line ${reason.line} of the policy)`),
+        h("p", {}, `The policy ${reason.action}: `, sentence(reason.message), reason.line === null ? "" : ` (line ${reason.line} of the policy)`),
         reason.regions.length > 0 ? h("ul", { "aria-label": "Regions that influenced the call" }, reason.regions.map(regionElement)) : null,
       ]));
   };
