@@ -169,7 +169,7 @@ pub(crate) fn list_tools(
             Some(connection) => ending.push(runtime.spawn(connection.close(SHUTDOWN_TIMEOUT))),
             // A server that has not answered `initialize` is killed when its task is dropped, on the thread of the
             // tasks: the pause lets that happen before the program can end.
-            None => ending.push(runtime.spawn(tokio::time::sleep(KILL_PAUSE))),
+            None => ending.push(runtime.spawn(async { tokio::time::sleep(KILL_PAUSE).await })),
         }
         let describe = |tool: DescribedTool| {
             let (name, input) = (Tool::of(&spec.name, &tool.name), tool.input);

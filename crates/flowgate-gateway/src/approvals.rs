@@ -196,7 +196,8 @@ impl ApprovalService {
         (log, metrics): (OperatorLog, Arc<AgentMetrics>),
     ) -> Self {
         // What the service keeps itself is empty at first.
-        let (question_changes, sessions, login_failures, login_links, logins, is_replaced) = Default::default();
+        let (question_changes, sessions, login_failures, login_links, logins, is_replaced) =
+            Default::default();
         let webhook = webhook.map(Arc::new);
         Self {
             store,

@@ -52,5 +52,4 @@ Examples:
 Exit codes:
   0    the trace is printed
   1    the conversation is stored, but cannot be replayed; or the gateway refuses the request
-  2    the command line, the configuration or the database cannot be used, or there is no such client or conversation; or
-       the gateway does not answer";
+  2    the configuration, the database or the gateway cannot be used, or there is no such client or conversation";

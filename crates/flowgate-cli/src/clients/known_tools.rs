@@ -1,7 +1,7 @@
 //! Guesses what the tools of an MCP server read and do: whether strangers write what a tool reads, whether what it reads
 //! is private, and whether it acts. `flowgate scan --start` searches for dangerous combinations by these guesses.
 //!
-//! Whether a tool acts is what `flowgate init` says of it (`flowgate::draft::ToolTraits`: its name, the roles of its
+//! Whether a tool acts is guessed as for `flowgate init` (`flowgate::draft::ToolTraits`: by its name, the roles of its
 //! arguments, its annotations). Whose text it reads is guessed from the words of its name; where they say nothing, from
 //! the name of its server. A guess proves nothing.
 
@@ -167,7 +167,7 @@ const PRIVATE: &[&str] = &[
     "wallet",
 ];
 
-/// Guesses what a tool reads and does. `traits` is what a draft of a policy says of it, and `server` what the names of
+/// Guesses what a tool reads and does. `traits` are those of a draft of a policy, and `server` what the names of
 /// its server suggest.
 pub(crate) fn guess(
     tool: &DescribedTool,

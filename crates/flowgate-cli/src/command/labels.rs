@@ -52,7 +52,7 @@ pub(crate) fn run(options: &LabelsArgs, output: &mut Console) -> Result<u8, Inpu
             Ok((line, run)) => {
                 // The influence method affects only the labels of calls: with this one, they are the join of the labels
                 // of everything that the agent had read.
-                let replayed = 
+                let replayed =
                     replay_with_parameters(&policy, &predicates, &EverythingMethod, &run, &parameters);
                 let labelled = LabelledRun { lowest: lowest_step(&replayed), run: &replayed, policy: &name };
                 let events = (0..replayed.monitor.trace().len())

@@ -80,7 +80,7 @@ pub(crate) fn run(options: &ServeArgs, output: &mut Console) -> Result<u8, Input
         if let Some(person) = &options.login_link {
             match server.login_link(person) {
                 Some(link) => output.note(&format!(
-                    "{person} logs in to the page, once and within five minutes, at {scheme}://{address}{link}"
+                    "login link of {person}, for one login within five minutes: {scheme}://{address}{link}"
                 )),
                 None => output.error("there is no login link, since the system returned no random bytes; use `flowgate login-link`"),
             }
@@ -97,11 +97,7 @@ pub(crate) fn run(options: &ServeArgs, output: &mut Console) -> Result<u8, Input
 ///
 /// # Errors
 /// If one of them does not hold.
-fn check_login_link(
-    settings: &config::GatewayConfig,
-    path: &Path,
-    person: &str,
-) -> Result<(), InputError> {
+fn check_login_link(settings: &config::GatewayConfig, path: &Path, person: &str) -> Result<(), InputError> {
     if !settings.people.iter().any(|known| known.name == person) {
         return Err(InputError(format!(
             "{}: --login-link: there is no `[people.{person}]` in the configuration; add the person, or name another one",

@@ -44,7 +44,11 @@ fn scan_at_terminal(home: &Path, answers: &[&str]) -> Output {
     let steps: Vec<[String; 2]> =
         answers.iter().map(|answer| ["[y/N] ".to_owned(), format!("{answer}\n")]).collect();
     Command::new("python3")
-        .args([&format!("{TESTS}/run/terminal.py"), &json!(steps).to_string(), env!("CARGO_BIN_EXE_flowgate")])
+        .args([
+            &format!("{TESTS}/run/terminal.py"),
+            &json!(steps).to_string(),
+            env!("CARGO_BIN_EXE_flowgate"),
+        ])
         .args(arguments(home))
         .stdin(Stdio::null())
         .output()
@@ -87,12 +91,17 @@ fn tools_say_what_can_leak() {
     );
     assert_eq!(document["clients"][0]["combination"]["acts"], json!(["my own/send_mail", "x/fetch"]));
     // A server that only reads cannot be made to act, whatever its name suggests.
-    let home = self::home("reads", &json!({"gmail": {"command": "python3", "args": [format!("{TESTS}/cli/reading_server.py")]}}));
+    let home = self::home(
+        "reads",
+        &json!({"gmail": {"command": "python3", "args": [format!("{TESTS}/cli/reading_server.py")]}}),
+    );
     check(&["scan", "--home", name(&home), "--project", name(&home)], 1, "Claude Desktop can leak");
     let output = scan(&home, &["--yes"]);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output));
     assert!(
-        text(&output).contains("gmail: the description of list_mail resembles an instruction to the model"),
+        text(&output).contains(
+            "gmail: a description resembles an instruction to the model, or has hidden characters: list_mail"
+        ),
         "{}",
         text(&output)
     );
@@ -102,11 +111,23 @@ fn tools_say_what_can_leak() {
 #[test]
 fn servers_that_list_nothing_are_guessed() {
     for (server, why) in [
-        (odd("mute"), "cannot be used: the server ended before it answered `initialize` (no such\\u{1b}[2J licence)"),
-        (odd("chatty"), "cannot be used: the first answer of the server is not an MCP message"),
+        (
+            odd("mute"),
+            "cannot be used: the server ended before it answered `initialize` (no such\\u{1b}[2J licence)",
+        ),
+        (
+            json!({"command": "echo", "args": ["hello"]}),
+            "cannot be used: the server ended before it answered `initialize`",
+        ),
         (odd("listless"), "does not list its tools: the server answered: no list today"),
-        (json!({"command": "no-such-program-anywhere"}), "cannot be started: its program or its working folder does not exist"),
-        (json!({"command": "x", "args": ["${NO_SUCH_VARIABLE}"]}), "its `args` needs the variable NO_SUCH_VARIABLE, which is not set"),
+        (
+            json!({"command": "no-such-program-anywhere"}),
+            "cannot be started: its program or its working folder does not exist",
+        ),
+        (
+            json!({"command": "x", "args": ["${NO_SUCH_VARIABLE}"]}),
+            "its `args` needs the variable NO_SUCH_VARIABLE, which is not set",
+        ),
         (json!({"command": "x", "url": "http://127.0.0.1:1"}), "the entry has both `command` and `url`"),
         (json!({"url": "http://127.0.0.1:1/mcp"}), "cannot be used: "),
     ] {
@@ -130,7 +151,8 @@ fn servers_that_list_nothing_are_guessed() {
 fn nothing_is_started_without_a_yes() {
     let home = folder("scan-start-unseen");
     let started = home.join("started");
-    let touch = json!({"command": "touch", "args": [name(&started), "a\u{1b}[2J"], "env": {"API_KEY": "S3CRET"}});
+    let touch =
+        json!({"command": "touch", "args": [name(&started), "a\u{1b}[2J"], "env": {"API_KEY": "S3CRET"}});
     configure(&home, ".cursor/mcp.json", &json!({"a": touch}));
     // The same server, which is asked about once.
     configure(&home, ".config/Claude/claude_desktop_config.json", &json!({"b": touch}));
@@ -152,7 +174,8 @@ fn nothing_is_started_without_a_yes() {
     assert!(started.exists(), "{}", text(&output));
     // What is too long to be read is not asked about.
     std::fs::remove_file(&started).unwrap();
-    let home = self::home("long", &json!({"a": {"command": "touch", "args": [name(&started), "x".repeat(3000)]}}));
+    let home =
+        self::home("long", &json!({"a": {"command": "touch", "args": [name(&started), "x".repeat(3000)]}}));
     let said = text(&scan_at_terminal(&home, &[]));
     assert!(said.contains("a: was not started: its command line is too long to be shown"), "{said}");
     assert!(!started.exists());
@@ -178,7 +201,17 @@ fn servers_are_ended() {
             configure(&home, ".config/Claude/claude_desktop_config.json", &json!({"mail": server}));
             let seconds = if is_interrupted { "600" } else { "3" };
             let child = Command::new(env!("CARGO_BIN_EXE_flowgate"))
-                .args(["scan", "--home", name(&home), "--project", name(&home), "--start", "--yes", "--seconds", seconds])
+                .args([
+                    "scan",
+                    "--home",
+                    name(&home),
+                    "--project",
+                    name(&home),
+                    "--start",
+                    "--yes",
+                    "--seconds",
+                    seconds,
+                ])
                 .stdin(Stdio::null())
                 .stdout(Stdio::piped())
                 .stderr(Stdio::piped())

@@ -92,8 +92,8 @@ impl Overrides {
         let mut table = table.map_err(|error| at_line(text, &error))?;
         let (mut overridden, mut begun) = (Vec::new(), Vec::new());
         for (name, value) in &self.variables {
-            let path =
-                set(&mut table, name, value, &mut begun).map_err(|why| ConfigError(format!("{name}: {why}")))?;
+            let path = set(&mut table, name, value, &mut begun)
+                .map_err(|why| ConfigError(format!("{name}: {why}")))?;
             overridden.push(path);
         }
         let file = ConfigFile::deserialize(toml::Value::Table(table.clone())).map_err(|error| {
@@ -109,7 +109,8 @@ impl Overrides {
                         ConfigFile::deserialize(toml::Value::Table(rest))
                             .map_or_else(|other| first_line(&other) != message, |_| true)
                     };
-                    let section = begun.iter().find(lacks).map(|path| format!("[{path}]: ")).unwrap_or_default();
+                    let section =
+                        begun.iter().find(lacks).map(|path| format!("[{path}]: ")).unwrap_or_default();
                     ConfigError(format!("with the fields that {PREFIX}* variables set: {section}{message}"))
                 }
             }
@@ -155,12 +156,7 @@ fn in_variable(name: &str) -> String {
 /// # Errors
 /// If there is no such field or entry, or its value has another type. The message names neither the variable nor the
 /// value.
-fn set(
-    table: &mut Table,
-    variable: &str,
-    text: &str,
-    begun: &mut Vec<String>,
-) -> Result<String, String> {
+fn set(table: &mut Table, variable: &str, text: &str, begun: &mut Vec<String>) -> Result<String, String> {
     let (mut table, mut schema, mut path) = (table, schema::whole_file(), String::new());
     let mut words = variable.strip_prefix(PREFIX).unwrap_or_default().split("__").peekable();
     let mut prefix = PREFIX.to_owned();

@@ -285,10 +285,7 @@ fn raise_file_limit(limits: &ServerLimits, log: &OperatorLog) {
 ///
 /// # Errors
 /// If it cannot start.
-pub fn serve(
-    config: ServeConfig,
-    ready: impl FnOnce(&HttpServer),
-) -> Result<ShutdownOutcome, ServeError> {
+pub fn serve(config: ServeConfig, ready: impl FnOnce(&HttpServer)) -> Result<ShutdownOutcome, ServeError> {
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     // Half of the cores, unless the operator sets the variable that `tokio` reads: sockets take a small part of the
     // time, and more threads would only wake each other. Turns run on threads of their own.

@@ -46,7 +46,8 @@ fn line(event: &Event, monitor: &Monitor, clearance: &ReadBound) -> Value {
     if clearance.covers(&document.label_of(0)) && clearance.covers(&document.frame_label()) {
         return trace_lines::line(event, monitor);
     }
-    let part = RedactedDocument { document, clearance, shows_root: clearance.covers(&document.frame_label()) };
+    let part =
+        RedactedDocument { document, clearance, shows_root: clearance.covers(&document.frame_label()) };
     let mut body = event.body.clone();
     match &mut body {
         EventBody::Message(message) => message.content = part.member("content", &message.content),
@@ -98,14 +99,18 @@ impl RedactedDocument<'_> {
         if self.shows(name) {
             return match original {
                 // The caller gives no value: the document has it.
-                Value::Null => self.document.key(0, name).map_or(Value::Null, |node| self.document.to_value(node)),
+                Value::Null => {
+                    self.document.key(0, name).map_or(Value::Null, |node| self.document.to_value(node))
+                }
                 original => original.clone(),
             };
         }
         let node = self.document.key(0, name).filter(|_| self.shows_root);
         let Some(node) = node else { return Value::from(HIDDEN) };
         match self.value(node) {
-            value @ (Value::Array(_) | Value::Object(_)) if original.is_string() => Value::from(value.to_string()),
+            value @ (Value::Array(_) | Value::Object(_)) if original.is_string() => {
+                Value::from(value.to_string())
+            }
             value => value,
         }
     }
@@ -119,16 +124,17 @@ impl RedactedDocument<'_> {
         match &node.content {
             NodeContent::List => self.document.children(id).map(|child| self.value(child)).collect(),
             NodeContent::Map => {
-                let members = self.document.children(id).filter_map(|child| {
-                    match &self.document.node(child)?.step {
+                let members =
+                    self.document.children(id).filter_map(|child| match &self.document.node(child)?.step {
                         PathStep::Key(key) => Some((key.to_string(), self.value(child))),
                         _ => None,
-                    }
-                });
+                    });
                 Value::Object(members.collect())
             }
             // Parts that a policy captures from a text are below it, with labels of their own.
-            NodeContent::Scalar(_) if !self.clearance.covers(&self.document.label_of(id)) => Value::from(HIDDEN),
+            NodeContent::Scalar(_) if !self.clearance.covers(&self.document.label_of(id)) => {
+                Value::from(HIDDEN)
+            }
             NodeContent::Scalar(value) => value.clone(),
         }
     }

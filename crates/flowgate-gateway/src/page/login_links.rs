@@ -3,28 +3,20 @@
 //! (`flowgate login-link`), so that the key need not be typed into a browser.
 //!
 //! The link contains a random token behind `#`, which no browser sends in an address. The gateway stores only the digest
-//! of the token.
+//! of the token. `link_routes` has the routes.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use axum::http::{HeaderMap, StatusCode, header};
-use serde_json::json;
 use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq as _;
 
-use super::browser_origin;
-use crate::approvals::ApprovalService;
-use crate::config::Role;
-use crate::http::reply::HttpReply;
 use crate::random::{self, RandomError};
 
 /// The time in which a link can be used.
-const LINK_LIFETIME: Duration = Duration::from_mins(5);
+pub(super) const LINK_LIFETIME: Duration = Duration::from_mins(5);
 /// The most links of one person that wait; a further one replaces the oldest.
 const MAX_LINKS: usize = 4;
-/// The header in which the page sends the token of a link.
-pub(super) const LINK_HEADER: &str = "x-flowgate-login-link";
 
 /// The links that have not been used.
 #[derive(Default)]
@@ -60,7 +52,11 @@ impl LoginLinks {
         {
             links.remove(oldest);
         }
-        links.push(LoginLink { person: person.to_owned(), digest: digest(&token), ends: now + LINK_LIFETIME });
+        links.push(LoginLink {
+            person: person.to_owned(),
+            digest: digest(&token),
+            ends: now + LINK_LIFETIME,
+        });
         Ok(format!("/ui/#link/{token}"))
     }
 
@@ -96,38 +92,6 @@ fn digest(token: &str) -> [u8; 32] {
     Sha256::digest(token).into()
 }
 
-impl ApprovalService {
-    /// Makes a login link for the person whose key the request carries, and returns the reply with it. A session makes
-    /// none: whoever had stolen one could otherwise renew it for ever.
-    ///
-    /// # Errors
-    /// The reply to send if the request has no valid key, or the system returned no random bytes.
-    pub(crate) fn make_login_link(&self, headers: &HeaderMap) -> Result<HttpReply, HttpReply> {
-        let person = self.person(headers, Role::Viewer)?;
-        if !headers.contains_key(header::AUTHORIZATION) || browser_origin::is_foreign(headers) {
-            let message =
-                "a login link is made with the key of a person, not with a session: use `flowgate login-link`";
-            return Err(HttpReply::detail(StatusCode::FORBIDDEN, message));
-        }
-        let link = self.login_links.make(&person.name, Instant::now()).map_err(|_| {
-            let message = "no link was made, since the operating system of the gateway returned no random bytes: try again";
-            HttpReply::detail(StatusCode::SERVICE_UNAVAILABLE, message)
-        })?;
-        Ok(HttpReply::json(StatusCode::OK, &json!({"link": link, "seconds": LINK_LIFETIME.as_secs()})))
-    }
-
-    /// Takes the link whose token a request carries, and returns the name of its person. `None` if the request has two
-    /// tokens, or one that is unknown, used or too old.
-    pub(super) fn take_login_link(&self, headers: &HeaderMap, now: Instant) -> Option<String> {
-        let mut tokens = headers.get_all(LINK_HEADER).iter();
-        let token = tokens.next()?.to_str().ok()?;
-        if tokens.next().is_some() {
-            return None;
-        }
-        self.login_links.take(token, now)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -141,7 +105,9 @@ mod tests {
         let (links, now) = (LoginLinks::default(), Instant::now());
         let link = links.make("ann", now).unwrap();
         assert_eq!(token(&link).len(), 64);
-        for wrong in ["", "0", &token(&link)[1..], &format!("{}0", token(&link)), &token(&link).to_uppercase()] {
+        for wrong in
+            ["", "0", &token(&link)[1..], &format!("{}0", token(&link)), &token(&link).to_uppercase()]
+        {
             assert_eq!(links.take(wrong, now), None, "{wrong}");
         }
         assert_eq!(links.take(token(&link), now).as_deref(), Some("ann"));

@@ -12,8 +12,8 @@ use axum::http::{HeaderMap, StatusCode, header};
 use serde_json::{Value, json};
 
 use super::browser_origin;
+use super::link_routes::LINK_HEADER;
 use super::login_failures::MAX_FAILURES;
-use super::login_links::LINK_HEADER;
 use super::login_routes::CLAIM_HEADER;
 use super::sessions::{LIFETIME, SessionHolder, SessionId, delete_cookie};
 use crate::approvals::ApprovalService;
@@ -61,7 +61,12 @@ impl ApprovalService {
                     make a new one with `flowgate login-link`, or log in with your key";
                 HttpReply::detail(StatusCode::UNAUTHORIZED, message)
             })?;
-            return self.begin_session(SessionHolder::Person(person.name.clone()), &person, LIFETIME, headers);
+            return self.begin_session(
+                SessionHolder::Person(person.name.clone()),
+                &person,
+                LIFETIME,
+                headers,
+            );
         }
         let (holder, person, lifetime) = match self.take_login(headers) {
             Some(identity) => {

@@ -403,7 +403,11 @@ fn a_login_link_is_used_once() {
     assert!(!format!("{} {}", bob.cookie, bob.token).contains(&token));
     let used = take(&token, &[]);
     assert_eq!(used.status, 401);
-    assert!(used.body.contains("this login link was used already, is older than five minutes"), "{}", used.body);
+    assert!(
+        used.body.contains("this login link was used already, is older than five minutes"),
+        "{}",
+        used.body
+    );
     // A session makes no link, and neither does a request without a key.
     let refused = bob.send(&Method::POST, LINK, "");
     assert_eq!(refused.status, 403, "{}", refused.body);

@@ -230,7 +230,7 @@ fn login_links_end_with_their_key() {
     let upstream = UpstreamDouble::new(mails);
     let mut home = home(&upstream, 0);
     let (gateway, _lines) = home.start_reloadable();
-    let link_of = |name: &str| {
+    let link_of = |name: &'static str| {
         let authorization = format!("Bearer {}", PersonClient(&gateway, name).key());
         let (status, answer) = gateway.post("/ui/api/login-link", &[("authorization", &authorization)], "");
         assert_eq!(status, 200, "{answer}");

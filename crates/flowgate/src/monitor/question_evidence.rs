@@ -158,7 +158,9 @@ impl Monitor {
                 } else if !is_trusted && contains_words(text, value) {
                     found.untrusted_answer.get_or_insert(tool);
                 } else if !is_trusted && found.other_case.is_none() && contains_in_other_case(text, value) {
-                    found.other_case.get_or_insert_with(|| format!("an answer of {tool} that is not trusted"));
+                    found
+                        .other_case
+                        .get_or_insert_with(|| format!("an answer of {tool} that is not trusted"));
                 }
             }
             _ => {}
@@ -187,7 +189,10 @@ impl EvidencePlaces {
         );
         // Only if it is nowhere as it is: for an address, capitals may make another one.
         if clauses.is_empty() {
-            clauses.extend(self.other_case.map(|place| format!("differs in upper and lower case from a text in {place}")));
+            clauses.extend(
+                self.other_case
+                    .map(|place| format!("differs in upper and lower case from a text in {place}")),
+            );
         }
         match (clauses.as_slice(), is_complete) {
             ([], true) => format!("{value:?} is in no text that this question may show."),
@@ -233,7 +238,7 @@ fn contains_words(text: &str, value: &str) -> bool {
 
 /// Returns whether a text contains a value as a whole word if case is ignored, but not as it is.
 fn contains_in_other_case(text: &str, value: &str) -> bool {
-    // Lower-case letters of a value without any are compared in vain, so the text is not copied for it.
+    // A value without letters has no other case, so the text is not copied for it.
     value.chars().any(char::is_alphabetic)
         && !contains_words(text, value)
         && contains_words(&text.to_lowercase(), &value.to_lowercase())
@@ -369,7 +374,9 @@ require trusted, private if:
             // Capitals may make another address, so the sentence says where they differ.
             (
                 r#"{"to": "Carl@Example.org"}"#,
-                vec![r#""Carl@Example.org" differs in upper and lower case from a text in a message of the user."#],
+                vec![
+                    r#""Carl@Example.org" differs in upper and lower case from a text in a message of the user."#,
+                ],
             ),
             (
                 r#"{"to": "ANNA@example.org"}"#,

@@ -85,7 +85,7 @@ fn print_notes(found: &ScannedFile, output: &mut Console) {
                 }
                 for tool in tools.iter().filter(|tool| tool.is_suspicious).take(MAX_NAMED) {
                     output.line(&format!(
-                        "  {name}: the description of {} resembles an instruction to the model, or has hidden characters",
+                        "  {name}: a description resembles an instruction to the model, or has hidden characters: {}",
                         escaping::excerpt(&tool.name, 60)
                     ));
                 }
