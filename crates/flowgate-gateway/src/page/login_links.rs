@@ -105,9 +105,13 @@ mod tests {
         let (links, now) = (LoginLinks::default(), Instant::now());
         let link = links.make("ann", now).unwrap();
         assert_eq!(token(&link).len(), 64);
-        for wrong in
-            ["", "0", &token(&link)[1..], &format!("{}0", token(&link)), &token(&link).to_uppercase()]
-        {
+        for wrong in [
+            "",
+            "0",
+            token(&link).get(1..).unwrap(),
+            &format!("{}0", token(&link)),
+            &token(&link).to_uppercase(),
+        ] {
             assert_eq!(links.take(wrong, now), None, "{wrong}");
         }
         assert_eq!(links.take(token(&link), now).as_deref(), Some("ann"));
